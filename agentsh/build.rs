@@ -1,5 +1,5 @@
-//! Links the executable of a package, `agentsh` or `agentsh-server`, statically where the machine can: every sandbox re-executes it, and without a dynamic
-//! loader that takes half the time and works in an empty root.
+//! Links the executable of a package, `agentsh` or `agentsh-server`, statically if the machine can. Every sandbox
+//! executes it again: without a dynamic loader that takes half the time and works in an empty root.
 //!
 //! `crt-static` would do the same, but Cargo cannot set it for one target and still build procedural macros for the
 //! host without a `--target`, which would move the executable. So the linker is given what `crt-static` gives it:

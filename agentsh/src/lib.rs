@@ -1,7 +1,7 @@
 //! agentsh runs AI agents and MCP servers that are not trusted.
 //!
-//! The rooms stand on floors, and an arrow never goes up: `docs/ARCHITECTURE.md` draws them. The lower floors are
-//! crates below `agentsh/crates/`, so that each manifest says what a room may touch.
+//! `cli` uses `session`, and `session` the crates below `agentsh/crates/`. `docs/ARCHITECTURE.md` shows their order,
+//! which the manifests enforce.
 
 pub mod cli;
 #[cfg(test)]

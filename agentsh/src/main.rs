@@ -1,4 +1,4 @@
-//! The binary: everything stands in the library.
+//! The executable. All code is in the library.
 
 fn main() -> std::process::ExitCode {
     agentsh::cli::main()

@@ -49,7 +49,7 @@ fn a_private_repository_is_cloned_and_fetched_without_its_token() {
     }
     everywhere(|place| {
         policy(place, "");
-        // The command line is on record.
+        // The command line is recorded.
         let (first, second) = TOKEN.split_at(9);
         let pieces = format!("{first}''{second}");
         let script = format!(

@@ -1,5 +1,7 @@
 //! Git, as its users use it.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::has;
@@ -162,7 +164,7 @@ fn a_repository_that_lies_elsewhere_is_shown_once_agreed() {
     }
 }
 
-/// Whatever stands at a guarded name, the run starts, and what is beside it is there.
+/// Whatever stands at a guarded name, the run starts, and what is next to it is there.
 #[test]
 fn odd_things_at_guarded_names_keep_no_run_from_starting() {
     for mode in Mode::all() {
@@ -185,5 +187,109 @@ fn odd_things_at_guarded_names_keep_no_run_from_starting() {
             assert_eq!(outcome.stdout, "here\n", "{mode:?} {make} {outcome}");
             outside(&place, "chmod -R u+rwX . 2>/dev/null || true");
         }
+    }
+}
+
+/// What somebody inside has made, he also takes away, when its guards stand: a clone, a working tree, a submodule. What was there
+/// before stays.
+#[test]
+fn repositories_that_were_made_inside_are_removed_and_moved_as_ever() {
+    if !has("git") {
+        return;
+    }
+    const GUARDED: &str = "guarded() { for _ in $(seq 100); do for at; do (: >>$at) 2>/dev/null && { sleep 0.1; continue 2; }; \
+        done; return 0; done; echo \"no guard: $*\"; exit 1; }\n";
+    const SCRIPT: &str = "set -e; mkdir tmp; git clone -q . tmp/one; git clone -q . clean; git clone -q . moved; git clone -q . parts; \
+        git -C moved worktree add -q ../moved-tree; git worktree add -q tree; git init -q bare.git --bare; git clone -q . own; \
+        guarded tmp/one/.git/config clean/.git/config moved/.git/config moved-tree/.git tree/.git bare.git/config own/.git/config \
+            parts/.git/config; \
+        rm -rf tmp; git worktree remove tree; mv moved further; mv own/.git own/store; rm -r bare.git; \
+        rm -rf parts/.git/hooks parts/.git/config; rm -rf parts; rm -rf further moved-tree own; git clean -ffdxq -e old; git status --short; \
+        git clone -q . tmp; git -C tmp log --format=%s; rm -rf tmp; ls; \
+        (rm -rf old/.git; mv old/.git old/x; rm .git/config; rm -r .git/hooks) 2>/dev/null || true";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        outside(
+            &place,
+            "git init -q old; echo old/ >.git/info/exclude; mkdir -p old/.git/hooks; : >old/.git/hooks/mine",
+        );
+        let outcome = inside(&place, &place.project, &format!("{GUARDED}{SCRIPT}"));
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "one\nfile\nold\n"), "{mode:?} {outcome}");
+        for kept in ["old/.git/config", "old/.git/hooks/mine", ".git/config", ".git/hooks"] {
+            assert!(place.project.join(kept).exists(), "{mode:?} {kept} {outcome}");
+        }
+    }
+}
+
+/// A configuration that nobody may write to, and one that is a link into the project: git reads it, and changes the first.
+#[test]
+fn odd_configurations_are_read() {
+    if !has("git") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        outside(
+            &place,
+            "mkdir closed link; git init -q closed; chmod 400 closed/.git/config; git init -q link; \
+                         mv link/.git/config link/own; ln -s ../own link/.git/config; git -C link config user.name Linked",
+        );
+        let outcome = inside(
+            &place,
+            &place.project,
+            "git -C closed remote add o https://x.example/y && git -C closed remote && stat -c %a closed/.git/config; \
+             git -C link config user.name; git -C link status -s; cd link; (echo evil >>own; rm .git/config) 2>/dev/null",
+        );
+        assert!(outcome.stdout.starts_with("o\n400\nLinked\n"), "{mode:?} {outcome}");
+        assert!(!fs::read_to_string(place.project.join("link/own")).unwrap().contains("evil"), "{mode:?}");
+        assert!(place.project.join("link/.git/config").is_symlink(), "{mode:?} {outcome}");
+        let mode_of =
+            |path: &str| fs::metadata(place.project.join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode_of("closed/.git/config"), 0o400, "{mode:?} {outcome}");
+    }
+}
+
+/// `git clone --shared`, after its remote was removed: what it reads elsewhere is shown once agreed, and only to be read.
+#[test]
+fn objects_that_a_repository_borrows_are_shown_once_agreed() {
+    if !has("git") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        outside(&place, "cd ..; git clone -q --shared project borrows; git -C borrows remote remove origin");
+        let at = place.home.join("borrows");
+        let unshown = inside(&place, &at, "git log --format=%s");
+        assert!(
+            unshown.code != 0 && unshown.stderr.contains("objects that this repository borrows"),
+            "{unshown}"
+        );
+        let script = "git log --format=%s; echo x >>$(cat .git/objects/info/alternates)/pack/x 2>/dev/null";
+        let words = ["run", "--quiet", "--agree", "--", "sh", "-c", script];
+        let outcome = Outcome::of(place.agentsh(&words).current_dir(&at));
+        assert_eq!(outcome.stdout, "one\n", "{mode:?} {outcome}");
+        assert!(!place.project.join(".git/objects/pack/x").exists(), "{mode:?}");
+    }
+}
+
+/// Where root started agentsh the files have another owner inside: git takes none of them for changed, neither there nor
+/// outside after it.
+#[test]
+fn the_index_means_the_same_inside_and_outside() {
+    if !has("git") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        outside(&place, "touch -d '1 hour ago' file; git status");
+        let outcome =
+            inside(&place, &place.project, "git diff-files; git status -s; echo new >made; git add made")
+                .expect_code(0);
+        assert_eq!(outcome.stdout, "", "{mode:?}");
+        assert_eq!(outside(&place, "git diff-files -- file").stdout, "", "{mode:?} {outcome}");
     }
 }

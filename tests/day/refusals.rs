@@ -115,7 +115,7 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
         assert!(!outcome.stderr.contains("'.envrc' is refused"), "{outcome}");
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
         assert!(!outcome.stderr.contains("--tell-files"), "{outcome}");
-        // Who writes anew beside a guarded file and renames is told of in any case.
+        // Who writes anew next to a guarded file and renames is told of in any case.
         let script = "echo x > .envrc.tmp.17; mv .envrc.tmp.17 .envrc; rm -f .envrc.tmp.17";
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
         assert!(outcome.stderr.contains("refused to change .envrc"), "{outcome}");

@@ -48,7 +48,7 @@ fn it_can_neither_be_changed_nor_gives_its_credentials_away() {
     }
 }
 
-/// What lies beside what is installed is not shown with it, and neither are configurations that hold a token.
+/// What lies next to what is installed is not shown with it, and neither are configurations that hold a token.
 #[test]
 fn what_others_keep_beside_programs_is_not_shown() {
     for mode in Mode::all() {

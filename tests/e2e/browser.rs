@@ -87,7 +87,7 @@ pub fn uses_the_gateway(starter: Starter) {
         }
     };
     std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-    // The modules of the installation are beside the script, not beside its source.
+    // The modules of the installation are next to the script, not next to its source.
     let script = installed("npm").join("browser.mjs");
     std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/e2e/browser.mjs"), &script).expect("a copy");
     // With a slash at its end, as people paste it.

@@ -19,7 +19,7 @@ pub const CLIENTS: &[Client] = &[
     Client {
         name: "typescript_client",
         interpreter: None,
-        // Beside `node_modules`, where Node looks for packages.
+        // Next to `node_modules`, where Node looks for packages.
         script: "npm/client.mjs",
         source: include_str!("client.mjs"),
     },
@@ -49,7 +49,7 @@ pub struct Server {
     command: &'static [&'static str],
     env: &'static [(&'static str, &'static str)],
     policy: Option<&'static str>,
-    /// What the client asks for, beside the lists.
+    /// What the client asks for, next to the lists.
     task: fn(&Place) -> Value,
 }
 
@@ -300,7 +300,7 @@ pub fn forgive_own_losses(direct: &mut Value, guarded: &Value) {
     }
 }
 
-/// What one client sees of one server. `prefix` stands before the names that it asks for.
+/// What one client sees of one server. `prefix` is before the names that it asks for.
 fn ask(client: &Client, server: &Server, place: &Place, command: &[String], prefix: &str) -> Value {
     let mut task = self::task(server, place, prefix);
     task["env"] = environment(server, place);

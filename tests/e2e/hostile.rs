@@ -1,5 +1,5 @@
 //! The official clients with servers that lie: what a client receives holds nothing that was blocked, what was hidden cannot be
-//! used, and what is honest beside it works.
+//! used, and what is honest next to it works.
 
 use serde_json::{Value, json};
 

@@ -119,7 +119,7 @@ fn files(pid: u32, secret: &str, home: &Path, seen: &mut Seen) {
     }
 }
 
-/// Which of these texts stand in the memory of a process.
+/// Which of these texts are in the memory of a process.
 fn memory(pid: u32, texts: &[String; 2], bytes: &mut u64) -> Vec<String> {
     let mut search = Command::new("sh");
     search.args(["-c", "LC_ALL=C grep -aoF -e \"$1\" -e \"$2\" | sort -u", "sh"]).args(texts);

@@ -27,7 +27,7 @@ pub const LIBRARIES: [Library; 2] = [
         name: "typescript",
         interpreter: "/usr/bin/node",
         below: "npm",
-        // Beside `node_modules`, where Node looks for packages.
+        // Next to `node_modules`, where Node looks for packages.
         script: "library.mjs",
         source: include_str!("library.mjs"),
     },

@@ -88,7 +88,7 @@ impl Newcomer {
         newcomer
     }
 
-    /// The output of a line in a shell beside the terminal.
+    /// The output of a line in a shell next to the terminal.
     fn ask(&mut self, line: &str) -> String {
         const END: &str = "--end-of-the-answer";
         writeln!(self.input, "{{ {line}\n}} 2>&1; echo; echo {END}").expect("the shell reads");
@@ -214,7 +214,7 @@ impl Newcomer {
         self.ask("tmux clear-history -t w");
     }
 
-    /// Ends the agent, and gives what stands in the terminal since it was cleared.
+    /// Ends the agent, and gives what is in the terminal since it was cleared.
     #[track_caller]
     fn leaves(&mut self, agent: &Agent) -> String {
         self.ask("tmux clear-history -t w");

@@ -98,7 +98,7 @@ pub fn look(starter: Starter) {
         "/policy?server=fs&kind=connect&about=example.com:443&session=latest",
         "/nothing",
     ];
-    // The modules of the installation are beside the script, not beside its source.
+    // The modules of the installation are next to the script, not next to its source.
     let script = installed("npm").join("pages.mjs");
     std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/e2e/pages.mjs"), &script).expect("a copy");
     let output =

@@ -57,7 +57,7 @@ fn otherwise_it_is_set_aside_at_once_and_cannot_be_made_again() {
             outcome.stderr.contains(&format!("allow --write {}`", place.project.join(".Rprofile").display())),
             "{outcome}"
         );
-        // Nothing lay in the project before, and what is no program stays.
+        // Nothing lay in the project before, and what is not a program stays.
         assert!(place.project.join("CLAUDE.md").exists() && place.project.join(".github").exists());
         let told = place.events("guard_changed");
         assert_eq!(told.iter().filter(|event| event["what"] == "set-aside").count(), 4, "{told:?}");

@@ -44,7 +44,7 @@ impl Inside {
         self.says(&format!("if ( {command} ) 2>/dev/null; then echo yes; else echo no; fi")) == "yes"
     }
 
-    /// What stood on standard error.
+    /// What was on standard error.
     fn end(self) -> String {
         drop(self.stdin);
         let output = self.child.wait_with_output().unwrap();

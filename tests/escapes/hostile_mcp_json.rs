@@ -85,7 +85,7 @@ fn its_commands_show_nothing_outside_the_project() {
     }
 }
 
-/// Whatever the interpreter's link leads to is an installation, and nothing beside it is.
+/// Whatever the interpreter's link leads to is an installation, and nothing next to it is.
 #[test]
 fn its_commands_use_what_is_installed_behind_links() {
     for mode in Mode::all() {

@@ -1,4 +1,4 @@
-//! One file per way out of a sandbox. Each refusal stands beside a twin that is allowed, or that works without a
+//! One file per way out of a sandbox. Each refusal stands next to a twin that is allowed, or that works without a
 //! sandbox, so that a broken probe cannot pass. `docs/escapes.md` lists them.
 
 mod abstract_socket;

@@ -1,4 +1,4 @@
-//! Sockets below and beside TCP and UDP.
+//! Sockets below and next to TCP and UDP.
 //! Stopped by: the filter names the kinds that exist.
 
 use crate::support::sandbox::outside_twin;

@@ -359,3 +359,26 @@ fn hooks_and_programs_that_count_from_each_working_tree_are_set_aside_in_new_rep
         assert!(outcome.stderr.contains("new/tools/hooks removed"), "{outcome}");
     }
 }
+
+/// Whoever removes what is guarded in a new repository makes it anew: what would run by itself is set aside then as well.
+#[test]
+fn a_new_repository_that_lost_its_guards_is_guarded_again() {
+    for mode in Mode::all() {
+        let place = with_evil(mode);
+        let evil = place.project.join("evil").display().to_string();
+        let script = format!(
+            "git init -q new; cd new; for at in 1 2 3; do \
+             i=0; while (: >>.git/config) 2>/dev/null && test $((i += 1)) -lt 60; do sleep 0.1; done; \
+             rm -rf .git/config .git/hooks; mkdir .git/hooks; cp ../evil .git/hooks/post-checkout; \
+             printf '[core]\\n\\tfsmonitor = {evil}\\n' >.git/config; \
+             i=0; while grep -q evil .git/config && test $((i += 1)) -lt 60; do sleep 0.1; done; \
+             grep evil .git/config; test -s .git/hooks/post-checkout && echo hook; done; true"
+        );
+        let outcome =
+            Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", &script])).expect_code(0);
+        assert_eq!(outcome.stdout, "", "{mode:?} {outcome}");
+        let mut git = place.command("git");
+        git.args(["-C", "new", "status"]).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        assert!(!place.path("ran").exists(), "{mode:?} {outcome}");
+    }
+}

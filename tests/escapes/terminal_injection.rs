@@ -1,5 +1,5 @@
 //! Type into the terminal from which agentsh was started: its shell would run it. Or leave it dead.
-//! Stopped by: the system call filter, whatever stands in the high half of the request.
+//! Stopped by: the system call filter, whatever is in the high half of the request.
 
 use crate::support::{Mode, Place, Pty};
 

@@ -424,3 +424,58 @@ fn the_configuration_of_another_system_stays() {
         }
     }
 }
+
+/// What some program obeys below the top, in a git directory, and between the top and where the run starts.
+#[test]
+fn what_runs_by_itself_below_the_top_is_guarded_and_set_aside() {
+    const OBEYED: [&str; 9] = [
+        ".RData",
+        ".lazygit.yml",
+        ".chef/config.rb",
+        ".lsp/config.edn",
+        ".git/lazygit.yml",
+        ".git/remotes/x",
+        ".git/branches/y",
+        "below/.envrc",
+        "below/deep/.chef/config.rb",
+    ];
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        place.make_directory(&place.project.join(".git/objects"));
+        place.make_directory(&place.project.join(".git/refs"));
+        place.write("below/deep/mine", "");
+        let inside = |script: &str| {
+            let mut command = place.agentsh(&["run", "--", "sh", "-c", script]);
+            Outcome::of(command.current_dir(place.project.join("below/deep")))
+        };
+        // A known repository, and a new one with a program of its own.
+        let mut make = "cd ../..; mkdir -p new other/.envrc; git init -q new; ".to_owned();
+        for path in OBEYED.iter().copied().chain(["new/.git/lazygit.yml", "new/.git/remotes/x", "below/file"])
+        {
+            make.push_str(&format!("mkdir -p $(dirname {path}); echo evil >{path}; "));
+        }
+        let outcome =
+            inside(&format!("{make} mkdir -p _darcs/prefs; echo 'ALL posthook evil' >_darcs/prefs/defaults"));
+        for path in OBEYED.iter().copied().chain([
+            "new/.git/lazygit.yml",
+            "new/.git/remotes/x",
+            "_darcs/prefs/defaults",
+        ]) {
+            let left = fs::read_to_string(place.project.join(path)).unwrap_or_default();
+            assert!(!left.contains("evil"), "{mode:?} {path} {outcome}");
+            assert!(outcome.stderr.contains(path), "{mode:?} {path} {outcome}");
+        }
+        assert!(place.project.join("below/file").exists() && place.project.join("other/.envrc").exists());
+        // And what is there stays as it is.
+        for path in OBEYED {
+            place.write(path, "mine");
+        }
+        let outcome = inside(&format!("{make} true"));
+        for path in OBEYED {
+            let left = fs::read_to_string(place.project.join(path)).unwrap();
+            assert_eq!(left, "mine", "{mode:?} {path} {outcome}");
+        }
+    }
+}

@@ -56,7 +56,7 @@ fn without_a_list_everything_runs() {
     });
 }
 
-/// A listed directory in the project is the user's word, and nothing beside it is.
+/// A listed directory in the project is the user's word, and nothing next to it is.
 #[test]
 fn a_listed_directory_of_the_project_runs() {
     everywhere(|sandbox| {

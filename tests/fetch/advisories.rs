@@ -148,7 +148,7 @@ fn a_policy_blocks_what_is_attacked_and_lets_through_what_is_named() {
     place.write(".agentsh.yaml", "sandbox: {mcp: {advisories: {vendor: warn}}}\n");
     let wider = call_both(&place).outcome;
     assert_eq!(wider.code, 125, "{wider}");
-    assert!(wider.stderr.contains("fewer advisories count"), "{wider}");
+    assert!(wider.stderr.contains("fewer advisories apply"), "{wider}");
 }
 
 #[test]

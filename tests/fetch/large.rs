@@ -192,7 +192,7 @@ fn lists_and_lines_may_be_of_any_size() {
     );
 }
 
-/// The signatures of a deny list stand beside it in its archive, whatever the size of that.
+/// The signatures of a deny list stand next to it in its archive, whatever the size of that.
 #[test]
 fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
     let place = Place::new(Mode::Invoker);
@@ -236,7 +236,7 @@ fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
     }
 }
 
-/// What stands beside lists is held until they are read: how much of it there can be is bounded, names and all.
+/// What stands next to lists is held until they are read: how much of it there can be is bounded, names and all.
 #[test]
 fn files_of_signatures_in_an_archive_are_bounded() {
     let place = Place::new(Mode::Invoker);

@@ -139,7 +139,7 @@ fn two_servers_of_one_package_fetch_it_once() {
     assert_eq!(*start(&place, "b", &["greeter"], &[]).said(), "one");
 }
 
-/// Beside what the agent draws, where terminals show such things, and not only when it has ended.
+/// Next to what the agent draws, where terminals show such things, and not only when it has ended.
 #[test]
 fn a_fetch_is_told_while_the_agent_draws() {
     if !has_npm() {

@@ -1,4 +1,4 @@
-//! Questions of sessions that people of the fleet answer, and the registry beside the fleet.
+//! Questions of sessions that people of the fleet answer, and the registry next to the fleet.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;

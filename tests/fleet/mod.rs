@@ -137,7 +137,7 @@ pub fn on_both(test: impl Fn(&Place, &str)) {
 
 const DENIED: &str = "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n";
 
-/// Everything that is on record; without the forwarder that a session started.
+/// Everything that is recorded; without the forwarder that a session started.
 pub fn forward(host: &Place, words: &[&str]) -> Outcome {
     let state = host.home.join(".local/state/agentsh");
     processes::end_below(&state);

@@ -153,7 +153,7 @@ fn a_day_without_the_server_is_caught_up_with() {
     processes::end_below(&state);
     add(&host, events());
 
-    // Offline the forwarder waits, and keeps nothing beside the journal.
+    // Offline the forwarder waits, and keeps nothing next to the journal.
     let before = size(&state);
     let mut waits = Ending(
         host.agentsh(&["fleet", "forward"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(),
@@ -171,7 +171,7 @@ fn a_day_without_the_server_is_caught_up_with() {
     let told = Outcome::of(&mut host.agentsh(&["fleet", "doctor"])).expect_code(1);
     assert!(told.stdout.contains("events wait in a journal of"), "{told}");
 
-    // Beside a program that could use the processor for itself, as a session might.
+    // Next to a program that could use the processor for itself, as a session might.
     let mut forwarder = host.agentsh(&["fleet", "forward", "--until-idle"]);
     let has_taskset = PathBuf::from("/usr/bin/taskset").exists() && PathBuf::from("/usr/bin/setsid").exists();
     if has_taskset {
@@ -202,7 +202,7 @@ fn a_day_without_the_server_is_caught_up_with() {
         let (own, other) = (ticks(forwards) - own, ticks(spins.0.id()) - other);
         assert!(own * 20 <= own + other, "{own} of {} ticks", own + other);
         drop(spins);
-        // Alone it goes on at once, and a session beside it is recorded as ever.
+        // Alone it goes on at once, and a session next to it is recorded as ever.
         session(&host, 5);
         drop(runs);
     } else {

@@ -24,7 +24,7 @@ pub struct Says {
     pub claims: BTreeMap<String, Value>,
     /// Of the metadata.
     pub metadata: BTreeMap<String, Value>,
-    /// The `iss` beside the code.
+    /// The `iss` next to the code.
     pub issuer: Option<String>,
     /// In place of a code.
     pub error: Option<&'static str>,

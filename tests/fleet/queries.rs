@@ -1,4 +1,4 @@
-//! What a fleet answers, beside what the host itself answers.
+//! What a fleet answers, next to what the host itself answers.
 
 use serde_json::Value;
 

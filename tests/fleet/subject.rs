@@ -1,4 +1,4 @@
-//! Whoever decides is on record by what the identity provider never gives to another one, beside the name of the moment.
+//! Whoever decides is recorded by what the identity provider never gives to another one, beside the name of the moment.
 
 use std::time::Duration;
 

@@ -262,7 +262,7 @@ fn the_version_before_goes_on_beside_this_one() {
     session(&one, 2);
     forward(&one, &[]).expect_code(0);
     assert_eq!(database.version(), before);
-    // This version starts beside it, while its host goes on sending.
+    // This version starts next to it, while its host goes on sending.
     let server = std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             for _ in 0..3 {

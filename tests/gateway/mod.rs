@@ -92,9 +92,7 @@ impl Gateway {
 
     /// A session; gives its id.
     fn shake_hands(&self, path: &str, headers: &[(&str, &str)]) -> String {
-        let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
-        let answer = self.post(path, headers, &hello);
+        let answer = self.post(path, headers, &initialize());
         assert_eq!(answer.status, 200, "{}", answer.body);
         let id = answer.header("mcp-session-id").unwrap().to_owned();
         let session = ("Mcp-Session-Id", id.as_str());
@@ -153,6 +151,11 @@ fn unchunked(mut body: &str) -> String {
         body = rest[size..].trim_start_matches("\r\n");
     }
     out
+}
+
+fn initialize() -> Value {
+    json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}})
 }
 
 fn call(id: u64, tool: &str, arguments: Value) -> Value {

@@ -359,7 +359,7 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
         }
         let hash = of(name)["pinned_hash"].as_str().unwrap();
         assert!(hash.starts_with("sha256:") && hash.len() == 71, "{hash}");
-        // What changed is hidden, and the inventory shows what is offered now beside what was trusted.
+        // What changed is hidden, and the inventory shows what is offered now next to what was trusted.
         assert_eq!(of(name)["current_hash"] == of(name)["pinned_hash"], name != "purge", "{tools:?}");
     }
     assert_eq!(

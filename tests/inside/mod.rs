@@ -99,8 +99,8 @@ fn the_document_is_the_list() {
     let probes = probes();
     let same = probes.iter().filter(|probe| probe.why.is_none()).count();
     let mut text = format!(
-        "# What is the same inside\n\n{} probes are run outside and inside, by `tests/inside`, as an ordinary user and as root; \
-         {same} give the same\nanswer, byte for byte. This is the list, with the reason where the answer may differ.\n",
+        "# Compatibility matrix\n\n`tests/inside` runs {} probes outside and inside a sandbox, as an ordinary user and as root. \
+         {same} give the\nsame answer, byte for byte. Where the answer may differ, the table says why.\n",
         probes.len()
     );
     let mut group = "";

@@ -83,7 +83,7 @@ fn mistakes_are_told_where_they_are() {
     for (entry, part) in [
         ("{id: a, url: \"ftp://x.example\"}", "not the address of a server"),
         ("{id: a, url: \"https://me:secret@x.example\"}", "not the address of a server"),
-        ("{id: a, type: stdio, url: \"https://x.example\"}", "does not speak `stdio`"),
+        ("{id: a, type: stdio, url: \"https://x.example\"}", "is not `stdio`"),
         ("{id: a, command: x, headers: {A: b}}", "is sent no headers"),
         ("{id: a, url: \"https://x.example\", headers: {\"A B\": c}}", "not the name of a header"),
         ("{id: a, url: \"https://x.example\", headers: {A: \"b\\nC: d\"}}", "a header is one line"),

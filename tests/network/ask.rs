@@ -106,7 +106,7 @@ fn nobody_is_asked_where_nobody_is_and_where_the_policy_says_so() {
     }
 }
 
-/// What an agent contacts by itself is refused at once, and stands in the record alone.
+/// What an agent contacts by itself is refused at once, and is in the record alone.
 #[test]
 fn telemetry_hosts_of_an_agent_are_refused_without_a_question() {
     for place in places() {

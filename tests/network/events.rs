@@ -1,4 +1,4 @@
-//! Every connection and every refusal is on record, with its rule; the user hears how to allow it.
+//! Every connection and every refusal is recorded, with its rule; the user hears how to allow it.
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::interface::{pins, tool};
 use crate::support::{Mode, Peer, Place};
 
-/// Lists what stands in `plain`, or in `capable` for a client that can sample.
+/// Lists what is in `plain`, or in `capable` for a client that can sample.
 const SERVER: &str = r#"#!/bin/sh
 file=plain
 while read -r line; do

@@ -198,7 +198,7 @@ fn trust_is_for_what_was_looked_at() {
     let wrong = agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned", "--hash", "sha256:00"]);
     assert_ne!(wrong.code, 0, "{wrong}");
     agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned"]).expect_code(0);
-    // What was trusted is the refused program, not whatever stands there at the next start.
+    // What was trusted is the refused program, not whatever is there at the next start.
     place.script(&script.entry, &(text + "# second change\n"));
     refused(&place, &script.entry, &script.entry);
 }

@@ -22,7 +22,7 @@ fn the_reference_and_the_schema_are_current() {
     assert!(printed(&place, "schema") == document("policy.schema.json"), "the schema is not current; {how}");
 }
 
-/// Every example of the reference, as it stands there.
+/// Every example of the reference, as it is there.
 #[test]
 fn every_example_of_the_reference_is_good() {
     let place = Place::new(Mode::Invoker);

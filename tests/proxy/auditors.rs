@@ -74,7 +74,7 @@ fn reason(answer: &Value) -> &str {
     answer["error"]["data"]["reason"].as_str().unwrap_or("none")
 }
 
-/// What stands on record for each call.
+/// What is recorded for each call.
 fn verdicts(place: &Place) -> Vec<Value> {
     place.events("mcp_tool_call_intercepted").iter().map(|event| event["action"].clone()).collect()
 }
@@ -146,7 +146,7 @@ fn one_that_flags_is_enough() {
         let found = place.detections();
         let found = found.last().unwrap();
         assert_eq!((&found["action"], &found["detector"]), (&json!("block"), &json!("auditor")), "{found}");
-        // The last word on the call is what stands on record for it, once.
+        // The last word on the call is what is recorded for it, once.
         let mut record = place.events("mcp_tool_call_intercepted");
         record.retain(|event| event["tool_name"] == "write_file");
         let record = record.pop().unwrap();

@@ -34,7 +34,7 @@ fn a_host_that_is_not_listed_is_refused_in_every_mode() {
         let mut peer = start(&place, mode, &json!({}));
         let memo = place.write("memo.txt", MEMO);
         peer.text("one__read_file", json!({"path": memo}));
-        // Alone, and beside a copy that the mode lets pass.
+        // Alone, and next to a copy that the mode lets pass.
         for text in
             ["see https://collect.example.net/x".to_owned(), format!("{MEMO} https://collect.example.net/x")]
         {

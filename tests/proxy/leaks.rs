@@ -213,7 +213,7 @@ fn an_agent_may_ask_itself() {
         assert_eq!(reason(&peer.call(tool, wrong.clone())), "invalid-params", "{tool} {wrong}");
     }
     let (report, _) = answer(peer.call("get_report", json!({})));
-    // What stands in a text is on record, also when the question was about another token.
+    // What is in a text is recorded, also when the question was about another token.
     assert_eq!((&report["token_count"], &report["leakage_count"]), (&json!(1), &json!(3)), "{report}");
 }
 

@@ -415,7 +415,7 @@ fn nothing_of_a_day_is_refused_by_default() {
     let answers = script(&place, &json!(steps));
     for (at, flow) in day().iter().enumerate() {
         assert_eq!(answers.text(2 * at), flow.read);
-        // Without a member `text` there is nothing to say; an error would stand in place of it.
+        // Without a member `text` there is nothing to say; an error would be in place of it.
         answers.text(2 * at + 1);
     }
     let found = place.detections();

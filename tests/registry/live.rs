@@ -38,7 +38,7 @@ fn a_started_server_has_the_hash_of_its_listing() {
             place.agentsh(&["registry", "hash", "--format", "kiji", "--listing", &folder]).output().unwrap();
         assert_eq!(live, String::from_utf8(output.stdout).unwrap(), "{mode:?}");
         assert!(live.starts_with("weather\t"), "{live}");
-        // Started as `mcp run` starts it: the process is on record.
+        // Started as `mcp run` starts it: the process is recorded.
         assert!(!place.events("process_started").is_empty());
     }
 }
@@ -124,7 +124,7 @@ fn a_configured_server_is_hashed_and_compared_by_its_id() {
     let (stdout, stderr, code) = registry(&["hash", "--server", "nobody"]);
     assert_eq!((stdout.as_str(), code), ("", 1), "{stderr}");
     assert!(stderr.contains("no server 'nobody' is configured here") && stderr.contains("'w'"), "{stderr}");
-    // Nothing was started, and nothing is on record of it.
+    // Nothing was started, and nothing is recorded of it.
     let sessions = place.listed(&["sessions", "--json"]);
     assert!(!sessions.is_empty() && !format!("{sessions:?}").contains("nobody"), "{sessions:?}");
     // As it was captured, and as it is.

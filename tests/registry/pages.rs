@@ -44,8 +44,7 @@ pub fn decided(place: &Place) {
     let digits = &good.1[..12];
     for (asked, count) in [("WX", 1), ("post_message", 1), ("100%25", 1), ("%25%25", 0), ("'", 0)] {
         let found = page(&registry, &format!("/?q={asked}"));
-        let said =
-            if count == 0 { "Nothing is registered here".to_owned() } else { format!("{count} found") };
+        let said = if count == 0 { "No registration matches".to_owned() } else { format!("{count} found") };
         assert!(found.contains(&said), "{asked}: {found}");
     }
     assert!(page(&registry, &format!("/?q={digits}")).contains("1 found"));

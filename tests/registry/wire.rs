@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::server::Registry;
 use crate::support::{Mode, Outcome, Peer, Place, eventually};
 
-/// Lists what stands in the project's file `tools`, or what stands in `other` every time that `turns` says so: a digit for
+/// Lists what is in the project's file `tools`, or what is in `other` every time that `turns` says so: a digit for
 /// each listing, `1` for `other`, the last one for all that follow.
 const SERVER: &str = r#"#!/bin/sh
 turns=$(cat turns)

@@ -230,6 +230,6 @@ fn its_own_configuration_is_not_to_be_changed_from_inside() {
     let answers = script(&place, &attempts);
     assert_eq!(std::fs::read(place.home.join(".claude.json")).unwrap(), before);
     assert_ne!(answers.json[1], "DONE", "{}", answers.outcome);
-    // What it makes beside its own settings is set aside, and the project does not have it.
+    // What it makes next to its own settings is set aside, and the project does not have it.
     assert!(!place.project.join(".claude").exists(), "{}", answers.outcome);
 }

@@ -1,4 +1,4 @@
-//! Agents beside Claude Code and Codex: a fixture under the name of each finds bridges where the real one looks.
+//! Agents next to Claude Code and Codex: a fixture under the name of each finds bridges where the real one looks.
 
 use serde_json::{Value, json};
 
@@ -121,7 +121,7 @@ fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
         run("./myagent", &["--env", "FOO_API_KEY", "--env", "MYAGENT_MODE", "--write", "~/.myagent"]);
     assert!(following.stdout.starts_with("m-k3y-"), "{following}");
     assert!(!following.stderr.contains("add `--write ~/.myagent"), "{following}");
-    // Programs of the distribution are no agents, whatever stands in the environment or the home.
+    // Programs of the distribution are no agents, whatever is in the environment or the home.
     place.write(place.home.join(".cat/settings"), "x");
     for program in ["true", "cat"] {
         let outcome = run(program, &[]);

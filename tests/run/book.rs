@@ -10,7 +10,7 @@ fn documents() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
 }
 
-/// Targets of the links in a page, without what stands behind `#`.
+/// Targets of the links in a page, without what is behind `#`.
 fn links(text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets
@@ -36,7 +36,7 @@ fn the_summary_lists_every_page_and_every_page_is_there() {
     assert_eq!(listed, there);
 }
 
-/// Every decision record has a title with its number, says whether it still holds, and stands in the index once.
+/// Every decision record has a title with its number, says whether it still holds, and is in the index once.
 #[test]
 fn decision_records_have_a_title_a_status_and_a_line_in_the_index() {
     let folder = documents().join("decisions");
@@ -106,7 +106,7 @@ fn pages_of_the_book_lead_to_files_that_exist() {
     }
 }
 
-/// A row of the table of promises stands on a test, and the test is there.
+/// A row of the table of promises is on a test, and the test is there.
 #[test]
 fn every_promise_names_a_test_that_exists() {
     let text = fs::read_to_string(documents().join("seeds.md")).unwrap();
@@ -248,7 +248,7 @@ fn the_configurations_of_the_gateway_in_its_page_are_read() {
     place.set("TRACKER_TOKEN", "token");
     let blocks = blocks("gateway.md", "yaml");
     let [whole, logins] = blocks.as_slice() else { panic!("{blocks:?}") };
-    // The second shows what is written beside the endpoints of the first.
+    // The second shows what is written next to the endpoints of the first.
     let endpoints = &whole[whole.find("endpoints:").unwrap()..];
     place.write("team.yaml", "version: 1\n");
     for (number, text) in [whole.clone(), format!("{logins}{endpoints}")].iter().enumerate() {

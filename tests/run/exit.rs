@@ -124,7 +124,7 @@ fn a_database_that_takes_nothing_starts_nothing() {
             let permissions = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
             std::fs::set_permissions(&database, permissions(0o400)).unwrap();
             nothing_runs("attempt to write a readonly database");
-            // What SQLite puts beside it has the mode that it had.
+            // What SQLite puts next to it has the mode that it had.
             for entry in std::fs::read_dir(database.parent().unwrap()).unwrap().flatten() {
                 if entry.file_name().to_string_lossy().starts_with("agentsh.db") {
                     std::fs::set_permissions(entry.path(), permissions(0o600)).unwrap();
@@ -220,7 +220,7 @@ fn an_answer_that_cannot_be_written() {
 fn a_wrong_command_line_gives_what_the_document_says() {
     const DOCUMENT: &str = include_str!("../../docs/exit-statuses.md");
     let place = Place::new(Mode::Invoker);
-    let named = DOCUMENT.split("Give 2 for a command line").nth(1).unwrap();
+    let named = DOCUMENT.split("exit with 2 for an invalid command line").nth(1).unwrap();
     let named: Vec<&str> =
         named.split('`').skip(1).step_by(2).filter(|word| !word.contains(' ') && *word != "2").collect();
     let help = Outcome::of(&mut place.agentsh(&["--help"])).expect_code(0).stdout;

@@ -240,7 +240,8 @@ fn what_is_allowed_comes_as_it_was_sent() {
     // A tool of the agent's own is named as such; a pattern over all servers does not mean it.
     deny(&place, "{server: \"*\", tool: \"Ba*\"}");
     assert_eq!(ask(&place, &model, "/v1/messages", &request).stdout, stream().concat());
-    deny(&place, "{server: agent, tool: Bash}");
+    // Agents mend the case of a name that their model wrote.
+    deny(&place, "{server: agent, tool: bash}");
     let outcome = ask(&place, &model, "/v1/messages", &request);
     assert!(
         outcome.stdout.contains("Tool 'Bash' blocked by policy") && outcome.stdout.contains("\"t1\""),
@@ -319,7 +320,7 @@ fn rates_and_flows_between_servers_hold_in_a_models_answers() {
     assert_eq!(refused(flow), ([true, false, true], vec!["read-then-send".to_owned()]));
 }
 
-/// What a call says is judged as on the wire, and stands on record as there; what a person decides is asked on the wire.
+/// What a call says is judged as on the wire, and is recorded as there; what a person decides is asked on the wire.
 #[test]
 fn rules_about_what_a_call_says_hold_for_the_model_too() {
     let place = Place::new(Mode::Invoker);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Mode, Place, patience};
+use crate::support::{Mode, Outcome, Place, patience};
 
 /// How a model ends what it says.
 #[derive(Clone, Copy)]
@@ -127,6 +127,8 @@ fn place() -> Place {
 fn is_withheld(place: &Place, seen: &str, why: &str) {
     assert!(seen.contains("[agentsh] ") && seen.contains("api_error") && seen.contains(why), "{seen}");
     let told = place.events("model_answer_withheld");
+    let report = Outcome::of(&mut place.agentsh(&["report", "latest"])).expect_code(0).stdout;
+    assert!(report.contains("request or answer of the model"), "{report}");
     assert!(told.last().is_some_and(|event| event["reason"].as_str().unwrap().contains(why)), "{told:?}");
 }
 
@@ -189,6 +191,28 @@ fn a_length_that_is_no_truth_is_an_error() {
     };
     let (seen, _) = ask(&place, faulty(said, End::Closes), false, POST);
     is_withheld(&place, &seen, "did not answer");
+}
+
+/// Clients that asked for no stream read JSON whatever its type says.
+#[test]
+fn json_that_is_said_to_be_events_is_judged_as_json() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: agent, tool: Bash}]}}\n",
+    );
+    let answer = |name: &str| {
+        json!({"type": "message", "content": [{"type": "tool_use", "id": "t", "name": name, "input": {}}]})
+            .to_string()
+    };
+    for (name, is_refused) in [("Bash", true), ("Read", false)] {
+        let said = answer(name);
+        let (seen, _) = ask(&place, faulty(move || events(&said), End::Closes), false, POST);
+        assert_eq!(seen.contains("Tool 'Bash' blocked by policy"), is_refused, "{seen}");
+        assert_eq!(seen.contains(&answer("Read")), !is_refused, "{seen}");
+    }
+    // A stream that nobody asked for is read as one.
+    let (seen, _) = ask(&place, faulty(|| events(PING), End::Closes), false, POST);
+    assert!(seen.starts_with(PING), "{seen}");
 }
 
 /// Beyond what a session takes for a small answer, in KiB: the 16 MiB that may be held, as bytes and as text, and what is

@@ -1,4 +1,4 @@
-//! The commands and the policy of the README, run as they stand there.
+//! The commands and the policy of the README, run as they are there.
 
 use crate::support::{Mode, Outcome, Place};
 

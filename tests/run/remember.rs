@@ -106,7 +106,7 @@ fn what_claude_code_need_not_ask_again_is_kept_for_the_project() {
                 assert_eq!(std::fs::read_to_string(command).unwrap(), "as it was");
             }
             assert!(!place.project.join(".claude/skills").exists(), "{mode:?}");
-            // What it made beside them is not lost.
+            // What it made next to them is not lost.
             let skill = place.project.join(".claude/skills/s/SKILL.md").display().to_string();
             Outcome::of(&mut place.agentsh(&["undo", &skill])).expect_code(0);
             assert_eq!(std::fs::read_to_string(&skill).unwrap(), "mine\n");

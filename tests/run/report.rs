@@ -83,7 +83,10 @@ fn the_report_as_a_page() {
     let page = Outcome::of(&mut place.agentsh(&["report", "--format", "html"])).expect_code(0).stdout;
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{page}");
     assert!(!page.contains("<script") && page.contains("&lt;script&gt;"), "{page}");
-    assert!(page.contains("exit status 5") && page.contains("What was enforced, and what not"), "{page}");
+    assert!(
+        page.contains("exit status 5") && page.contains("Protection: enforced and not enforced"),
+        "{page}"
+    );
     let words = ["report", "--json", "--format", "html"];
     Outcome::of(&mut place.agentsh(&words)).expect_code(2);
 }

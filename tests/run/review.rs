@@ -55,7 +55,7 @@ fn run(place: &Place, script: &str) -> Outcome {
     Outcome::of(&mut place.agentsh(&["run", "--quiet", "--review", "--", "sh", "-ec", script]))
 }
 
-/// The originals are copied while the agent works: it ends when a text stands in them this often.
+/// The originals are copied while the agent works: it ends when a text is in them this often.
 fn run_with_originals(place: &Place, script: &str, text: &str, times: usize) {
     let script = format!("{script}\nread line");
     let mut command = place.agentsh(&["run", "--quiet", "--review", "--", "sh", "-ec", &script]);
@@ -404,7 +404,7 @@ fn a_merge_leaves_the_layer_as_the_agent_left_it() {
             fs::set_permissions(place.project.join("sub"), fs::Permissions::from_mode(mode)).unwrap();
         };
 
-        // Nothing can be written beside it; root can.
+        // Nothing can be written next to it; root can.
         close(0o555);
         let outcome = review(&place, &["--apply", "--keep"]);
         close(0o755);

@@ -121,7 +121,7 @@ fn many_runs_at_once_share_one_record() {
     }
 }
 
-/// With what an agent was started stands in the record, but for what is secret.
+/// With what an agent was started is in the record, but for what is secret.
 #[test]
 fn arguments_of_the_agent_are_recorded() {
     let place = Place::new(Mode::Invoker);

@@ -67,7 +67,7 @@ fn an_interactive_shell_has_job_control() {
         std::thread::sleep(std::time::Duration::from_millis(150));
         terminal.write("\x1a");
         terminal.expect("Stopped");
-        // bash does not wait for a job that it still holds for stopped, nor exit beside one.
+        // bash does not wait for a job that it still holds for stopped, nor exit next to one.
         terminal.write("bg\n");
         terminal.expect("sleep 100 &");
         terminal.write("kill -9 %1; wait; echo fin''ished\n");
@@ -360,7 +360,7 @@ fn nothing_is_written_after_a_good_end() {
     assert_eq!(terminal.text(), "only this\r\n");
 }
 
-/// While the agent draws, a refusal is told beside its picture, and in full when it has ended.
+/// While the agent draws, a refusal is told next to its picture, and in full when it has ended.
 #[test]
 fn a_refusal_is_told_while_the_agent_draws() {
     let place = Place::new(Mode::Invoker);

@@ -73,7 +73,7 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
             "{hash}"
         );
         assert!(!shown.contains(&format!(">sha256:{hash}")), "{shown}");
-        assert!(shown.contains("What was enforced, and what not"), "{shown}");
+        assert!(shown.contains("Protection: enforced and not enforced"), "{shown}");
         let refused = page(&format!("{session}?show=refused"));
         assert!(
             refused.contains("<strong>add</strong>") && !refused.contains("<strong>echo</strong>"),
@@ -96,7 +96,7 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
         let shown = page(server);
         assert!(shown.contains("<strong>echo</strong>") && shown.contains("at first sight"), "{shown}");
         assert!(page("/registry?q=x").contains("No registry is kept on this machine"));
-        assert!(page("/approvals").contains("Nothing was asked so far."));
+        assert!(page("/approvals").contains("No questions yet."));
         let policy = page("/policy");
         assert!(policy.contains("mcp.denied_tools") && policy.contains("policy.yaml:7"), "{policy}");
         let asked = page("/policy?server=%3Cb%3Efs&kind=tool&about=add");
@@ -104,7 +104,7 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
         // The policy changes, and the page says what it would have done.
         place.user_policy("version: 1\n");
         let would = page(&format!("/policy?session={}", of("mcp run")));
-        assert!(would.contains("1 of 2 would be decided otherwise."), "{would}");
+        assert!(would.contains("1 of 2 would be decided differently."), "{would}");
         for (path, status) in
             [("/session/ffffffff", 404), ("/server/nobody", 404), ("/nothing", 404), ("/registry/x", 400)]
         {
@@ -129,6 +129,8 @@ fn who_did_not_follow_the_link_from_here_is_refused() {
     assert_eq!(ui.raw("GET", &link, &[("Host", "rebound.example:80")], "").status, 403);
     assert_eq!(ui.raw("GET", &link, &[("Host", "")], "").status, 403);
     assert_eq!(ui.get("/open?token=").status, 401);
+    // A preview of the link does not use it up.
+    assert_eq!(ui.raw("HEAD", &link, &[("Host", &ui.address.clone())], "").status, 200);
     assert_eq!(ui.get(&link[..link.len() - 1]).status, 401, "not the whole token");
     let cookie = {
         let got = ui.get(&link);
@@ -486,7 +488,7 @@ fn the_registry_of_this_machine_can_be_searched() {
     let hash = one.split("<code title=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     assert!(ui.get(&format!("/registry?q=sha256:{}", &hash[..12])).body.contains("1 found"), "by hash");
     assert!(ui.get("/registry?q=SLACK").body.contains("1 found"), "by name");
-    assert!(ui.get("/registry?q=%25").body.contains("Nothing is registered"), "no pattern");
+    assert!(ui.get("/registry?q=%25").body.contains("No registration matches"), "no pattern");
     let detail = ui.get("/registry/2").body;
     assert!(detail.contains("&lt;img src=x") && !detail.contains("<img"), "{detail}");
     // Somebody changed the database by hand.
@@ -578,7 +580,7 @@ fn a_changed_interface_is_shown_field_by_field() {
     let ui = Ui::open(&place);
     assert!(ui.get("/servers").body.contains("1 changed</span>"));
     let page = ui.get("/server/%3Cb%3Efs").body;
-    assert!(page.contains("Not what was trusted") && page.contains("<code>description</code>"), "{page}");
+    assert!(page.contains("Different from the pin") && page.contains("<code>description</code>"), "{page}");
     assert!(page.contains("<ins>+Says it again<span class=\"unseen\">\\u{e0041}</span>"), "{page}");
     assert!(page.contains("agentsh mcp pins trust --server"), "{page}");
 }

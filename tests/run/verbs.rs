@@ -1,5 +1,5 @@
 //! What every verb shows in a terminal of 80 and of 120 columns, with colour and without, as stored files: its help, and
-//! what it answers where nothing is on record and where something is. The verbs are those that the binary names, so that
+//! what it answers where nothing is recorded and where something is. The verbs are those that the binary names, so that
 //! a new one without a file fails. `AGENTSH_WRITE_SNAPSHOTS=1` writes the files anew.
 
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ fn below(place: &Place, words: &[String], found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The exit status and what stood in the terminal at the end.
+/// The exit status and what was in the terminal at the end.
 fn shown(place: &Place, words: &[&str], columns: u16, colour: bool) -> String {
     let mut command = place.agentsh(words);
     command.env("TERM", "xterm-256color").env("SHELL", "/bin/bash");

@@ -27,7 +27,7 @@ fn scan(words: &[&str], input: &str) -> Answer {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // Beside reading: a long answer would fill its pipe before a long input is written.
+    // Next to reading: a long answer would fill its pipe before a long input is written.
     let output = std::thread::scope(|scope| {
         scope.spawn(move || stdin.write_all(input.as_bytes()).unwrap());
         child.wait_with_output().unwrap()

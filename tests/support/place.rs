@@ -118,7 +118,7 @@ impl Place {
         self
     }
 
-    /// Beside the home: outside of everything that a sandbox sees.
+    /// Next to the home: outside of everything that a sandbox sees.
     pub fn path(&self, name: &str) -> PathBuf {
         self.base.join(name)
     }

@@ -51,7 +51,7 @@ impl Programs {
     }
 }
 
-/// Beside the binary under test: `target/debug/agentsh` and `target/debug/examples`.
+/// Next to the binary under test: `target/debug/agentsh` and `target/debug/examples`.
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_agentsh")).parent().unwrap().join("examples")
 }

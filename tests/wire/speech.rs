@@ -68,14 +68,16 @@ fn terminal_control_is_taken_out_of_every_text_and_that_is_on_record() {
                 {"error": {"code": -32000, "message": red}},
             ],
             "resources/read": [{"contents": [{"uri": "a:b", "text": red}]}],
-            "tools/list": [{"tools": [tool("read", &format!("{red}\u{7f}\u{8}\u{9b}1m\u{1b}]0;title\u{7}!"))]}],
-            "prompts/list": [{"prompts": [{"name": "p", "description": red}]}],
+            "tools/list": [{"tools": [tool("read", &format!("{red}\u{7f}\u{8}\u{9b}1m\u{1b}]0;title\u{7}!")), tool(red, "")]}],
+            "prompts/list": [{"prompts": [{"name": "p", "description": red}, {"name": red}]}],
         }),
     );
     let listed = peer.request("tools/list", json!({}));
     assert_eq!(listed["result"]["tools"][0]["description"], "red!", "{listed}");
+    assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 1, "{listed}");
     let listed = peer.request("prompts/list", json!({}));
     assert_eq!(listed["result"]["prompts"][0]["description"], "red", "{listed}");
+    assert_eq!(listed["result"]["prompts"].as_array().unwrap().len(), 1, "{listed}");
     let answer = peer.call("read", json!({}));
     assert_eq!(answer["result"]["structuredContent"], json!({"a": {"b": "red"}}), "{answer}");
     assert_eq!(answer["result"]["_meta"]["note"], "red", "{answer}");
@@ -89,6 +91,22 @@ fn terminal_control_is_taken_out_of_every_text_and_that_is_on_record() {
         removed.iter().any(|found| found["detector"] == "ansi" && found["action"] == "rewrite"),
         "{removed:?}"
     );
+}
+
+#[test]
+fn the_name_of_a_server_comes_without_terminal_control() {
+    let place = Place::new(Mode::Invoker);
+    let info = json!({"name": "a\u{1b}[31mb", "title": "c\u{9b}1md", "version": "1\u{7}"});
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info});
+    let file = place.write("answers.json", json!({"initialize": [hello]}).to_string());
+    let mut peer = Peer::server(&place, &["answers", file.to_str().unwrap()]);
+    let answer = peer.shake_hands();
+    assert_eq!(
+        answer["result"]["serverInfo"],
+        json!({"name": "a[31mb", "title": "c1md", "version": "1"}),
+        "{answer}"
+    );
+    peer.finish();
 }
 
 #[test]

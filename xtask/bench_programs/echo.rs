@@ -1,11 +1,11 @@
-//! An MCP server that costs as little as possible, so that what is measured is what stands before it.
+//! An MCP server that costs as little as possible, so that what is measured is what is before it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::texts;
 
-/// `tools`: so many in its listing, beside the one that answers.
+/// `tools`: so many in its listing, next to the one that answers.
 pub fn main(tools: usize) {
     let listing = listing(tools);
     let mut input = BufReader::with_capacity(1 << 20, std::io::stdin().lock());

@@ -18,7 +18,7 @@ use agentsh_sandbox::sealed::{self, Sealed};
 use agentsh_sandbox::spec::{PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, merge};
 use serde_json::json;
 
-/// Arguments: rounds, a static program, the project that it stands in (also the current directory).
+/// Arguments: rounds, a static program, the project that it is in (also the current directory).
 pub fn main(words: &[String]) {
     let [rounds, program, project] = words else { panic!("ROUNDS PROGRAM PROJECT") };
     let (program, project) = (Path::new(program), Path::new(project));

@@ -1,4 +1,4 @@
-//! The model's channel beside a bare reverse proxy: `model AGENTSH ROUNDS` is a model that streams, starts the proxy
+//! The model's channel next to a bare reverse proxy: `model AGENTSH ROUNDS` is a model that streams, starts the proxy
 //! (`model-proxy`), and gives orders to two clients: one of the proxy, and one in the sandbox of an agent.
 
 use std::io::{BufRead, BufReader};
@@ -110,7 +110,7 @@ fn nanoseconds() -> u128 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos()
 }
 
-/// The model, on a thread of its own. What a request wants stands in its body.
+/// The model, on a thread of its own. What a request wants is in its body.
 fn serve_model() -> SocketAddr {
     let (told, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

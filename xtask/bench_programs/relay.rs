@@ -1,4 +1,4 @@
-//! Connections through the relay beside direct ones, in a network namespace of its own: `relay AGENTSH ROUNDS` makes
+//! Connections through the relay next to direct ones, in a network namespace of its own: `relay AGENTSH ROUNDS` makes
 //! the namespace, serves in it and gives orders to two clients, one of them in the sandbox of an agent.
 
 use std::io::{BufRead, Read, Write};
@@ -96,7 +96,8 @@ pub(super) fn namespace() {
         std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).unwrap();
     }
     agentsh_sandbox::network::loopback_up().unwrap();
-    agentsh_sandbox::netlink::route_everything_here(AddressFamily::Inet).unwrap();
+    let netlink = agentsh_sandbox::netlink::Netlink::open().unwrap();
+    netlink.route_everything_here(AddressFamily::Inet).unwrap();
     let hosts = std::env::current_dir().unwrap().join("hosts");
     std::fs::write(&hosts, format!("127.0.0.1 localhost\n{ADDRESS} {NAME}\n")).unwrap();
     let none: Option<&str> = None;

@@ -23,7 +23,7 @@ enum Task {
         #[arg(long)]
         nightly: bool,
     },
-    /// Build one beside it that logs what it decides, for a build of agentsh with the feature `ebpf-log`
+    /// Build one next to it that logs what it decides, for a build of agentsh with the feature `ebpf-log`
     Log,
     /// Build it again and compare every byte with what the repository holds
     Verify,
@@ -245,7 +245,7 @@ fn nightly_toolchain() -> Result<Toolchain> {
     Ok(Toolchain { root: None, linker })
 }
 
-/// Unpacks the packages beside the repository's own build: installed, they would be in the way of rustup.
+/// Unpacks the packages next to the repository's own build: installed, they would be in the way of rustup.
 fn packaged_toolchain() -> Result<Toolchain> {
     let directory = run::target().join("ebpf-toolchain");
     let toolchain =

@@ -51,7 +51,7 @@ enum Task {
     Dist(dist::Options),
     /// Walk through a newcomer's first minutes with each agent, in a clean root of Debian; takes root, and minutes
     Walk(walk::Options),
-    /// Measure agentsh beside its peer or the bare floor, in one run (release build; never part of the tests)
+    /// Measure agentsh next to its peer or the bare floor, in one run (release build; never part of the tests)
     Bench(bench::Options),
     /// Judge ordinary texts of this machine as results of tools; the alarms in a thousand, by source and by rule
     Alarms(alarms::Options),

@@ -1,5 +1,5 @@
 //! `cargo xtask walk`: a newcomer's first minutes, in a clean root of Debian with the package and the real agents, each in a
-//! terminal of tmux against a scripted model. What is typed and looked for stands in `tests/e2e/newcomer.rs`.
+//! terminal of tmux against a scripted model. What is typed and looked for is in `tests/e2e/newcomer.rs`.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub struct Options {
 const WALKS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
 
 const RELEASE: &str = "bookworm";
-/// What a newcomer has beside the base system: a terminal, an agent's tools, something to look at pages with.
+/// What a newcomer has next to the base system: a terminal, an agent's tools, something to look at pages with.
 const PACKAGES: &str = "--include=tmux,git,curl,ca-certificates,procps,libatomic1,libstdc++6";
 
 /// Where the packages of the agents lie in the root, as `npm install --global` puts them.
@@ -108,7 +108,7 @@ fn furnish(root: &Path) -> Result<()> {
             root.join("usr/local/bin").join(&name),
         );
     }
-    // The server beside its own packages: what it may load is pinned, and that is not every agent.
+    // The server next to its own packages: what it may load is pinned, and that is not every agent.
     let beside = Path::new("usr/local/lib/server/node_modules");
     std::fs::create_dir_all(root.join(beside))?;
     link(&installed, &root.join(beside))?;

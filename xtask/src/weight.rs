@@ -16,7 +16,7 @@ const START: &str = "start";
 /// The packages whose normal dependencies are counted.
 const PROGRAMS: [&str; 2] = ["agentsh", "agentsh-server"];
 
-/// Prints every number beside its maximum; whether none is above it.
+/// Prints every number next to its maximum; whether none is above it.
 pub fn main() -> Result<bool> {
     let (mut measured, mut maxima) = (measure()?, maxima()?);
     let start = start()?;

@@ -1,4 +1,4 @@
-//! `agentsh advisories update|list|show`: what others warn about, fetched, and what of it is about one's own servers.
+//! `agentsh advisories update|list|show`: fetches advisories, and lists those about the user's servers.
 
 mod sources;
 

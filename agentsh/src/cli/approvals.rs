@@ -1,4 +1,4 @@
-//! `agentsh approvals`: what running sessions ask a person about, and the answers.
+//! `agentsh approvals`: questions of running sessions, and the answers.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `agentsh mcp approve FILE`: the user agrees to what a file of a project declares. Shown first, remembered by content.
+//! `agentsh mcp approve FILE`: approves what a file of a project declares, bound to its content.
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! `agentsh call SERVER TOOL [JSON]`: inside a sandbox, one call of one tool, for agents that call tools from code. It goes the
-//! way of every other call: the session judges and records it.
+//! `agentsh call SERVER TOOL [JSON]`: calls one tool from inside a sandbox, for agents that call tools from code. The
+//! session checks and records it like every other call.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -56,7 +56,7 @@ pub fn run(args: &CallArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         Err(Failure::Refused(message)) => (NO, message),
         Err(Failure::Failed(message)) => (FAILED, message),
     };
-    // A closed stream is nobody's fault here.
+    // The reader may have closed it: ignore that.
     let _ = writeln!(err, "error: {}", escape::line(&message));
     status
 }

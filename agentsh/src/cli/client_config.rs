@@ -1,4 +1,4 @@
-//! `agentsh client-config` and `agentsh mcp wrap`: servers in the configuration of an MCP client, behind agentsh.
+//! `agentsh client-config` and `agentsh mcp wrap`: puts servers of an MCP client's configuration behind agentsh.
 
 use std::io::Write;
 use std::path::PathBuf;

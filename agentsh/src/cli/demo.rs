@@ -1,5 +1,5 @@
-//! `agentsh demo`: a scripted agent and a hostile server through the path of every run. No key, no network, nothing
-//! outside of a directory of its own, but for the record of the run.
+//! `agentsh demo`: a scripted agent and a hostile server in an ordinary run. It needs no key and no network, and
+//! writes only to a temporary directory and the journal.
 //!
 //! Three processes: this one plants, listens and judges; `__demo-session` is an ordinary run whose environment holds
 //! the planted secrets; inside it, agent and servers are agentsh again.
@@ -32,7 +32,7 @@ pub async fn run(args: DemoArgs) -> u8 {
                 Ok(text) => text,
                 Err(error) => return fail(&error.to_string()),
             };
-            // A closed standard output is nobody's fault here.
+            // The reader may have closed it: ignore that.
             let _ = anstream::stdout().write_all(text.as_bytes());
             if done.is_good() { 0 } else { exit::NO }
         }

@@ -1,4 +1,4 @@
-//! `agentsh events`: what is on record. `agentsh events verify`: is it what was written?
+//! `agentsh events`: lists recorded events. `agentsh events verify`: verifies the hash chain.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Examples for the help of every verb. A test reads each of them as a command line.
+//! Examples for the help of every verb. A test parses each of them.
 
 use clap::Command;
 
@@ -338,7 +338,7 @@ fn below(mut command: Command, words: &str) -> Command {
         return command;
     }
     let mut text = paint(HEADING, "Examples:");
-    // Beside the commands where a terminal has room for all of them, else below each.
+    // Next to the commands where a terminal has room for all of them, else below each.
     let is_beside = lines.iter().all(|line| line.len() <= ROOM);
     for line in lines {
         text.push_str("\n  ");

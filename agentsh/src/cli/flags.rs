@@ -1,4 +1,4 @@
-//! `--allow`, `--read`, `--write`, `--env`, `--deny-tool`: what one start may do beside what the policy says.
+//! `--allow`, `--read`, `--write`, `--env`, `--deny-tool`: additional rules for one run.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! `agentsh gateway`: MCP servers over HTTP for clients on other machines, and the keys that let them in.
+//! `agentsh gateway`: MCP servers over HTTP for clients on other machines, and the clients' keys.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! `agentsh --help` on one screen: ten commands with what they do, the others by name and group. Every command has its own help.
+//! `agentsh --help` on one screen: ten commands with descriptions, the others by name and group. Every command has its
+//! own help.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! `agentsh mcp inventory`: the tools that servers were seen with: since when, how risky they are, what is pinned of them, and
-//! whether their calls are still only learned.
+//! `agentsh mcp inventory`: the known tools of servers: first seen, risk, pin, and whether their baseline is still
+//! being learned.
 
 use std::io::Write;
 
@@ -141,7 +141,7 @@ pub fn state(tool: &Tool, now: u64, learning_s: u64) -> &'static str {
     if tool.is_learned(now, learning_s) { "watched" } else { "learned" }
 }
 
-/// As the record writes times.
+/// In the journal's time format.
 pub fn time(seconds: u64) -> String {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()

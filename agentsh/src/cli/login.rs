@@ -1,4 +1,4 @@
-//! `agentsh login` and `agentsh logout`: access to servers behind a URL, by OAuth.
+//! `agentsh login` and `agentsh logout`: OAuth logins to servers behind a URL.
 
 use std::collections::BTreeMap;
 use std::io::Write;

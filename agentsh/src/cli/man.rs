@@ -1,4 +1,4 @@
-//! `agentsh man`: a manual page of each verb, made of what `--help` says.
+//! `agentsh man`: a manual page for each verb, generated from `--help`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `agentsh mcp`: one server on our own standard input and output, and questions about what servers did.
+//! `agentsh mcp`: runs one server on standard input and output, and lists what servers did.
 
 use clap::{Args, Subcommand};
 

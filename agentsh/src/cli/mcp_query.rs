@@ -1,4 +1,4 @@
-//! `agentsh mcp tools|servers|calls|events|detections`: what the journal knows.
+//! `agentsh mcp tools|servers|calls|events|detections`: queries of the journal.
 
 use std::io::Write;
 

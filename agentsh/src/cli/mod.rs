@@ -163,14 +163,14 @@ pub fn main() -> ExitCode {
         _ => {}
     }
     // Without it, the ends of sandboxes are reported as failures: nothing worse.
-    let _ = agentsh_sandbox::init::hear_of_children();
+    let _ = agentsh_sandbox::init::take_signals();
     let matches =
         help::on_one_screen(examples::add(Arguments::command())).try_get_matches_from(command_line());
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
             if !error.use_stderr() {
-                // A closed standard output is nobody's fault here.
+                // The reader may have closed it: ignore that.
                 let _ = error.print();
                 return exit::OK.into();
             }
@@ -320,7 +320,7 @@ async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
 
 /// Says what failed; the exit code is agentsh's own.
 fn fail(message: &str) -> u8 {
-    // A closed standard error is nobody's fault here.
+    // The reader may have closed it: ignore that.
     let _ = writeln!(style::stderr(), "{} {message}", style::paint(style::BAD, "error:"));
     exit::FAILED
 }

@@ -1,4 +1,4 @@
-//! `agentsh mcp pins`: which programs and which offers of servers are trusted, what changed, and accepting it.
+//! `agentsh mcp pins`: pinned programs and interfaces of servers, their changes, and accepting them.
 
 use std::io::Write;
 

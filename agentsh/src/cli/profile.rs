@@ -1,5 +1,5 @@
-//! `agentsh profile`: servers under a name, with their secrets in a file that only the user reads; and the profiles of packages,
-//! signed, from one user to another.
+//! `agentsh profile`: servers stored under a name, with their secrets in a file that only the user can read; and
+//! signed profiles of packages.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
@@ -147,7 +147,8 @@ fn import(file: &Path, key: Option<&Path>, out: &mut dyn Write) -> Result<u8, Fa
         open_profile(&text, &signers, context.now).map_err(|why| refused(why.to_string()))?;
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let name = name.split('.').next().filter(|name| is_name(name));
-    let name = name.ok_or_else(|| Failure::Usage("the file's name is no name of a profile".to_owned()))?;
+    let name =
+        name.ok_or_else(|| Failure::Usage("the file's name is not a valid profile name".to_owned()))?;
     let place = homes()?.1.join(format!("agentsh/servers/{name}.yaml"));
     let shown = place.display().to_string();
     let read = profile::parse(&shown, &text).and_then(|read| read.map(ServerProfile::tested).transpose());
@@ -277,7 +278,7 @@ fn asked(
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
 ) -> Result<(Option<String>, usize), Failure> {
-    let failed = |error: std::io::Error| Failure::Failed(format!("cannot speak to agentsh: {error}"));
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot connect to agentsh: {error}"));
     let said = |error: ErrorData| Failure::No(format!("profile {name}: {}", escape::line(&error.message)));
     let silent = || Failure::No(format!("profile {name}: the server did not answer"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;

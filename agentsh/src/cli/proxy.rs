@@ -1,4 +1,4 @@
-//! `agentsh proxy`: several MCP servers as one, on our own standard input and output.
+//! `agentsh proxy`: several MCP servers as one, on standard input and output.
 
 use std::path::PathBuf;
 

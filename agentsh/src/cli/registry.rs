@@ -1,4 +1,4 @@
-//! `agentsh registry`: what a server offers as one hash, and whether it is what was seen before.
+//! `agentsh registry`: hashes a server's interface, and compares it with a registry.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

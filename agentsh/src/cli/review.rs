@@ -52,7 +52,7 @@ pub fn run(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             fail(&escape::line(&error));
             exit::NO
         }
-        // A closed output is nobody's fault here.
+        // The reader may have closed it: ignore that.
         Err(Failure::Output) => exit::OK,
     }
 }
@@ -250,7 +250,7 @@ fn is_inner(change: &Change) -> bool {
     change.path.iter().any(|part| part == ".git")
 }
 
-/// Gives what it says is to stand there.
+/// Gives what it says is to be there.
 fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Result<Option<Mark>, Failure> {
     let difference = diff::of(trees, change);
     let letter = match change.what() {

@@ -132,7 +132,7 @@ async fn run_given(args: RunArgs, given: CommandLine) -> u8 {
         (Ok(target), Ok(receipt)) => (target, receipt),
         (Err(why), _) | (_, Err(why)) => return fail(&why),
     };
-    // Known before the run: afterwards it would be a pity.
+    // Checked before the run, so that a mistake does not cost the run.
     if let Some(file) = args.learn.as_deref().filter(|file| file.symlink_metadata().is_ok()) {
         return fail(&format!("--learn: '{}' is there already; name a new file", file.display()));
     }

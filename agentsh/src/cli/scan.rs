@@ -1,4 +1,4 @@
-//! `agentsh scan`: the scanning engine without a session. JSON lines in, one verdict per line out.
+//! `agentsh scan`: the scanner without a session. JSON lines in, one verdict per line out.
 
 mod characters;
 mod project;
@@ -113,7 +113,7 @@ fn each(
             Err(reason) => {
                 status = USAGE;
                 out.flush()?;
-                // A closed standard error is nobody's fault here.
+                // The reader may have closed it: ignore that.
                 let _ = writeln!(err, "error: line {number}: {reason}");
             }
         }

@@ -1,4 +1,4 @@
-//! `agentsh report list`, with the older name `agentsh sessions`: which sessions are on record.
+//! `agentsh report list`, also called `agentsh sessions`: lists the recorded sessions.
 
 use std::io::Write;
 

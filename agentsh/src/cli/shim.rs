@@ -1,4 +1,4 @@
-//! `agentsh enable AGENT`: a small program of the agent's name, first on PATH, that starts the agent protected.
+//! `agentsh enable AGENT`: a small program with the agent's name, first on PATH, that starts the agent in the sandbox.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -109,7 +109,7 @@ pub fn disable(args: &DisableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
             .map_err(|error| Failure::Failed(format!("cannot remove {}: {error}", path.display())))?;
         writeln!(out, "{name} starts without agentsh again")?;
     }
-    // The block is of no use once nothing stands in the directory.
+    // The block is of no use once nothing is in the directory.
     if enabled(&directory).is_empty() {
         let _ = std::fs::remove_dir(&directory);
         let shell = Shell::of_user()?;

@@ -1,5 +1,5 @@
-//! What a machine cannot enforce is said once, not after every run: it does not change. The report of a session and
-//! `agentsh doctor` always have it.
+//! Shows only once what a machine cannot enforce, because that does not change. The report of a session and `agentsh
+//! doctor` always show it.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! `agentsh vet-url`: whether agentsh would connect to a URL in its own name, and why not. Asked of the functions that its
-//! own connections ask.
+//! `agentsh vet-url`: whether agentsh itself would connect to a URL, and why not. Uses the functions of its own
+//! connections.
 
 use std::io::{BufRead, Read, Write};
 use std::net::IpAddr;
@@ -72,7 +72,7 @@ pub async fn run(args: VetUrlArgs, out: &mut impl Write, err: &mut impl Write) -
         (None, url) => one(&url.unwrap_or_default(), &rules, out).await,
     };
     done.unwrap_or_else(|error| {
-        // A closed standard error is nobody's fault here.
+        // The reader may have closed it: ignore that.
         let _ = writeln!(err, "error: {error}");
         exit::FAILED
     })

@@ -1,4 +1,4 @@
-//! `agentsh why`: inside a sandbox, the session's own answer about its policy.
+//! `agentsh why`: asks the session about its policy, from inside a sandbox.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let named = std::env::var_os(bridge::SOCKET_VARIABLE).map(PathBuf::from);
     let socket = named.unwrap_or_else(|| Path::new(OWN_DIRECTORY).join("bridge"));
     if !socket.exists() {
-        // A closed stream is nobody's fault here, nor below.
+        // The reader may have closed it: ignore that.
         let _ = writeln!(
             err,
             "error: there is no session here: `agentsh why` asks from inside of `agentsh run`; outside ask \

@@ -37,7 +37,7 @@ fn adapt_by(
     let agreed = agreements::load(&context.state);
     let bridge = format!("{OWN_DIRECTORY}/agentsh");
     let socket = format!("{OWN_DIRECTORY}/bridge");
-    Ok(agentsh_agents::adapt(
+    let mut launch = agentsh_agents::adapt(
         kind,
         &agentsh_agents::Context {
             argv,
@@ -53,7 +53,31 @@ fn adapt_by(
             agreed: &agreed,
             told,
         },
-    )?)
+    )?;
+    refuse_borrowed_names(policy, &mut launch);
+    Ok(launch)
+}
+
+/// An allow list means the servers that the user knows by its names, not what a project declares under them.
+fn refuse_borrowed_names(policy: &Policy, launch: &mut Launch) {
+    let is_borrowed = |id: &ServerId, origin: &agentsh_agents::Origin| {
+        origin.scope == agentsh_agents::Scope::Project && !origin.agreed && policy.mcp.allows_by_name(id)
+    };
+    let servers = std::mem::take(&mut launch.servers);
+    for (id, server) in servers {
+        if is_borrowed(&id, &server.origin) {
+            let file = &server.origin.file;
+            let approve = agentsh_agents::agreement::command(file);
+            let why = format!(
+                "{}:{}: an allow list of your policy names it, and you have not approved this file; to approve: `{approve}`",
+                file.display(),
+                server.origin.line
+            );
+            launch.refused.push((id, why));
+        } else {
+            launch.servers.insert(id, server);
+        }
+    }
 }
 
 /// Servers that the policy itself declares.

@@ -213,7 +213,8 @@ async fn finish(
             // The kernel counts per user: here those of the container too.
             pids: process.limits.pids.saturating_add(others),
             open_files: process.limits.open_files,
-            usual_open_files: zygote::usual_open_files(),
+            usual_open_files: zygote::usual_limits().0,
+            file_bytes: zygote::usual_limits().1,
             inotify_instances: share("max_inotify_instances", process.kind),
             inotify_watches: share("max_inotify_watches", process.kind),
         },
@@ -222,6 +223,7 @@ async fn finish(
         published: !published.is_empty() && !is_policed,
         join,
         allow_degraded: process.allow_degraded,
+        ignored: agentsh_sandbox::init::ignored_by_caller(),
         tells_files: process.reports_files,
         hears_renames: !guarded.is_empty(),
     };
@@ -307,11 +309,13 @@ fn share(name: &str, kind: ProcessKind) -> u64 {
 fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
     let Quota { memory_bytes: memory, cpu_percent: cpu } = quota;
     let mut report = Vec::new();
+    let is_root = rustix::process::geteuid().is_root();
+    let needs = if is_root { ": no hierarchy can be written" } else { " (needs root or a delegated cgroup)" };
     let asked = format!("{} MiB together", memory >> 20);
     report.push(if cgroup.memory_held {
         Enforcement::enforced("memory limit", format!("{asked}, by cgroup"))
     } else {
-        let why = "cannot create a memory cgroup here (needs root or a delegated cgroup)";
+        let why = format!("cannot create a memory cgroup here{needs}");
         Enforcement::less("memory limit", &asked, "a watchdog over all", State::Degraded, why)
     });
     if let Some(percent) = cpu {
@@ -319,7 +323,7 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
         report.push(if cgroup.cpu_held {
             Enforcement::enforced("cpu limit", format!("{asked}, by cgroup"))
         } else {
-            let why = "cannot create a CPU cgroup here (needs root or a delegated cgroup)";
+            let why = format!("cannot create a CPU cgroup here{needs}");
             Enforcement::less("cpu limit", &asked, "none", State::Absent, why)
         });
     }

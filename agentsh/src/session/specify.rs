@@ -83,6 +83,7 @@ pub fn path_rules(context: &Context, kind: ProcessKind, limits: &ResolvedLimits)
     PathRules {
         home: context.home.clone(),
         project: context.project.clone(),
+        start: context.directory.clone(),
         has_project_directory: kind.is_agent(),
         stand_ins: kind != ProcessKind::Probe,
         git: user_git::everywhere(context),

@@ -29,7 +29,7 @@ pub struct Behind {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Why no model can stand there.
+/// Why no model can be there.
 pub fn unavailable() -> Option<&'static str> {
     match place("api.anthropic.com").zip(place("api.openai.com")) {
         Some(_) => None,

@@ -1,4 +1,4 @@
-//! The same over HTTP: what a server says to two calls stands in the bodies of their answers or comes by the stream for
+//! The same over HTTP: what a server says to two calls is in the bodies of their answers or comes by the stream for
 //! everything else; directly, through `agentsh mcp run --url`, and through `agentsh gateway`.
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use crate::support::{Mode, Peer, Place, eventually};
 const MUTATIONS: u64 = 500;
 /// How long is listened where directly nothing more comes, or a stream stays open.
 const QUIET: Duration = Duration::from_millis(150);
-/// Beside the bodies of the two answers: the stream for everything else.
+/// Next to the bodies of the two answers: the stream for everything else.
 const GENERAL: usize = 2;
 
 const EVENTS: &str = "text/event-stream";
@@ -145,7 +145,7 @@ impl Carried {
         way.status == 202 && !directly.iter().any(is_answer)
     }
 
-    /// What stands behind an answer in its stream, or in one that is none: not every client reads it.
+    /// What is behind an answer in its stream, or in one that is none: not every client reads it.
     fn is_unread(&self, heard: &Heard) -> bool {
         let answers = |line: &String| {
             matches!(hear(line.as_bytes(), &self.recording), Some(Heard::Result(..) | Heard::Error(..)))
@@ -452,7 +452,7 @@ fn delivered_otherwise(all: &[Carried], servers: &[HttpServer; 2]) -> Option<Str
     (!wrong.is_empty()).then(|| wrong.join("\n"))
 }
 
-/// As over standard output; what stands in different streams has no order.
+/// As over standard output; what is in different streams has no order.
 fn differ(
     carried: &Carried,
     has_begun: bool,
@@ -526,7 +526,7 @@ fn differ(
             *rule = Some(Rule::Begun);
         }
     }
-    // A call that has no answer on either side stands in no stream.
+    // A call that has no answer on either side is in no stream.
     found.retain(|(_, text)| !text.ends_with("directly None, through agentsh None"));
     found
 }

@@ -1,4 +1,4 @@
-//! What a long judgement does to everybody else, beside the same work without agentsh.
+//! What a long judgement does to everybody else, next to the same work without agentsh.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -1,5 +1,5 @@
 //! `cargo build`, `npm ci`, `uv sync`, `go test` and their tests in a project that was built before: under `agentsh run` with
-//! the default policy, beside the same outside.
+//! the default policy, next to the same outside.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -96,7 +96,7 @@ const WORKS: &[Work] = &[
 /// # Errors
 /// When something that is there does not work.
 pub fn measure(agentsh: &Path, rounds: u32, report: &mut Report) -> Result<()> {
-    // Beside every repository and workspace: a project there would be a part of it.
+    // Next to every repository and workspace: a project there would be a part of it.
     let directory = tempfile::Builder::new()
         .prefix("agentsh-bench-day-")
         .tempdir()

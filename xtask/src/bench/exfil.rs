@@ -1,4 +1,4 @@
-//! What it costs to look into arguments and results, beside the same server without a proxy.
+//! What it costs to look into arguments and results, next to the same server without a proxy.
 
 use anyhow::{Context, Result};
 

@@ -33,7 +33,7 @@ impl Samples {
 pub enum Bar {
     AtMost(f64),
     AtLeast(f64),
-    /// It is shown beside one that has a bar.
+    /// It is shown next to one that has a bar.
     None,
 }
 
@@ -44,7 +44,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// One line: what was measured, the numbers beside each other, and the one number that the bar is about.
+    /// One line: what was measured, the numbers next to each other, and the one number that the bar is about.
     pub fn line(&mut self, what: &str, numbers: &str, (name, value, unit): (&str, f64, &str), bar: Bar) {
         let value_text = shown(value, unit);
         let (held, bar) = match bar {

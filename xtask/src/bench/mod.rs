@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the release build beside its peer or the bare floor, in turns and in one run, with the
+//! `cargo xtask bench`: the release build next to its peer or the bare floor, in turns and in one run, with the
 //! bar that it has to hold. A busy machine makes times longer, ratios and differences less so.
 
 mod beside;
@@ -55,29 +55,29 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// A static `true` in the sandbox of a server, beside bubblewrap and bare
+    /// A static `true` in the sandbox of a server, next to bubblewrap and bare
     Launch,
     /// `agentsh run -- true` as a whole
     Run,
-    /// MCP calls through the proxy, beside a server without one
+    /// MCP calls through the proxy, next to a server without one
     Mcp,
     /// Small calls and connections while another server gets long arguments
     Beside,
     /// Resident memory with three servers, and after many calls
     Memory,
-    /// Connections under the eBPF programs, beside the same without them
+    /// Connections under the eBPF programs, next to the same without them
     Ebpf,
-    /// Connections out of a sandbox, beside direct ones
+    /// Connections out of a sandbox, next to direct ones
     Relay,
-    /// Answers of a model through its channel, beside a bare reverse proxy
+    /// Answers of a model through its channel, next to a bare reverse proxy
     Model,
     /// The fleet server with 50 hosts; not part of `all`
     Fleet,
-    /// The gateway beside npm supergateway and PyPI mcp-proxy, which are installed; not part of `all`
+    /// The gateway next to npm supergateway and PyPI mcp-proxy, which are installed; not part of `all`
     Gateway,
     /// The scanning engine: ordinary and adversarial text, a listing
     Scan,
-    /// Builds and tests by cargo, npm, uv and go inside, beside outside; uses the network; not part of `all`
+    /// Builds and tests by cargo, npm, uv and go inside, next to outside; uses the network; not part of `all`
     Day,
     All,
 }

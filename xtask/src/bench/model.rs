@@ -1,4 +1,4 @@
-//! The model's channel beside a bare reverse proxy of the same library.
+//! The model's channel next to a bare reverse proxy of the same library.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

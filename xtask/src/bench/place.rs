@@ -18,7 +18,7 @@ pub struct Place {
     pub project: PathBuf,
 }
 
-/// The release build of the program itself, with `agentsh-server` beside it.
+/// The release build of the program itself, with `agentsh-server` next to it.
 ///
 /// # Errors
 /// When it does not build.

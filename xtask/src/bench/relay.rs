@@ -1,4 +1,4 @@
-//! Connections through the relay beside direct ones.
+//! Connections through the relay next to direct ones.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -11,7 +11,7 @@ use super::Made;
 use super::archive::{hex, members};
 use crate::run::{find, is_root, succeed};
 
-/// Must be there beside the executable.
+/// Must be there next to the executable.
 const PARTS: [&str; 9] = [
     "share/man/man1/agentsh.1",
     "share/man/man1/agentsh-run.1",

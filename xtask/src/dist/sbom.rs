@@ -170,7 +170,7 @@ impl Bill {
         for package in &self.packages {
             let name = format!("{} {}", package.name, package.version);
             list.push_str(&format!("    {name}: {}\n", package.licence));
-            // The parts of agentsh stand below its own licence.
+            // The parts of agentsh are below its own licence.
             let place =
                 if package.directory.starts_with(repository()) { &repository() } else { &package.directory };
             for entry in

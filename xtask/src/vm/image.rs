@@ -41,7 +41,7 @@ pub fn root() -> Result<PathBuf> {
     Ok(place)
 }
 
-/// The directories of the build that the tests read, as they stand in `target`.
+/// The directories of the build that the tests read, as they are in `target`.
 pub fn programs(tests: &[TestBinary]) -> Result<PathBuf> {
     let tree = directory().join("programs");
     let _ = fs::remove_dir_all(&tree);

@@ -55,7 +55,7 @@ pub fn busybox() -> Result<PathBuf> {
         .context("busybox-static brings no busybox")
 }
 
-/// Downloads the candidate version of a package, if it is not here yet, and unpacks it beside the others.
+/// Downloads the candidate version of a package, if it is not here yet, and unpacks it next to the others.
 fn unpack(package: &str) -> Result<(PathBuf, String)> {
     let shown = succeed(Command::new("apt-cache").args(["show", "--no-all-versions", package]))?;
     let version = shown

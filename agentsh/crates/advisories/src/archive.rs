@@ -1,5 +1,5 @@
-//! Files of a zip archive, such as the `all.zip` of an ecosystem. Reads what the directory at its end lists, one file after the
-//! other: no more of it is in memory than one file.
+//! Files of a zip archive, such as the `all.zip` of an ecosystem. Reads the central directory, then one file after the
+//! other: only one file is in memory at a time.
 
 use std::io::{self, Read as _};
 
@@ -155,7 +155,7 @@ fn directory(source: &impl Source, length: u64) -> Result<(u64, u64), String> {
     Ok((field(10, 2)?, field(16, 4)?))
 }
 
-/// What stands behind the head of a file.
+/// What is behind the head of a file.
 fn data(source: &impl Source, local: u64, packed: usize) -> Result<Vec<u8>, String> {
     let read = |offset: u64, size: usize| {
         exactly(source, offset, size).map_err(|error| unreadable(&error))?.ok_or_else(damaged)

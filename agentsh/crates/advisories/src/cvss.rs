@@ -1,4 +1,4 @@
-//! The base score of a CVSS 3 vector, as FIRST publishes the formula.
+//! The base score of a CVSS 3 vector, by FIRST's formula.
 
 use super::policy::Level;
 

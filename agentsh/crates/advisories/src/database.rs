@@ -1,4 +1,4 @@
-//! What is known, on disk: one SQLite file that `agentsh advisories update` writes and everything else reads.
+//! The advisory database: one SQLite file that `agentsh advisories update` writes and everything else reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -355,7 +355,7 @@ impl Database {
                 aliases: vec![record.id.clone()],
                 subject: package.to_string(),
                 severity: Level::Critical,
-                summary: format!("known to be attacked: {}", shortened(&entry.vulnerability_name)),
+                summary: format!("known to be exploited: {}", shortened(&entry.vulnerability_name)),
                 fixed: record.hits(package).and_then(|hit| hit.fixed),
             }));
         }

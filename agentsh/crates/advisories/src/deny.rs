@@ -1,4 +1,4 @@
-//! A list of packages and hosts that its signers warn about. What a list says counts as often as different people signed it.
+//! Deny lists of packages and hosts. An entry counts once for each person who signed it.
 
 use jiff::Timestamp;
 use minisign_verify::{PublicKey, Signature};
@@ -105,7 +105,7 @@ impl Entry {
     }
 }
 
-/// Who signed a document: by what stands beside it in its archive, otherwise `whole`, the signers of its file.
+/// Who signed a document: by what stands next to it in its archive, otherwise `whole`, the signers of its file.
 #[must_use]
 pub fn signed_by<'k>(document: &Document, whole: &[&'k String], keys: &'k [String]) -> Vec<&'k String> {
     match document {

@@ -1,5 +1,5 @@
-//! A list of vulnerabilities that are attacked, in the format of CISA's catalogue. An entry has no versions: it is about the
-//! version that a record with the same number is about.
+//! A list of exploited vulnerabilities in the format of CISA's KEV catalogue. An entry has no versions; the OSV record
+//! with the same id has them.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What others warn about.
+//! Security advisories about servers.
 //!
 //! [`read`] tells the forms apart ([`osv`], [`kev`], [`deny`], [`status`]; [`archive`] holds many records), [`database`] keeps
 //! what they say, and gives what of it is about a server: its packages, its host, its name. Nothing here asks anybody.

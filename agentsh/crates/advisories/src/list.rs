@@ -1,4 +1,4 @@
-//! A list of JSON of any length, item by item.
+//! Reads a JSON list of any length item by item.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A record of a vulnerability in the format of OSV, and whether it is about a version.
+//! A vulnerability record in the OSV format, and whether it affects a version.
 
 use std::cmp::Ordering;
 
@@ -98,7 +98,7 @@ impl Record {
         let record: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let is_id = |byte: u8| byte.is_ascii_graphic();
         if record.id.is_empty() || record.id.len() > 128 || !record.id.bytes().all(is_id) {
-            return Err("its `id` is none".to_owned());
+            return Err("its `id` is not valid".to_owned());
         }
         Ok(record)
     }

@@ -1,4 +1,4 @@
-//! A package at a version, and the order of versions where it comes from.
+//! A package at a version, and the order of versions in its ecosystem.
 
 use std::cmp::Ordering;
 use std::str::FromStr as _;

@@ -1,4 +1,4 @@
-//! What a document is: told by what stands in it.
+//! Detects the format of a document by its content.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -27,7 +27,7 @@ pub enum Document {
     /// A record, with its text.
     Osv(Box<Record>, String),
     Kev(Catalogue),
-    /// With what it is signed by, where that stands beside it in an archive.
+    /// With what it is signed by, where that stands next to it in an archive.
     Deny(List, Option<Signed>),
     Status(Summary),
 }
@@ -126,7 +126,7 @@ fn signatures(source: &impl Source) -> Result<BTreeMap<String, String>, String> 
     Ok(found)
 }
 
-/// A deny list with the signatures that stand beside it.
+/// A deny list with the signatures that stand next to it.
 fn signed(document: Document, text: &[u8], signatures: Option<&String>) -> Document {
     match (document, signatures) {
         (Document::Deny(list, _), Some(signatures)) => {

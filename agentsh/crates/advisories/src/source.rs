@@ -1,4 +1,4 @@
-//! Where records come from, read at any place: a file as it lies, or bytes. Nothing is held but what is looked at.
+//! Sources of records, read at any offset: a file or bytes. Only the part in use is held in memory.
 
 use std::io::{self, Read};
 
@@ -7,7 +7,7 @@ pub trait Source {
     /// # Errors
     /// When it cannot be told.
     fn length(&self) -> io::Result<u64>;
-    /// Reads some of what stands at `offset`; 0: nothing stands there.
+    /// Reads some of what stands at `offset`; 0: nothing is there.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -1,4 +1,4 @@
-//! How a service says that it is: `summary.json` of Statuspage.
+//! The status of a service: `summary.json` of Statuspage.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What a source gives, taken in record by record in one transaction.
+//! Imports a source record by record in one transaction.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

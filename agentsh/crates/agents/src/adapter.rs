@@ -1,4 +1,4 @@
-//! The agents that are known, each with its adapter.
+//! The known agents, each with its adapter.
 
 use std::fmt;
 use std::path::Path;
@@ -45,7 +45,7 @@ const ADAPTERS: &[&Adapter] = &[
     &lesser::VIBE,
 ];
 
-/// Hosts that serve nothing but telemetry and updates, as they stand in the programs' own code.
+/// Hosts that serve nothing but telemetry and updates, as they are in the programs' own code.
 const BACKGROUND_HOSTS: &[(&str, &[&str])] = &[
     (
         "claude",
@@ -61,7 +61,7 @@ const BACKGROUND_HOSTS: &[(&str, &[&str])] = &[
     ("gemini", &["play.googleapis.com"]),
 ];
 
-/// Which adapter serves a program.
+/// The adapter of a program.
 #[derive(Clone, Copy)]
 pub struct Kind(&'static Adapter);
 

@@ -1,5 +1,4 @@
-//! Agreeing to a file that came with a project. What the user has seen is remembered by path and content, so that the
-//! next change of the file is asked for again.
+//! Consent to a file of a project, bound to path and content: after a change the user is asked again.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Aider. It has no MCP servers; it reads one file of options from the home and from the project.
+//! Aider. It has no MCP servers. It reads one options file in the home and one in the project.
 
 use super::StateKind;
 use super::adapter::Adapter;

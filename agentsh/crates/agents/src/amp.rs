@@ -1,5 +1,5 @@
-//! Amp. Its servers stand under `amp.mcpServers` in `~/.config/amp/settings.json` and in `.amp/settings.json` of the
-//! project.
+//! Amp. Its servers are under `amp.mcpServers` in `~/.config/amp/settings.json` and in the project's
+//! `.amp/settings.json`.
 
 use super::adapter::Adapter;
 use super::dialect::Dialect;

@@ -1,5 +1,5 @@
-//! Configurations of MCP clients, as their users have them: where the list of servers stands and in which form, and how a
-//! server is put into it or behind agentsh.
+//! Configuration files of MCP clients: where the server list is, its format, and how to add a server or put one behind
+//! agentsh.
 
 use std::path::{Path, PathBuf};
 
@@ -114,7 +114,7 @@ impl Client {
         self.with_server("", Path::new("new"), id, start).map(|changed| changed.text)
     }
 
-    /// The configuration with this server; the same text when it stands there already.
+    /// The configuration with this server; the same text when it is there already.
     ///
     /// # Errors
     /// When the file cannot be understood, or would lose its comments.

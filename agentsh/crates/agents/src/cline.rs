@@ -1,4 +1,4 @@
-//! Cline on the command line. Everything of it stands below `~/.cline/data`.
+//! Cline on the command line. All its files are below `~/.cline/data`.
 
 use super::adapter::Adapter;
 use super::dialect::Dialect;

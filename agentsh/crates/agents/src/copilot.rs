@@ -1,4 +1,4 @@
-//! GitHub Copilot CLI. Its servers stand in `~/.copilot/mcp-config.json`.
+//! GitHub Copilot CLI. Its servers are in `~/.copilot/mcp-config.json`.
 
 use super::adapter::Adapter;
 use super::dialect::Dialect;

@@ -1,4 +1,4 @@
-//! Cursor's agent on the command line. Its servers stand in `mcp.json` of `~/.cursor` and of `.cursor` in the project.
+//! Cursor's agent on the command line. Its servers are in `mcp.json` of `~/.cursor` and of the project's `.cursor`.
 
 use super::adapter::Adapter;
 use super::dialect::Dialect;

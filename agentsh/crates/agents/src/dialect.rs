@@ -1,4 +1,4 @@
-//! How a program writes down one MCP server: into the common form and back.
+//! Server entries in the formats of different programs: to the common form and back.
 //!
 //! The common form is the one of Claude Code and most others: `command`, `args`, `env`, `cwd`, or `url` and `headers`.
 

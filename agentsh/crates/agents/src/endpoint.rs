@@ -1,4 +1,4 @@
-//! From a base URL to the host, port and scheme that have to be reachable.
+//! Host, port and scheme of a base URL.
 
 use super::{Endpoint, Scheme, TlsInspection};
 

@@ -1,4 +1,4 @@
-//! Variables inside configuration values, as each agent understands them.
+//! Variables in configuration values, by the rules of each agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 

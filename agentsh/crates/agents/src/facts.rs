@@ -1,5 +1,5 @@
-//! Agents that are described by a table: where their servers are declared, what of the home is theirs, where their models
-//! are. The user's own files stand inside as private copies with bridges; those of the project are covered.
+//! Agents that a table describes: where their servers are declared, their files in the home, their models. Inside, the
+//! user's files are private copies with bridges, and the project's files are covered.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -420,7 +420,7 @@ fn write_users(
     }
     (facts.settle)(&mut last.document);
     let mut written = BTreeSet::new();
-    // Several lists may stand in one file; the last one has everything.
+    // Several lists may be in one file; the last one has everything.
     for own in users.into_iter().rev() {
         if (own.exists || !own.document.is_empty()) && written.insert(own.path.clone()) {
             let content = render(&Value::Object(own.document))?;

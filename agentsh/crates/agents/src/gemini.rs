@@ -1,4 +1,4 @@
-//! Gemini CLI. Its settings stand in `~/.gemini/settings.json` and in `.gemini/settings.json` of the project.
+//! Gemini CLI. Its settings are in `~/.gemini/settings.json` and in the project's `.gemini/settings.json`.
 
 use serde_json::{Map, Value};
 
@@ -126,7 +126,7 @@ fn usage_off(settings: &mut Map<String, Value>) {
     }
 }
 
-/// The one that the user is signed in with. Which it is stands in several places: each that he has is opened.
+/// The one that the user is signed in with. Which it is is in several places: each that he has is opened.
 fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
     let set = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
     let on = |name: &str| set(name).is_some_and(|value| value == "true" || value == "1");

@@ -1,5 +1,5 @@
-//! Agents without an adapter of their own: the policy names the JSON file that lists their servers, and a copy
-//! with bridges is mounted over it. The key of the list says in which form it is written.
+//! Agents without an adapter: the policy names the JSON file with their servers, and a copy with bridges is mounted
+//! over it. The key of the list tells the format.
 
 use std::path::Path;
 
@@ -123,7 +123,7 @@ fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     Ok(launch)
 }
 
-/// Whether what stands under a common word is a list of servers.
+/// Whether what is under a common word is a list of servers.
 fn is_list(value: &Value) -> bool {
     value.as_object().is_some_and(|entries| entries.values().all(Value::is_object))
 }

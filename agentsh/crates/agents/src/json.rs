@@ -1,4 +1,4 @@
-//! Configurations in JSON, with the lines on which keys stand. What is JSON, the strict reader says.
+//! JSON configuration files with the line of each key, parsed by the strict reader.
 
 use std::collections::BTreeMap;
 use std::path::Path;

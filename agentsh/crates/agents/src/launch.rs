@@ -1,4 +1,4 @@
-//! What goes into an adapter and what comes out: plain data.
+//! Input and output of an adapter: plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ pub struct Origin {
     pub file: PathBuf,
     /// Line of the server's key, counted from 1; 0 on the command line.
     pub line: u64,
-    /// How many stand in front of it in its file.
+    /// How many are in front of it in its file.
     pub nth: usize,
     pub scope: Scope,
     /// It came with the project, and the user has agreed to the file as it is.
@@ -103,7 +103,7 @@ pub struct Launch {
     pub files: Vec<InjectedFile>,
     /// What of the real home the agent sees. The rest of its home is empty and private.
     pub home_state: Vec<HomeState>,
-    /// Files of the agent or the project that are covered by a read-only bind mount, and what stands there.
+    /// Files of the agent or the project that are covered by a read-only bind mount, and what is there.
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
     /// Files and directories of the project of which the agent sees nothing.
     pub hidden: Vec<PathBuf>,
@@ -158,7 +158,7 @@ pub enum Access {
     Answers,
 }
 
-/// A file that stands inside as a private copy. When the agent has ended, these keys of it are kept, and nothing else.
+/// A file that is inside as a private copy. When the agent has ended, these keys of it are kept, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptFile {
     /// Absolute, the same inside and outside.

@@ -1,4 +1,4 @@
-//! Agents of which little has to be known: where their own files are, which of them hold a login, which their history.
+//! Agents with a short table: where their files are, which of them hold a login or history.
 
 use super::adapter::Adapter;
 use super::dialect::Dialect;

@@ -1,5 +1,5 @@
-//! What each agent needs to be launched with its MCP servers replaced by bridges: where its configuration
-//! stands, how a replacement is handed to it, what of its home it may see, and which model it talks to.
+//! Adapters of agents: where their configuration is, how MCP servers are replaced by bridges, which files of the home
+//! they see, and which model they use.
 //!
 //! The adapters read files and nothing else: they start no process, change nothing, and return a [`Launch`].
 

@@ -1,5 +1,5 @@
-//! OpenCode. Its servers stand under `mcp`, in up to three files of `~/.config/opencode` and in `opencode.json` of the
-//! project.
+//! OpenCode. Its servers are under `mcp`, in up to three files of `~/.config/opencode` and in the project's
+//! `opencode.json`.
 
 use super::adapter::Adapter;
 use super::dialect::Dialect;

@@ -1,5 +1,5 @@
-//! MCP servers that a plugin of an agent brings: declared in a file or in the manifest, below the directory in which the
-//! user has installed the plugin.
+//! MCP servers of an agent's plugin: declared in a file or in the manifest, below the directory where the user
+//! installed the plugin.
 
 use std::path::{Path, PathBuf};
 

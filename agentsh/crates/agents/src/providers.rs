@@ -1,4 +1,4 @@
-//! Who serves models: for agents that talk to whichever provider the user has an account with.
+//! Model providers, for agents that work with any of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

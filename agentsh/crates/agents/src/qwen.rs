@@ -1,4 +1,4 @@
-//! Qwen Code, which grew out of Gemini CLI: the same settings, other models.
+//! Qwen Code, a fork of Gemini CLI: the same settings, other models.
 
 use super::adapter::Adapter;
 use super::facts::{

@@ -1,4 +1,4 @@
-//! Reading files that somebody else may have prepared: bounded, and never blocking on a pipe or a device.
+//! Reads files that an attacker may have prepared: bounded, and never blocking on a pipe or a device.
 
 use std::fs::OpenOptions;
 use std::io::Read;

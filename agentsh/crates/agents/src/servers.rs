@@ -1,4 +1,4 @@
-//! One server entry of a JSON configuration, whoever wrote it: names, types, variables, and what becomes of it.
+//! One server entry of a JSON configuration: names, types, variables, and whether it is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,8 @@ use agentsh_base::types::ServerId;
 /// Each server is a process: more than this in one file is a mistake or an attack.
 const MAX_SERVERS: usize = 256;
 const MAX_NAME: usize = 128;
+/// What policies call the agent itself, as the server of its own tools.
+const OWN_TOOLS: &str = "agent";
 pub(super) const PROJECTS_REMOTE: &str =
     "it came with the project and is a remote server; to use it, declare it in your own configuration";
 /// Transports behind a URL that agentsh does not speak.
@@ -140,6 +142,10 @@ pub(super) fn name_problem(name: &str) -> Option<String> {
         Some(format!("its name {name:?} reads like a path"))
     } else if name.starts_with('-') {
         Some(format!("its name {name:?} reads like an option"))
+    } else if name.contains(['*', '?', '[']) {
+        Some(format!("its name {name:?} reads like a pattern of a policy"))
+    } else if name == OWN_TOOLS {
+        Some(format!("policies mean the agent's own tools by the name {name:?}"))
     } else {
         None
     }

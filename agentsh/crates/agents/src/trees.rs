@@ -1,5 +1,4 @@
-//! Skills and plugins: directories of prose and programs that an agent takes up as its own, by the places in which agents
-//! look for them.
+//! Skills and plugins: directories of texts and programs, in the places where agents look for them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,5 +1,4 @@
-//! Files of one kind below a directory: all of them, or a reason why not. A part that was skipped may hold what is looked
-//! for.
+//! All files of one kind below a directory, or the reason why the list is incomplete. A skipped part could hide one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

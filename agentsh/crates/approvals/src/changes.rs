@@ -1,5 +1,5 @@
-//! Questions about the use of something that is not what was trusted. A yes that lasts is a yes to its new definition, whatever the
-//! arguments of the next call are.
+//! Questions about the use of something that differs from its pin. A lasting approval is for the new definition, with
+//! any arguments.
 
 use agentsh_base::types::ServerId;
 use agentsh_guard::{Decision, Outcome, Reason};
@@ -9,7 +9,7 @@ use agentsh_store::words::ApprovalScope;
 
 use super::{Approvals, ChangedEntry, Item};
 
-/// Whether the change is all that a person is asked about: with another question beside it, a yes is about
+/// Whether the change is all that a person is asked about: with another question next to it, a yes is about
 /// this call alone.
 fn asks_nothing_else(decision: &Decision) -> bool {
     let asking = |outcome: Outcome| outcome == Outcome::Ask;
@@ -50,7 +50,7 @@ impl Approvals {
         let session = &self.0.session;
         let server = ServerId(item.server.clone());
         let (entry, for_good) = ((changed.kind, changed.name.as_str()), scope == ApprovalScope::Always);
-        // What the person could look at stands in the store: first that, then the session.
+        // What the person could look at is in the store: first that, then the session.
         let kept = session.interfaces.confirm(&session.pins, &server, (entry, hash), for_good).await;
         let kept = kept.and_then(|()| match session.interfaces.accept(&server, entry, hash) {
             true => Ok(()),

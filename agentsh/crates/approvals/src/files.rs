@@ -1,11 +1,11 @@
-//! Questions about guarded files: the agent has written a new version, and a person sees what is different in it.
+//! Questions about guarded files: the agent has written a new version, and a person sees the difference.
 
 use agentsh_base::types::RuleRef;
 use agentsh_guard::{Outcome, Reason};
 
 use super::{Approvals, Item, Key};
 
-/// A new version of a guarded file. An answer counts for nothing else than for these bytes.
+/// A new version of a guarded file. An answer applies only to these bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
     /// As a person knows it.

@@ -1,5 +1,5 @@
-//! The same question at the fleet server, where an approver may answer it. It also waits here: who is first counts. A server
-//! that cannot be reached is asked again until the question is over.
+//! Shows questions at the fleet server, where an approver may answer. They can still be answered here; the first
+//! answer counts. An unreachable server is asked again until the question expires.
 
 use std::rc::Rc;
 use std::time::Duration;

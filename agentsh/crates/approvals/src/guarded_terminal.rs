@@ -1,4 +1,4 @@
-//! The terminal as it was before: given back whenever a run ends, also when agentsh is killed.
+//! Restores the terminal's modes whenever a run ends, even if agentsh is killed.
 //!
 //! The agent has the terminal itself (decision 4), so nobody sees what it switches on. A process beside agentsh remembers
 //! the modes and waits. It outlives agentsh by a moment, in a process group of its own, so that what ends a job does not

@@ -1,4 +1,4 @@
-//! An answer for good: the narrowest line of policy that gives it.
+//! A permanent answer: writes the narrowest policy line for it.
 
 use std::io;
 use std::path::Path;
@@ -94,7 +94,7 @@ pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<
     // Somebody may have written something else into it: then nothing is approved.
     agentsh_policy::parse(&file.display().to_string(), &after).map_err(|error| error.render())?;
     std::fs::create_dir_all(&directory).map_err(failed)?;
-    // Never half a policy: beside it, then in its place.
+    // Never half a policy: next to it, then in its place.
     let beside = directory.join(format!(".{APPROVED_FILE}.{}", std::process::id()));
     std::fs::write(&beside, after).and_then(|()| std::fs::rename(&beside, &file)).map_err(failed)?;
     Ok(format!("written to {}: {line}", file.display()))

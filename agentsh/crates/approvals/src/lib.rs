@@ -1,5 +1,5 @@
-//! Questions that a person has to answer: what waits, what was answered, and for how long an answer holds. They are asked
-//! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
+//! Questions to a person: what is pending, what was answered, and how long an answer applies. They are answered
+//! outside, with `agentsh approvals` over a socket of the session that no sandbox reaches.
 
 mod changes;
 mod files;

@@ -1,4 +1,4 @@
-//! Questions about further rights at a server. A yes begins the login, and a login that somebody made anywhere is a yes.
+//! Questions about further rights at a server. An approval starts the login, and a login made anywhere is an approval.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! Questions about what is kept from the agent because it is not what was trusted. No call waits for the answer: a yes shows it,
-//! and whoever listed is told to list again.
+//! Questions about what is hidden from the agent because it differs from its pin. No call waits: an approval shows it,
+//! and the client is told to list again.
 
 use std::rc::Rc;
 

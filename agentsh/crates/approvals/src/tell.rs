@@ -1,4 +1,4 @@
-//! How a person hears that something waits.
+//! Notifies a person that a question is pending.
 
 use std::io::{IsTerminal, Write};
 
@@ -13,7 +13,7 @@ pub fn tell(facts: &Facts, record: &Record, item: &Item) {
     notice(facts, record, &what(item), &how(item));
 }
 
-/// The desktop alone: the question stands on the terminal.
+/// The desktop alone: the question is on the terminal.
 pub fn tell_desktop(facts: &Facts, item: &Item) {
     notify(facts, &what(item), &how(item));
 }
@@ -38,7 +38,7 @@ fn how(item: &Item) -> String {
 /// Tells the user what waits for him and what he can do, whatever draws on the terminal.
 pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
     if record.draws_on_terminal() {
-        // The agent draws here: no text, but what terminals show beside it (OSC 9), and the bell.
+        // The agent draws here: no text, but what terminals show next to it (OSC 9), and the bell.
         // What became of it is told when the agent has ended.
         beside(what, "\x07");
     } else {
@@ -48,12 +48,12 @@ pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
     notify(facts, what, how);
 }
 
-/// What terminals show beside what a program draws, and then this.
+/// What terminals show next to what a program draws, and then this.
 pub fn beside(what: &str, then: &str) {
     let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
-        // A closed terminal is nobody's fault here.
+        // The reader may have closed it: ignore that.
         let _ = terminal.write_all(format!("\x1b]9;{notice}\x07{then}").as_bytes());
     }
 }

@@ -1,5 +1,5 @@
-//! A question on the terminal, where the agent does not use it: it has none, or does one task without a person. While the
-//! question stands, no process of the agent runs: none reads the answer, and none paints over the question.
+//! A question on the terminal, if the agent does not use it: it has no terminal, or does one task without a person.
+//! Until the answer all processes of the agent are stopped, so that none reads the answer or draws over the question.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -70,7 +70,7 @@ struct Inner {
     holds: Cell<bool>,
 }
 
-/// A question that stands on the terminal or waits for its turn; dropped, it is not asked any more.
+/// A question that is on the terminal or waits for its turn; dropped, it is not asked any more.
 pub struct PendingQuestion(AbortHandle);
 
 impl Drop for PendingQuestion {
@@ -231,7 +231,7 @@ struct TerminalQuestion {
 
 impl Drop for TerminalQuestion {
     fn drop(&mut self) {
-        // A terminal that takes nothing more is nobody's fault here.
+        // The terminal may be closed: ignore that.
         if !self.is_over.get() {
             let _ = self.screen.try_write(b"\nagentsh: that question has expired\n");
         }

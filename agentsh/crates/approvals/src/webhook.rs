@@ -1,5 +1,5 @@
-//! A question to an address of the user's, such as the bridge of a chat: signed, and answered by a signed reply. The one who
-//! answers needs no way in: the answer is that to our own request, or to the next one where there is none yet.
+//! A signed question to a URL of the user, such as a chat bridge, and its signed reply. The reply is the response to
+//! this request or to a later one, so no inbound connection is needed.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The one form of answer: `CLEAN CODE`, or `FLAGGED CODE` and a reason. A model that thinks aloud may do so before it,
-//! in one block at the very start.
+//! The only valid answer: `CLEAN CODE`, or `FLAGGED CODE` and a reason. A model may first think aloud in one block at
+//! the very start.
 
 /// What a thinking model writes around its thoughts.
 const THOUGHTS: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
@@ -10,7 +10,7 @@ pub enum AuditAnswer<'a> {
     Flagged(&'a str),
 }
 
-/// None: it is something else, whatever else stands in it.
+/// None: it is something else, whatever else is in it.
 pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
     let text = after_thoughts(text.trim())?;
     if let Some(rest) = text.strip_prefix("CLEAN ") {
@@ -27,7 +27,7 @@ pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
     }
 }
 
-/// What stands behind the thoughts, if there are any. None: they do not end, or there are more of them, so that nobody can
+/// What is behind the thoughts, if there are any. None: they do not end, or there are more of them, so that nobody can
 /// say where they end.
 pub fn after_thoughts(text: &str) -> Option<&str> {
     let Some((open, close)) = THOUGHTS.into_iter().find(|(open, _)| text.starts_with(open)) else {

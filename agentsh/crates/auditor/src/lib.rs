@@ -1,6 +1,6 @@
-//! Two models that look at a call before it leaves. Both must say that it is clean.
+//! Two models that check a call before it is sent. Both must say that it is clean.
 //!
-//! What they are shown is redacted and bounded by [`redact`], and stands between boundaries that nobody can know
+//! What they are shown is redacted and bounded by [`redact`], and is between boundaries that nobody can know
 //! beforehand. Only one form of answer counts; everything else is a failure, and a failure lets nothing pass unless
 //! the user's file says so.
 

@@ -1,4 +1,4 @@
-//! How each provider is asked, and where its answer has the text.
+//! Request and answer formats of each provider.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub fn url(auditor: &Auditor) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The key as the header's value; None when it cannot stand in one.
+/// The key as the header's value; None when it cannot be in one.
 pub fn key(provider: Provider, key: &str) -> Option<HeaderValue> {
     let text = match provider {
         Provider::OpenAi => format!("Bearer {key}"),

@@ -1,4 +1,4 @@
-//! What an auditor is asked.
+//! The request to an auditor.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 pub struct Question {
     pub rules: String,
     pub data: String,
-    /// Must stand in the answer.
+    /// Must be in the answer.
     pub code: String,
 }
 

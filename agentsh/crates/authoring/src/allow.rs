@@ -1,4 +1,4 @@
-//! `agentsh policy allow`: adds to a policy file what a host, a path, a tool or a variable needs, and nothing else.
+//! `agentsh policy allow`: adds the rule for a host, path, tool or variable to a policy file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `agentsh policy bundle`: the signed policy of an organisation, from whoever writes it to the hosts that take it.
+//! `agentsh policy bundle`: the signed policy of an organisation: signing, fetching, verifying.
 
 use std::io::{Read as _, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -168,7 +168,7 @@ pub fn is_fetched(place: &Surroundings) -> bool {
     named.is_some_and(|named| is_url(&named.source))
 }
 
-/// How the organisation's policy stands here, for people, and whether that is well. None: no organisation is named.
+/// How the organisation's policy is here, for people, and whether that is well. None: no organisation is named.
 pub fn stands(place: &Surroundings) -> Option<(bool, String)> {
     let named = match Organisation::find(&place.system, &place.config_home, &place.state) {
         Ok(named) => named?,

@@ -1,4 +1,4 @@
-//! `agentsh policy check|test`: whether a policy can be read, holds what its tests expect, and does something here.
+//! `agentsh policy check|test`: whether a policy is valid, passes its tests, and has an effect here.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `agentsh policy explain --content FILE`: what each check says about a text, and which line decides what happens.
+//! `agentsh policy explain --content FILE`: what each check finds in a text, and which line decides.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -208,7 +208,7 @@ fn asked(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding> {
         let written = policy.llm.secret_kinds.get(found.kind).or(policy.llm.secrets.as_ref());
         Some(ContentFinding {
             finding: if is_personal { "personal" } else { "secret" },
-            what: format!("it holds something of the kind {}", found.kind),
+            what: format!("it contains a value of the kind {}", found.kind),
             severity: if is_personal { "low" } else { "high" },
             pointer: found.pointer,
             outcome,
@@ -221,7 +221,7 @@ fn asked(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding> {
 /// Why nothing is said of a finding here. None: it was looked for.
 fn unjudged(subject: Of, finding: &str, policy: &Policy) -> Option<&'static str> {
     match finding {
-        "drift" => Some("not checked here: it is compared with what was trusted"),
+        "drift" => Some("not checked here: it is compared with the pin"),
         "advisory" => Some("not checked here: it is about servers, see `agentsh advisories check`"),
         "anomaly" => Some("not checked here: it is compared with earlier calls"),
         "destination" => Some("not checked here: see `agentsh policy explain --flow FROM TO`"),
@@ -229,7 +229,7 @@ fn unjudged(subject: Of, finding: &str, policy: &Policy) -> Option<&'static str>
             Some("only hosts are checked here: nothing was read that could be copied")
         }
         "classifier" if policy.mcp.classifier.url.is_none() => Some("off: no `url` is written"),
-        "classifier" => Some("not judged here: the model is not asked"),
+        "classifier" => Some("not checked here: the classifier is not asked"),
         _ => None,
     }
 }
@@ -273,7 +273,7 @@ fn print(
 ) -> io::Result<()> {
     let says = match outcome {
         Outcome::Allow => "passes",
-        Outcome::Alert => "passes, with an alert on record",
+        Outcome::Alert => "passes, and an alert is recorded",
         Outcome::Rewrite => "passes, with a part replaced",
         Outcome::Ask => "waits for a person",
         Outcome::Block => "is refused",

@@ -1,5 +1,5 @@
-//! Changing a file that a person or another program wrote: the difference is shown, and the file is replaced whole. Of
-//! another program's file a copy is kept.
+//! Changes a file that a person or another program wrote: shows the difference and replaces the file whole. Of another
+//! program's file it keeps a copy.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub fn show(out: &mut dyn Write, path: &Path, before: &str, after: &str) -> Resu
     Ok(())
 }
 
-/// Writes the file, with what it was beside it. Gives the name of that copy, if there was something.
+/// Writes the file, with what it was next to it. Gives the name of that copy, if there was something.
 pub fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option<PathBuf>, Failure> {
     let FileLocation { real, mode } = place(path, mode)?;
     let backup = (!before.is_empty()).then(|| backup_of(&real));

@@ -1,4 +1,4 @@
-//! `agentsh policy explain`: one question, its answer, and whose it is.
+//! `agentsh policy explain`: answers one question with its rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -126,7 +126,7 @@ impl Explained {
         })
     }
 
-    /// What stands below the answer.
+    /// What is below the answer.
     pub fn remarks(&self) -> Vec<String> {
         let beware = self.beware.as_ref().map(|beware| format!("beware: {beware}"));
         let reason = self.reason.as_ref().map(|reason| format!("why: {reason}"));
@@ -230,7 +230,7 @@ fn from_here(question: Question, place: &Surroundings) -> Question {
     }
 }
 
-/// What a start opens beside the policy: the model's own addresses, and the variables of the agent's own account.
+/// What a start opens next to the policy: the model's own addresses, and the variables of the agent's own account.
 fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
     let kind = agentsh_agents::Kind::of(agent);
     let argv = [agent.to_owned()];

@@ -1,4 +1,4 @@
-//! `agentsh policy explain --flow FROM TO`: may what one server said go to another one?
+//! `agentsh policy explain --flow FROM TO`: may data of one server go to another?
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -150,7 +150,7 @@ impl Strictness {
     fn sentence(self) -> &'static str {
         match self {
             Self::Passes => "goes on",
-            Self::Alert => "passes, with an alert on record",
+            Self::Alert => "passes, and an alert is recorded",
             Self::AskOrAlert => {
                 "waits for a person once for this pair; if nobody can answer, it passes with one alert"
             }

@@ -1,5 +1,5 @@
-//! `agentsh policy generate SESSION`: the policy that a session would have needed, from its record: files, servers and tools with
-//! the hashes of their definitions, hosts, ports of this machine. Tools and hosts that were refused stand there as comments.
+//! `agentsh policy generate SESSION`: the policy that a session would have needed, from its journal: files, servers
+//! and tools with the hashes of their definitions, hosts, ports of this machine. Refused tools and hosts are comments.
 
 mod files;
 mod together;

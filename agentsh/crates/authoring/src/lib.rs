@@ -1,4 +1,4 @@
-//! A policy as people work with it: asked, explained, changed, generated from a record, signed.
+//! Work with policies: explain, check, change, generate from a journal, sign.
 
 pub mod allow;
 pub mod bundle;

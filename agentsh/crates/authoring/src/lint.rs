@@ -1,4 +1,4 @@
-//! What `policy check` finds on this machine: what the first run would refuse or leave out.
+//! What `policy check` finds on this machine: rules that would have no effect at the first run.
 
 use std::path::PathBuf;
 

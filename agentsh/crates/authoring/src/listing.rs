@@ -1,5 +1,5 @@
-//! The lines of `policy show`: what holds, and behind it where it comes from. In a terminal they fit its width, and a rule
-//! does not repeat the key that stands in front of it; elsewhere each is one whole line.
+//! The lines of `policy show`: a value, and its origin. In a terminal they fit its width, and a rule does not repeat
+//! the key in front of it; elsewhere each is one whole line.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use agentsh_base::types::RuleRef;
 use agentsh_terminal::style::{QUIET, paint};
 use agentsh_terminal::table::wrap;
 
-/// What goes on in the next line stands under the one it belongs to.
+/// What goes on in the next line is under the one it belongs to.
 const INDENT: &str = "    ";
 
 pub struct Listing<'a> {

@@ -1,4 +1,4 @@
-//! Which package a server runs, as far as that can be told without starting it, and so which profile it gets.
+//! The package of a server, as far as it is known without starting it, and so its profile.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! The profiles of servers, listed and printed.
+//! Lists and prints the profiles of servers.
 
 use std::io::Write;
 use std::path::Path;

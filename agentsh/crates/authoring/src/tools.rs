@@ -1,4 +1,4 @@
-//! What `policy show` says beside the policy: the toolchains of the user that `run` shows to the agent.
+//! The user's toolchains that `run` shows to the agent, for `policy show`.
 
 use std::io;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
 
 pub fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result<()> {
     let shown = |path: &Path| escape::line(&path.display().to_string()).into_owned();
-    // Their paths are as long as they are: what is said of them stands right behind.
+    // Paths have different lengths: the remark is right behind each.
     let aligned = std::mem::take(&mut listing.aligned);
     if !tools.found.is_empty() {
         listing.head(&format!("toolchains found here: {}", tools.found.join(", ")))?;

@@ -1,4 +1,4 @@
-//! What a policy would have said to the calls and connections that a session has on record.
+//! What a policy would have decided about the recorded calls and connections of a session.
 
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_policy::{Answer, PathContext, Policy, Question};

@@ -1,4 +1,4 @@
-//! Runs of letters, eight bytes at a time: most of every text is words.
+//! Runs of ASCII letters, eight bytes at a time.
 
 const HIGH: u64 = 0x8080_8080_8080_8080;
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -28,12 +28,42 @@ pub fn letters_of(word: u64) -> (usize, u64) {
 
 #[inline]
 fn small_letters_of(word: u64) -> usize {
-    let low = word & !HIGH;
-    // The high bit of each byte: from `a` on, and beyond `z`. Nothing is carried into the next byte.
-    let from_a = low + ONES * (0x80 - b'a' as u64);
-    let beyond_z = low + ONES * (0x7f - b'z' as u64);
-    let others = !(from_a & !beyond_z & !word) & HIGH;
+    let others = !(between(word, b'a', b'z') & !word) & HIGH;
     (others.trailing_zeros() / 8) as usize
+}
+
+/// The high bit of each byte that, without its own high bit, lies between two others. Nothing is carried into the next byte.
+#[inline]
+fn between(word: u64, first: u8, last: u8) -> u64 {
+    let low = word & !HIGH;
+    (low + ONES * u64::from(0x80 - first)) & !(low + ONES * u64::from(0x7f - last))
+}
+
+/// How many of the first bytes are ASCII letters, digits or no ASCII; and a hash of them that is the same for capitals.
+#[inline]
+#[must_use]
+pub fn word(bytes: &[u8]) -> (usize, u32) {
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (mut at, mut hash) = (0, 0_u64);
+    loop {
+        let rest = &bytes[at..];
+        let eight = rest.first_chunk::<8>().copied().unwrap_or_else(|| {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            last
+        });
+        let eight = u64::from_le_bytes(eight);
+        let lower = eight | (ONES * 0x20);
+        let others = !(between(lower, b'a', b'z') | between(eight, b'0', b'9') | eight) & HIGH;
+        let count = others.trailing_zeros() / 8;
+        let kept = if count < 8 { lower & !(u64::MAX << (count * 8)) } else { lower };
+        hash = (hash ^ kept).wrapping_mul(SPREAD);
+        hash ^= hash >> 32;
+        at += count as usize;
+        if count < 8 {
+            return (at, (hash.wrapping_mul(SPREAD) >> 32) as u32);
+        }
+    }
 }
 
 /// Of eight bytes, the high bit of each that is `byte`.
@@ -154,6 +184,16 @@ mod tests {
             let bytes = text.as_bytes();
             prop_assert_eq!(small_letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_lowercase()).count());
             prop_assert_eq!(letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_alphabetic()).count());
+        }
+
+        #[test]
+        fn a_word_ends_where_its_bytes_do_and_is_one_in_capitals(text in "[a-zA-Z0-9@\\[`{/:\u{e9} ]{0,40}") {
+            let bytes = text.as_bytes();
+            let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte >= 0x80;
+            let (length, hash) = word(bytes);
+            prop_assert_eq!(length, bytes.iter().take_while(is_part).count());
+            prop_assert_eq!(word(&bytes[..length].to_ascii_uppercase()), (length, hash));
+            prop_assert_ne!(word(&[&bytes[..length], b"x"].concat()).1, hash);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Base64 as it stands in texts of others: either alphabet, padding or none.
+//! Base64 in foreign texts: either alphabet, with or without padding.
 
 /// The bytes of a run of Base64 characters. Whoever calls has made sure that it holds no others: they count as the last
 /// one of the alphabet.

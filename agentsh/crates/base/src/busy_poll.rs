@@ -1,4 +1,4 @@
-//! Busy polling: looks for what comes next instead of sleeping.
+//! Busy polling: checks for the next event instead of sleeping.
 //!
 //! Programs that answer each other within microseconds lose more by sleeping: it takes ten to thirty of them to wake an
 //! idle processor of a virtual machine, and whoever wakes it pays as much again.
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// How long at most, each time: this much of one processor, which nobody else wants, is lost by it. Long enough for all
-/// the steps of somebody near, and next to nothing beside the work of anybody else.
+/// the steps of somebody near, and next to nothing next to the work of anybody else.
 pub const MOMENT: Duration = Duration::from_micros(200);
 
 /// With one processor, looking would keep the others from answering.

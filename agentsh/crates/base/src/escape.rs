@@ -1,4 +1,4 @@
-//! Text from processes that are not trusted, made safe to show.
+//! Escapes text of untrusted processes for display.
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Plain values that every part of agentsh shares.
+//! Plain values that all crates of agentsh share.
 
 pub mod ascii;
 pub mod base64;

@@ -1,5 +1,5 @@
-//! Giving memory back. A process of agentsh lives as long as its agent; the heap that it needed only to start, the
-//! kernel may have.
+//! Returns memory to the kernel. A process of agentsh lives as long as its agent and needs much of its heap only to
+//! start.
 
 use std::sync::OnceLock;
 

@@ -1,10 +1,9 @@
-//! When a file counts as not there.
+//! Whether a file counts as missing.
 
 use std::io::{Error, ErrorKind};
 
-/// True when opening a path failed because nothing that can be read lies there: no such file, a part of the path is no
-/// directory, or a socket. A socket configures nothing, and another run in the same project may have put one there as
-/// its stand-in (decision 48).
+/// True if a path cannot be opened because there is no such file, a part of the path is not a directory, or it is a socket.
+/// A socket configures nothing, and another run in the same project may have put it there as a stub (decision 520).
 #[must_use]
 pub fn is_missing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)

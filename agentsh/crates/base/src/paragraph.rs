@@ -1,4 +1,4 @@
-//! Messages for people in a terminal: a line ends between two words, and never inside what somebody copies.
+//! Wraps messages in a terminal between words, and never inside text that a person copies.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -70,7 +70,7 @@ pub fn columns(stream: &impl AsFd) -> Option<usize> {
     Some(size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80))
 }
 
-/// Lines of at most `columns` columns. What stands between backticks, in braces or in brackets is kept together, since it
+/// Lines of at most `columns` columns. What is between backticks, in braces or in brackets is kept together, since it
 /// is there to be copied, and so is a line that is a command; where that alone is wider than a line, the terminal breaks it, which
 /// copies well.
 #[must_use]

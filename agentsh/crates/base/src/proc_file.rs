@@ -1,4 +1,4 @@
-//! Files of `/proc` and the like, whose size nobody knows before they are read.
+//! Files of `/proc` and the like, whose size is not known before they are read.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Random numbers of the system, for what others must not guess.
+//! The system's random numbers, for values that must not be guessed.
 
 use std::io;
 

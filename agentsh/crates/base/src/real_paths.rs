@@ -1,4 +1,4 @@
-//! Links on the way to paths, each asked for once: many paths have the same directories on their way.
+//! Resolves symlinks in paths and caches each lookup, because many paths share directories.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ const MAX_LINKS: usize = 40;
 enum LinkTarget {
     Link(PathBuf),
     Other,
-    /// Nothing stands there, or nobody may look.
+    /// Nothing is there, or nobody may look.
     Nothing,
 }
 
@@ -45,7 +45,7 @@ impl RealPaths {
         !matches!(self.said(path), LinkTarget::Nothing)
     }
 
-    /// The absolute path with all its links followed; None where nothing stands there.
+    /// The absolute path with all its links followed; None where nothing is there.
     #[must_use]
     pub fn canonical(&self, path: &Path) -> Option<PathBuf> {
         let parts = |path: &Path| path.iter().rev().map(OsString::from).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The command that allows what was refused: `agentsh policy allow`, as a person types it.
+//! The command `agentsh policy allow` that allows what was refused.
 
 use std::borrow::Cow;
 use std::path::Path;

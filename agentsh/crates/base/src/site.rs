@@ -1,4 +1,4 @@
-//! Whether a request came from a page of one's own.
+//! Whether a request came from a page of the same site.
 
 /// What a browser says of where a request goes to and comes from.
 #[derive(Clone, Copy, Debug, Default)]

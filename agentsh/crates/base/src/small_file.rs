@@ -1,4 +1,4 @@
-//! Small files: read at once, or not at all, and replaced at once.
+//! Small files: read whole or not at all, and replaced atomically.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -49,7 +49,7 @@ pub fn content_of(mut file: File, size: u64, most: u64) -> io::Result<Vec<u8>> {
 /// reads meanwhile finds the old content or the new one. Not synced to the disk.
 ///
 /// # Errors
-/// When it cannot be written; what stood there stays.
+/// When it cannot be written; what was there stays.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(path))?;
     let new = path.with_extension(format!("new-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Names that every room shares. Plain data: nothing here reads a file, a clock or the environment.
+//! Names that all crates share. Plain data: nothing here reads a file, a clock or the environment.
 
 use std::fmt;
 
@@ -63,15 +63,15 @@ impl FileKey {
     }
 }
 
-/// Where a rule stands: what every refusal shows to the person who wrote the rule.
+/// The place of a rule, which every refusal shows.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RuleRef {
     /// Dotted path of the key, such as `sandbox.mcp.denied_tools[0]`.
     pub id: String,
-    /// The policy file, or `built-in:NAME` for a policy that ships inside agentsh.
+    /// The policy file, or `built-in:NAME` for a built-in policy.
     pub file: String,
-    /// Line of the key in that file, counted from 1; 0 for a default that stands in no file.
+    /// Line of the key in that file, counted from 1; 0 for a default.
     pub line: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The path of a request, as every server reads it.
+//! The path of a request, if every server reads it the same way.
 
 /// Longest path that is read, in bytes.
 const MAX_PATH: usize = 8192;

@@ -1,4 +1,4 @@
-//! Linux below Windows: which kind, by what its kernel calls itself.
+//! Detects WSL and its version by the kernel's name.
 
 use std::sync::OnceLock;
 

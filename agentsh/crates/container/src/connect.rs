@@ -1,4 +1,4 @@
-//! Makes the connections of a program that may make none itself.
+//! Connects for programs that may not connect themselves.
 //!
 //! A thread of its own: the program's call waits in the kernel until it is answered, and nothing here waits for the program.
 

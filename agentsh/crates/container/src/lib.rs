@@ -1,7 +1,7 @@
-//! The weaker tier: what a layout becomes where nothing can be mounted (decision 270).
+//! The container tier: a sandbox without mounts (decision 270).
 //!
 //! What would be bound at its own place is opened by a rule of Landlock. What would stand at a place of the sandbox's own
-//! (its home, agentsh's files, generated ones) stands in a private directory, and the program is told that path. What
+//! (its home, agentsh's files, generated ones) is in a private directory, and the program is told that path. What
 //! would be hidden cannot be: the launch is refused. What would be guarded is kept as a copy, compared when the last
 //! process is gone, and put back.
 
@@ -42,7 +42,7 @@ const WRITE: LandlockAccess = LandlockAccess::Write { execute: true, sockets: tr
 /// What one sandbox has in place of a root of its own. Dropped, its private directory goes.
 pub struct ContainerFiles {
     directory: PathBuf,
-    /// Guarded paths, and what stood there.
+    /// Guarded paths, and what was there.
     guarded: BTreeMap<PathBuf, Copy>,
     /// Where the sockets may lie that the program connects to.
     sockets: Vec<PathBuf>,
@@ -191,7 +191,7 @@ impl ContainerFiles {
     /// Begins to make the program's connections: those that an egress context lets through, or none.
     ///
     /// # Errors
-    /// When there is nothing to hear of them with.
+    /// If they cannot be observed.
     pub fn connect(
         &mut self,
         listener: Option<Listener>,
@@ -256,7 +256,7 @@ impl ContainerFiles {
     }
 }
 
-/// Sets aside what stands on the way to a guarded path and was not there, such as a link in place of `.git`. Gives what
+/// Sets aside what is on the way to a guarded path and was not there, such as a link in place of `.git`. Gives what
 /// that was, under which name it is now, and what stands at the path then.
 fn free_the_way(path: &Path, was: &Copy) -> (Vec<(PathBuf, PathBuf)>, Copy) {
     let mut replaced = Vec::new();

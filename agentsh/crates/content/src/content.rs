@@ -1,5 +1,5 @@
-//! Who looks into arguments and results during a session: the flow of data between servers and the destinations that
-//! arguments name. The decisions are the guard's; here are the clock, the record and the disk.
+//! Searches arguments and results during a session: the flow of data between servers, and the destinations that
+//! arguments name. The guard decides; the clock, the journal and the disk are here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -44,7 +44,7 @@ pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 
 /// Requests of the protocol itself, which a client sends whatever its agent wants. In all others an agent may choose what
-/// stands there.
+/// is there.
 const OF_PROTOCOL: [&str; 10] = [
     "initialize",
     "ping",

@@ -1,5 +1,4 @@
-//! What servers say and what is sent to them, looked through: orders to the model, commands that do harm, secrets, and what
-//! nobody is shown.
+//! Scans messages of servers and calls to them: instructions to the model, harmful commands, secrets, and hidden text.
 
 mod custom;
 mod secrets;

@@ -1,4 +1,4 @@
-//! What servers offer, compared with what they offered when they were trusted: the check, and what it has to write down.
+//! Compares what servers offer with their pins, and says what to record.
 
 mod release;
 mod same;
@@ -247,7 +247,7 @@ impl State {
             let (kind, name) = key.clone();
             self.releases.ask(WithheldEntry { server, kind, name, hash, what, rule, is_hidden });
         }
-        // Once for each change: a client may list again and again. What a person is asked about is what stands there.
+        // Once for each change: a client may list again and again. What a person is asked about is what is there.
         let entry = (audience.to_owned(), key);
         let is_news = known.told.get(&entry).is_none_or(|last| last != hash);
         if is_news && (known.told.len() < MAX_ENTRIES || known.told.contains_key(&entry)) {
@@ -301,7 +301,7 @@ impl KnownServer {
     fn drifted(&self, used: &UsedEntry, audience: Option<&str>) -> Option<&Key> {
         let of_it = |(own, _): &&(String, Key)| audience.is_none_or(|audience| audience == own);
         let mut keys = self.drifted.keys().filter(of_it).map(|(_, key)| key);
-        // Resources stand before templates.
+        // Resources are before templates.
         keys.find(|(kind, name)| offer(*kind).is_some_and(|kind| used.is_of(kind, name)))
     }
 }

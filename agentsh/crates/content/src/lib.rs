@@ -1,6 +1,6 @@
-//! Checks that look at what messages carry: copies of data and markers ([`content`]), injected instructions and secrets
-//! ([`content_scan`]), and definitions that differ from their pins ([`interface_pins`]). Each is a check of the guard with state of
-//! its own; none knows the session.
+//! Checks of message contents: copies of data and markers ([`content`]), injected instructions and secrets
+//! ([`content_scan`]), and definitions that differ from their pins ([`interface_pins`]). Each is a check of the guard
+//! with its own state; none knows the session.
 
 pub mod content;
 pub mod content_scan;

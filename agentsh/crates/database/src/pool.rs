@@ -1,4 +1,4 @@
-//! Threads that read, each with a connection of its own.
+//! Reader threads, each with its own connection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;

@@ -1,4 +1,4 @@
-//! PostgreSQL by URL. The connection is made again when it was lost.
+//! PostgreSQL by URL, with automatic reconnection.
 
 use std::collections::HashMap;
 use std::error::Error;

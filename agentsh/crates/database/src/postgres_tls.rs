@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL: the words of the URL that say so, and a connector on rustls.
+//! TLS to PostgreSQL: the URL parameters, and a connector on rustls.
 //!
 //! Whoever asks for TLS gets a server that is known: `require` checks the certificate and its name as `verify-full` does.
 

@@ -1,4 +1,4 @@
-//! SQLite in a file: one writer at a time, readers beside it (write-ahead log).
+//! SQLite in a file: one writer at a time, and concurrent readers (write-ahead log).
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,7 +21,7 @@ pub(super) fn prepare(path: &Path) -> Result<(), DbError> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     opened.map_err(|error| DbError(format!("cannot open '{}': {error}", path.display())))?;
     let connection = Sqlite::open(path)?.connection;
-    // Write-ahead logging lets readers go on beside the writer.
+    // Write-ahead logging lets readers go on next to the writer.
     connection.pragma_update(None, "journal_mode", "WAL")?;
     Ok(())
 }
@@ -40,7 +40,7 @@ impl Sqlite {
     fn prepared(&self, sql: &str, values: &[Value]) -> Result<rusqlite::CachedStatement<'_>, DbError> {
         let mut statement = self.connection.prepare_cached(sql)?;
         for (number, value) in values.iter().enumerate() {
-            // SQLite numbers `$n` by where it first stands in the text.
+            // SQLite numbers `$n` by where it first is in the text.
             let name = format!("${}", number + 1);
             let Some(index) = statement.parameter_index(&name)? else { continue };
             match value {

@@ -1,4 +1,5 @@
-//! Whom the user trusts beside the machine's own store: what variables and the configuration of tools name.
+//! Certificate authorities that the user trusts in addition to the machine's: from variables and the configuration of
+//! tools.
 //!
 //! Where a network has an authority of its own, each tool is told so in a place of its own. What one of them was told counts
 //! for everything that agentsh asks and for what runs inside. Files of a project are not read: they are not the user's word.
@@ -112,7 +113,7 @@ pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) 
     found
 }
 
-/// The repository around the current directory, or that directory: the project of who has no other word for it.
+/// The repository around the current directory, or that directory: the project, if nothing else names one.
 #[must_use]
 pub fn project_here() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
@@ -204,7 +205,7 @@ impl Tool {
     }
 }
 
-/// Without quotes, or without what stands behind it.
+/// Without quotes, or without what is behind it.
 fn plain(value: &str) -> String {
     if let Some(quote) = value.chars().next().filter(|first| ['"', '\''].contains(first)) {
         let rest = value.get(1..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Bytes as text (RFC 4648), for headers.
+//! Base64 (RFC 4648) for headers.
 
 #[must_use]
 pub fn base64(bytes: &[u8]) -> String {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and HTTP/2 with bodies as streams.
+//! HTTP/1.1 and HTTP/2 with streamed bodies.
 //!
 //! A redirection is an answer like any other, unless the caller asks to follow; variables that name a proxy are not read,
 //! unless the caller brings one; connections are kept for the origin that they were made for.
@@ -313,7 +313,7 @@ impl Response {
         self.rest(max).await
     }
 
-    /// The whole body, and what stands behind it.
+    /// The whole body, and what is behind it.
     ///
     /// # Errors
     /// As [`Response::whole`].

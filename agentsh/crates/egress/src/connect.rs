@@ -1,4 +1,4 @@
-//! A connection for one origin: judged, resolved, vetted, dialled, and under TLS before a byte of HTTP.
+//! A connection to one origin: checked, resolved, connected, and under TLS before a byte of HTTP.
 
 use std::future::Future;
 use std::io;

@@ -1,4 +1,4 @@
-//! Why a request has no answer. Neither a path nor a header stands in a message: they may hold a key.
+//! Why a request failed. Messages contain no path and no header, because these may hold a key.
 
 use std::error::Error;
 use std::io;
@@ -49,7 +49,7 @@ impl HttpError {
         matches!(self, Self::Refused { .. } | Self::Roots(_))
     }
 
-    /// What stands below an error of the HTTP library: ours, if the connection was not made.
+    /// What is below an error of the HTTP library: ours, if the connection was not made.
     pub(crate) fn of(error: &(dyn Error + 'static)) -> Self {
         let mut below: Option<&(dyn Error + 'static)> = Some(error);
         let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! Everything that leaves in the session's own name.
+//! All connections that the session makes in its own name.
 //!
 //! [`target`] reads a URL and says whether it may be asked, [`resolve`] where its name leads, [`special_use`] and
 //! [`special_names`] what is not public; [`dial`] connects to a vetted address, [`tls`] says which server is believed and

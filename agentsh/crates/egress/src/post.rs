@@ -1,4 +1,4 @@
-//! One `POST` to an address that the user named, and one bounded answer.
+//! One `POST` to an address of the user, and one bounded answer.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The user's own way out: an HTTP proxy that is told to CONNECT. Used where the caller asks for it, and nowhere else.
+//! The user's HTTP proxy (CONNECT). Used only if the caller asks for it.
 //!
 //! The proxy resolves the name, so what it leads to cannot be vetted here; what the URL itself says is judged as always.
 

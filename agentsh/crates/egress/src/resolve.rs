@@ -1,4 +1,4 @@
-//! Real addresses of an allowed name, resolved by agentsh outside the sandbox.
+//! Resolves allowed names outside the sandbox.
 //!
 //! What a name leads to is vetted at every connection, so a name that changes its address later changes nothing:
 //! there is no address that was checked once and is trusted now.
@@ -120,7 +120,7 @@ impl Resolver {
         Ok(answer)
     }
 
-    /// What the hosts file says. As in the C library, a name that stands there is not asked for elsewhere.
+    /// What the hosts file says. As in the C library, a name that is there is not asked for elsewhere.
     fn written(&self, name: &Name) -> Result<Vec<IpAddr>, ResolveError> {
         let now = stamp(&self.hosts_file);
         let mut slot = self.hosts.lock().map_err(|_| broken())?;
@@ -248,7 +248,7 @@ fn cannot_read(file: &Path, error: &dyn std::fmt::Display) -> ResolveError {
 }
 
 fn broken() -> ResolveError {
-    ResolveError::Failed("an earlier lookup broke off".to_owned())
+    ResolveError::Failed("an earlier lookup failed".to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A connection that the runtime does not watch until somebody has to wait for it.
+//! A socket that is registered with the runtime only when somebody has to wait for it.
 //!
 //! To watch one costs a system call and memory. The first words of a program and the way to a server on this machine
 //! are there at once, so both ends can be watched while the server thinks.

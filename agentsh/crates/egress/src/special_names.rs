@@ -36,7 +36,7 @@ const METADATA: &[&str] =
 #[must_use]
 pub fn special(name: &str) -> Option<&'static str> {
     let Some((_, last)) = name.rsplit_once('.') else {
-        return Some("one label: a machine nearby");
+        return Some("one label: a name of the local network");
     };
     if let Some((_, why)) = SUFFIXES.iter().find(|(suffix, _)| *suffix == last) {
         return Some(why);
@@ -49,7 +49,7 @@ pub fn special(name: &str) -> Option<&'static str> {
     None
 }
 
-/// What can stand in a question to a resolver.
+/// What can be in a question to a resolver.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(|label| (1..=63).contains(&label.len()))

@@ -1,6 +1,6 @@
 //! Addresses that are not on the public internet. Pure.
 //!
-//! Behind a public name nothing private may be found: not this machine, not the network it stands in, not the
+//! Behind a public name nothing private may be found: not this machine, not the network it is in, not the
 //! metadata service of its cloud. An IPv6 address that carries an IPv4 one is judged by what it carries.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,7 +20,7 @@ pub fn is_translated(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if u128::from(v6) >> 32 == 0x0064_ff9b_0000_0000_0000_0000)
 }
 
-/// Where clouds keep the credentials of a machine. Each stands in the tables below, too.
+/// Where clouds keep the credentials of a machine. Each is in the tables below, too.
 pub const METADATA: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -28,7 +28,7 @@ pub const METADATA: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// First octets, prefix length, why. The first line that fits is the answer, so that exact addresses stand before
+/// First octets, prefix length, why. The first line that fits is the answer, so that exact addresses are before
 /// the blocks around them.
 const V4: &[([u8; 4], u8, &str)] = &[
     ([0, 0, 0, 0], 8, "this network, RFC 791"),
@@ -90,7 +90,7 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     }
     // A connection to it is an IPv4 connection.
     if starts([0, 0, 0, 0], 64) && (bits >> 32) & 0xffff_ffff == 0xffff {
-        return Some(special_v4(carries(0)).unwrap_or("IPv4 in IPv6 clothes, RFC 4291"));
+        return Some(special_v4(carries(0)).unwrap_or("IPv4 mapped to IPv6, RFC 4291"));
     }
     if bits >> 32 == 0 {
         return Some("IPv4-compatible, RFC 4291");

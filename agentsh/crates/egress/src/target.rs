@@ -1,4 +1,4 @@
-//! Where a URL leads, and whether agentsh goes there: one reading of the text for the check and for the connection.
+//! Where a URL leads, and whether agentsh may connect: parsed once for both check and connection.
 //!
 //! The reading is that of the WHATWG, as in browsers. A text that this reading has to repair (a backslash, a line break, a
 //! missing slash) may be read otherwise elsewhere, so it is refused instead of repaired.
@@ -120,7 +120,7 @@ impl Target {
         Ok(next)
     }
 
-    /// The same for a URL that was read before.
+    /// The same for a parsed URL.
     ///
     /// # Errors
     /// As [`Target::parse`].

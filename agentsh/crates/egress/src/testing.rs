@@ -1,4 +1,4 @@
-//! A scripted receiver on loopback, for the tests of every room that sends.
+//! A scripted receiver on loopback, for tests.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 

@@ -1,4 +1,4 @@
-//! Which servers are believed: those with a certificate of an authority that this machine trusts.
+//! TLS verification with the certificate authorities that this machine trusts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a host sends: lines of a journal behind a line that says where they go on, compressed with gzip.
+//! A batch of a host: a header line with its position, then lines of the journal, compressed with gzip.
 
 use std::io::{Read, Write};
 

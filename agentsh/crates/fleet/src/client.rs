@@ -1,4 +1,4 @@
-//! The other end of the server: for hosts, which sign, and for people, who have a credential.
+//! The client of the fleet server: for hosts, which sign, and for people, who have a credential.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! From the journal on disk to the server: at least once, from where the server stands. Nothing is kept beside the journal,
-//! so nothing can be lost beside it.
+//! Sends the journal to the server: at least once, from the server's position. There is no second queue that could be
+//! lost.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! The ends of the chains of a host, computed anew from its whole journal: what it changed after it was sent shows here.
+//! Computes the last hashes of a host's chains from its whole journal, to find later changes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::batch::{self, Unreadable};
 /// Place and hash of the last row of each session, as they come out of its rows.
 pub type Heads = BTreeMap<String, (u64, [u8; 32])>;
 
-/// As a host says it.
+/// As a host claims it.
 pub type Claimed = BTreeMap<String, (u64, String)>;
 
 /// Reads the rows up to the place `until` and computes their hashes. What was changed changes every hash behind it.

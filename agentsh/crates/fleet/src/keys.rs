@@ -1,4 +1,4 @@
-//! Keys of hosts, and the signature under each of their requests.
+//! Keys of hosts, and the signature of each request.
 
 use std::io;
 

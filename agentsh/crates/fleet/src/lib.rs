@@ -1,4 +1,4 @@
-//! The records of many hosts on one server: what the server and the hosts say to each other, and the hosts' side of it.
+//! A fleet: the protocol between hosts and server, and the host's side of it.
 //!
 //! A host enrols once with a token, and forwards its journal from where the server says that it stands: `forward` (the journal
 //! on disk is the queue) -> `batch` (what goes over the wire) -> `client`. The server is `agentsh-server`.

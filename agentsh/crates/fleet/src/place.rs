@@ -1,4 +1,4 @@
-//! What a host and a person keep: a file each, which only its owner may read.
+//! The files of a host's key and a person's credential, readable only for their owner.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,8 +1,8 @@
-//! What server and clients say to each other as JSON.
+//! JSON messages between server and clients.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the server stands in the journal of a host.
+/// Where the server is in the journal of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// 0: it has nothing.

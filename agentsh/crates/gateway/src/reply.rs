@@ -1,7 +1,9 @@
 //! Answers: bodies, and refusals in the shape of the protocol.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
@@ -37,9 +39,21 @@ pub struct Refused(pub Refusal);
 pub struct KeyName(pub String);
 
 /// The body of an answer.
-pub enum Content {
+pub struct Content {
+    kind: ContentKind,
+    /// While it is there, the connection is in use.
+    pub(crate) in_use: Option<Rc<Cell<u64>>>,
+}
+
+enum ContentKind {
     Whole(Option<Bytes>),
     Events(mpsc::Receiver<Bytes>),
+}
+
+impl Content {
+    fn whole(bytes: Option<Bytes>) -> Self {
+        Self { kind: ContentKind::Whole(bytes), in_use: None }
+    }
 }
 
 impl Body for Content {
@@ -50,27 +64,29 @@ impl Body for Content {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let next = match self.get_mut() {
-            Self::Whole(bytes) => Poll::Ready(bytes.take()),
-            Self::Events(events) => events.poll_recv(context),
+        let next = match &mut self.get_mut().kind {
+            ContentKind::Whole(bytes) => Poll::Ready(bytes.take()),
+            ContentKind::Events(events) => events.poll_recv(context),
         };
         next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
+        matches!(self.kind, ContentKind::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Events(_) => SizeHint::default(),
+        match &self.kind {
+            ContentKind::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            ContentKind::Events(_) => SizeHint::default(),
         }
     }
 }
 
 pub fn empty(status: StatusCode) -> Answer {
-    with(status, Content::Whole(None))
+    with(status, Content::whole(None))
 }
 
 /// The head alone, as HEAD asks for it.
@@ -78,23 +94,24 @@ pub fn without_body(answer: &mut Answer) {
     if let Some(length) = answer.body().size_hint().exact() {
         answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
-    *answer.body_mut() = Content::Whole(None);
+    *answer.body_mut() = Content::whole(None);
 }
 
 pub fn text(status: StatusCode, kind: &'static str, body: String) -> Answer {
-    let mut answer = with(status, Content::Whole(Some(body.into())));
+    let mut answer = with(status, Content::whole(Some(body.into())));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
 }
 
 pub fn json(status: StatusCode, body: Bytes) -> Answer {
-    let mut answer = with(status, Content::Whole(Some(body)));
+    let mut answer = with(status, Content::whole(Some(body)));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
 
 pub fn events(events: mpsc::Receiver<Bytes>) -> Answer {
-    let mut answer = with(StatusCode::OK, Content::Events(events));
+    let content = Content { kind: ContentKind::Events(events), in_use: None };
+    let mut answer = with(StatusCode::OK, content);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
@@ -119,8 +136,8 @@ pub fn wrong(wrong: &MessageError) -> Answer {
 
 /// Whether an answer that is here as a whole is an error of the protocol.
 pub fn is_error(answer: &Answer) -> bool {
-    match answer.body() {
-        Content::Whole(Some(body)) => {
+    match &answer.body().kind {
+        ContentKind::Whole(Some(body)) => {
             crate::json::read(body).is_ok_and(|tree| tree.member("error").is_some())
         }
         _ => false,

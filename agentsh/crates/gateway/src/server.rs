@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming as Body;
-use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{HOST, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -204,15 +204,39 @@ impl Gateway {
         peer: IpAddr,
     ) {
         let gateway = Rc::clone(self);
+        // How many requests came. Who answers one, and the body of the answer, hold it too.
+        let requests = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&requests);
         let service = service_fn(move |request| {
-            let gateway = Rc::clone(&gateway);
-            async move { Ok::<_, Infallible>(gateway.answer(request, peer).await) }
+            let (gateway, in_use) = (Rc::clone(&gateway), Rc::clone(&counted));
+            in_use.set(in_use.get() + 1);
+            async move {
+                let mut answer = gateway.answer(with_host(request), peer).await;
+                answer.body_mut().in_use = Some(in_use);
+                Ok::<_, Infallible>(answer)
+            }
         });
         let mut builder = Builder::new(LocalExec);
         builder.http1().timer(TokioTimer::new()).header_read_timeout(self.patience()).half_close(false);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256).max_header_list_size(64 << 10);
-        // A client that hangs up, or that speaks no HTTP.
-        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        tokio::select! {
+            // A client that hangs up, or that speaks no HTTP.
+            _ = builder.serve_connection(TokioIo::new(stream), service) => {}
+            () = self.unused(&requests) => {}
+        }
+    }
+
+    /// Waits until a connection had no request for as long as one may take.
+    async fn unused(&self, requests: &Rc<Cell<u64>>) {
+        /// The service of the connection, and this.
+        const HOLDERS: usize = 2;
+        loop {
+            let before = requests.get();
+            tokio::time::sleep(self.patience()).await;
+            if requests.get() == before && Rc::strong_count(requests) <= HOLDERS {
+                return;
+            }
+        }
     }
 
     async fn answer(self: Rc<Self>, request: Request<Body>, peer: IpAddr) -> Answer {
@@ -344,6 +368,15 @@ impl Gateway {
     pub(crate) fn wrong(&self, wrong: &MessageError) -> Answer {
         reply::wrong(wrong)
     }
+}
+
+/// A request with the host where HTTP/1.1 has it: HTTP/2 has it beside the headers.
+fn with_host(mut request: Request<Body>) -> Request<Body> {
+    let authority = request.uri().authority().filter(|_| !request.headers().contains_key(HOST));
+    if let Some(host) = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
+        request.headers_mut().insert(HOST, host);
+    }
+    request
 }
 
 /// The trace that the client's request belongs to (W3C Trace Context).

@@ -1,4 +1,4 @@
-//! Markers in results, and out of what goes back.
+//! Markers: added to results, removed from calls.
 
 mod marker_removal;
 mod marks;

@@ -1,4 +1,4 @@
-//! Everything that is decided in one session, in one place.
+//! All decisions of one session.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;

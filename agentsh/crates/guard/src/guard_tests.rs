@@ -329,7 +329,7 @@ fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all
     assert!(guard.errand(&server, SubjectKind::Server, Duration::ZERO).is_none());
 }
 
-/// Counts what passed, and refuses what a message carries beside its call.
+/// Counts what passed, and refuses what a message carries next to its call.
 #[derive(Debug)]
 struct Counting(std::rc::Rc<std::cell::Cell<u32>>);
 

@@ -1,4 +1,4 @@
-//! What a listing hid is refused on use, whichever check hid it: a client may know the name from elsewhere.
+//! Entries that were hidden in a listing are refused on use, because a client may know the name from elsewhere.
 
 use std::collections::BTreeMap;
 

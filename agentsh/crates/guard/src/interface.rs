@@ -1,4 +1,4 @@
-//! What a tool's definition is: a canonical form that does not depend on how it was spelled, and its hash.
+//! A tool's definition in canonical form, independent of its spelling, and its hash.
 //!
 //! Members are sorted by their unescaped names in UTF-16 order, strings escape only what they must, and a number is
 //! written as ECMAScript writes it, but with all of its digits: two definitions that differ in the 30th digit differ.

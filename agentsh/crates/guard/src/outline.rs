@@ -1,5 +1,5 @@
-//! What is kept of a definition, so that a change can be told member by member: the canonical text where it is short, and
-//! otherwise the hash of each long member in its place.
+//! A stored definition, from which a change can be shown member by member: the canonical text if it is short,
+//! otherwise with hashes in place of long members.
 
 use crate::interface::{canonical, hash};
 use crate::json::{self, Json};

@@ -1,4 +1,4 @@
-//! Token bucket. Exact: it counts in integers, so that no rounding gives a call away or takes one.
+//! A token bucket in integers, so that rounding neither adds nor loses a call.
 
 use std::time::Duration;
 

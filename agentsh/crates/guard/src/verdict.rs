@@ -1,4 +1,4 @@
-//! A decision as a value: nothing downstream takes a `bool`.
+//! A decision as a value, not a `bool`.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub enum Reason {
     ToolNotAllowlisted,
     UnknownTool,
     RateLimited,
-    /// Data of another server's result stands in the arguments.
+    /// Data of another server's result is in the arguments.
     Tainted,
     /// The arguments name a host that no rule allows.
     DestinationNotAllowed,

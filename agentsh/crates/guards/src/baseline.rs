@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::fresh;
 use super::thread::is_guard;
-use agentsh_policy::builtin_paths;
-use agentsh_sandbox::host::{RealHost, plain};
+use agentsh_policy::builtin_paths::{self, Tier};
+use agentsh_sandbox::host::{RealHost, plain, repository_names};
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::spec::PathRules;
 
@@ -131,9 +131,6 @@ impl Baseline {
             guards_all: rules.guard_all,
             ..Self::default()
         };
-        // Stand-ins are made by now.
-        found.present = found.arrivals();
-        found.present.extend(rules.unmasked.iter().cloned());
         if !layout.in_repositories.is_empty() {
             found.in_repositories.clone_from(&layout.in_repositories);
             let read_only = layout.guards.iter().filter(|mount| is_guard(mount));
@@ -146,12 +143,39 @@ impl Baseline {
                 found.add(&directory);
             }
         }
+        // Stand-ins are made by now.
+        found.present = found.arrivals();
+        found.present.extend(rules.unmasked.iter().cloned());
         found
     }
 
     /// Directories in which something may appear that is set aside.
-    pub(super) fn watched(&self) -> impl Iterator<Item = &Path> {
-        self.worked_in.iter().chain(&self.closed).chain(&self.commands).map(PathBuf::as_path)
+    pub(super) fn watched(&self) -> BTreeSet<PathBuf> {
+        let tops = self.worked_in.iter().chain(&self.closed).chain(&self.commands).cloned();
+        let below = self.rows_below().filter_map(|path| path.parent());
+        let below = below.flat_map(|above| self.worked_in.iter().map(move |top| top.join(above)));
+        tops.chain(below).collect()
+    }
+
+    /// What runs by itself in a directory below one that somebody works in. Repositories are looked at as such.
+    fn rows_below(&self) -> impl Iterator<Item = &'static Path> {
+        let rows = builtin_paths::PROJECT_READ_ONLY.iter();
+        let rows = rows.filter(|row| row.tier == Tier::Runs || self.guards_all);
+        rows.map(|row| Path::new(row.path)).filter(|path| {
+            let above = path.iter().next().filter(|_| path.iter().nth(1).is_some());
+            above.is_some_and(|above| repository_names().all(|name| above != name))
+        })
+    }
+
+    /// What is obeyed in the git directories of before the run, and may be made there.
+    fn in_git(&self) -> impl Iterator<Item = PathBuf> {
+        let (file, directories) = builtin_paths::GIT_OBEYED;
+        let entries = move |git: &PathBuf| {
+            let read = directories.map(|name| std::fs::read_dir(git.join(name)));
+            let read = read.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
+            read.chain([git.join(file)].into_iter().filter(|path| path.symlink_metadata().is_ok()))
+        };
+        self.repositories.values().flat_map(entries)
     }
 
     /// Whether a path means something that runs by itself and was not there before.
@@ -162,7 +186,18 @@ impl Baseline {
             name.to_str().is_some_and(|name| builtin_paths::guarded(name, self.guards_all).is_some())
         };
         let is_command = |name: &OsStr| self.path.iter().any(|directory| directory.join(name).exists());
+        let is_below = || {
+            let below = self.worked_in.iter().filter_map(|top| path.strip_prefix(top).ok());
+            below.into_iter().any(|below| self.rows_below().any(|row| row == below))
+        };
+        let (file, directories) = builtin_paths::GIT_OBEYED;
+        let git = match above.file_name() {
+            Some(last) if directories.iter().any(|name| last == *name) => above.parent(),
+            _ => Some(above).filter(|_| name == file),
+        };
         (is_in(&self.worked_in) && is_guarded(name)
+            || is_below()
+            || git.is_some_and(|git| self.repositories.values().any(|known| known == git))
             || is_in(&self.closed)
             || is_in(&self.commands) && is_command(name))
             && !self.present.contains(path)
@@ -170,8 +205,9 @@ impl Baseline {
 
     /// What stands there now that was not there before.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
-        let entries = self.watched().filter_map(|directory| std::fs::read_dir(directory).ok());
-        entries.flatten().flatten().map(|entry| entry.path()).filter(|path| self.is_arrival(path)).collect()
+        let entries = self.watched().into_iter().filter_map(|directory| std::fs::read_dir(directory).ok());
+        let entries = entries.flatten().flatten().map(|entry| entry.path());
+        entries.chain(self.in_git()).filter(|path| self.is_arrival(path)).collect()
     }
 
     pub(super) fn in_repositories(&self) -> impl Iterator<Item = &Path> {

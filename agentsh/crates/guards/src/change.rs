@@ -63,8 +63,22 @@ pub struct Version {
 
 impl Version {
     fn open(directory: BorrowedFd<'_>, name: &OsStr, access: OFlags) -> Result<Self, Refusal> {
-        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
+        let open = |access: OFlags| {
+            let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            rustix::fs::openat(directory, name, flags, Mode::empty()).map(File::from)
+        };
+        let file = match open(access) {
+            // A rename needs no right to write to what it replaces; its owner may have it for a moment.
+            Err(Errno::ACCESS) if access == OFlags::RDWR => {
+                let read = open(OFlags::RDONLY)?;
+                let before = read.metadata()?.permissions();
+                read.set_permissions(Permissions::from_mode(before.mode() | 0o200))?;
+                let file = open(access);
+                read.set_permissions(before)?;
+                file?
+            }
+            file => file?,
+        };
         let found = file.metadata()?;
         if !found.is_file() {
             return Err(Refusal::Not);
@@ -243,7 +257,7 @@ fn key(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
 }
 
 /// The directory of a path on the host and as a process sees it; [`Refusal::Not`] where these are two.
-fn seen(pid: u32, path: &Path) -> Result<(OwnedFd, OwnedFd), Refusal> {
+pub(super) fn seen(pid: u32, path: &Path) -> Result<(OwnedFd, OwnedFd), Refusal> {
     let above = path.parent().ok_or(Refusal::Not)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let root = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags | OFlags::CLOEXEC, Mode::empty())?;

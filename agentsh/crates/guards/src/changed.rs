@@ -1,6 +1,6 @@
 //! Files that instruct or configure: writable, and shown at the end of the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use agentsh_host::copies::Copy;
@@ -16,7 +16,10 @@ const MAX_COLUMNS: usize = 120;
 
 /// What stands in these directories, with why it matters.
 #[must_use]
-pub fn instructions(directories: &[PathBuf], host: &RealHost) -> BTreeMap<PathBuf, (Copy, &'static str)> {
+pub fn instructions(
+    directories: &BTreeSet<PathBuf>,
+    host: &RealHost,
+) -> BTreeMap<PathBuf, (Copy, &'static str)> {
     let host = ListedHost::new(host);
     let found = directories.iter().flat_map(|directory| instructing(directory, &host));
     found.map(|(path, why)| (path.clone(), (Copy::of_own(&path), why))).collect()

@@ -9,7 +9,7 @@ use super::deep;
 use super::newcomers::is_repository_name;
 use agentsh_host::copies::{Copy, write_anew};
 use agentsh_host::undo::SavedVersions;
-use agentsh_policy::builtin_paths;
+use agentsh_policy::builtin_paths::{self, GIT_OBEYED};
 use agentsh_sandbox::git_config::{Entry, entries};
 pub use agentsh_sandbox::host::is_bare;
 use agentsh_sandbox::host::{Host, RealHost, plain, repository_names};
@@ -113,7 +113,7 @@ pub fn disarm_all(
 
 /// Whether git, or another system, would look for something in a new repository.
 fn holds_something(entry: &Path, host: &RealHost) -> bool {
-    let names = ["HEAD", "config", "hooks", "requires", "repo", "store"];
+    let names = ["HEAD", "config", "hooks", "requires", "repo", "store", "prefs"];
     let has_some = |directory: &PathBuf| names.iter().any(|name| directory.join(name).exists());
     directories_of(entry, host).iter().any(has_some)
 }
@@ -171,6 +171,11 @@ fn of_other_system(entry: &Path) -> Vec<(PathBuf, Copy)> {
     files.map(|path| (path.clone(), Copy::of_own(&path))).filter(|(_, copy)| says_more(copy)).collect()
 }
 
+/// Directories of a repository of which every entry counts.
+fn run_from(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    ["hooks"].into_iter().chain(GIT_OBEYED.1).map(|name| directory.join(name))
+}
+
 /// Whether something in a new repository would run by itself.
 #[must_use]
 pub fn is_armed(entry: &Path, search: Search<'_>) -> bool {
@@ -181,7 +186,8 @@ pub fn is_armed(entry: &Path, search: Search<'_>) -> bool {
         let says_more =
             |parted: Option<(Vec<Entry>, Vec<Entry>)>| parted.is_none_or(|(_, others)| !others.is_empty());
         configurations(directory, search.roots).into_iter().any(|(_, _, parted)| says_more(parted))
-            || !Copy::of_own(&directory.join("hooks")).is_nothing()
+            || run_from(directory).any(|directory| !Copy::of_own(&directory).is_nothing())
+            || directory.join(GIT_OBEYED.0).symlink_metadata().is_ok()
     })
 }
 
@@ -215,15 +221,16 @@ pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Vec<St
                 done.push(format!("{} without {}{lost}", path.display(), keys.join(", ")));
             }
         }
-        let hooks = directory.join("hooks");
-        match Copy::of_own(&hooks) {
-            Copy::Directory(entries) => {
-                for (name, copy) in entries {
-                    move_away(&hooks.join(name), &copy, aside, &mut done);
+        for path in run_from(directory).chain([directory.join(GIT_OBEYED.0)]) {
+            match Copy::of_own(&path) {
+                Copy::Directory(entries) => {
+                    for (name, copy) in entries {
+                        move_away(&path.join(name), &copy, aside, &mut done);
+                    }
                 }
+                Copy::Absent => {}
+                other => move_away(&path, &other, aside, &mut done),
             }
-            Copy::Absent => {}
-            other => move_away(&hooks, &other, aside, &mut done),
         }
     }
     done

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use tokio::task::JoinSet;
 
 use super::GuardSession;
+use super::baseline::Baseline;
 use super::change::{Change, NewName, Refusal};
 use super::trees::{self, Trees};
 use agentsh_approvals::{Approvals, FileChange};
@@ -52,16 +53,22 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub struct GuardedNames(Arc<Mutex<Names>>);
 
 #[derive(Debug, Default)]
-struct Names {
-    files: BTreeSet<PathBuf>,
-    directories: BTreeSet<PathBuf>,
-    repositories: BTreeSet<PathBuf>,
+pub(super) struct Names {
+    pub files: BTreeSet<PathBuf>,
+    pub directories: BTreeSet<PathBuf>,
+    /// Directories that are mount points, so that what is guarded in them stays in its place.
+    pub held: BTreeSet<PathBuf>,
+    pub repositories: BTreeSet<PathBuf>,
     /// Directories of the agent's own lie over these (decision 610): only what is shown of the project in there is guarded.
     covered: BTreeSet<PathBuf>,
+    /// What was there before the run. None: nobody watches this sandbox.
+    pub baseline: Option<Baseline>,
+    /// What somebody inside has begun to remove, for the thread that watches.
+    pub released: Vec<PathBuf>,
 }
 
 impl GuardedNames {
-    fn lock(&self) -> MutexGuard<'_, Names> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Names> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,18 +79,20 @@ impl GuardedNames {
         let shown = layout.mounts.iter().filter(|mount| mount.target.parent().is_some_and(is_covered));
         let guards: Vec<_> =
             layout.guards.iter().filter(|mount| !is_covered(&mount.target)).chain(shown).collect();
-        let of_kind = |wanted: Kind| -> Vec<PathBuf> {
+        let of_kind = |wanted_access: Access, wanted: Kind| -> Vec<PathBuf> {
             let itself = guards.iter().filter(|mount| {
                 let is_itself =
                     |source: &Source| matches!(source, Source::Path { path, .. } if *path == mount.target);
-                matches!(&mount.what, NodeContent::Bind { source, access: Access::ReadOnly, kind }
-                    if is_itself(source) && *kind == wanted)
+                matches!(&mount.what, NodeContent::Bind { source, access, kind }
+                    if is_itself(source) && *access == wanted_access && *kind == wanted)
             });
             itself.map(|mount| mount.target.clone()).collect()
         };
-        let (files, directories) = (of_kind(Kind::File), of_kind(Kind::Directory));
+        let [files, directories] = [Kind::File, Kind::Directory].map(|kind| of_kind(Access::ReadOnly, kind));
+        let held = of_kind(Access::ReadWrite, Kind::Directory);
         names.files.extend(files);
         names.directories.extend(directories);
+        names.held.extend(held);
         names.repositories.extend(layout.repositories.iter().cloned());
     }
 }
@@ -91,7 +100,7 @@ impl GuardedNames {
 /// Decides about what is guarded in one sandbox.
 #[derive(Debug, Default)]
 pub struct Guarded {
-    names: GuardedNames,
+    pub(super) names: GuardedNames,
     trees: Trees,
     /// Who asks a person. None: nobody does in this sandbox.
     asks: Option<Approvals>,
@@ -149,9 +158,14 @@ impl Guarded {
         self.names.clone()
     }
 
-    fn is_guarded(&self, path: &Path) -> bool {
+    pub(super) fn is_guarded(&self, path: &Path) -> bool {
         let names = self.names.lock();
         names.files.contains(path) || path.ancestors().skip(1).any(|above| names.directories.contains(above))
+    }
+
+    pub(super) fn is_held(&self, path: &Path) -> bool {
+        let names = self.names.lock();
+        names.held.contains(path) || names.directories.contains(path)
     }
 
     /// Answers a call that gives a name, or changes what has one. Gives back what is another call.
@@ -166,17 +180,23 @@ impl Guarded {
         {
             return self.touched(listener, heard, &touched, owner);
         }
-        let Some(renamed) =
-            listener.renamed(&heard, |to| to.absolute(heard.pid).is_some_and(|to| self.is_guarded(&to)))
+        let is_met = |name: &MissingFile| {
+            name.absolute(heard.pid).is_some_and(|path| self.is_guarded(&path) || self.is_held(&path))
+        };
+        let Some(renamed) = listener.renamed(&heard, |renamed| is_met(&renamed.to) || is_met(&renamed.from))
         else {
             return Some(heard);
         };
         let name = renamed.and_then(|renamed| {
-            let to = renamed.to.absolute(heard.pid).filter(|to| self.is_guarded(to))?;
-            let from = renamed.from.absolute(heard.pid).filter(|from| !self.is_guarded(from))?;
+            let (from, to) = (renamed.from.absolute(heard.pid)?, renamed.to.absolute(heard.pid)?);
             Some(NewName { pid: heard.pid, from, to, only_new: renamed.only_new, is_link: renamed.is_link })
         });
-        let Some(name) = name else {
+        let moved = name.as_ref().and_then(|name| self.moved(name));
+        if let Some(outcome) = moved {
+            let _ = listener.done(&heard, outcome);
+            return None;
+        }
+        let Some(name) = name.filter(|name| self.is_guarded(&name.to) && !self.is_guarded(&name.from)) else {
             listener.go_on(&heard);
             return None;
         };
@@ -223,12 +243,16 @@ impl Guarded {
             let _ = listener.done(&heard, Err(Errno::ACCESS));
             return None;
         }
+        if let Some(outcome) = self.removed(&session.facts().context.state, heard.pid, &path, *touch) {
+            let _ = listener.done(&heard, outcome);
+            return None;
+        }
         // Where every look at a file is told, this one is too.
         let is_looked_for = session.facts().tells_files && listener.looked_for(&heard).is_some();
         let exists = is_guarded && path.symlink_metadata().is_ok();
         let would_be_done = match touch {
             FileEffect::Makes => !exists,
-            FileEffect::Changes => exists,
+            FileEffect::Changes | FileEffect::Unlinks | FileEffect::RemovesDirectory => exists,
             FileEffect::Writes => true,
         };
         if is_guarded && would_be_done && !is_looked_for {
@@ -305,15 +329,18 @@ impl Guarded {
         }
         // Git holds this one while it writes, and whoever else writes waits for it.
         let lock = name.to.with_added_extension("lock");
-        if name.is_link || name.from != lock {
-            return Err("only changes by git itself are written without a question".to_owned());
-        }
         let old = change.old_text()?;
         let new = change.new.text()?;
         if !is_plain(new) {
             return Err("it has lines that git itself would not write, so it cannot be compared".to_owned());
         }
-        not_harmless(old, new).map_or(Ok(()), |differ| Err(format!("it would say {}", listed(differ))))
+        if let Some(differ) = not_harmless(old, new) {
+            return Err(format!("it would say {}", listed(differ)));
+        }
+        if name.is_link || name.from != lock {
+            return Err("only changes by git itself are written without a question".to_owned());
+        }
+        Ok(())
     }
 
     /// Keeps what stands there, writes the new version, and takes away what was renamed.

@@ -13,6 +13,7 @@ mod fresh;
 mod guarded;
 mod names;
 mod newcomers;
+mod removal;
 mod thread;
 mod trees;
 mod unfinished;
@@ -21,7 +22,7 @@ pub use guarded::{Guarded, GuardedNames};
 pub use thread::arrived;
 pub use unfinished::finish_all;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -63,6 +64,8 @@ pub struct Before {
     executable: Executable,
     baseline: Baseline,
     directories: Vec<PathBuf>,
+    /// At whose top files may lie that instruct.
+    instructed: BTreeSet<PathBuf>,
     instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
     copies: BTreeMap<PathBuf, Copy>,
 }
@@ -75,6 +78,7 @@ impl Before {
     #[must_use]
     pub fn new(facts: &Facts, spec: &SandboxSpec, layout: &Layout) -> Self {
         let path = facts.context.env.get("PATH");
+        let instructed: BTreeSet<_> = layout.instructed.iter().chain(&layout.worked_in).cloned().collect();
         Self {
             rules: spec.paths.clone(),
             identity: spec.process.identity,
@@ -83,7 +87,8 @@ impl Before {
             baseline: Baseline::of(layout, &spec.paths, &facts.context.host, path.map_or("", String::as_str)),
             copies: thread::copies(layout.guards.iter().take(MAX_COPIED_FIRST)),
             directories: layout.instructed.clone(),
-            instructions: changed::instructions(&layout.instructed, &facts.context.host),
+            instructions: changed::instructions(&instructed, &facts.context.host),
+            instructed,
         }
     }
 }
@@ -121,6 +126,7 @@ impl Guards {
             guards.stand_ins = Some(stand_ins);
             return guards;
         }
+        guarded.lock().baseline = Some(before.baseline.clone());
         let (tell, mut told) = mpsc::unbounded_channel();
         let parts = || -> std::io::Result<(thread::Watch, OwnedFd)> {
             let (stop, ask_to_stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -145,6 +151,7 @@ impl Guards {
                 )?,
                 baseline: before.baseline,
                 directories: before.directories,
+                instructed: before.instructed,
                 instructions: before.instructions,
                 state: session.facts().context.state.clone(),
                 aside: SavedVersions::new(&session.facts().context.state, &session.facts().id.to_string()),
@@ -163,7 +170,7 @@ impl Guards {
                 names: None,
                 newcomers: newcomers::NewRepositoryWatcher::default(),
                 is_moved: false,
-                arrivals: std::collections::BTreeSet::new(),
+                arrivals: BTreeSet::new(),
                 look_again: None,
             };
             Ok((watch, ask_to_stop))

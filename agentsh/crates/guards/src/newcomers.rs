@@ -89,8 +89,11 @@ impl NewRepositoryWatcher {
         }
         self.is_stirred = false;
         let is_full = self.since.len() > MAX_WAITING;
-        self.since
-            .retain(|entry, since| is_repository(entry) || !is_full && since.elapsed() < UNDECIDED_TIMEOUT);
+        let is_young = |since: &Instant| !is_full && since.elapsed() < UNDECIDED_TIMEOUT;
+        // Whoever waits for one that is gone never guards the others.
+        self.since.retain(|entry, since| {
+            entry.symlink_metadata().is_ok() && (is_repository(entry) || is_young(since))
+        });
         if self.since.is_empty() {
             self.due = None;
             return false;
@@ -121,9 +124,10 @@ impl NewRepositoryWatcher {
     }
 }
 
-/// Whether a newcomer is a repository by now.
-fn is_repository(entry: &Path) -> bool {
-    is_repository_name(entry) || fresh::is_bare(entry)
+/// Whether a newcomer is a repository by now, or the part of a linked working tree.
+#[must_use]
+pub fn is_repository(entry: &Path) -> bool {
+    is_repository_name(entry) || fresh::is_bare(entry) || entry.join(GIT_COMMON).exists()
 }
 
 /// Git makes a repository in several steps, of which the last writes the index.

@@ -54,6 +54,7 @@ pub(super) struct Watch {
     /// What the next run does if this one is killed.
     pub unfinished: Unfinished,
     pub directories: Vec<PathBuf>,
+    pub instructed: BTreeSet<PathBuf>,
     pub instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
     pub state: PathBuf,
     pub aside: SavedVersions,

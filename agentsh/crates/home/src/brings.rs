@@ -1,4 +1,4 @@
-//! What the project brings for agents is told in one line when it is not what it was at the last start.
+//! Reports in one line if the project's agent settings changed since the last start.
 
 use std::collections::BTreeMap;
 use std::fs;

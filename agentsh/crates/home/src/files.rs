@@ -1,4 +1,4 @@
-//! The agent's own files of the user's home, as it gets them.
+//! The agent's own files of the user's home, as the agent sees them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -190,7 +190,7 @@ pub fn unless_unmasked(facts: &Facts, launch: &mut Launch) {
     for directory in given_up {
         launch.remembered.retain(|remembered| !remembered.path.starts_with(&directory));
         for file in launch.files.extract_if(.., |file| file.path.starts_with(&directory)) {
-            // It stands there without what came with the project and does not count.
+            // It is there without what came with the project and does not count.
             if !is_hidden(&file.path) && std::fs::read(&file.path).ok().as_ref() != Some(&file.content) {
                 launch.replaced.push((file.path, file.content));
             }

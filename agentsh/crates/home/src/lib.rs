@@ -1,5 +1,5 @@
-//! The agent's own files of the user's home: as it gets them, what is kept of them after the run, and what a project brings for
-//! agents.
+//! The agent's own files of the user's home: as the agent sees them, what is kept after the run, and which agent
+//! settings a project contains.
 
 pub mod brings;
 pub mod files;

@@ -1,6 +1,6 @@
-//! What an agent asks once and writes into its own files: kept when it has ended, given back at the next start.
+//! Answers that an agent stores in its own files: kept after the run, and restored at the next start.
 //!
-//! Its files stand inside as private copies. At the end they are read out of the sandbox, and of them the keys that the
+//! Its files are inside as private copies. At the end they are read out of the sandbox, and of them the keys that the
 //! adapter lists, with values of the shape that it lists, and only where the agent changed them. Those that open nothing
 //! go back into the user's own file; the others are kept for the next run in this project (decision 170).
 
@@ -194,7 +194,7 @@ fn merge(facts: &Facts, path: &Path, format: Format, changes: &[(&Key, Value)]) 
     }
     for _ in 0..TRIES {
         let (text, stamp) = users(&real)?;
-        let bad = || std::io::Error::other("it cannot be understood");
+        let bad = || std::io::Error::other("it cannot be parsed");
         let document =
             if text.trim().is_empty() { Value::Null } else { read(format, &text).ok_or_else(bad)? };
         let changes: Vec<(&Key, Value)> = changes
@@ -222,7 +222,7 @@ fn read(format: Format, text: &str) -> Option<Value> {
     }
 }
 
-/// The text with these values; None when something else stands in the way.
+/// The text with these values; None when something else is in the way.
 fn set(format: Format, text: &str, changes: &[(&Key, Value)]) -> Option<String> {
     match format {
         Format::Json => {

@@ -1,4 +1,4 @@
-//! Host and port of an address as configurations write them.
+//! Host and port of an address in a configuration.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! The files of projects that the user has agreed to: one key per line in the state directory, which no sandbox sees.
+//! The project files that the user approved: one key per line in the state directory, which no sandbox sees.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

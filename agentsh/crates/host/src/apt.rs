@@ -1,4 +1,4 @@
-//! The archives that the machine's own apt reads, as far as they are switched on.
+//! The package archives of the machine's apt that are enabled.
 
 use std::path::{Path, PathBuf};
 

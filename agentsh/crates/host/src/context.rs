@@ -1,4 +1,4 @@
-//! Facts about the host and the invocation that every launch of a session shares.
+//! Facts about the host and the invocation, shared by every launch of a session.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -57,7 +57,7 @@ pub struct Context {
     pub config: PathBuf,
     /// Where fetched packages live.
     pub data: PathBuf,
-    /// What sandboxes of this session may write beside the project, by its policy. See [`Context::set_writable`].
+    /// What sandboxes of this session may write next to the project, by its policy. See [`Context::set_writable`].
     pub(super) writable: Vec<PathBuf>,
     /// The invoking environment. Values stay here: only names are ever recorded.
     pub env: BTreeMap<String, String>,
@@ -234,7 +234,7 @@ pub fn without_shims(env: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The project of somebody who stands in this directory: the repository around it, else the directory.
+/// The project of somebody who is in this directory: the repository around it, else the directory.
 #[must_use]
 pub fn project_of(directory: &Path, home: &Path) -> PathBuf {
     let top = repository_top(directory).filter(|top| check_project(top, home).is_ok());

@@ -1,4 +1,4 @@
-//! What stood at a guarded path when it was guarded, to compare with and to put back.
+//! Copies of guarded files, to compare and to restore.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ const MAX_NAMES: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copy {
     Absent,
-    /// A socket, as stand-ins are, or something else that holds nothing.
+    /// A socket, like a stub, or something else without content.
     Special,
     Link(PathBuf),
     File {
@@ -39,7 +39,7 @@ pub enum Copy {
     },
     Directory(BTreeMap<PathBuf, Copy>),
     /// On the way stands something that is not a directory, such as a link: what lies behind it is not looked at. `as_is` is
-    /// what stands there.
+    /// what is there.
     Unreachable {
         there: PathBuf,
         as_is: Box<Copy>,
@@ -144,7 +144,7 @@ impl Copy {
         self.make(&path)
     }
 
-    /// Writes what stands there anew, so that nobody who holds it open writes into it. What somebody else puts there
+    /// Writes what is there anew, so that nobody who holds it open writes into it. What somebody else puts there
     /// meanwhile stays.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Copy {
         match self {
             Self::Absent | Self::Special | Self::Link(_) | Self::Unreachable { .. } => Ok(()),
             Self::File { content, mode } => exchange(path, content, *mode),
-            Self::Unread { .. } => Err(io::Error::other("it is too large to be looked at")),
+            Self::Unread { .. } => Err(io::Error::other("it is too large to compare")),
             Self::Directory(entries) => {
                 entries.iter().try_for_each(|(name, entry)| entry.renew_at(&path.join(name)))
             }
@@ -170,7 +170,7 @@ impl Copy {
             Self::Absent | Self::Special => Ok(()),
             Self::Link(to) => std::os::unix::fs::symlink(to, path),
             Self::File { content, mode } => write_anew(path, content, *mode),
-            Self::Unread { .. } => Err(io::Error::other("it was too large to be kept")),
+            Self::Unread { .. } => Err(io::Error::other("it was too large to keep a copy")),
             Self::Unreachable { there, .. } => {
                 Err(io::Error::other(format!("{} led elsewhere before", there.display())))
             }
@@ -201,7 +201,7 @@ impl<'p> DirectoryEntry<'p> {
     }
 }
 
-/// Gives what stands at a path another name beside it, under which nothing uses it.
+/// Gives what stands at a path another name next to it, under which nothing uses it.
 ///
 /// # Errors
 /// When it cannot be renamed.
@@ -253,7 +253,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     if content.len() as u64 > MAX_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
 }
 
-/// Writes a file beside and renames it, as editors do.
+/// Writes a file next to and renames it, as editors do.
 pub fn write_anew(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.agentsh-{}", std::process::id()));

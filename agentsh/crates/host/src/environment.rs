@@ -1,4 +1,4 @@
-//! The environment of one process: what a server's own configuration adds, and what a sandbox needs.
+//! The environment of one process: the additions of a server's configuration, and what a sandbox needs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ pub fn of_sandbox(context: &Context) -> Vec<EnvChange> {
         EnvChange::Set(text("HOME"), context.home_as_given.display().to_string()),
         EnvChange::Replace(text("TMPDIR"), text("/tmp")),
         EnvChange::Default(text("PATH"), text("/usr/local/bin:/usr/bin:/bin")),
-        // Byte code beside the sources would change a pinned tree, and cannot be written anyway.
+        // Byte code next to the sources would change a pinned tree, and cannot be written anyway.
         EnvChange::Default(text("PYTHONDONTWRITEBYTECODE"), text("1")),
     ]
 }

@@ -1,4 +1,4 @@
-//! What is settled before anything starts, and never changes while the session lives.
+//! Facts that are fixed before anything starts.
 
 use std::borrow::Cow;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! What the user's gits said of their settings, kept while nothing has changed that they read: each would be started
-//! anew for every run, and says the same again and again.
+//! A cache of git's settings, valid while the files that git reads are unchanged. Without it every run would start git
+//! several times.
 //!
 //! Kept is what is harmless, and where something else is said, never a secret. An answer holds as long as the program and every
 //! file that it reads are what they were, those that are missing among them.

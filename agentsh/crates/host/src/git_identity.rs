@@ -1,7 +1,7 @@
-//! Git inside knows who the user is, and how he likes it: a copy of the harmless part of his configuration, file by file.
-//! What is in a file is asked of git itself; the conditions under which one includes another stay what they are, so that
-//! git inside decides for each repository as it does outside. Of what starts a program only filters are taken over, on which it
-//! depends what a commit holds: no helpers, hooks, editors, or aliases of the shell.
+//! The user's git identity and preferences: a copy of the harmless part of his configuration, file by file. git itself
+//! lists the settings of each file; conditional includes stay, so that git inside decides for each repository as
+//! outside. Settings that start programs are left out (helpers, hooks, editors, shell aliases), except filters, which
+//! decide what a commit contains.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -37,6 +37,9 @@ const OVERRIDES: &str = "\
 \tautoDetach = false
 ";
 
+/// The files of root have another owner inside: git would take each for changed, there and outside after it.
+const OTHER_OWNER: &str = "[core]\n\tcheckStat = minimal\n";
+
 /// The files of git's global configuration inside.
 #[must_use]
 pub fn contribution(context: &Context) -> Contribution {
@@ -64,6 +67,9 @@ pub fn contribution(context: &Context) -> Contribution {
         copy.take(&origin, &setting, &mut text);
     }
     text.extend(OVERRIDES.as_bytes());
+    if context.idmaps.is_some() {
+        text.extend(OTHER_OWNER.as_bytes());
+    }
     let mut files = copy.files;
     files.push((context.home.join(GLOBAL), text));
     let named = git.as_ref().filter(|_| copy.names_ignored);
@@ -110,7 +116,7 @@ pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
 struct Copy<'a> {
     git: Option<&'a Git<'a>>,
     home: &'a Path,
-    /// Where each file stands inside.
+    /// Where each file is inside.
     places: BTreeMap<PathBuf, PathBuf>,
     files: Vec<(PathBuf, Vec<u8>)>,
     /// One of them names a file of ignored names.
@@ -154,7 +160,7 @@ impl Copy<'_> {
     }
 }
 
-/// A condition about a place beside the configuration, which the copy is not beside.
+/// A condition about a place next to the configuration, which the copy is not beside.
 fn anchored(condition: &[u8], beside: &Path) -> Vec<u8> {
     for kind in [b"gitdir:".as_slice(), b"gitdir/i:"] {
         if let Some(place) = condition.strip_prefix(kind).and_then(|rest| rest.strip_prefix(b"./")) {

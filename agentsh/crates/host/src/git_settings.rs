@@ -1,4 +1,4 @@
-//! Settings of git, and which of them start nothing and say no secret.
+//! Settings of git, and which of them start nothing and contain no secret.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Which modules a proxy of Go is asked for. A proxy fetches what it is asked for from wherever the name says, so that any name
-//! would be a way to any host: only the modules that `go.mod`, `go.sum` and `go.work` name are asked for.
+//! The modules that a Go proxy may be asked for: only those that `go.mod`, `go.sum` and `go.work` name. A proxy
+//! fetches from wherever the name says, so any other name would be a way to any host.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ fn lines(text: &str, directive: &str) -> Vec<String> {
     found
 }
 
-/// A module has a host in front, and stands in no way that a rule or a server could read differently.
+/// A module has a host in front, and is in no way that a rule or a server could read differently.
 fn module(word: &str) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let has_host = word.split('/').next().is_some_and(|host| host.contains('.') && !host.starts_with('.'));

@@ -1,6 +1,5 @@
-//! From the paths of a policy to paths of this host: `~`, the project, and patterns are expanded here, once, at
-//! the start of a process. A file that comes into being later and matches a pattern of `write` is inside only if
-//! its directory is.
+//! Turns the paths of a policy into paths of this host: `~`, the project, and patterns are expanded once, when a
+//! process starts. A file that is created later and matches a pattern of `write` is visible only if its directory is.
 
 use std::path::{Path, PathBuf};
 

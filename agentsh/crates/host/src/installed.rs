@@ -1,5 +1,4 @@
-//! Where programs of the user and of the machine lie. A command that came with the project may run what lies there, or
-//! in the project: its words name nothing else.
+//! Directories of installed programs. A command of the project may run only programs there or in the project.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

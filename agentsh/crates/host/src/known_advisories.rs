@@ -1,5 +1,5 @@
-//! What is known of one server, from the advisories that were fetched and from the record of its own failures. The session,
-//! `agentsh advisories list` and the page ask here.
+//! The advisories about one server, and its recent failures from the journal. Used by the session, `agentsh advisories
+//! list` and the page.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

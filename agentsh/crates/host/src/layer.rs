@@ -1,4 +1,4 @@
-//! How the layer of a run in review mode comes into a sandbox.
+//! Mounts the layer of review mode in a sandbox.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! What this machine and its user have that a sandbox may need: where a session works ([`Context`]), toolchains, git's identity and
-//! repositories, caches and package sources, and what a run in review mode keeps. Each feature is a function from facts to one
-//! contribution to a sandbox; none knows the session.
+//! What the machine and its user have that a sandbox may need: where a session works ([`Context`]), toolchains, git
+//! identity and repositories, caches and package sources, and review mode. Each feature is a function from facts to
+//! one contribution to a sandbox; none knows the session.
 
 pub mod address;
 pub mod agreements;

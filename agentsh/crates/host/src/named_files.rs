@@ -1,5 +1,5 @@
-//! Files that the user's own configurations name: what a shell, ssh, npm, an editor or the desktop starts or reads by itself. Where
-//! one lies in a directory that a sandbox may write, it is guarded there.
+//! Files that the user's own configuration names: what a shell, ssh, npm, an editor or the desktop starts or reads by
+//! itself. They are guarded if they are in a writable directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;

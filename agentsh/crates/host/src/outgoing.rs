@@ -1,4 +1,4 @@
-//! Connections that agentsh makes in its own name: the client, the proxy, and which addresses a server behind a URL may have.
+//! Connections of agentsh itself: the client, the proxy, and the addresses that a server behind a URL may have.
 
 use std::time::Duration;
 

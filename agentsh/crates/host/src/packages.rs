@@ -1,4 +1,4 @@
-//! Every package that a program would run, as its pinned trees tell: lock files, the names of installed distributions, and
+//! All packages that a program would run, from its pinned trees: lock files, names of installed distributions, and
 //! manifests.
 
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ fn of_tree(tree: &PinnedTree, packages: &mut BTreeSet<Package>) {
         if let Some(found) = distribution(path) {
             packages.insert(found);
         } else if is_manifest(tree, path) && read < MAX_MANIFESTS {
-            // Also beside a lock file: that may be older than what lies there.
+            // Also next to a lock file: that may be older than what lies there.
             read += 1;
             packages.extend(manifest(&tree.root.join(path)));
         }

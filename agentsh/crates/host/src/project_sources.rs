@@ -1,4 +1,4 @@
-//! What files of the project may open: a remote of its repository, a module that its lock file names.
+//! Network rights that project files may give: a remote of the repository, a module in a lock file.
 //!
 //! An agent writes such files. What they say counts as it stood when agentsh first ran in the project, kept by hash outside of
 //! every sandbox; what came later is opened once the user agrees to it (`agentsh run --agree`).

@@ -1,5 +1,5 @@
-//! Ports of the agent's sandbox on this machine's loopback. A connection to one is carried to the same sandbox's own
-//! loopback by a socket that was born inside; which ports there are is said before the agent runs.
+//! Publishes ports of the agent's sandbox on this machine's loopback. A connection is carried by a socket that was
+//! created inside the sandbox; the ports are known before the agent runs.
 
 use std::cell::RefCell;
 use std::fs::File;

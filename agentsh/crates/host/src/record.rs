@@ -1,4 +1,4 @@
-//! What a session writes down, for the journal and for the person at the terminal.
+//! The output of a session: the journal, and messages to the person at the terminal.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

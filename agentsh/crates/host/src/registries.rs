@@ -1,4 +1,4 @@
-//! Package registries for the project's own dependencies: read by GET, under inspection, and nothing more.
+//! Package registries for the project's dependencies: only GET, with inspection.
 //!
 //! Which ecosystems the project uses is told by its lock files. Which hosts that means is not: a file of the project could
 //! name any. Hosts come from the user's own configuration, else from what the installed tools have built in.
@@ -124,7 +124,7 @@ pub fn contribution(
     part
 }
 
-/// The names of the files in a directory and in its `debian`, as they stand in [`ECOSYSTEMS`].
+/// The names of the files in a directory and in its `debian`, as they are in [`ECOSYSTEMS`].
 fn files_in(directory: &Path) -> Vec<PathBuf> {
     let names = |below: &str| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(directory.join(below)).into_iter().flatten().flatten();
@@ -199,7 +199,7 @@ pub fn npm_paths(context: &Context, place: &str) -> BTreeSet<String> {
     };
     let found = npm(context).into_iter().filter_map(|found| Url::parse(&found.url).ok());
     let paths = found.filter(is_there).map(|url| url.path().trim_matches('/').to_owned());
-    // What stands in a line of the file must not become another one.
+    // What is in a line of the file must not become another one.
     let is_plain = |path: &String| !path.is_empty() && !path.contains(['=', ';', '#', '$', '%']);
     paths.filter(is_plain).collect()
 }
@@ -382,7 +382,7 @@ fn maven(context: &Context) -> Vec<RegistryAddress> {
     found
 }
 
-/// The repository that stands in every project's model.
+/// The repository that is in every project's model.
 fn super_pom(libraries: &Path) -> Option<RegistryAddress> {
     const LARGEST_JAR: u64 = 4 << 20;
     const MODEL: &str = "org/apache/maven/model/pom-4.0.0.xml";

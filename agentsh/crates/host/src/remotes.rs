@@ -1,5 +1,5 @@
-//! The project's own git remotes over https: fetching, under inspection, and nothing more. A push is a right of its own, and
-//! so is everything else on the host.
+//! The project's own https git remotes: only fetching, with inspection. A push, or anything else on the host, needs a
+//! rule.
 
 use url::Url;
 

@@ -1,6 +1,6 @@
-//! Repositories beside the project that its git leads to: the one of a working tree that has it elsewhere (a submodule, a
-//! linked working tree, a link), and remotes that are directories of this machine. Each is shown once the user has agreed to it; its hooks and configuration are guarded
-//! as those of the project are.
+//! Repositories outside the project that its git uses: the repository of a submodule, linked worktree or link, and
+//! remotes that are directories of this machine. Each is visible once the user has agreed; its hooks and configuration
+//! are guarded like the project's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -51,11 +51,11 @@ pub fn contribution(context: &Context, agree: bool, review: bool) -> std::io::Re
             }
             continue;
         }
-        if review {
+        if review && what != BORROWED_OBJECTS {
             part.notices
                 .push(format!("{} is outside the project: with --review it is read-only", path.display()));
         }
-        let may_be_written = !review && what != SHARED_PART;
+        let may_be_written = !review && !matches!(what, SHARED_PART | BORROWED_OBJECTS);
         let access = if may_be_written { Access::ReadWrite } else { Access::ReadOnly };
         grants.push(Grant { path, access });
     }
@@ -75,6 +75,10 @@ fn key(project: &Path, repository: &Path) -> String {
 const SHARED_PART: &str = "what the repository of this working tree shares with others";
 const SHARED_OBJECTS: &str = "the objects of this working tree's repository";
 
+const BORROWED_OBJECTS: &str = "objects that this repository borrows";
+/// Directories of them.
+const MAX_BORROWED: usize = 16;
+
 /// Where git is led from the project, and as what.
 fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
     let mut found = BTreeMap::new();
@@ -83,6 +87,7 @@ fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
         found.insert(own.clone(), "the repository of this working tree");
         found.extend(parts_elsewhere(own));
     }
+    let objects = own.unwrap_or_else(|| context.project.join(".git")).join("objects");
     let remotes: BTreeSet<PathBuf> =
         configs.iter().flat_map(|config| remotes(config, &context.project)).collect();
     for remote in remotes {
@@ -92,6 +97,23 @@ fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
         let is_part = matches!(*what, SHARED_PART | SHARED_OBJECTS);
         (is_part || is_repository(path)) && may_be_shown(path, context)
     });
+    let mut borrowed = borrowed(objects);
+    borrowed.retain(|path| {
+        may_be_shown(path, context) && !path.ancestors().any(|above| found.contains_key(above))
+    });
+    found.extend(borrowed.into_iter().map(|path| (path, BORROWED_OBJECTS)));
+    found
+}
+
+/// Directories of objects that a repository reads beside its own (`git clone --shared`), and what these read.
+fn borrowed(objects: PathBuf) -> BTreeSet<PathBuf> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![objects]);
+    while let Some(objects) = open.pop().filter(|_| found.len() < MAX_BORROWED) {
+        let text = bounded(&objects.join("info/alternates")).unwrap_or_default();
+        let named = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let named = named.filter_map(|line| plain(&objects.join(line)).canonicalize().ok());
+        open.extend(named.filter(|path| path.join("pack").is_dir() && found.insert(path.clone())));
+    }
     found
 }
 

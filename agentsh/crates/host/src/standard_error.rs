@@ -1,5 +1,5 @@
-//! agentsh's own standard error, written by a thread of its own: whoever started agentsh may never read it, and the thread
-//! that serves everybody must not wait for that.
+//! agentsh's standard error, written by a separate thread: its reader may be slow, and the session's thread must not
+//! wait for it.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use agentsh_base::paragraph;
 
 /// Pieces that wait for a reader.
 const MAX_WAITING: usize = 64;
-/// How long a message is waited for, so that it stands before whatever is written next. Only once: a reader that let one
+/// How long a message is waited for, so that it is before whatever is written next. Only once: a reader that let one
 /// message wait this long is not waited for again until it has read everything.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(250);
 

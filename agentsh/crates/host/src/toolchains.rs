@@ -1,5 +1,5 @@
-//! The toolchains of the user, shown to his agent: what PATH leads to is there, read-only, without its credentials. What
-//! tools fetch and build goes into directories of the project's own, so that nothing written inside is used outside.
+//! The user's toolchains, shown to the agent: the targets of PATH, read-only, without credentials. Downloads and
+//! builds go to directories of the project, so that nothing written inside is used outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -170,7 +170,7 @@ fn on_path(around: &SearchContext<'_>, paths: &RealPaths) -> Vec<PathBuf> {
     found
 }
 
-/// Directories beside a `bin` in an installation, whatever was installed.
+/// Directories next to a `bin` in an installation, whatever was installed.
 const PREFIX: [&str; 12] =
     ["bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include", "man", "doc", "docs", "locale"];
 /// As [`PREFIX`], and never shown: configuration may hold secrets.
@@ -356,7 +356,7 @@ mod tests {
 
     use super::*;
 
-    /// Names of what is shown beside the `bin` of a directory with these entries.
+    /// Names of what is shown next to the `bin` of a directory with these entries.
     fn shown(entries: &[&str]) -> Vec<String> {
         let place = tempfile::tempdir().unwrap();
         for entry in entries {

@@ -1,4 +1,4 @@
-//! Versions of files that a session set aside, so that a person can have them again: `agentsh undo FILE`.
+//! Versions of files that a session set aside, and how a person restores them: `agentsh undo FILE`.
 //!
 //! One directory for each session that needed it, below the records: an index of lines, and one file for each version.
 
@@ -27,7 +27,7 @@ pub struct SavedVersions {
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     path: Vec<u8>,
-    /// Name of the file with the content; None: nothing stood there.
+    /// Name of the file with the content; None: nothing was there.
     content: Option<String>,
     mode: u32,
 }
@@ -79,7 +79,7 @@ impl SavedVersions {
     }
 }
 
-/// Puts the newest version of a file that was set aside in its place, and sets aside what stood there: doing it twice
+/// Puts the newest version of a file that was set aside in its place, and sets aside what was there: doing it twice
 /// changes nothing. Says what was done; None when no session knows the file.
 ///
 /// # Errors
@@ -103,7 +103,7 @@ pub fn undo(state: &Path, path: &Path) -> io::Result<Option<String>> {
         wanted.put_back(path)?;
         let id = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok(Some(match line.content {
-            Some(_) => format!("restored {} to its version before session {id}", path.display()),
+            Some(_) => format!("restored {} to the version that session {id} kept", path.display()),
             None => format!("removed {}: it did not exist before session {id}", path.display()),
         }));
     }

@@ -1,4 +1,4 @@
-//! The user's own git, outside: what it reads for every repository, and what that says, is asked of it.
+//! Starts the user's own git outside, to ask what it reads for every repository and what the settings are.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! The networks in which what a user wrote down himself may be.
+//! Address ranges that are allowed for addresses which the user configured himself.
 
 use ipnet::IpNet;
 

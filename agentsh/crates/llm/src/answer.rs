@@ -1,7 +1,7 @@
 //! An answer that comes as one.
 
 use crate::canary::Needle;
-use crate::dialect::{Rulings, parse, whole};
+use crate::dialect::{Rulings, holds_only, parse, whole};
 use crate::engine::{in_arguments, judge_one};
 use crate::route::Provider;
 use crate::usage::Usage;
@@ -37,6 +37,7 @@ impl Answer {
             usage.merge(Usage::of(part));
         }
         let (calls, texts) = form.read(&tree)?;
+        holds_only(&tree, calls.len())?;
         let leaks = needle.is_some_and(|needle| {
             texts.iter().any(|text| needle.is_in(text))
                 || calls.iter().any(|(_, call)| in_arguments(needle, &call.arguments))

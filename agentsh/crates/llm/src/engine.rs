@@ -114,7 +114,7 @@ impl Stream {
         }
         let last = self.framer.finish()?;
         let (event, rest) = match last {
-            Some(frame) if said(&frame).is_none() => (None, frame.raw),
+            Some(frame) if said(&frame).is_none() && !frame.has_unknown => (None, frame.raw),
             event => (event, Vec::new()),
         };
         if let Some(frame) = event {
@@ -158,7 +158,11 @@ impl Stream {
         }
         let Some(data) = said(&frame) else {
             // A comment says nothing, and may keep a connection alive; so may an event without data.
-            out.extend_from_slice(&frame.raw);
+            if frame.has_unknown {
+                self.has_dropped = true;
+            } else {
+                out.extend_from_slice(&frame.raw);
+            }
             return Ok(());
         };
         // No client reads on behind the end. Some gateways write the end of another API there.

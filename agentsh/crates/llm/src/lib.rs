@@ -50,14 +50,14 @@ pub struct Call {
     pub at_provider: bool,
 }
 
-/// Why an answer is withheld.
+/// Why a question or an answer cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LlmError {
-    #[error("the model's answer is not strict JSON: {0}")]
+    #[error("not strict JSON: {0}")]
     Json(#[from] json::JsonError),
-    #[error("the model's answer has another shape than the API says: {0}")]
+    #[error("not in the shape of its API: {0}")]
     Shape(&'static str),
-    #[error("more than {MAX_HELD} bytes without a complete tool call")]
+    #[error("longer than {MAX_HELD} bytes without a complete tool call")]
     TooMuch,
 }
 

@@ -3,6 +3,7 @@
 use crate::LlmError;
 use crate::dialect::{parse, quoted, text, with};
 use crate::json::{Json, spell};
+use crate::request::opened;
 use crate::route::Provider;
 
 /// The request with one sentence more for the model. All other bytes of its members stay as they are spelled.
@@ -15,7 +16,8 @@ pub fn marked(provider: Provider, body: &[u8], sentence: &str) -> Result<String,
     if body.is_empty() {
         return Ok(String::new());
     }
-    let tree = parse(body)?;
+    let whole = parse(body)?;
+    let tree = opened(provider, &whole);
     let (name, value) = match provider {
         Provider::Anthropic => ("system", longer(tree.member("system"), sentence)),
         // A text that is continued has no messages.
@@ -37,7 +39,8 @@ pub fn marked(provider: Provider, body: &[u8], sentence: &str) -> Result<String,
             (name, with(object.unwrap_or(&empty), &[("parts", Some(parts))]))
         }
     };
-    Ok(with(&tree, &[(name, Some(value))]))
+    let marked = with(tree, &[(name, Some(value))]);
+    Ok(if std::ptr::eq(tree, &raw const whole) { marked } else { with(&whole, &[("request", Some(marked))]) })
 }
 
 /// A text, or a list of blocks, and the sentence behind it.
@@ -119,6 +122,11 @@ mod tests {
                 Provider::Google,
                 r#"{"contents":[]}"#,
                 r#"{"contents":[],"systemInstruction":{"parts":[{"text":"say \"no\""}]}}"#,
+            ),
+            (
+                Provider::Google,
+                r#"{"model":"m","request":{"contents":[]}}"#,
+                r#"{"model":"m","request":{"contents":[],"systemInstruction":{"parts":[{"text":"say \"no\""}]}}}"#,
             ),
         ] {
             let out = marked(provider, body.as_bytes(), "say \"no\"").unwrap();

@@ -35,6 +35,7 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
         return Err(LlmError::Shape("a request is an object"));
     }
     let text = |name: &str| tree.member(name).and_then(Json::as_text).map(|text| text.into_owned());
+    let asked = opened(provider, &tree);
     let mut system = Vec::new();
     match provider {
         Provider::Anthropic => texts(tree.member("system"), &mut system),
@@ -48,7 +49,8 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
             instructions(tree.member("input"), &mut system);
         }
         Provider::Google => {
-            let instruction = tree.member("systemInstruction").or_else(|| tree.member("system_instruction"));
+            let instruction =
+                asked.member("systemInstruction").or_else(|| asked.member("system_instruction"));
             texts(instruction.and_then(|content| content.member("parts")), &mut system);
         }
     }
@@ -56,9 +58,16 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
         model: text("model").or_else(|| named(path)).unwrap_or_default(),
         stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
         system: system.join("\n"),
-        said: turn::said(provider, &tree),
+        said: turn::said(provider, asked),
         hosted: hosted::read(provider, &tree),
     })
+}
+
+/// A question without the envelope in which Google's Code Assist gets it.
+pub(crate) fn opened<'a, 'b>(provider: Provider, tree: &'b Json<'a>) -> &'b Json<'a> {
+    let inner =
+        tree.member("request").filter(|inner| provider == Provider::Google && inner.as_object().is_some());
+    inner.unwrap_or(tree)
 }
 
 /// The model that a path names: `/v1beta/models/NAME:generateContent`.
@@ -120,5 +129,8 @@ mod tests {
         let google = r#"{"systemInstruction":{"parts":[{"text":"a"},{"text":"b"}]}}"#;
         let asked = read(Provider::Google, "/v1beta/models/gem:generateContent", google.as_bytes()).unwrap();
         assert_eq!((asked.system.as_str(), asked.model.as_str()), ("a\nb", "gem"));
+        let assist = r#"{"model":"gem","request":{"systemInstruction":{"parts":[{"text":"a"}]},"contents":[{"role":"user","parts":[{"text":"u"}]}]}}"#;
+        let asked = read(Provider::Google, "/v1internal:generateContent", assist.as_bytes()).unwrap();
+        assert_eq!((asked.system.as_str(), asked.model.as_str(), asked.said.is_some()), ("a", "gem", true));
     }
 }

@@ -135,8 +135,25 @@ fn kept(method: &str, parts: &[&str]) -> Option<Provider> {
     }
 }
 
+/// Methods of Google's Code Assist in which no model speaks.
+const CODE_ASSIST: [&str; 7] = [
+    "fetchAdminControls",
+    "getCodeAssistGlobalUserSetting",
+    "listExperiments",
+    "loadCodeAssist",
+    "onboardUser",
+    "retrieveUserQuota",
+    "setCodeAssistGlobalUserSetting",
+];
+
 fn beside(method: &str, parts: &[&str]) -> Option<Provider> {
     let provider = match (method, parts) {
+        // What Gemini CLI asks of a login's account before the first question.
+        ("POST", [.., last])
+            if last.strip_prefix("v1internal:").is_some_and(|name| CODE_ASSIST.contains(&name)) =>
+        {
+            Provider::Google
+        }
         ("HEAD" | "GET", [])
         | ("GET", [.., "messages", "batches"])
         | ("GET" | "DELETE", [.., "messages", "batches", _])
@@ -194,6 +211,9 @@ mod tests {
             ("GET", "/v1/models", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/v1/models/x", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/", Route::Beside(Provider::Anthropic)),
+            ("POST", "/v1internal:loadCodeAssist", Route::Beside(Provider::Google)),
+            ("POST", "/v1internal:streamGenerateContent", Route::Model(Provider::Google)),
+            ("POST", "/v1internal:other", Route::Unknown),
             ("POST", "/v1/models/x", Route::Unknown),
             ("GET", "/v1/messages", Route::Unknown),
             ("POST", "/v1messages", Route::Unknown),

@@ -12,6 +12,8 @@ pub struct Frame {
     pub event: String,
     /// The lines of `data:`, with newlines between. None: there is no data.
     pub data: Option<String>,
+    /// It has a line that no reader of events knows: a client that reads no events might take it for the answer.
+    pub has_unknown: bool,
 }
 
 /// Whether these can be the first bytes of a stream of events.
@@ -31,6 +33,7 @@ pub struct Framer {
     line: usize,
     event: String,
     data: Option<Vec<u8>>,
+    has_unknown: bool,
     began: bool,
     /// The last byte was CR: an LF that follows belongs to the same end.
     after_return: bool,
@@ -133,8 +136,9 @@ impl Framer {
                 }
                 None => self.data = Some(value.to_vec()),
             },
-            // Comments, `id`, `retry` and what nobody knows go on with the bytes.
-            _ => {}
+            // With the empty name of comments.
+            b"" | b"id" | b"retry" => {}
+            _ => self.has_unknown = true,
         }
     }
 
@@ -142,7 +146,8 @@ impl Framer {
         self.line = 0;
         let data = self.data.take().map(String::from_utf8).transpose();
         let data = data.map_err(|_| LlmError::Shape("data that is not UTF-8"))?;
-        Ok(Frame { raw: std::mem::take(&mut self.raw), event: std::mem::take(&mut self.event), data })
+        let (raw, event) = (std::mem::take(&mut self.raw), std::mem::take(&mut self.event));
+        Ok(Frame { raw, event, data, has_unknown: std::mem::take(&mut self.has_unknown) })
     }
 
     /// What is left at the end of the stream: an event whose last line is missing is still one for many readers.

@@ -579,6 +579,57 @@ fn whole_answers() {
     }
 }
 
+/// Some client looks there: what nobody judged does not go on.
+#[test]
+fn a_call_where_its_api_has_none_is_withheld() {
+    let call = r#"{"type":"tool_use","id":"t","name":"send","input":{}}"#;
+    let chat = r#"{"id":"c","type":"custom","function":{"name":"read","arguments":"{}"},"custom":{"name":"send","input":""}}"#;
+    let item = r#"{"type":"function_call","call_id":"c","name":"send","arguments":"{}"}"#;
+    for (provider, event) in [
+        (Provider::Anthropic, START.replace(r#""content":[]"#, &format!(r#""content":[{call}]"#))),
+        (Provider::Anthropic, format!(r#"{{"type":"message_delta","delta":{{"content":[{call}]}}}}"#)),
+        (Provider::OpenAiChat, format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{chat}]}}}}]}}"#)),
+        (Provider::OpenAiChat, r#"{"choices":[{"index":0,"delta":{},"message":{"tool_calls":[{"id":"c","function":{"name":"send"}}]}}]}"#.to_owned()),
+        (Provider::OpenAiResponses, format!(r#"{{"type":"response.created","response":{{"output":[{item}]}}}}"#)),
+        (Provider::Google, r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"read"},"executableCode":{"code":"x"}}]}}]}"#.to_owned()),
+    ] {
+        let mut out = Vec::new();
+        let taken = Stream::new(provider, None, REPLACEMENT).push(chunks(&[&event]).as_bytes(), &mut Strict, &mut out);
+        assert!(matches!(taken, Err(LlmError::Shape(_))) && out.is_empty(), "{event}: {taken:?}");
+    }
+    let twice = format!(r#"{{"choices":[{{"message":{{"tool_calls":[{chat}]}}}}]}}"#);
+    assert!(Answer::of(Provider::OpenAiChat, twice.as_bytes(), None, REPLACEMENT, &mut Strict).is_err());
+    // What a call takes may look like one.
+    let nested =
+        format!(r#"{{"content":[{{"type":"tool_use","id":"t","name":"read","input":{{"a":{call}}}}}]}}"#);
+    let answer = Answer::of(Provider::Anthropic, nested.as_bytes(), None, REPLACEMENT, &mut Strict).unwrap();
+    assert_eq!((answer.body, answer.told), (None, vec![]));
+}
+
+/// Lines that are no event's do not go on: a client that reads the whole as JSON would find calls in it.
+#[test]
+fn an_answer_that_only_claims_to_be_events_does_not_go_on() {
+    let json = r#"{"content":[{"type":"tool_use","id":"t","name":"send","input":{}}]}"#;
+    for text in [json.to_owned(), format!("{json}\n\n"), format!("{{\n\n{}", &json[1..])] {
+        let (out, told) = through(Provider::Anthropic, &text);
+        assert!(out.trim().is_empty() && told.is_empty(), "{out}");
+    }
+}
+
+/// Google's Code Assist, which Gemini CLI asks with a login.
+#[test]
+fn calls_in_an_envelope_are_judged() {
+    let inner = r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"send","args":{}}}]}}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":4}}"#;
+    let envelope = format!(r#"{{"response":{inner},"traceId":"t"}}"#);
+    let (out, told) = through(Provider::Google, &chunks(&[&envelope]));
+    assert!(told.len() == 1 && !out.contains("functionCall"), "{out}");
+    assert!(out.contains(r#"{"response":{"candidates":[{"content":{"parts":[{"text":"[agentsh]"#), "{out}");
+    let answer = Answer::of(Provider::Google, envelope.as_bytes(), None, REPLACEMENT, &mut Strict).unwrap();
+    assert_eq!((answer.usage.input, answer.usage.output, answer.told.len()), (3, 4, 1));
+    let body = answer.body.unwrap();
+    assert!(body.starts_with(r#"{"response":{"candidates""#) && body.contains("traceId"), "{body}");
+}
+
 #[test]
 fn what_cannot_be_read_is_withheld() {
     let push = |text: &[u8]| {

@@ -15,13 +15,12 @@ pub struct Usage {
 impl Usage {
     /// What an answer, or an event of one, says of it.
     pub(crate) fn of(tree: &Json<'_>) -> Option<Self> {
-        let nested = |name: &str| tree.member(name).and_then(|inner| inner.member("usage"));
-        let found = tree
-            .member("usage")
-            .or_else(|| nested("message"))
-            .or_else(|| nested("response"))
-            .or_else(|| tree.member("usageMetadata"))
-            .or_else(|| tree.member("eval_count").map(|_| tree))?;
+        fn told<'a, 'b>(place: &'b Json<'a>) -> Option<&'b Json<'a>> {
+            place.member("usage").or_else(|| place.member("usageMetadata"))
+        }
+        let nested = |name: &str| tree.member(name).and_then(told);
+        let found = told(tree).or_else(|| nested("message")).or_else(|| nested("response"));
+        let found = found.or_else(|| tree.member("eval_count").map(|_| tree))?;
         let sum = |names: &[&str]| {
             names.iter().fold(0_u64, |sum, name| sum.saturating_add(number(found, name).unwrap_or(0)))
         };

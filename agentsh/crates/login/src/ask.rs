@@ -1,4 +1,4 @@
-//! Requests of a login: bounded, and never led to another place than the one that was vetted.
+//! HTTP requests of a login: bounded, and never redirected to an unchecked place.
 
 use std::rc::Rc;
 use std::time::Duration;

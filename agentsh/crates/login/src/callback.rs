@@ -1,4 +1,4 @@
-//! The answer of the browser: one request to an address of this machine (RFC 8252), and what of it is believed.
+//! The browser's answer: one request to an address of this machine (RFC 8252), and its checks.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `WWW-Authenticate` (RFC 9110, section 11.6.1), as far as it is about bearer tokens (RFC 6750, RFC 9728).
+//! `WWW-Authenticate` (RFC 9110, section 11.6.1) for bearer tokens (RFC 6750, RFC 9728).
 
 /// What a server wants to see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

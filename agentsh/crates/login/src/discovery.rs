@@ -1,4 +1,4 @@
-//! Where one logs in for a server: asked of the server, then of the authorization server that it names.
+//! Finds the authorization server of a server, and its metadata.
 
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, StatusCode};

@@ -1,4 +1,4 @@
-//! Why a login does not go on. Every message fits after "cannot log in to SERVER: "; none holds a secret.
+//! Why a login failed. Every message fits after "cannot log in to SERVER: "; none contains a secret.
 
 use crate::egress::HttpError;
 

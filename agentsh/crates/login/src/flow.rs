@@ -1,4 +1,4 @@
-//! The authorization code flow with PKCE (OAuth 2.1), for one server and no other (RFC 8707).
+//! The authorization code flow with PKCE (OAuth 2.1), for one server (RFC 8707).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a login gives: tokens for one server, and what renews and ends them.
+//! The result of a login: tokens for one server, and how they are renewed and revoked.
 
 use hyper::header::HeaderValue;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Logging in to a server behind a URL: OAuth 2.1, as the Model Context Protocol has it.
+//! Logins to servers behind a URL: OAuth 2.1, as the Model Context Protocol specifies.
 //!
 //! [`challenge`] reads what a server says when it wants a login, [`metadata`] what it and its authorization server say about
 //! themselves; both are pure. [`discovery`] asks for that, [`registration`] makes a client known, [`flow`] sends the user to the

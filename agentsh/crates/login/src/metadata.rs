@@ -1,5 +1,4 @@
-//! What a server (RFC 9728) and an authorization server (RFC 8414, OpenID Connect Discovery) say about themselves, and what of
-//! it is believed.
+//! Metadata of a server (RFC 9728) and an authorization server (RFC 8414, OpenID Connect Discovery), and its checks.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -179,7 +178,7 @@ fn scopes(list: Option<Vec<String>>) -> Vec<String> {
     listed(list).into_iter().filter(|scope| is_scope(scope)).collect()
 }
 
-/// Where a server describes itself when it does not say where: beside its path, then at the top.
+/// Where a server describes itself when it does not say where: next to its path, then at the top.
 #[must_use]
 pub fn places_of_resource(server: &Url) -> Vec<String> {
     let origin = server.origin().ascii_serialization();

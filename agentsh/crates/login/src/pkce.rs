@@ -1,4 +1,4 @@
-//! A word that only who asked for a code knows (RFC 7636).
+//! The PKCE code verifier (RFC 7636).
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Signing in to pages of our own at an OpenID provider: the authorization code flow with PKCE and a nonce. What comes of it is
-//! an id token, which is looked into by somebody else; nothing here is kept.
+//! Sign-in to agentsh's pages at an OpenID provider: the authorization code flow with PKCE and a nonce. The result is
+//! an id token, which another module verifies; nothing is stored here.
 
 use url::Url;
 
@@ -37,7 +37,7 @@ pub struct SignInSecrets {
 /// What the provider says about itself.
 ///
 /// # Errors
-/// When it says nothing, or nothing that is believed.
+/// If it does not answer, or its answer is not valid.
 pub async fn discover(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
     discovery::described(clients, issuer).await
 }

@@ -1,5 +1,4 @@
-//! How an authorization server knows agentsh: by a name that the user registered there, or by one that is registered now
-//! (RFC 7591).
+//! agentsh's client registration at an authorization server: one that the user made, or a dynamic one (RFC 7591).
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -294,6 +294,7 @@ impl<R: Recorder> Connection<R> {
     ) {
         let rewrites;
         let cleaned;
+        let mut shown = Vec::new();
         let advice;
         let mut tree: Json<'_> = tree;
         let mut said: Option<Box<str>> = None;
@@ -310,6 +311,9 @@ impl<R: Recorder> Connection<R> {
                 self.handshake.agreed = !is_error;
                 cleaned = self.inspect_offers(Offer::Instructions, &mut tree);
                 clean(&cleaned, &mut tree, "instructions");
+                let info = tree.member("result").and_then(|result| result.member("serverInfo"));
+                info.into_iter().for_each(|info| without_control(info, &mut Vec::new(), &mut shown));
+                clean(&shown, &mut tree, "serverInfo");
                 said = is_error.then(|| "initialize".into());
             }
             Kind::Offers(offer) => {
@@ -445,6 +449,23 @@ fn says_more(answer: &Json<'_>) -> bool {
         Some(Json::Object(members)) => members.iter().any(more),
         Some(_) => true,
         None => answer.member("error").is_some(),
+    }
+}
+
+/// What a server calls itself, without control characters: clients show it on a terminal.
+fn without_control(value: &Json<'_>, path: &mut Vec<usize>, rewrites: &mut Vec<Rewrite>) {
+    let members = value.as_object().unwrap_or_default().iter().map(|(_, member)| member);
+    for (at, item) in members.chain(value.as_array().unwrap_or_default()).enumerate() {
+        path.push(at);
+        without_control(item, path, rewrites);
+        path.pop();
+    }
+    let is_control = |letter: char| letter.is_control();
+    if let Some(text) = value.as_text().filter(|text| text.contains(is_control)) {
+        rewrites.push(Rewrite {
+            path: path.clone(),
+            spelled: json::spell(&text.replace(is_control, "")).to_string(),
+        });
     }
 }
 

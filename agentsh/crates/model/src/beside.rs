@@ -1,4 +1,4 @@
-//! Requests to the model's host in which no model speaks.
+//! Requests to the model's host that are not questions to a model.
 
 use std::time::Instant;
 
@@ -64,7 +64,7 @@ impl Model {
         let mut judge = self.judge();
         let judged = match kept::judge(&body, &mut judge) {
             Ok(judged) => judged,
-            Err(error) => return refuse(&error.to_string()),
+            Err(error) => return refuse(&format!("what the provider kept is {error}")),
         };
         if !judge.record(provider, &judged.told).await {
             return refuse("it cannot be recorded");

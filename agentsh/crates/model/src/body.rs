@@ -68,7 +68,7 @@ impl JudgedStream {
         match taken {
             Ok(()) if self.stream.is_ended() => self.body = None,
             Ok(()) => {}
-            Err(error) => out.extend(self.withhold(&error.to_string())),
+            Err(error) => out.extend(self.withhold(&format!("it is {error}"))),
         }
         out
     }

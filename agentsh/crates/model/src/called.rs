@@ -1,4 +1,4 @@
-//! What is written down of a request and its answer.
+//! What is recorded of a request and its answer.
 
 use std::cell::RefCell;
 use std::rc::Rc;

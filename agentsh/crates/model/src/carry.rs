@@ -1,5 +1,5 @@
-//! Both ends of one connection: a server towards the agent, a client towards the model, in HTTP/1.1 or HTTP/2 each. The agent is
-//! offered HTTP/2 where the model has taken it, so that its requests at one time are requests at one time there too.
+//! Both ends of one connection: a server to the agent, a client to the model, in HTTP/1.1 or HTTP/2. The agent is
+//! offered HTTP/2 if the model accepted it, so that parallel requests stay parallel.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -77,7 +77,7 @@ impl Upstream {
         }
     }
 
-    /// What stands in headers in HTTP/1.1 stands before them in HTTP/2.
+    /// What is in headers in HTTP/1.1 is before them in HTTP/2.
     fn as_http2(&self, request: &mut Request<Outgoing>) {
         const TE: HeaderName = hyper::header::TE;
         let mut parts = std::mem::take(request.uri_mut()).into_parts();

@@ -1,5 +1,6 @@
-//! What a question makes the provider do: a tool of the agent's, allowed where the policy lets the agent reach the same from
-//! inside, and as far as a rule names it. What no rule names is asked for or refused, like a connection.
+//! Tools that the provider runs for a request: treated as tools of the agent, allowed if the agent itself may reach
+//! the same place, or as far as a rule names them. For others a person is asked, or they are refused, like a
+//! connection.
 
 use std::rc::Rc;
 
@@ -91,7 +92,7 @@ impl Model {
             return Ok(body);
         }
         hosted::within_index(&body).map(Bytes::from).map_err(|error| {
-            self.withheld(provider, StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}"))
+            self.withheld(provider, StatusCode::BAD_REQUEST, &format!("the request is {error}"))
         })
     }
 
@@ -103,7 +104,7 @@ impl Model {
         });
         if let Some(rule) = denied {
             let why = format!("the request has the model's provider use `{}`, which is denied", one.tool);
-            let remedy = "the user can take the rule away".to_owned();
+            let remedy = "the user can remove the rule".to_owned();
             return HostedVerdict { reason: Reason::ToolDenied, ..HostedVerdict::block(rule, why, remedy) };
         }
         if let Some(rule) = lists.own_tool_allowed(&one.tool) {
@@ -140,7 +141,7 @@ impl Model {
             return refuse(default_rule(), why, remedy_by_name(&one.tool));
         };
         let Some(Reachable { allow, ask }) = self.reachable.get() else {
-            return refuse(default_rule(), "nothing is open yet", remedy_by_name(&one.tool));
+            return refuse(default_rule(), "no host is allowed yet", remedy_by_name(&one.tool));
         };
         let decision = allow.decide(&host, port);
         let line = || {

@@ -1,5 +1,5 @@
-//! Who calls what in a model's answer, and what the policy says to it: the same checks, and the same record, as of a call on
-//! the wire. What its arguments carry is judged there, and what asks a person is asked there.
+//! Checks the calls in a model's answer with the same checks and events as calls on the wire. Contents of arguments,
+//! and approvals, are left to the wire.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -155,7 +155,7 @@ impl Judge for SessionJudge {
             return Ruling::Allow;
         }
         let remedy = match server.0.as_str() {
-            OWN => "the user can take the rule away".to_owned(),
+            OWN => "the user can remove the rule".to_owned(),
             _ => agentsh_guard::remedy(&server, &tool, &decision.verdict),
         };
         let what = decision.deciding().map(|found| format!("{}; ", found.told())).unwrap_or_default();

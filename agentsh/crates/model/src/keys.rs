@@ -1,4 +1,4 @@
-//! Keys to the model's API that stay with the session: the agent has placeholders, and the session puts the keys on the wire.
+//! API keys of the model that stay outside: the agent has placeholders, and the session adds the keys to requests.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The channel between the agent and its model: every request of the agent goes on as it is, every answer is judged before
-//! the agent has it. The relay brings the connections, with both of their ends.
+//! The channel between the agent and its model: requests are forwarded, answers are checked before the agent gets
+//! them. The relay passes both ends of the connection.
 
 mod beside;
 mod body;
@@ -72,12 +72,14 @@ pub struct Model {
     reachable: OnceCell<Reachable>,
 }
 
-/// One answer of the model, and by what it is judged.
+/// One answer of the model, and what judges it.
 struct PendingAnswer {
     provider: Provider,
     needle: Option<Needle>,
     replacement: String,
     model: String,
+    /// Events may come.
+    is_streamed: bool,
     since: Instant,
 }
 
@@ -216,11 +218,12 @@ impl Model {
         {
             Ok(body) => body,
             Err(error) => {
-                return refuse(StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}"));
+                return refuse(StatusCode::BAD_REQUEST, &format!("the request is {error}"));
             }
         };
         hop_by_hop(&mut head.headers);
         whole_and_plain(&mut head.headers);
+        let is_kept = body.is_empty();
         let request = Request::from_parts(head, Either::Left(Full::new(body)));
         let timeout = self.facts.policy.llm.timeout();
         let answer = match tokio::time::timeout(timeout, upstream.send(request)).await {
@@ -236,6 +239,7 @@ impl Model {
             needle: canary.and_then(|canary| canary.arm(&asked.system)),
             replacement: canary.map(|canary| canary.replacement.clone()).unwrap_or_default(),
             model: asked.model,
+            is_streamed: asked.stream || provider == Provider::Google || is_kept,
             since,
         };
         self.answer(answer, asked).await
@@ -255,7 +259,8 @@ impl Model {
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let mut body = body;
         let (is_stream, first) = match kind.as_str() {
-            "text/event-stream" => (true, Bytes::new()),
+            // Some servers name the wrong type: a client that asked for no stream reads JSON in either.
+            "text/event-stream" if asked.is_streamed => (true, Bytes::new()),
             "application/json" => (false, Bytes::new()),
             _ if asked.provider == Provider::Ollama => (true, Bytes::new()),
             // Clients do not look at the name: what it is shows in how it begins.
@@ -288,7 +293,7 @@ impl Model {
         let judged = Answer::of(asked.provider, &body, asked.needle.as_ref(), &asked.replacement, &mut judge);
         let judged = match judged {
             Ok(judged) => judged,
-            Err(error) => return refuse(&error.to_string()),
+            Err(error) => return refuse(&format!("the model's answer is {error}")),
         };
         call.usage = judged.usage;
         let is_recorded = judge.record(asked.provider, &judged.told).await;
@@ -321,7 +326,7 @@ impl Model {
         match request::read(provider, head.uri.path(), &body) {
             Ok(asked) if !upstream.to().is_one || !asked.model.is_empty() => Ok((Some(asked), body)),
             Err(error) if !upstream.to().is_one => {
-                Err(refuse(StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}")))
+                Err(refuse(StatusCode::BAD_REQUEST, &format!("the request is {error}")))
             }
             _ => Ok((None, body)),
         }
@@ -453,7 +458,7 @@ fn hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What happened to an answer, as far as it stands in the record.
+/// What happened to an answer, as far as it is in the record.
 fn is_leak(told: &EngineEvent) -> bool {
     *told == EngineEvent::Leaked
 }

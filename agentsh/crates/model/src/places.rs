@@ -1,4 +1,4 @@
-//! Where the agent's model is, and which way its answers come to be judged there.
+//! Where the agent's model is, and how its answers are checked there.
 
 use agentsh_agents::{Endpoint, Scheme, TlsInspection};
 use agentsh_base::types::RuleRef;
@@ -18,7 +18,7 @@ pub enum Interception {
     EndsTls,
 }
 
-/// None: what is said there is not judged.
+/// None: its answers are not judged.
 #[must_use]
 pub fn way(facts: &Facts, endpoint: &Endpoint) -> Option<Interception> {
     let enabled = facts.policy.llm.enabled.as_ref().map(|enabled| enabled.value);

@@ -1,4 +1,4 @@
-//! Keys, passwords and tokens in what the agent sends to its model.
+//! Keys, passwords and tokens in requests to the model.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;

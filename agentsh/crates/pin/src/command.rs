@@ -1,5 +1,5 @@
-//! From a word and its arguments to what the kernel executes: wrappers, launchers and shebang lines are followed
-//! until a program with an entry file is left.
+//! Resolves a command to what the kernel executes: follows wrappers, launchers and shebang lines to a program with an
+//! entry file.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What one resolution collects on its way from the word to the bytes.
+//! State of one resolution, from the command to the bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -137,7 +137,7 @@ impl<'a> Context<'a> {
         std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned())
     }
 
-    /// A package beside the `node_modules` that links to it.
+    /// A package next to the `node_modules` that links to it.
     fn is_workspace_of(&self, root: &Path, directory: &Path) -> bool {
         let modules = root.ancestors().find(|above| above.ends_with("node_modules"));
         let workspace = modules.and_then(Path::parent).filter(|workspace| !self.is_personal(workspace));
@@ -177,7 +177,7 @@ impl<'a> Context<'a> {
             || ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|place| Path::new(place) == directory)
     }
 
-    /// Whether a directory holds the project, and is not it: with it everything beside the project would be shown.
+    /// Whether a directory holds the project, and is not it: with it everything next to the project would be shown.
     pub fn holds_project(&self, directory: &Path) -> bool {
         let project = self.project();
         project != directory && project.starts_with(directory)
@@ -214,7 +214,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Program text that stands on the command line.
+    /// Program text that is on the command line.
     pub fn inline(&mut self, text: &[u8]) {
         let all = self.inline.get_or_insert_default();
         all.extend_from_slice(&(text.len() as u64).to_be_bytes());

@@ -1,4 +1,4 @@
-//! Why a command could not be resolved or is not what it was.
+//! Why a command cannot be resolved, or differs from its pin.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Opening and hashing one file: always through the descriptor that will be kept, never by a second look-up.
+//! Opens and hashes one file, always through the descriptor that is kept, never by a second lookup.
 
 use std::fs::File;
 use std::io::Read;
@@ -130,7 +130,7 @@ impl Stamp {
 pub(super) struct Hasher<'a> {
     cache: &'a mut dyn DigestCache,
     progress: &'a mut dyn FnMut(Progress<'_>),
-    /// Big files that were read already: an entry also stands in its tree.
+    /// Big files that were read already: an entry also is in its tree.
     read: std::collections::BTreeMap<FileKey, [u8; 32]>,
     files: u64,
     bytes: u64,

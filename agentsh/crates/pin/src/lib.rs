@@ -1,4 +1,4 @@
-//! What really runs when a command is started, as bytes.
+//! The files that really run when a command is started, as bytes.
 //!
 //! A hash of `node` says nothing about the server that node is given, so a command is resolved past its launcher
 //! (`npx`, `uvx`, `env`, a shebang line) to interpreter, entry file and the trees that the program can load from;
@@ -8,7 +8,7 @@
 //! [`Resolved::env`] added and [`Resolved::cwd`] entered. Call [`Resolved::unchanged_since`] right before, or
 //! execute the descriptor of the file whose role is `Interpreter` or `Executable` and whose path `program` leads
 //! to. In a Python virtual environment `program` is the link inside it: Python finds the environment by the path
-//! it was started under. Python never reads `__pycache__` beside the sources: `env` points it to an empty place,
+//! it was started under. Python never reads `__pycache__` next to the sources: `env` points it to an empty place,
 //! because a planted cache file with the right timestamp would otherwise run instead of the pinned source.
 //!
 //! Not pinned: shared libraries outside the trees, what a program loads by a path of its own making, and what
@@ -129,15 +129,15 @@ pub struct Resolved {
     pub env: BTreeMap<String, String>,
     /// Variables that an `env` wrapper sets: words of the command, as good as who wrote it.
     pub worded: BTreeMap<String, String>,
-    /// Program text or packages on the command line, beside what `identity` names.
+    /// Program text or packages on the command line, next to what `identity` names.
     pub has_additions: bool,
     /// The working directory when the command line chooses one (`env -C`, `uv --directory`).
     pub cwd: Option<PathBuf>,
     pub files: Vec<PinnedFile>,
     pub trees: Vec<PinnedTree>,
-    /// Directories, or single files, that the sandbox must show read-only. Nothing below `/usr` stands here.
+    /// Directories, or single files, that the sandbox must show read-only. Nothing below `/usr` is here.
     pub read_roots: Vec<PathBuf>,
-    /// Directories of which a script alone is shown: what lies beside it is other people's, or holds the project.
+    /// Directories of which a script alone is shown: what lies next to it is other people's, or holds the project.
     pub alone_in: Vec<PathBuf>,
     /// What of this command no hash covers, for the report. None when everything that was asked for is covered.
     pub unpinned: Option<String>,

@@ -1,4 +1,4 @@
-//! The command line of `node`: what it loads before the entry, and which word the entry is.
+//! The command line of `node`: what it loads before the entry, and which argument is the entry.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

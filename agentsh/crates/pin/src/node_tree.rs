@@ -71,7 +71,7 @@ fn ancestors(context: &mut Context<'_>, directory: Option<&Path>, prefix: &str) 
 }
 
 /// The loadable files in a script's directory and below. Of a directory that holds a whole life (`~`, `/tmp`), or the
-/// project beside other things, only the script itself is pinned, and only it is shown.
+/// project next to other things, only the script itself is pinned, and only it is shown.
 pub(super) fn scripts(
     context: &mut Context<'_>,
     directory: &Path,

@@ -1,4 +1,4 @@
-//! `npx PACKAGE` and its relatives: the package that is already on disk, in the order in which npx looks.
+//! `npx PACKAGE` and the like: the package that is already on disk, searched in npx's order.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

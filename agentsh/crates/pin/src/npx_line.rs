@@ -7,7 +7,7 @@ use super::semver::{Range, Version};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// The package that brings the command, and others that are to be installed beside it.
+    /// The package that brings the command, and others that are to be installed next to it.
     pub package: Spec,
     pub beside: Vec<Spec>,
     /// Command of the package; None is the one named like the package.

@@ -73,7 +73,7 @@ impl Package {
     }
 }
 
-/// The package whose `package.json` stands in `directory`; None when there is none.
+/// The package whose `package.json` is in `directory`; None when there is none.
 pub(super) fn read(directory: &Path) -> Result<Option<Package>, PinError> {
     let path = directory.join("package.json");
     let Some(text) = search::text(&path, MANIFEST_BYTES)? else { return Ok(None) };
@@ -131,7 +131,7 @@ pub(super) fn enclosing(file: &Path) -> Result<Option<Package>, PinError> {
 }
 
 /// Names and versions out of an npm lock file (`package-lock.json` or `node_modules/.package-lock.json`), by place. A `name`
-/// stands there where it is not that of the place, as for `foo -> npm:other`.
+/// is there where it is not that of the place, as for `foo -> npm:other`.
 pub(super) fn locked(path: &Path) -> Result<Option<BTreeMap<String, Listed>>, PinError> {
     let Some(text) = search::text(path, 64 << 20)? else { return Ok(None) };
     let value: Value = serde_json::from_str(&text)

@@ -163,7 +163,7 @@ fn main_file(directory: &Path, parts: &[&str]) -> Option<PathBuf> {
     let path = parts.iter().fold(directory.to_owned(), |path, part| path.join(part));
     let package = path.join("__main__.py");
     let mut candidates = vec![package.clone(), path.join("__main__.pyc")];
-    // A package without `__init__.py` stands behind a module of the same name.
+    // A package without `__init__.py` is behind a module of the same name.
     let module = [path.with_added_extension("py"), path.with_added_extension("pyc")];
     if path.join("__init__.py").exists() {
         candidates.extend(module);

@@ -1,4 +1,4 @@
-//! Which Python installation an interpreter belongs to, and what of it can be loaded.
+//! The Python installation of an interpreter, and what can be loaded from it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

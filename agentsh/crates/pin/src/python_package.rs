@@ -1,4 +1,4 @@
-//! Which package an installed file of Python belongs to, as its installer wrote down (`*.dist-info/RECORD`).
+//! The package of an installed Python file, by its installer's list (`*.dist-info/RECORD`).
 
 use std::path::{Component, Path, PathBuf};
 

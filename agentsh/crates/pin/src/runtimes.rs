@@ -1,4 +1,4 @@
-//! `bun` and `deno`: like node, with another command line.
+//! `bun` and `deno`: like node, with other command lines.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Where a word of a command line leads on disk.
+//! Finds the file of a command on disk.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

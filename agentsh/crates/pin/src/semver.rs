@@ -1,4 +1,4 @@
-//! Versions and version ranges as npm reads them.
+//! npm's versions and version ranges.
 
 use std::cmp::Ordering;
 
@@ -162,7 +162,7 @@ fn comparators(set: &str) -> Option<Vec<Comparator>> {
         both.extend(up_to(&high));
         return Some(both);
     }
-    // Blanks may stand between an operator and its version.
+    // Blanks may be between an operator and its version.
     let mut found = Vec::new();
     let mut words = set.split_whitespace().peekable();
     if words.peek().is_none() {

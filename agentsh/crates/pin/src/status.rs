@@ -1,4 +1,4 @@
-//! What was agreed to against what is there now, and what policy makes of it.
+//! Compares the current state with the pin, and decides by the policy.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;

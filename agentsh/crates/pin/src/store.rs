@@ -1,5 +1,5 @@
-//! Packages that agentsh fetched itself: `trees/REGISTRY-HASH` holds a package with all that it needs, under a name
-//! that is the hash of its files; `requests/KEY` says which tree a server's words were answered with.
+//! Packages that agentsh fetched: `trees/REGISTRY-HASH` holds a package with its dependencies, named by the hash of
+//! its files; `requests/KEY` says which tree belongs to a server's command.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! A directory whose files will be loaded: every file hashed, every link recorded, nothing followed blindly.
+//! A directory of files that will be loaded: every file is hashed, every link recorded, and links are not followed
+//! blindly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! `uvx`, `uv tool run`, `uv run`, `pipx run`: the environment that is already on disk, and a command of it.
+//! `uvx`, `uv tool run`, `uv run`, `pipx run`: the environment that is already on disk, and its command.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) fn resolve(
         let line = uv_line::parse("uvx", &command.args, &command.cwd)?;
         return tool(context, command, line, "uvx", Launcher::Uvx);
     }
-    // `uv [--directory D] run ...`: flags may stand on both sides of the subcommand.
+    // `uv [--directory D] run ...`: flags may be on both sides of the subcommand.
     let mut outer = uv_line::parse("uv", &command.args, &command.cwd)?;
     let first = |index: usize| outer.words.get(index).and_then(|word| word.to_str()).unwrap_or_default();
     let (kind, skip) = match (first(0), first(1)) {

@@ -1,4 +1,4 @@
-//! The policies that ship inside agentsh.
+//! The built-in policies.
 
 /// Name and text of each.
 pub const POLICIES: &[(&str, &str)] = &[

@@ -1,5 +1,5 @@
-//! Paths that agentsh treats specially whatever a policy grants. The sandbox plan and `policy explain` read the
-//! same tables, so that what is answered is what happens. `unmask:` lifts an entry that it names.
+//! Paths that agentsh treats specially whatever a policy grants. The sandbox plan and `policy explain` read the same
+//! tables. `unmask:` lifts an entry by its name.
 
 use std::path::Path;
 
@@ -28,9 +28,9 @@ pub struct ProjectReadOnly {
     pub why: &'static str,
     pub kind: Kind,
     pub tier: Tier,
-    /// Below the home directory: what shows that this user has a program that obeys such a file as soon as it appears, without a
-    /// question. Where one of these exists and the file does not, a read-only stand-in keeps it from being made. Everything else is
-    /// set aside as soon as it appears: before a program that asks first has an answer, and before one that reads it at its start.
+    /// Below the home directory: what shows that the user has a program that obeys such a file at once, without a question.
+    /// Where one of these exists and the file does not, a read-only stub prevents it from being created. Everything else is
+    /// set aside as soon as it appears: before a program that asks has an answer, or one that reads it at its start.
     pub signs: &'static [&'static str],
     /// Directories in it that package managers write to: what is in them may be written, and nothing else. A dash at the end of a
     /// name stands for whatever follows.
@@ -57,11 +57,12 @@ const fn instructs(path: &'static str, kind: Kind, why: &'static str) -> Project
     ProjectReadOnly { path, why, kind, tier: Tier::Instructs, signs: &[], packages: &[] }
 }
 
-/// The guarded entry that means a name at the top of a directory; `all` counts what only instructs.
+/// The guarded entry that means a name at the top of a directory, or below it; `all` counts what only instructs.
 #[must_use]
 pub fn guarded(name: &str, all: bool) -> Option<&'static ProjectReadOnly> {
     let mut entries = PROJECT_READ_ONLY.iter().filter(|entry| all || entry.tier == Tier::Runs);
-    entries.find(|entry| entry.path == name || entry.is_pattern() && entry.matches(name))
+    entries
+        .find(|entry| entry.path == name || !name.contains('/') && entry.is_pattern() && entry.matches(name))
 }
 
 impl ProjectReadOnly {
@@ -94,7 +95,7 @@ pub const GIT_COMMON: &str = "commondir";
 /// Directories of every repository: one without a working tree is known by them.
 pub const GIT_BARE: [&str; 2] = ["objects", "refs"];
 
-/// What stands in a stand-in file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
+/// The content of a stub file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
 #[must_use]
 pub fn stand_in_content(path: &std::path::Path) -> &'static [u8] {
     if path.ends_with(GIT_COMMON) { b".\n" } else { b"" }
@@ -412,6 +413,7 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".git/config", Kind::File, "names programs that git runs"),
     runs(".git/config.worktree", Kind::File, "names programs that git runs"),
     runs(".git/commondir", Kind::File, "sends git elsewhere for its configuration and hooks"),
+    runs(".git/lazygit.yml", Kind::File, "names programs that lazygit runs"),
     runs(".hg/hgrc", Kind::File, "names programs that Mercurial runs"),
     runs(".hg/hgrc-not-shared", Kind::File, "names programs that Mercurial runs"),
     runs(".jj/repo/config.toml", Kind::File, "names programs that Jujutsu runs"),
@@ -419,6 +421,8 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".jj/workspace-config.toml", Kind::File, "names programs that Jujutsu runs"),
     runs(".sl/config", Kind::File, "names programs that Sapling runs"),
     runs(".sl/hgrc", Kind::File, "names programs that Sapling runs"),
+    runs("_darcs/prefs/defaults", Kind::File, "names programs that Darcs runs"),
+    runs(".pijul/config", Kind::File, "names programs that Pijul runs"),
     runs(".mcp.json", Kind::File, "names programs that agents start"),
     runs_in(".claude", Kind::Dir, &[".claude"], "hooks and permissions of an agent"),
     runs(".codex", Kind::Dir, "settings of an agent"),
@@ -454,6 +458,11 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".nova", Kind::Dir, "tasks that the editor runs"),
     runs(".run", Kind::Dir, "tasks that the editor runs"),
     runs(".vs", Kind::Dir, "tasks that the editor runs"),
+    runs(".lsp/config.edn", Kind::File, "names programs that the language server runs"),
+    runs(".lazygit.yml", Kind::File, "names programs that lazygit runs"),
+    runs(".reviewboardrc", Kind::File, "runs in the client of Review Board"),
+    runs(".chef/config.rb", Kind::File, "runs in every Chef command"),
+    runs(".chef/knife.rb", Kind::File, "runs in every Chef command"),
     runs(".luarc.json", Kind::File, "names plugins that the editor loads"),
     runs(".luarc.jsonc", Kind::File, "names plugins that the editor loads"),
     runs(".solargraph.yml", Kind::File, "names plugins that the editor loads"),
@@ -496,6 +505,7 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".pryrc", Kind::File, "runs in every Ruby console"),
     runs(".irbrc", Kind::File, "runs in every Ruby console"),
     runs(".Rprofile", Kind::File, "runs in every R session"),
+    runs(".RData", Kind::File, "is loaded by every R session"),
     runs(".Renviron", Kind::File, "sets variables of every R session"),
     runs(".pythonrc", Kind::File, "runs in every Python console"),
     runs(".iex.exs", Kind::File, "runs in every Elixir console"),
@@ -564,13 +574,13 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     instructs(".sbtopts", Kind::File, "options of every sbt"),
     instructs("startup.m", Kind::File, "runs in every MATLAB session"),
     instructs(".pre-commit-config.yaml", Kind::File, "names programs that a hook runs"),
-    instructs("lefthook.yml", Kind::File, "names programs that a hook runs"),
-    instructs(".lefthook.yml", Kind::File, "names programs that a hook runs"),
-    instructs("lefthook.yaml", Kind::File, "names programs that a hook runs"),
-    instructs("lefthook.toml", Kind::File, "names programs that a hook runs"),
-    instructs("lefthook.json", Kind::File, "names programs that a hook runs"),
-    instructs("lefthook-local.yml", Kind::File, "names programs that a hook runs"),
-    instructs(".lefthook-local.yml", Kind::File, "names programs that a hook runs"),
+    instructs("prek.toml", Kind::File, "names programs that a hook runs"),
+    instructs("hk.pkl", Kind::File, "names programs that a hook runs"),
+    instructs("lefthook.*", Kind::File, "names programs that a hook runs"),
+    instructs(".lefthook.*", Kind::File, "names programs that a hook runs"),
+    instructs("lefthook-local.*", Kind::File, "names programs that a hook runs"),
+    instructs(".lefthook-local.*", Kind::File, "names programs that a hook runs"),
+    instructs(".config/lefthook.yml", Kind::File, "names programs that a hook runs"),
     instructs(".lefthook", Kind::Dir, "programs that a hook runs"),
     instructs(".lintstagedrc*", Kind::File, "names programs that a hook runs"),
     instructs("lint-staged.config.*", Kind::File, "names programs that a hook runs"),
@@ -589,6 +599,11 @@ pub const NESTED_READ_ONLY: &[(&str, &str)] = &[
     (".git/config", "names programs that git runs"),
     (".git/config.worktree", "names programs that git runs"),
     (".git/commondir", "sends git elsewhere for its configuration and hooks"),
+    (".git/lazygit.yml", "names programs that lazygit runs"),
+    (".git/remotes", "says from where git fetches"),
+    (".git/branches", "says from where git fetches"),
+    ("_darcs/prefs/defaults", "names programs that Darcs runs"),
+    (".pijul/config", "names programs that Pijul runs"),
     (".hg/hgrc", "names programs that Mercurial runs"),
     (".jj/repo/config.toml", "names programs that Jujutsu runs"),
     (".sl/config", "names programs that Sapling runs"),
@@ -599,7 +614,12 @@ pub const OTHER_REPOSITORIES: &[(&str, &[&str])] = &[
     (".hg", &["hgrc", "hgrc-not-shared", "sharedpath"]),
     (".jj", &["repo/config.toml", "config.toml", "workspace-config.toml"]),
     (".sl", &["config", "hgrc", "sharedpath"]),
+    ("_darcs", &["prefs/defaults"]),
+    (".pijul", &["config"]),
 ];
+
+/// In a directory of git, what is obeyed and is no part of what git makes: a file, and directories of which every entry counts.
+pub const GIT_OBEYED: (&str, [&str; 2]) = ("lazygit.yml", ["remotes", "branches"]);
 
 /// Readable by everybody: programs, libraries, and the parts of `/etc` that programs need to start.
 pub const SYSTEM_READ: &[&str] = &[

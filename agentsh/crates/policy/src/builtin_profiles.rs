@@ -1,4 +1,4 @@
-//! The profiles that ship inside agentsh: name and text, by name.
+//! The built-in profiles: name and text.
 
 pub const PROFILES: &[(&str, &str)] = &[
     ("arxiv", include_str!("../policies/servers/arxiv.yaml")),

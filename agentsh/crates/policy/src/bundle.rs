@@ -1,4 +1,4 @@
-//! A signed policy: four lines of a minisign signature, one line of manifest, and the policy as it is written.
+//! A signed policy: four lines of a minisign signature, one line of manifest, and the policy text.
 //!
 //! The signature is over everything after its fourth line, so `minisign` itself can check it.
 

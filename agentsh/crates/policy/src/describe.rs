@@ -1,4 +1,4 @@
-//! A policy as flat lines: every part, its value, and the rule that says it.
+//! A policy as flat lines: each value with its rule.
 
 use super::limits::limits_for_agent;
 use super::model::{Limits, Ruled};

@@ -1,4 +1,4 @@
-//! What is wrong with a policy file, shown where it is wrong.
+//! Mistakes in a policy file, shown with their place.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ pub struct Diagnostic {
     /// Characters to underline.
     pub width: u64,
     pub message: String,
-    /// Stands beside the underline; may be empty.
+    /// Stands next to the underline; may be empty.
     pub label: String,
     pub help: Option<String>,
     source_line: String,

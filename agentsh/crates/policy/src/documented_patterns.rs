@@ -1,6 +1,5 @@
-//! The pattern set of the page of agentsh: five categories, each with the severity that the page gives it. It is wider than
-//! the built-in scan, which weighs what stands together, and holds where `detection` or `output_inspection` has `enabled:
-//! true`.
+//! The documented pattern set: five categories, each with its documented severity. It is wider than the built-in scan,
+//! and applies if `detection` or `output_inspection` has `enabled: true`.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! Network names: how they are written in a policy, and when a host that a program asks for is one of them.
+//! Host names and patterns in a policy, and whether a host matches.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -346,7 +346,7 @@ fn full_length(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// What stands before `.apex`, when that is not nothing.
+/// What is before `.apex`, when that is not nothing.
 fn labels_before<'n>(name: &'n str, apex: &str) -> Option<&'n str> {
     name.strip_suffix(apex)?.strip_suffix('.').filter(|labels| !labels.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Adding a piece of policy to a file that somebody wrote. What is there stays, with its comments and its layout.
+//! Adds a piece to a policy file. Existing text stays, with its comments and layout.
 
 use super::diagnostic::{PolicyError, Source};
 use super::yaml::{self, Entry, Node, Value};
@@ -65,7 +65,7 @@ fn united(there: &Node, wanted: &Node) -> Result<Node, String> {
         _ if same(there, wanted) => there.value.clone(),
         _ => {
             let line = there.place.line;
-            return Err(format!("line {line} says something else: {} is needed there", flow(wanted)));
+            return Err(format!("line {line} has another structure: {} is needed there", flow(wanted)));
         }
     };
     Ok(Node { value, place: there.place })
@@ -424,7 +424,7 @@ mod tests {
         let refused = |text: &str, piece: &str| merge("policy.yaml", text, piece).unwrap_err().render();
         let said =
             refused("sandbox:\n  mcp:\n    tool_policy: none\n", "sandbox: {mcp: {tool_policy: denylist}}");
-        assert!(said.contains("line 3 says something else: denylist is needed there"), "{said}");
+        assert!(said.contains("line 3 has another structure: denylist is needed there"), "{said}");
         // An alias would be changed in two places.
         let said = refused("agent:\n  network: &n\n    allow: [a]\nother: *n\n", HOST);
         assert!(said.contains("add to it: agent: {network"), "{said}");

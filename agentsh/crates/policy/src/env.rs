@@ -1,5 +1,4 @@
-//! Which environment variables a process may see. One function decides for everybody: the sandbox that builds the
-//! environment, and `policy explain`.
+//! Which environment variables a process gets. The sandbox and `policy explain` use the same function.
 
 use super::glob;
 use super::model::{EnvPolicy, Ruled};

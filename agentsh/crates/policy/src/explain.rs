@@ -1,5 +1,5 @@
-//! Answers about a policy: may this process do that, by which rule, and which line would change it. Pure; the
-//! disk is not looked at, so links are not followed.
+//! Explains a policy: is this allowed, by which rule, and which line would change it. Pure: it does not read the disk,
+//! so links are not followed.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
@@ -183,7 +183,7 @@ pub fn ask_file(files: &FilesystemPolicy, question: &Question, context: &PathCon
         _ => Answer {
             allow: false,
             rule: asker.default_rule("filesystem"),
-            text: "it is about no file".to_owned(),
+            text: "it is not about a file".to_owned(),
             change: None,
         },
     }
@@ -346,7 +346,7 @@ fn file(
         return allowed(builtin("system_read"), format!("`{system}` is readable by everybody"));
     }
     let text = match (access, system, covering(&rules.read)) {
-        (Access::Write, _, Some(entry)) => format!("`{}` is granted for reading alone", entry.value),
+        (Access::Write, _, Some(entry)) => format!("`{}` is granted only for reading", entry.value),
         (Access::Write, Some(system), None) => format!("`{system}` is read-only"),
         _ => "nothing grants it".to_owned(),
     };

@@ -1,4 +1,4 @@
-//! `--allow`, `--read`, `--write`, `--env` and `--deny-tool`: a layer that the command line writes.
+//! `--allow`, `--read`, `--write`, `--env` and `--deny-tool`: the policy layer of the command line.
 //!
 //! The flags become the text of a policy and go through the same reader, so that they mean what a file would mean.
 

@@ -1,5 +1,5 @@
-//! A server that came with a project and bears the name of an entry of the user's policy: the entry was written for
-//! another program, so it takes away and gives nothing.
+//! A server of the project with the name of an entry in the user's policy: the entry was written for another program,
+//! so it can only take away.
 
 use super::narrow;
 use super::profile::ServerProfile;

@@ -1,5 +1,5 @@
-//! The glob of names: servers, tools, environment variables. `*` is any text, `?` is one character; the whole
-//! name must match, and case counts. Nothing is special besides these two.
+//! Glob patterns of names: servers, tools, environment variables. `*` is any text, `?` is one character; the whole
+//! name must match, with its case. There are no other wildcards.
 
 /// Whether `text` matches. Takes at most `pattern.len() * text.len()` steps, without recursion or allocation.
 #[must_use]

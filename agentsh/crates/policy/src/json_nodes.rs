@@ -1,4 +1,4 @@
-//! JSON text to the same tree as YAML, every key and value with its place.
+//! JSON text as the same tree as YAML, every key and value with its place.
 
 use crate::json::{self, Json};
 
@@ -43,7 +43,7 @@ impl<'t> Places<'t> {
         Place { line: line as u64, column: before as u64 + 1, width: width as u64 }
     }
 
-    /// Where a slice of the text stands; `quotes` is 1 for what stands between quotes.
+    /// Where a slice of the text stands; `quotes` is 1 for what is between quotes.
     fn of(&self, raw: &str, quotes: usize) -> Place {
         let offset = (raw.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         self.at(offset.min(self.text.len()).saturating_sub(quotes), raw.chars().count() + 2 * quotes)

@@ -1,5 +1,4 @@
-//! What a key of a policy is: the reader takes the names from here, and so do the reference (`docs/policy.md`) and
-//! the schema for editors.
+//! The table of keys: used by the reader, the reference (`docs/policy.md`) and the schema for editors.
 
 /// One key of a map.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +17,7 @@ pub struct Key {
     pub example: &'static str,
 }
 
-/// What may stand behind a key.
+/// What may be behind a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Flag,

@@ -1,4 +1,4 @@
-//! What is allowed.
+//! Policies: what is allowed.
 //!
 //! A file becomes a [`Policy`] in three steps: `yaml` keeps every value with its place, `read` checks it key by
 //! key into `raw`, `resolve` puts the defaults in. `narrow` lets a policy inside the project take away and never

@@ -1,4 +1,4 @@
-//! What a process tree may use when no policy says otherwise.
+//! Default resource limits.
 
 use super::model::{Limits, Ruled};
 use crate::types::RuleRef;

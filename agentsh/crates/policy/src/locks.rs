@@ -1,4 +1,4 @@
-//! Sections that an organisation locks: the layers above it can take away from them, and not add.
+//! Sections that an organisation locks: higher layers can only narrow them.
 
 use crate::keys::Key;
 use crate::model::Ruled;

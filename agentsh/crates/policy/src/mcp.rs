@@ -1,5 +1,5 @@
-//! What the server and tool lists say about a name: the one place where that is judged. The guard asks about real
-//! calls, `policy explain` about calls that somebody thinks of.
+//! What the server and tool lists decide about a name. The guard asks about real calls, `policy explain` about
+//! hypothetical ones.
 
 use super::glob;
 use super::model::{ListMode, Ruled, ToolRule};
@@ -56,6 +56,12 @@ pub(crate) fn is_own(rule: &ToolRule) -> bool {
     rule.server == "agent"
 }
 
+/// A name as agents compare it that mend what their models write.
+fn folded(name: &str) -> String {
+    let seen = name.chars().filter(|letter| letter.is_alphanumeric() || letter.is_ascii_graphic());
+    seen.flat_map(char::to_lowercase).collect()
+}
+
 impl McpPolicy {
     /// Whether the lists let the server run.
     #[must_use]
@@ -80,15 +86,16 @@ impl McpPolicy {
     }
 
     /// Whether a rule denies a tool that is the agent's own: it names the server `agent` as such. A pattern over all servers
-    /// means MCP servers.
+    /// means MCP servers. Case and invisible characters do not count: agents mend the names that their models write.
     #[must_use]
     pub fn own_tool_denied(&self, name: &str) -> Option<ListAnswer> {
+        let name = folded(name);
         let mut layer = Some(self);
         while let Some(lists) = layer {
             let denied = lists
                 .denied_tools
                 .iter()
-                .find(|entry| is_own(&entry.value) && glob::matches(&entry.value.tool, name));
+                .find(|entry| is_own(&entry.value) && glob::matches(&folded(&entry.value.tool), &name));
             if let Some(entry) = denied.filter(|_| lists.tool_policy != ListMode::None) {
                 return Some(lists.answer(false, ListReason::ToolDenied, entry.rule.clone()));
             }
@@ -102,6 +109,17 @@ impl McpPolicy {
     pub fn own_tool_allowed(&self, name: &str) -> Option<&RuleRef> {
         let named = |entry: &&Ruled<ToolRule>| is_own(&entry.value) && glob::matches(&entry.value.tool, name);
         self.allowed_tools.iter().find(named).map(|entry| &entry.rule)
+    }
+
+    /// Whether an allow list in force has an entry for this server, other than one for all servers.
+    #[must_use]
+    pub fn allows_by_name(&self, server: &ServerId) -> bool {
+        let names =
+            |pattern: &str| !pattern.bytes().all(|byte| byte == b'*') && glob::matches(pattern, &server.0);
+        let servers = self.allowed_servers.iter().map(|entry| entry.value.as_str());
+        let tools = self.allowed_tools.iter().map(|entry| entry.value.server.as_str());
+        (self.server_policy == ListMode::Allowlist && servers.into_iter().any(names))
+            || (self.tool_policy == ListMode::Allowlist && tools.into_iter().any(names))
     }
 
     /// Where a key with a single value was written; its default when it was not.

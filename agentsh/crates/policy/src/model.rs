@@ -1,4 +1,4 @@
-//! The resolved policy: immutable plain data, ordered, every entry with the place it was written.
+//! The resolved policy: immutable, ordered plain data; every entry has its place.
 
 use std::collections::BTreeMap;
 
@@ -304,7 +304,7 @@ impl ExfiltrationPolicy {
     }
 }
 
-/// Where the marker stands in a text.
+/// Where the marker is in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerPlace {
     Suffix,

@@ -1,4 +1,4 @@
-//! A policy inside the project can only take away: a cloned repository must not be able to grant itself anything.
+//! A policy inside the project can only narrow: a cloned repository must not grant itself anything.
 //!
 //! Its deny lists are added. Its allow lists replace the ones in force when everything on them is in force anyway,
 //! and are a mistake otherwise. Whatever is wider than without the file is a mistake, never silently ignored. How

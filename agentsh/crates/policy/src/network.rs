@@ -2,7 +2,7 @@
 //!
 //! The most precise rule does: a name before `*.`, `*.` before `**.`, a longer name before a shorter one, a small
 //! block of addresses before a large one. Among equals the first one written does. So a rule with conditions for
-//! one name holds although a wildcard beside it would allow more.
+//! one name holds although a wildcard next to it would allow more.
 
 use super::domain::Host;
 use crate::types::RuleRef;

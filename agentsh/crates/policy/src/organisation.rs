@@ -1,4 +1,4 @@
-//! Whose signed policy this machine or this user takes, and the one that is kept.
+//! The organisation whose signed policy applies here, and its stored bundle.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::reader::{Here, Reader};
 use super::search::{self, Loaded};
 use super::{narrow, yaml};
 
-/// Beside the policy: of this machine, else of the user.
+/// Next to the policy: of this machine, else of the user.
 pub const FILE: &str = "organisation.yaml";
 /// Where the bundle of this machine's organisation is kept; the user's own lies below his state.
 const MACHINE_BUNDLES: &str = "/var/lib/agentsh/bundles";

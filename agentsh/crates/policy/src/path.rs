@@ -1,4 +1,4 @@
-//! Paths and path globs of a policy, compared component by component and without looking at the disk.
+//! Paths and path globs of a policy, compared component by component without reading the disk.
 //!
 //! `~` is the home, a path without a leading `/` or `~` is in the project, `**` is any number of components, `*`
 //! and `?` stay inside one. A rule speaks about what it matches and everything below.

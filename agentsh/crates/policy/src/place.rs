@@ -1,4 +1,4 @@
-//! Paths of a policy as paths of this host: the one meaning that the sandbox's plan and `explain` share.
+//! Resolves a policy's paths to paths of this host, for both the sandbox plan and `explain`.
 
 use std::path::{Path, PathBuf};
 

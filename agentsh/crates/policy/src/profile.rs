@@ -1,6 +1,6 @@
-//! Profiles of well-known servers: what a package needs, keyed by the package that will really be loaded.
+//! Profiles of well-known servers: what a package needs, by the package that will really be loaded.
 //!
-//! A profile stands below what the user's own policy says about a server and above the defaults of a server that
+//! A profile is below what the user's own policy says about a server and above the defaults of a server that
 //! nobody mentions. A policy inside the project narrows it like everything else.
 
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ impl std::fmt::Display for Package {
     }
 }
 
-/// The profile of a package: the user's own (`servers/*.yaml` beside `policy.yaml`), else the built-in one.
+/// The profile of a package: the user's own (`servers/*.yaml` next to `policy.yaml`), else the built-in one.
 ///
 /// # Errors
 /// When a file of the user cannot be read or used, or fails its own tests.
@@ -142,7 +142,7 @@ pub fn of_package(package: &Package, config_home: &Path) -> Result<Option<Server
             return Ok(Some(profile));
         }
     }
-    // Only texts that mention the name are read: this stands on the way of every start.
+    // Only texts that mention the name are read: this is on the way of every start.
     let mentions = |text: &str| match package.registry {
         Registry::Npm => text.contains(&package.name),
         Registry::Pypi => true,
@@ -322,7 +322,7 @@ impl McpPolicy {
 }
 
 impl ServerProfile {
-    /// Why the entry stands there that a rule of this profile names.
+    /// Why the entry is there that a rule of this profile names.
     #[must_use]
     pub fn reason(&self, rule: &RuleRef) -> Option<&str> {
         if rule.file != self.file { None } else { self.reasons.get(&rule.id).map(String::as_str) }

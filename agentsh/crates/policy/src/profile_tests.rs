@@ -187,10 +187,10 @@ fn mistakes_have_a_place_and_a_suggestion() {
         ("package: {nmp: x}\nwhy: y", "unknown key `nmp`", "did you mean `npm`?"),
         ("package: {npm: x@1.2}\nwhy: y", "not the name of a package", "every version"),
         ("package: {}\nwhy: y", "for no package", "npm: NAME"),
-        ("package: {npm: x}", "does not say why", "add `why:`"),
+        ("package: {npm: x}", "the reason is missing", "add `why:`"),
         (
             "package: {npm: x}\nwhy: y\nnetwork: {allow: [{host: a.example}]}",
-            "does not say why",
+            "the reason is missing",
             "add `why:`",
         ),
         ("package: {npm: x}\nwhy: y\nnetwork: {allow: [{hots: a.example, why: z}]}", "`hots`", "`host`"),

@@ -1,4 +1,4 @@
-//! `proxy.json`: the servers behind one aggregated server, what they may be asked for, and who looks on.
+//! `proxy.json`: the servers behind `agentsh proxy`, their allowed hosts and tools, and the auditors.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The tree to a [`RawPolicy`]: the top level. Everything below it is read by the sections.
+//! Reads the top level of the tree into a [`RawPolicy`]. The sections read the rest.
 
 use super::builtin;
 use super::diagnostic::{Diagnostic, Source, closest, one_of};
@@ -116,7 +116,7 @@ pub fn read(source: Source<'_>, bare: bool) -> Result<RawPolicy, Vec<Diagnostic>
         for here in places.into_iter().flatten() {
             if let Some(fields) = reader.known(&here, &Kind::Mcp.keys()) {
                 policy.mcp.push(RawMcp::read(&mut reader, &fields));
-                // The second place is beside the first, not in place of it.
+                // The second place is next to the first, not in place of it.
                 reader.is_bare = false;
             }
         }

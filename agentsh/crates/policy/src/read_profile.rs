@@ -1,4 +1,4 @@
-//! One profile file, key by key. Every entry says why it is there.
+//! Reads one profile file. Every entry has a reason.
 
 use std::collections::BTreeMap;
 
@@ -252,7 +252,7 @@ fn reason(reader: &mut Reader<'_>, fields: &Fields<'_>, here: &Here<'_>) -> Opti
         Some(why) => reader.text(&why),
         None => {
             let help = "add `why:` with the reason, for readers of this profile".to_owned();
-            reader.problem(here, "this does not say why", Some(help));
+            reader.problem(here, "the reason is missing", Some(help));
             None
         }
     }

@@ -1,5 +1,4 @@
-//! Reading typed values out of the tree. Every mistake is noted and reading goes on, so that one run shows them
-//! all.
+//! Reads typed values from the tree. It collects all mistakes, so that one run shows them all.
 
 use super::diagnostic::{Diagnostic, Place, Source, closest, one_of};
 use super::keys::Key;
@@ -20,7 +19,7 @@ pub type List<T> = Option<Listed<T>>;
 pub struct Listed<T> {
     pub value: Vec<Ruled<T>>,
     pub rule: RuleRef,
-    /// It stands in place of what the layers below say, instead of beside it.
+    /// It is in place of what the layers below say, instead of next to it.
     pub replaces: bool,
 }
 
@@ -30,7 +29,7 @@ pub(crate) struct Reader<'t> {
     pub root: &'static str,
     /// Nothing is below this file: its lists stand alone.
     pub is_bare: bool,
-    /// What is read is what `inspect` stands for: a section stands there for the keys in it alone.
+    /// What is read is what `inspect` stands for: a section is there for the keys in it alone.
     pub is_front: bool,
     problems: Vec<Diagnostic>,
     pub warnings: Vec<Ruled<String>>,

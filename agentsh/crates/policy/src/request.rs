@@ -1,4 +1,4 @@
-//! Single requests of a rule with `inspect`: `GET /repos/**`.
+//! Request rules with `inspect`: `GET /repos/**`.
 
 use agentsh_base::url_path::components;
 

@@ -1,4 +1,4 @@
-//! From nothing to a [`Policy`]: the defaults that every layer is laid over.
+//! The defaults below all layers, as a [`Policy`].
 
 use super::diagnostic::{PolicyError, Source};
 use super::model::Ruled;

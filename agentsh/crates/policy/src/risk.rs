@@ -1,4 +1,4 @@
-//! How much a tool can do, by its name and what its server says of it. A server's word only raises the risk.
+//! The risk of a tool, by its name and its server's annotations. Annotations only raise the risk.
 
 use agentsh_base::json::Json;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ pub enum Risk {
     High,
 }
 
-/// Where a verb stands in a name.
+/// Where a verb is in a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Names {
     /// As a word of its own.
@@ -25,7 +25,7 @@ const HIGH: [&str; 10] =
     ["delete", "remove", "destroy", "drop", "exec", "shell", "bash", "deploy", "publish", "write"];
 const MEDIUM: [&str; 9] = ["create", "update", "modify", "edit", "push", "send", "post", "put", "upload"];
 
-/// The risk of a tool as it stands in a listing.
+/// The risk of a tool as it is in a listing.
 #[must_use]
 pub fn risk(tool: &Json<'_>, names: Names) -> Risk {
     let name = tool.member("name").and_then(Json::as_text).unwrap_or_default();

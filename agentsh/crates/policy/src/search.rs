@@ -1,4 +1,4 @@
-//! Which policy is in force. The only place of this room that touches the disk.
+//! Finds the policy in force. The only module here that reads the disk.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
@@ -88,7 +88,7 @@ pub(super) struct Layer {
     pub file: String,
     pub text: String,
     pub raw: RawPolicy,
-    /// What it is called.
+    /// Its name.
     word: &'static str,
 }
 
@@ -249,7 +249,7 @@ fn narrow_by_project(
     if path.exists() && explicit.is_some_and(is_same) {
         return Ok(());
     }
-    // An empty file takes nothing away: it may be the stand-in of another run.
+    // An empty file takes nothing away: it may be the stub of another run.
     let text = request.read(&path, Links::Refuse)?.filter(|text| !text.trim().is_empty());
     let Some(text) = text else { return refuse_yml(&path) };
     let file = path.display().to_string();

@@ -1,5 +1,5 @@
-//! What a section of a policy is. Everything about one section stands in its own file below `sections/`: its keys,
-//! how they are read, laid over the layers below, narrowed by a project, and shown.
+//! A section of a policy. One file below `sections/` has everything about it: its keys, and how they are read, merged,
+//! narrowed by a project, and shown.
 
 use crate::describe::Lines;
 use crate::keys::Key;

@@ -1,5 +1,5 @@
-//! Toolchains that users install below their home: where they lie, what of them is a credential, what they cache.
-//! The tables are `policies/toolchains/*.yaml`.
+//! Toolchains below the home: where they are, which files are credentials, what they cache. The tables are
+//! `policies/toolchains/*.yaml`.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct Toolchain {
     /// Configurations among them: hidden where they hold a token.
     #[serde(default)]
     pub hide_tokens: Vec<String>,
-    /// What it fetched and built: a private writable directory for each project stands there.
+    /// What it fetched and built: a private writable directory for each project is there.
     #[serde(default)]
     pub cache: Vec<String>,
     /// Variables that pass when they are set.

@@ -1,4 +1,4 @@
-//! Sizes, shares of a processor and lengths of time, as people write them.
+//! Sizes, CPU shares and durations as text.
 
 /// `4GiB`, `512MiB`, `1g` (powers of 1024), `2GB` (powers of 1000) or plain bytes.
 pub fn bytes(text: &str) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! YAML text to a tree in which every key and value knows its place. Nothing here knows what a policy is.
+//! YAML text as a tree in which every key and value has its place. Knows nothing of policies.
 
 use std::fmt;
 

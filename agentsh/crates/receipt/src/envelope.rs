@@ -1,5 +1,5 @@
-//! The envelope: DSSE with one signature, around a statement or the profile of a server. It has one spelling, too: a single
-//! line, as it is written here.
+//! The envelope: DSSE with one signature, around a statement or a server's profile. It has one canonical form, a
+//! single line.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -44,7 +44,7 @@ pub enum EnvelopeRefusal {
     Early(String, Timestamp),
     #[error("the key of {0} expired at {1}")]
     Expired(String, Timestamp),
-    #[error("it was issued at {0}, which is yet to come")]
+    #[error("it was issued at {0}, which is in the future")]
     Future(Timestamp),
 }
 
@@ -136,7 +136,9 @@ fn opened<'s, T>(
     if spelled(&envelope).map_err(EnvelopeRefusal::Form)? != text {
         return Err(odd("its envelope is not in agentsh's canonical form"));
     }
-    let [signature] = envelope.signatures.as_slice() else { return Err(odd("it has not one signature")) };
+    let [signature] = envelope.signatures.as_slice() else {
+        return Err(odd("it does not have exactly one signature"));
+    };
     if envelope.payload_type != kind {
         return Err(EnvelopeRefusal::Form(format!("its payload is not {kind}")));
     }
@@ -151,7 +153,7 @@ fn opened<'s, T>(
         return Err(EnvelopeRefusal::Edited(first.who.clone()));
     }
     let (read, issued) = read(payload)?;
-    // One key may stand on several lines, each with its time.
+    // One key may be on several lines, each with its time.
     let mut refused = odd("it has no signature");
     for signer in own {
         match signer.valid_at(issued).and_then(|()| signer.valid_at(now)) {

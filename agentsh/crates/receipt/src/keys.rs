@@ -1,5 +1,5 @@
-//! Keys as OpenSSH keeps them: an Ed25519 key without a passphrase signs; a public key, or a file of allowed signers with
-//! the time for which each is valid, says who may have signed. A key of minisign is one of Ed25519, too.
+//! OpenSSH keys: an Ed25519 key without a passphrase signs; a public key, or a file of allowed signers with validity
+//! times, says who may have signed. A minisign key is also an Ed25519 key.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -153,7 +153,7 @@ impl PublicKey {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.blob())))
     }
 
-    /// As it stands in a file `.pub`, without a comment.
+    /// As it is in a file `.pub`, without a comment.
     #[must_use]
     pub fn line(&self) -> String {
         format!("{KIND} {}", STANDARD.encode(self.blob()))
@@ -239,7 +239,7 @@ fn signer(line: &str) -> Result<Option<Signer>, &'static str> {
     Ok(Some(signer))
 }
 
-/// The parts between separators that do not stand in quotes.
+/// The parts between separators that are not in quotes.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let mut is_quoted = false;
     let parts = text.split(move |letter| {

@@ -1,4 +1,4 @@
-//! What somebody requires of a receipt, as a small file.
+//! Requirements for a receipt, in a small file.
 
 use std::collections::BTreeMap;
 

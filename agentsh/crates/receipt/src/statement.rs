@@ -1,5 +1,5 @@
-//! The statement: an in-toto Statement v1 whose subjects are commits and their trees, or files. It has one spelling: the fields in the
-//! order in which they stand here, without white space; any other is refused.
+//! The statement: an in-toto Statement v1 whose subjects are commits and their trees, or files. It has one canonical
+//! form: the fields in the order here, without white space; any other form is refused.
 //!
 //! No argument, no path beyond the names of files that are its subjects, no value of a variable stands in it. What was added after
 //! the first version is left out where there is nothing of it, so that what was signed before keeps its one spelling.
@@ -250,7 +250,7 @@ impl Statement {
 
     fn fault(&self) -> Result<(), String> {
         if (self.kind.as_str(), self.predicate_type.as_str()) != (STATEMENT, PREDICATE) {
-            return Err(format!("it is no {STATEMENT} with a {PREDICATE}"));
+            return Err(format!("it is not a {STATEMENT} with a {PREDICATE}"));
         }
         let is_file = |one: &Subject| {
             let digest = one.digest.get(FILE).filter(|digest| digest.len() == 64 && is_digest(digest));

@@ -1,4 +1,4 @@
-//! Who may ask: operators by their tokens, and nobody from another site.
+//! Access control: operators by their tokens, and no requests of other sites.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};

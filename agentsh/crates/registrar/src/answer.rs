@@ -1,5 +1,5 @@
-//! Rows as the JSON that clients read. Interface and summary are stored as they are answered, so a row is written by
-//! putting texts together.
+//! Rows as the JSON that clients read. Interface and summary are stored in their final form, so a row is written by
+//! joining texts.
 
 use agentsh_base::json;
 use axum::http::{StatusCode, header};

@@ -1,4 +1,4 @@
-//! The bodies of POST requests, read strictly. Mistakes are told in the shape that kiji's server uses, all at once.
+//! Strict parsers of POST bodies. They report all mistakes at once, in kiji's format.
 
 use agentsh_base::json::{self, Json};
 use agentsh_registry::{Component, Interface, Kind, MAX_DEPTH, hash, submitted};

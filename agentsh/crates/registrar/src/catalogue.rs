@@ -1,4 +1,4 @@
-//! The registrations as people look for them, and what waits for them. Asks a database that is there, and makes none.
+//! Search of registrations and pending requests. Reads an existing database and creates none.
 
 use std::path::{Path, PathBuf};
 

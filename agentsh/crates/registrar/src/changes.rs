@@ -1,4 +1,5 @@
-//! Changes, inside a transaction that no other writer shares: so the first of two that race is the first for everybody.
+//! Changes, each in a transaction without other writers, so that the first of two concurrent changes is the first for
+//! everybody.
 
 use agentsh_registry::difference;
 

@@ -1,5 +1,4 @@
-//! The other end: asks a registry. An answer is compared and not believed: its name, its hash, and that the interface in
-//! it has this hash.
+//! The client of a registry. It verifies each answer: the name, the hash, and that the interface has this hash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +64,7 @@ pub enum Verdict {
     Same,
     /// The name stands for another interface, whose components are these.
     Changed { recorded: String, components: Vec<String> },
-    /// Nobody registered the name; the same interface stands under these.
+    /// Nobody registered the name; the same interface is under these.
     Unknown { others: Vec<String> },
 }
 
@@ -175,7 +174,7 @@ impl Client {
         let answer = self.expect(Method::GET, &format!("/servers?limit=1&name={name}"), None).await?;
         let tree = read(&answer)?;
         let servers = tree.member("servers").and_then(Json::as_array);
-        let Some(record) = servers.ok_or(ClientError::Answer("no list of servers"))?.first() else {
+        let Some(record) = servers.ok_or(ClientError::Answer("not a list of servers"))?.first() else {
             return Ok(Verdict::Unknown { others });
         };
         let components = components(record, "interface");
@@ -231,7 +230,7 @@ impl Client {
         let answer = self.expect(Method::GET, "/approvals?limit=100", None).await?;
         let tree = read(&answer)?;
         let listed = tree.member("approvals").and_then(Json::as_array);
-        listed.ok_or(ClientError::Answer("no list of approvals"))?.iter().map(approval).collect()
+        listed.ok_or(ClientError::Answer("not a list of approvals"))?.iter().map(approval).collect()
     }
 
     /// Approves or rejects. What it gives back says what holds now: somebody else may have been first.
@@ -266,7 +265,7 @@ impl Client {
             let page =
                 tree.member("entries").and_then(Json::as_array).ok_or(ClientError::Answer("no log"))?;
             for row in page {
-                let entry = entry(row).ok_or(ClientError::Answer("no entry of a log"))?;
+                let entry = entry(row).ok_or(ClientError::Answer("not a log entry"))?;
                 let seq = i64::try_from(entries.len()).unwrap_or(i64::MAX) + 1;
                 let digest = entry.digest();
                 if entry.seq != seq
@@ -331,7 +330,7 @@ fn approval(record: &Json<'_>) -> Result<Approval, ClientError> {
             diff: text(record, "diff")?,
         })
     };
-    read().ok_or(ClientError::Answer("no request for approval"))
+    read().ok_or(ClientError::Answer("not a request for approval"))
 }
 
 fn entry(row: &Json<'_>) -> Option<Entry> {

@@ -1,5 +1,5 @@
-//! The log: every change as one entry, chained by SHA-256, so that whoever keeps the last digest notices when the past
-//! is written anew.
+//! The log: one entry for each change, chained by SHA-256. Anybody who stores the last digest notices when older
+//! entries are rewritten.
 
 use agentsh_base::json;
 use agentsh_registry::{canonical, hex};

@@ -1,5 +1,5 @@
-//! The registry of MCP interfaces: which interface a server's name stood for, and what people decided about changed ones.
-//! Its tables, what is asked of them, and the client. The HTTP server is `agentsh-server`.
+//! The registry of MCP interfaces: which interface belongs to a server's name, and decisions about changes. Tables,
+//! queries and the client; the HTTP server is `agentsh-server`.
 //!
 //! `body` (strict reading) -> `reads` or `changes` (what is asked of the database) -> `agentsh-database` (SQLite or PostgreSQL,
 //! with the same SQL). Operators with tokens, revocation, expiry, a hash-chained log, and limits on everything.

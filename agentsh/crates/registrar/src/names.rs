@@ -1,4 +1,4 @@
-//! Names of servers: which are one, and which only look alike.
+//! Server names: which are equal, and which only look alike.
 
 use unicode_normalization::UnicodeNormalization;
 

@@ -1,4 +1,4 @@
-//! Questions to the database. Nothing here changes anything.
+//! Database queries that change nothing.
 
 use jiff::Timestamp;
 

@@ -1,4 +1,4 @@
-//! What a client is answered instead of what it asked for.
+//! Refusals of requests.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

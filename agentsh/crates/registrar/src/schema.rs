@@ -1,4 +1,4 @@
-//! The tables. Rows of `servers` and `log` are never deleted: what was once trusted can be looked up.
+//! The tables. Rows of `servers` and `log` are never deleted, so that earlier approvals can be looked up.
 
 /// Held by whoever writes: the log is one chain, whichever server writes the next entry.
 pub const WRITERS: i64 = 7_452_381;

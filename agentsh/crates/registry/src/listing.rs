@@ -1,4 +1,4 @@
-//! The interface from the answers of a server as they stood on the wire.
+//! Builds the interface from a server's answers as received.
 
 use crate::component::{Component, Interface, instructions, prompt, resource, tool};
 use crate::json::{self, Json, JsonError};

@@ -1,4 +1,4 @@
-//! An interface as it is sent to a registry: an array of components, hashed as they are.
+//! An interface as submitted to a registry: an array of components, hashed unchanged.
 
 use crate::canonical::canonical;
 use crate::component::{Component, Kind};

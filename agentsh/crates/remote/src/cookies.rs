@@ -1,4 +1,4 @@
-//! Cookies of one origin: by them a balancer sends the requests of a session to the process that has it.
+//! Cookies of one origin, with which a load balancer finds the process of a session.
 
 use hyper::header::{HeaderMap, HeaderValue, SET_COOKIE};
 

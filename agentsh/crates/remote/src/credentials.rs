@@ -1,5 +1,5 @@
-//! What a server wants to see of its user, where that changes: somebody else has it, and it is asked for anew where the server
-//! does not take it.
+//! Credentials for a server that can change: another module holds them, and they are requested again when the server
+//! rejects them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ pub trait Credentials {
     ) -> CredentialFuture<'_, Result<Option<HeaderValue>, String>>;
 }
 
-/// A shorter value stands in answers by chance.
+/// A shorter value is in answers by chance.
 const MIN_LENGTH: usize = 8;
 /// Of values that were sent, the newest are looked for.
 const MAX_KEPT: usize = 8;

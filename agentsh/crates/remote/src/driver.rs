@@ -1,4 +1,4 @@
-//! The life of one connection: lines of the proxy become requests, what the server says becomes lines.
+//! One connection: lines of the proxy become requests, and the server's messages become lines.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -132,7 +132,7 @@ pub(crate) struct Link {
     pub settings: Settings,
     /// Where messages are posted; the older transport names another place than its URL.
     pub endpoint: RefCell<Target>,
-    /// Which arguments stand in headers too, as the server's listings say.
+    /// Which arguments are in headers too, as the server's listings say.
     pub params: RefCell<Params>,
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,

@@ -1,4 +1,4 @@
-//! One message posted, and everything that comes back for it.
+//! One posted message, and all its answers.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -231,7 +231,7 @@ impl Link {
         let _closed = id.as_ref().and_then(|id| self.take_expected(&id.key));
         let asked = asked.and_then(|asked| asked.id.as_ref());
         let answered = asked.zip(id).is_some_and(|(asked, id)| asked.key.fits(&id.key));
-        // A line break stands between tokens, or is wrong anyway.
+        // A line break is between tokens, or is wrong anyway.
         let is_break = |byte: u8| matches!(byte, b'\n' | b'\r');
         let line = text.iter().map(|byte| if is_break(*byte) { b' ' } else { *byte }).collect();
         self.say(line).await?;

@@ -1,4 +1,4 @@
-//! Why a message has no answer, in words for whoever waits for it.
+//! Why a message has no answer, as text for the client.
 
 use hyper::StatusCode;
 

@@ -1,4 +1,4 @@
-//! What stands beside a message: who asks, in which session, by which revision.
+//! Headers of a message: client, session, protocol revision.
 
 use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 

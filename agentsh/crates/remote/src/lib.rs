@@ -1,4 +1,4 @@
-//! MCP servers behind a URL, as the proxy sees any server: lines in, lines out, an exit, a way to kill it.
+//! MCP servers behind a URL, with the interface of a local server: lines in, lines out, an exit, a kill.
 //!
 //! [`sse`] cuts a stream into events, `headers` says what stands beside a message, `exchange` posts one message and takes its
 //! answer, `streams` reads events and takes up a stream that broke off, `driver` is the life of one connection. A message is

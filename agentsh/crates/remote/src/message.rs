@@ -1,4 +1,4 @@
-//! What has to be known of a message that is sent: its id, its method, and what the newer protocol repeats in headers.
+//! Facts about an outgoing message: its id, its method, and the headers of the newer protocol.
 
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
@@ -15,7 +15,7 @@ pub(crate) struct Outgoing {
     pub method: String,
     /// What the request means: a tool, a resource, a task.
     pub name: Option<String>,
-    /// Arguments that stand in headers too, by the name of the header.
+    /// Arguments that are in headers too, by the name of the header.
     pub repeated: Vec<(String, String)>,
     /// The revision, where the message itself names it: it belongs to no session then.
     pub version: Option<String>,

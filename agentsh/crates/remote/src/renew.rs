@@ -1,5 +1,5 @@
-//! A session that the server does not know any more is begun anew with what the client said first, once for each message: it
-//! was not taken, and so may be sent again.
+//! Starts a session again that the server no longer knows, with the client's first messages, once for each message: it
+//! was not accepted, so it may be sent again.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Server-sent events out of a byte stream, in bounded memory: any line end, any cut.
+//! Server-sent events from a byte stream, in bounded memory, with any line end and any chunking.
 
 use std::time::Duration;
 

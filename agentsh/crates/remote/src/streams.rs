@@ -1,4 +1,4 @@
-//! Streams of events: read to their end, and taken up again where they broke off.
+//! Event streams: read to their end, and resumed after an interruption.
 
 use std::rc::Rc;
 use std::time::Duration;

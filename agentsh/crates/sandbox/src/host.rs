@@ -89,8 +89,8 @@ pub trait Host {
     fn may_make_in(&self, directory: &Path) -> bool;
     /// The home directory of a user of this machine.
     fn home_of(&self, user: &str) -> Option<PathBuf>;
-    /// The login shell of a user id; that of whoever started agentsh where the id is nobody's.
-    fn login_shell(&self, uid: u32) -> Option<PathBuf>;
+    /// The name and login shell of a user id; those of whoever started agentsh where the id is nobody's.
+    fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>);
     /// The disks of the machine: their directories, and the links that lead there with what they say.
     fn disks(&self) -> Vec<(Links, PathBuf)>;
     /// Directories of submodules and linked working trees below a `.git`; None when there was too much to look at.
@@ -306,17 +306,20 @@ impl Host for RealHost {
         disks().unwrap_or_default()
     }
 
-    fn login_shell(&self, uid: u32) -> Option<PathBuf> {
+    fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>) {
         let users = start_of(Path::new("/etc/passwd")).unwrap_or_default();
         let of = |uid: u32| {
             let uid = uid.to_string();
-            users.lines().find(|line| line.split(':').nth(2) == Some(&uid))?.split(':').nth(6)
+            users.lines().map(|line| line.split(':')).find(|fields| fields.clone().nth(2) == Some(&uid))
         };
-        let named = of(uid).or_else(|| of(rustix::process::getuid().as_raw())).map(PathBuf::from);
+        let mut found = of(uid).or_else(|| of(rustix::process::getuid().as_raw()));
+        let (name, shell) = found.as_mut().map_or((None, None), |found| (found.next(), found.nth(5)));
         // Users of a directory service are in no file.
-        let shell = named.or_else(|| std::env::var_os("SHELL").map(PathBuf::from))?;
-        let is_plain = shell.is_absolute() && !shell.to_string_lossy().contains([':', '\n']);
-        (is_plain && shell.exists()).then_some(shell)
+        let shell = shell.map(PathBuf::from).or_else(|| std::env::var_os("SHELL").map(PathBuf::from));
+        let is_plain = |shell: &PathBuf| {
+            shell.is_absolute() && !shell.to_string_lossy().contains([':', '\n']) && shell.exists()
+        };
+        (name.map(str::to_owned), shell.filter(is_plain))
     }
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{ForkResult, Gid, Uid};
@@ -208,7 +209,7 @@ fn execute(
         let workdir = &plan.program.workdir;
         nix::unistd::chdir(workdir).on("enter", workdir.display())?;
         landlock::leave_pid_1_alone()?;
-        as_programs_start().at("restore signals")?;
+        as_programs_start(plan.ignored).at("restore signals")?;
         signals_before.thread_set_mask().at("restore signals")?;
         close_from(3).at("close descriptors")?;
         for (number, open) in numbered {
@@ -243,29 +244,60 @@ fn lead_a_group() -> nix::Result<()> {
 
 /// The runtime ignores SIGPIPE, and a program that inherits that never hears that nobody reads it any more; the C library
 /// ignores two of its own in what it spawns. What whoever started agentsh has ignored (`nohup`) stays so.
-fn as_programs_start() -> io::Result<()> {
+fn as_programs_start(ignored: u64) -> io::Result<()> {
     const THREAD_LIBRARY_SIGNALS: [libc::c_int; 2] = [32, 33];
-    [libc::SIGPIPE].into_iter().chain(THREAD_LIBRARY_SIGNALS).try_for_each(reset_signal)
+    let ours = OWN_SIGNALS.into_iter().filter(|signal| ignored & (1 << signal) == 0);
+    ours.chain(THREAD_LIBRARY_SIGNALS).try_for_each(|signal| action(signal, Some(libc::SIG_DFL)).map(drop))
+}
+
+/// Signals that agentsh ignores: nobody reads a pipe, and a file may not become larger (`ulimit -f`), which a write says as well.
+const OWN_SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+
+/// Those of them that whoever started agentsh ignores too, one bit each.
+static IGNORED_BY_CALLER: AtomicU64 = AtomicU64::new(0);
+
+/// As a [`Plan`] takes it.
+#[must_use]
+pub fn ignored_by_caller() -> u64 {
+    IGNORED_BY_CALLER.load(Ordering::Relaxed)
+}
+
+#[used]
+#[expect(
+    unsafe_code,
+    reason = "the runtime sets SIGPIPE before `main`: what it was is known only before that"
+)]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = look_at_signals;
+
+extern "C" fn look_at_signals() {
+    let is_ignored = |signal: &libc::c_int| action(*signal, None).is_ok_and(|action| action == libc::SIG_IGN);
+    for signal in OWN_SIGNALS.into_iter().filter(is_ignored) {
+        IGNORED_BY_CALLER.fetch_or(1 << signal, Ordering::Relaxed);
+    }
 }
 
 /// Whoever started agentsh may have ignored SIGCHLD, as daemons do: the kernel would throw away how our children ended.
 ///
 /// # Errors
 /// Those of the kernel.
-pub fn hear_of_children() -> io::Result<()> {
-    reset_signal(libc::SIGCHLD)
+pub fn take_signals() -> io::Result<()> {
+    action(libc::SIGXFSZ, Some(libc::SIG_IGN))?;
+    action(libc::SIGCHLD, Some(libc::SIG_DFL)).map(drop)
 }
 
-/// What a signal does by default.
+/// What a signal did; and does from now on.
 #[expect(unsafe_code, reason = "the C library's sigaction refuses its own signals")]
-fn reset_signal(signal: libc::c_int) -> io::Result<()> {
+fn action(signal: libc::c_int, now: Option<libc::sighandler_t>) -> io::Result<libc::sighandler_t> {
     const SET_BYTES: usize = 8;
-    // The kernel's `sigaction`: all zeroes is the default, with no flags.
-    let default = [0_u64; 4];
-    let none = std::ptr::null_mut::<u64>();
-    // SAFETY: the kernel reads one `sigaction`, which is no larger than this and outlives the call. No handler is installed.
-    let set = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, none, SET_BYTES) };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    // The kernel's `sigaction`, with no flags.
+    let now = now.map(|now| [now, 0, 0, 0]);
+    let mut before = [0_usize; 4];
+    let new = now.as_ref().map_or(std::ptr::null(), |now| now.as_ptr());
+    // SAFETY: the kernel reads and writes one `sigaction` each, which is no larger than these, and they outlive the call. No handler
+    // is installed: it is ignored, or does what is the default.
+    let set = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, before.as_mut_ptr(), SET_BYTES) };
+    if set == 0 { Ok(before[0]) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What the plan gives the program beside its standard streams, out of the way of the numbers it will have.

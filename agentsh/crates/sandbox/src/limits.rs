@@ -26,6 +26,8 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
     let open_files = at_most(Resource::Nofile, limits.open_files);
     let usual = open_files.maximum.map(|maximum| maximum.min(limits.usual_open_files));
     setrlimit(Resource::Nofile, Rlimit { current: usual, ..open_files }).at("limit open files")?;
+    let file_bytes = Rlimit { current: limits.file_bytes, ..getrlimit(Resource::Fsize) };
+    setrlimit(Resource::Fsize, file_bytes).at("limit the size of files")?;
     setrlimit(Resource::Core, fixed(0)).at("switch off core dumps")?;
     setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MAX_QUEUED_SIGNALS))
         .at("limit queued signals")?;

@@ -180,8 +180,8 @@ impl Host for ListedHost<'_> {
         self.host.home_of(user)
     }
 
-    fn login_shell(&self, uid: u32) -> Option<PathBuf> {
-        self.host.login_shell(uid)
+    fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>) {
+        self.host.account(uid)
     }
 
     fn disks(&self) -> Vec<(Links, PathBuf)> {

@@ -1,8 +1,9 @@
-//! The two routes that make every address local, as route netlink messages.
+//! Addresses of loopback, and the two routes that make every address local, as route netlink messages.
 //!
-//! Own encoder: two messages of fixed shape are fewer lines than the use of a library for all of them.
+//! Own encoder: messages of two fixed shapes are fewer lines than the use of a library for all of them.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
@@ -10,7 +11,10 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 /// Loopback is the first device of every network namespace.
 const LOOPBACK_INDEX: u32 = 1;
 const HEADER: usize = 16;
+const NEW_ADDRESS: u16 = 20;
 const NEW_ROUTE: u16 = 24;
+/// Of an address.
+const LOCAL_ADDRESS: u16 = 2;
 const ERROR: u16 = 2;
 /// Request, acknowledge, create.
 const CREATE_FLAGS: u16 = 0x1 | 0x4 | 0x400;
@@ -21,32 +25,69 @@ const PROTOCOL_BOOT: u8 = 3;
 const SCOPE_HOST: u8 = 254;
 const TYPE_LOCAL: u8 = 2;
 
-/// `local 0.0.0.0/0 dev lo src 127.0.0.1` or `local ::/0 dev lo`: connections to any address of the family arrive
-/// at sockets of this namespace.
-///
-/// # Errors
-/// When the kernel refuses, such as for a family that is switched off.
-pub fn route_everything_here(family: AddressFamily) -> io::Result<()> {
-    let socket: OwnedFd =
-        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)?;
-    send(socket.as_raw_fd(), &message(family), MsgFlags::empty())?;
-    let mut answer = [0; 1024];
-    let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-    acknowledged(answer.get(..length).unwrap_or_default())
+/// To the kernel of this network namespace.
+pub struct Netlink(OwnedFd);
+
+impl Netlink {
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn open() -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        Ok(Self(socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?))
+    }
+
+    /// `local 0.0.0.0/0 dev lo src 127.0.0.1` or `local ::/0 dev lo`: connections to any address of the family arrive
+    /// at sockets of this namespace.
+    ///
+    /// # Errors
+    /// When the kernel refuses, such as for a family that is switched off.
+    pub fn route_everything_here(&self, family: AddressFamily) -> io::Result<()> {
+        self.ask(&route(family))
+    }
+
+    /// Gives loopback one more address.
+    ///
+    /// # Errors
+    /// As [`Self::route_everything_here`].
+    pub fn add_address(&self, address: IpAddr) -> io::Result<()> {
+        self.ask(&new_address(address))
+    }
+
+    fn ask(&self, message: &[u8]) -> io::Result<()> {
+        send(self.0.as_raw_fd(), message, MsgFlags::empty())?;
+        let mut answer = [0; 1024];
+        let length = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+        acknowledged(answer.get(..length).unwrap_or_default())
+    }
 }
 
-fn message(family: AddressFamily) -> Vec<u8> {
+fn route(family: AddressFamily) -> Vec<u8> {
     let is_v4 = family == AddressFamily::Inet;
     let family = u8::try_from(family as i32).unwrap_or(0);
     let mut body = vec![family, 0, 0, 0, TABLE_LOCAL, PROTOCOL_BOOT, SCOPE_HOST, TYPE_LOCAL, 0, 0, 0, 0];
-    attribute(&mut body, OUTPUT_DEVICE, LOOPBACK_INDEX.to_ne_bytes());
+    attribute(&mut body, OUTPUT_DEVICE, &LOOPBACK_INDEX.to_ne_bytes());
     if is_v4 {
-        attribute(&mut body, PREFERRED_SOURCE, [127, 0, 0, 1]);
+        attribute(&mut body, PREFERRED_SOURCE, &[127, 0, 0, 1]);
     }
+    message(NEW_ROUTE, &body)
+}
+
+fn new_address(address: IpAddr) -> Vec<u8> {
+    let (family, bits, bytes) = match address {
+        IpAddr::V4(address) => (AddressFamily::Inet, 32, address.octets().to_vec()),
+        IpAddr::V6(address) => (AddressFamily::Inet6, 128, address.octets().to_vec()),
+    };
+    let mut body = vec![u8::try_from(family as i32).unwrap_or(0), bits, 0, SCOPE_HOST];
+    body.extend(LOOPBACK_INDEX.to_ne_bytes());
+    attribute(&mut body, LOCAL_ADDRESS, &bytes);
+    message(NEW_ADDRESS, &body)
+}
+
+fn message(kind: u16, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(HEADER + body.len()).unwrap_or(0);
     let mut message = Vec::with_capacity(HEADER + body.len());
     message.extend(length.to_ne_bytes());
-    message.extend(NEW_ROUTE.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
     message.extend(CREATE_FLAGS.to_ne_bytes());
     // Sequence number and sender: one question is asked, so one answer comes.
     message.extend([0; 8]);
@@ -54,9 +95,9 @@ fn message(family: AddressFamily) -> Vec<u8> {
     message
 }
 
-/// Four bytes of value need no padding.
-fn attribute(body: &mut Vec<u8>, kind: u16, value: [u8; 4]) {
-    body.extend(8_u16.to_ne_bytes());
+/// A value of so many times four bytes, which needs no padding.
+fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    body.extend(u16::try_from(4 + value.len()).unwrap_or(0).to_ne_bytes());
     body.extend(kind.to_ne_bytes());
     body.extend(value);
 }
@@ -79,8 +120,11 @@ mod tests {
 
     #[test]
     fn messages_have_the_length_that_they_say() {
-        for (family, length) in [(AddressFamily::Inet, 44), (AddressFamily::Inet6, 36)] {
-            let message = message(family);
+        let routes = [(AddressFamily::Inet, 44), (AddressFamily::Inet6, 36)];
+        let routes = routes.map(|(family, length)| (route(family), length));
+        let addresses = [("127.0.0.53", 32), ("fd00::1", 44)];
+        let addresses = addresses.map(|(ip, length)| (new_address(ip.parse().unwrap()), length));
+        for (message, length) in routes.into_iter().chain(addresses) {
             assert_eq!(message.len(), length);
             assert_eq!(message.get(..4), Some(&u32::try_from(length).unwrap_or(0).to_ne_bytes()[..]));
         }

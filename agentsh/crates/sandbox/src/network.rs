@@ -16,6 +16,9 @@ use super::{netlink, refused};
 /// Where names are resolved inside every sandbox.
 pub const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), 53);
 
+/// An address that only says that there is IPv6: no name has it.
+const OWN_ADDRESS: Ipv6Addr = Ipv6Addr::new(0xFD61, 0x6773, 0x6800, 0xFFFF, 0, 0, 0, 1);
+
 /// Connections that may wait for the session; the kernel cuts it to `net.core.somaxconn`.
 const LISTEN_BACKLOG: i32 = 4096;
 
@@ -72,12 +75,18 @@ pub fn unconnected() -> io::Result<Vec<OwnedFd>> {
 /// When the namespace refuses; then nothing may be executed.
 pub fn prepare(network: &Network, published: bool) -> Result<Vec<OwnedFd>, StageError> {
     loopback_up().at("bring up loopback")?;
+    let netlink = netlink::Netlink::open().at("set addresses and routes")?;
+    // Who has a family only of 127.0.0.1 and ::1 does not have it, says the C library (`AI_ADDRCONFIG`).
+    for address in [RESOLVER.ip(), OWN_ADDRESS.into()] {
+        // Without IPv6 there is none; and without more addresses fewer names are found.
+        let _ = netlink.add_address(address);
+    }
     let mut sockets = match network {
         Network::Closed => Vec::new(),
         Network::AnyIp { ports } => {
-            netlink::route_everything_here(AddressFamily::Inet).at("route every address to loopback")?;
+            netlink.route_everything_here(AddressFamily::Inet).at("route every address to loopback")?;
             // Without IPv6 its addresses stay unreachable, which lets through less.
-            let _ = netlink::route_everything_here(AddressFamily::Inet6);
+            let _ = netlink.route_everything_here(AddressFamily::Inet6);
             ports.iter().map(|port| listen_everywhere(*port)).collect::<Result<_, _>>()?
         }
         Network::Redirected { listeners } => listeners

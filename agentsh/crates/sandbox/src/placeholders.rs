@@ -202,13 +202,21 @@ fn give_up(record: &Path) {
     let _ = fs::remove_file(record);
     let wanted = record.parent().map(recorded).unwrap_or_default();
     // One may lie in another.
-    for path in paths.iter().rev().filter(|path| !wanted.contains(*path)) {
-        match fs::symlink_metadata(path) {
-            Ok(found) if found.is_dir() => drop(fs::remove_dir(path)),
-            Ok(found) if found.file_type().is_socket() => drop(fs::remove_file(path)),
-            Ok(found) if found.is_file() && is_untouched(path, found.len()) => drop(fs::remove_file(path)),
-            _ => {}
-        }
+    paths.iter().rev().filter(|path| !wanted.contains(*path)).for_each(|path| remove_untouched(path));
+}
+
+/// Removes the stand-ins at the top of a directory that somebody removes, whoever has a record of them.
+pub fn remove_in(state: &Path, directory: &Path) {
+    let recorded = recorded(&records(state));
+    recorded.iter().filter(|path| path.parent() == Some(directory)).for_each(|path| remove_untouched(path));
+}
+
+fn remove_untouched(path: &Path) {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => drop(fs::remove_dir(path)),
+        Ok(found) if found.file_type().is_socket() => drop(fs::remove_file(path)),
+        Ok(found) if found.is_file() && is_untouched(path, found.len()) => drop(fs::remove_file(path)),
+        _ => {}
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Plan {
     /// A layer that the kernel lacks stops the launch unless this is set.
     pub allow_degraded: bool,
     /// The session hears of the files that are looked for.
+    /// Signals that whoever started agentsh ignores and agentsh does too, one bit each.
+    pub ignored: u64,
     pub tells_files: bool,
     /// The session hears of renames before they are done: some names are guarded.
     pub hears_renames: bool,
@@ -248,6 +250,8 @@ pub struct Limits {
     pub open_files: u64,
     /// What whoever started agentsh has unless he raises it.
     pub usual_open_files: u64,
+    /// The soft limit on the size of a file that whoever started agentsh has.
+    pub file_bytes: Option<u64>,
     /// What the kernel counts per user of the host, whatever the sandbox: this one's part of it.
     pub inotify_instances: u64,
     pub inotify_watches: u64,

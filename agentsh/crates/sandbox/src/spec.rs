@@ -145,6 +145,8 @@ pub struct GitEverywhere {
 pub struct PathRules {
     pub home: PathBuf,
     pub project: PathBuf,
+    /// Where the program starts, in the project or below it.
+    pub start: PathBuf,
     /// None: the project is not shown.
     pub project_access: Option<Access>,
     /// None: what is written to the project reaches it.

@@ -245,8 +245,8 @@ impl Host for FakeHost {
         Vec::new()
     }
 
-    fn login_shell(&self, _uid: u32) -> Option<PathBuf> {
-        None
+    fn account(&self, _uid: u32) -> (Option<String>, Option<PathBuf>) {
+        (None, None)
     }
 
     fn modules(&self, git: &Path) -> Option<Modules> {

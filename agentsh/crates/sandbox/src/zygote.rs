@@ -40,7 +40,7 @@ impl Zygote {
     pub fn warm_up(&self) -> io::Result<()> {
         let mut socket = self.socket.borrow_mut();
         if socket.is_none() {
-            open_more_files();
+            raise_limits();
             *socket = Some(execute()?);
         }
         Ok(())
@@ -121,23 +121,27 @@ impl Closer {
     }
 }
 
-static USUAL_OPEN_FILES: OnceLock<u64> = OnceLock::new();
+/// The soft limits on open files and on the size of a file that agentsh was started with.
+static USUAL_LIMITS: OnceLock<(u64, Option<u64>)> = OnceLock::new();
 
-/// The soft limit on open files that agentsh was started with.
 #[must_use]
-pub fn usual_open_files() -> u64 {
-    *USUAL_OPEN_FILES.get_or_init(|| {
-        rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+pub fn usual_limits() -> (u64, Option<u64>) {
+    *USUAL_LIMITS.get_or_init(|| {
+        use rustix::process::{Resource, getrlimit};
+        let open_files = getrlimit(Resource::Nofile).current;
+        (open_files.unwrap_or(u64::MAX), getrlimit(Resource::Fsize).current)
     })
 }
 
-/// Each mount of a sandbox is open for a moment. What the user may have at most is enough for what is asked.
-fn open_more_files() {
+/// Each mount of a sandbox is open for a moment, and the record grows. What the user may have at most is enough for what is asked.
+fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = USUAL_OPEN_FILES.set(limit.current.unwrap_or(u64::MAX));
-    // Without it a sandbox with many mounts is refused, in words.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let _ = usual_limits();
+    for resource in [Resource::Nofile, Resource::Fsize] {
+        let maximum = getrlimit(resource).maximum;
+        // Without it a sandbox with many mounts is refused, in words.
+        let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+    }
 }
 
 fn execute() -> io::Result<OwnedFd> {

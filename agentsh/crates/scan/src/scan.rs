@@ -335,6 +335,12 @@ fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret]
             }
         }
     }
+    // A name goes on as it is, or not at all.
+    if channel == Channel::Definition && (part.is_name || is_identifier(part, channel)) {
+        for (at, letter) in text.char_indices().filter(|(_, letter)| letter.is_control()).take(1) {
+            push(Own::HiddenCharacters, at..at + letter.len_utf8(), HIDDEN_CHARACTER);
+        }
+    }
     if channel == Channel::Outbound {
         return;
     }

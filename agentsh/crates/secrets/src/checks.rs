@@ -80,15 +80,15 @@ pub fn entropy(text: &[u8]) -> f64 {
     for &byte in text {
         counts[usize::from(byte)] += 1;
     }
-    let length = text.len() as f64;
-    counts
+    // Most bytes of what is asked about occur once, and add nothing.
+    let repeated: f64 = text
         .iter()
-        .filter(|&&count| count > 0)
-        .map(|&count| {
-            let share = f64::from(count) / length;
-            -share * share.log2()
-        })
-        .sum()
+        .map(|byte| counts[usize::from(*byte)])
+        .filter(|count| *count > 1)
+        .map(|count| f64::from(count).log2())
+        .sum();
+    let length = text.len().max(1) as f64;
+    length.log2() - repeated / length
 }
 
 /// Whether a word looks drawn at random: upper case, lower case and digits change places more often than in any word

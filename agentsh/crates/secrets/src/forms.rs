@@ -170,22 +170,77 @@ fn is_jwt(word: &str) -> bool {
     word.starts_with("eyJ") && word.len() > 40 && word.bytes().filter(|&byte| byte == b'.').count() == 2
 }
 
-/// Prefixes of the forms that are certain, in the order in which [`certain_at`] knows them.
+/// Prefixes of the forms that are certain.
 pub(crate) fn certain_prefixes() -> impl Iterator<Item = &'static str> {
-    FORMS.iter().filter(|form| form.certain.is_some()).map(|form| form.prefix)
+    certain_numbers().map(|number| FORMS[number].prefix)
+}
+
+/// The numbers of the forms that are certain.
+pub(crate) fn certain_numbers() -> impl Iterator<Item = usize> {
+    (0..FORMS.len()).filter(|number| FORMS[*number].certain.is_some())
 }
 
 /// The key of the form with this number whose prefix stands at a place, and its tag; `turned`: the prefix is read
-/// backwards, and the key ends with it.
+/// backwards, and the key ends with it. Places come in order.
 pub(crate) fn certain_at(
     bytes: &[u8],
     prefix: Range<usize>,
     number: usize,
     turned: bool,
+    words: &mut Words,
 ) -> Option<(Range<usize>, &'static str)> {
-    let form = FORMS.iter().filter(|form| form.certain.is_some()).nth(number)?;
-    let place = if turned { backwards(bytes, prefix.end, form) } else { key(bytes, prefix.start, form) };
-    Some((place?, form.certain?.2))
+    let form = &FORMS[number];
+    let (least, most, tag) = form.certain?;
+    let has_dots = form.prefix.ends_with('.');
+    let whole = least + form.prefix.len()..=most + form.prefix.len();
+    if turned {
+        let word = words.start(bytes, prefix.end, has_dots)..prefix.end;
+        let is_end = bytes.get(word.end).is_none_or(|next| !is_key(*next));
+        let fits = is_end && whole.contains(&word.len());
+        let turned: Vec<u8> = fits.then(|| bytes[word.clone()].iter().rev().copied().collect())?;
+        return key(&turned, 0..turned.len(), form)
+            .filter(|place| place.end == turned.len())
+            .map(|_| (word, tag));
+    }
+    let word = prefix.start..words.end(bytes, prefix.end, has_dots);
+    // Of a form that is shorter than a word more may follow.
+    if form.alphabet == Key && !whole.contains(&word.len()) {
+        return None;
+    }
+    Some((key(bytes, word, form)?, tag))
+}
+
+/// Where words of a key begin and end, without and with dots in them: of a word with many prefixes in it that is asked once.
+#[derive(Default)]
+pub(crate) struct Words {
+    ends: [usize; 2],
+    starts: [Range<usize>; 2],
+}
+
+impl Words {
+    fn end(&mut self, bytes: &[u8], from: usize, has_dots: bool) -> usize {
+        let end = &mut self.ends[usize::from(has_dots)];
+        if *end < from {
+            let length = bytes[from..].iter().take_while(|byte| is_in_word(**byte, has_dots)).count();
+            *end = from + length;
+        }
+        *end
+    }
+
+    fn start(&mut self, bytes: &[u8], to: usize, has_dots: bool) -> usize {
+        // Where the last word began, and how far was read.
+        let read = &mut self.starts[usize::from(has_dots)];
+        let new = bytes.get(read.end..to).unwrap_or_default();
+        if let Some(other) = new.iter().rposition(|byte| !is_in_word(*byte, has_dots)) {
+            read.start = read.end + other + 1;
+        }
+        read.end = read.end.max(to);
+        read.start
+    }
+}
+
+fn is_in_word(byte: u8, has_dots: bool) -> bool {
+    is_key(byte) || has_dots && byte == b'.'
 }
 
 /// Whether what begins here begins as a key does that is certain, whatever it goes on with.
@@ -197,18 +252,21 @@ pub(crate) fn is_key(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-fn key(bytes: &[u8], start: usize, form: &Form) -> Option<Range<usize>> {
+/// The key at the beginning of a word, if it is one.
+fn key(bytes: &[u8], word: Range<usize>, form: &Form) -> Option<Range<usize>> {
     let (least, most, _) = form.certain?;
+    let Range { start, end } = word;
     if start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphanumeric()) {
         return None;
     }
     let from = start + form.prefix.len();
-    let fits = |byte: &&u8| match form.alphabet {
-        Capitals => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
-        _ => is_key(**byte) || form.prefix.ends_with('.') && **byte == b'.',
+    let rest = bytes.get(from..end)?;
+    let is_capital = |byte: &&u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    let length = match form.alphabet {
+        // One more than the longest is enough to see that it is none.
+        Capitals => rest.iter().take(most + 1).take_while(is_capital).count(),
+        _ => rest.len(),
     };
-    // One more than the longest is enough to see that it is none.
-    let length = bytes.get(from..)?.iter().take(most + 1).take_while(fits).count();
     if !(least..=most).contains(&length) {
         return None;
     }
@@ -216,14 +274,4 @@ fn key(bytes: &[u8], start: usize, form: &Form) -> Option<Range<usize>> {
     let value = &bytes[from..from + length];
     let mixed = value.iter().any(u8::is_ascii_digit) || value.iter().any(u8::is_ascii_uppercase);
     (ends && mixed).then_some(start..from + length)
-}
-
-/// A key that is written backwards ends with its prefix.
-fn backwards(bytes: &[u8], end: usize, form: &Form) -> Option<Range<usize>> {
-    let fits = |byte: &&u8| is_key(**byte) || form.prefix.ends_with('.') && **byte == b'.';
-    let before = bytes[..end].iter().rev().take(400).take_while(fits).count();
-    let turned: Vec<u8> = bytes[end - before..end].iter().rev().copied().collect();
-    let place = key(&turned, 0, form)?;
-    (place.end == turned.len() && bytes.get(end).is_none_or(|next| !is_key(*next)))
-        .then_some(end - before..end)
 }

@@ -1,5 +1,5 @@
-//! The registry beside the fleet: the same paths as `agentsh registry serve`, below `/registry`, for hosts by their signatures
-//! and for people by their roles.
+//! The registry on the fleet server: the paths of `agentsh registry serve` below `/registry`, for hosts by their
+//! signatures and for people by their roles.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use agentsh_terminal::output::Failure;
 
 /// Longest body of a request, in bytes: as the registry has it.
 const MAX_BODY: usize = 8 << 20;
-/// Where its tables stand in PostgreSQL: those of the fleet have the same names.
+/// Where its tables are in PostgreSQL: those of the fleet have the same names.
 const SCHEMA: &str = "agentsh_registry";
 
 pub(super) async fn mounted(

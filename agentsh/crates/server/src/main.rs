@@ -1,4 +1,4 @@
-//! `agentsh-server`: what many hosts share. It serves the records of a fleet, and a registry of interfaces.
+//! `agentsh-server`: the fleet server and the registry server.
 //!
 //! `agentsh fleet serve`, `agentsh registry serve` and `agentsh fleet token` start it; their arguments stand in `agentsh`.
 

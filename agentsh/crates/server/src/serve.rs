@@ -1,4 +1,4 @@
-//! The verbs: from arguments to a server that listens, and to its end.
+//! The verbs: from arguments to a running server.
 
 use std::fs::DirBuilder;
 use std::io::Write;

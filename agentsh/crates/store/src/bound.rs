@@ -1,4 +1,4 @@
-//! The text of an event, bounded: names, ids and descriptions in it come from processes that are not trusted.
+//! Limits the text of an event, because names, ids and descriptions come from untrusted processes.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! The hash chain of one session, and the columns that are copied out of a body.
+//! The hash chain of one session, and the columns that are copied from a body.
 
 use std::borrow::Cow;
 

@@ -18,7 +18,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// What leads from each version to the next, from an empty file on.
 const SCHEMAS: [&str; 4] = [SCHEMA_1, SCHEMA_2, SCHEMA_3, SCHEMA_4];
 
-/// `body` is the event as JSON and the only thing the chain covers beside `session`, `seq` and `time`; the columns
+/// `body` is the event as JSON and the only thing the chain covers next to `session`, `seq` and `time`; the columns
 /// after `hash` are copies of it for the indices, and `events verify` checks that they agree.
 const SCHEMA_1: &str = "
 CREATE TABLE events (

@@ -1,4 +1,4 @@
-//! Hashes of files that have not changed since they were hashed. A cache: losing it costs time only.
+//! A cache of file hashes. Losing it costs only time.
 
 use std::collections::{BTreeMap, BTreeSet};
 

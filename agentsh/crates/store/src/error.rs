@@ -1,4 +1,4 @@
-//! What can go wrong between an event and the disk.
+//! Errors of the journal and the pins.
 
 use std::path::PathBuf;
 

@@ -17,11 +17,11 @@ use crate::types::{RuleRef, ServerId};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SecretFound {
-    /// As in its tag: `EMAIL`.
+    /// The name in its tag: `EMAIL`.
     pub kind: String,
-    /// JSON pointer of the string in which it stands.
+    /// JSON pointer to the string that contains it.
     pub pointer: String,
-    /// The same for the same value in one session, and for no other one: HMAC-SHA256 with a key that is not kept.
+    /// The same for the same value within one session: HMAC-SHA256 with a key that is not kept.
     pub hash: String,
 }
 
@@ -35,7 +35,7 @@ pub struct FileGrant {
     pub rule: RuleRef,
 }
 
-/// One text that a policy is made of.
+/// One policy file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PolicyLayer {
@@ -64,14 +64,14 @@ pub enum Event {
         /// enforcement of each sandbox says whether they took.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network_programs: Option<String>,
-        /// The texts that the policy is made of, as far as there are any.
+        /// The policy files, if there are any.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         policy_layers: Vec<PolicyLayer>,
-        /// The commit that the project's repository stands at; None: there is none.
+        /// The current commit of the project's repository, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         head: Option<String>,
     },
-    /// Last event of a session that ended on its own terms.
+    /// Last event of a session that ended and was not killed.
     SessionEnded {
         exit_code: u8,
         duration_ms: u64,
@@ -79,7 +79,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         head: Option<String>,
     },
-    /// One layer of one sandbox: what was asked, what the kernel gave.
+    /// One layer of one sandbox: what was requested, and what the kernel enforces.
     Enforcement {
         /// None: the agent.
         server_id: Option<ServerId>,
@@ -152,10 +152,10 @@ pub enum Event {
         previous_hash: String,
         new_hash: String,
     },
-    /// A registry was asked about all that a server offers.
+    /// A registry was asked about a server's interface.
     McpInterfaceChecked {
         server_id: ServerId,
-        /// How the server calls itself.
+        /// The name that the server gives itself.
         name: String,
         /// As `agentsh registry hash` prints it; empty where there is none.
         hash: String,
@@ -169,7 +169,7 @@ pub enum Event {
     McpToolCalled {
         server_id: ServerId,
         tool_name: String,
-        /// As it stood on the wire.
+        /// As received.
         jsonrpc_id: Value,
         /// Redacted and bounded: see `store::redact`.
         input: Value,
@@ -184,13 +184,13 @@ pub enum Event {
         reason: String,
         rule: RuleRef,
     },
-    /// A call that the auditors were asked about.
+    /// A call that the auditors checked.
     McpToolCallAudited {
         server_id: ServerId,
         tool_name: String,
         jsonrpc_id: Value,
         verdict: AuditVerdict,
-        /// Whose word decided; None: both said the same.
+        /// The auditor who decided; None: both gave the same verdict.
         by: Option<String>,
         action: Action,
         after_ms: u64,
@@ -206,14 +206,14 @@ pub enum Event {
         rule: RuleRef,
         why: String,
     },
-    /// What became of it.
+    /// The answer.
     ApprovalDecided {
         approval: String,
         server_id: ServerId,
         name: String,
         word: ApprovalWord,
         scope: Option<ApprovalScope>,
-        /// Who answered, as uid and process; empty where nobody did.
+        /// Who answered, as uid and process; empty if nobody did.
         by: String,
         after_ms: u64,
     },
@@ -227,19 +227,19 @@ pub enum Event {
         detail: String,
         bytes: u64,
     },
-    /// A request that was not answered in its time.
+    /// A request that was not answered in time.
     McpRequestTimedOut {
         server_id: ServerId,
         method: String,
         jsonrpc_id: Value,
         after_ms: u64,
     },
-    /// A call would have carried out what another one brought in, or to where it must not go. Never the value.
+    /// A call would have carried data of another server, or named a host that is not allowed. Never the value.
     McpExfilDetected {
         server_id: ServerId,
         tool_name: String,
         jsonrpc_id: Value,
-        /// Stable code of what found it.
+        /// Stable code of the detector.
         detector: String,
         action: Action,
         severity: Severity,
@@ -256,7 +256,7 @@ pub enum Event {
         /// Decodings that led to it, outermost first.
         #[serde(default)]
         decoded: Vec<String>,
-        /// Whose data, how much of it and where to, in the words of the refusal.
+        /// Whose data, how much of it and where to, as in the refusal.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         detail: String,
     },
@@ -266,7 +266,7 @@ pub enum Event {
         server_id: ServerId,
         /// The tool, or the method.
         tool_name: String,
-        /// None in a definition.
+        /// None for a definition.
         jsonrpc_id: Value,
         /// Such as `hidden-instructions`.
         category: String,
@@ -276,17 +276,17 @@ pub enum Event {
         severity: Severity,
         reason: String,
         rule: RuleRef,
-        /// JSON pointer into what was judged.
+        /// JSON pointer into the checked value.
         pointer: String,
         /// At most 50 characters on each side, secrets replaced.
         context: String,
-        /// What it was held against: the other server, and its tool.
+        /// What it was compared with: the other server, and its tool.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         other_server: Option<ServerId>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         other_tool: Option<String>,
     },
-    /// Results that are not remembered, or not whole: copies of them may not be found.
+    /// Results that are not, or not completely, remembered: copies of them may not be found.
     McpResultsForgotten {
         /// None: results of several servers.
         server_id: Option<ServerId>,
@@ -295,44 +295,44 @@ pub enum Event {
         results: u64,
         detail: String,
     },
-    /// A server said something of its own tools that makes it less trusted than its labels say.
+    /// A server's annotations make it less trusted than its labels.
     McpServerSuspected {
         server_id: ServerId,
         tool_name: String,
-        /// As the annotation is called.
+        /// The name of the annotation.
         hint: String,
         detail: String,
     },
-    /// An alert that the webhook did not take: what would have been told.
+    /// An alert that was not delivered to the webhook, with its content.
     AlertUndelivered {
         event_id: String,
-        /// Requests that were sent.
+        /// Number of attempts.
         attempts: u32,
         detail: String,
         alert: Value,
     },
-    /// An answer for several servers was given without this one, or a call that was allowed never reached it.
+    /// An answer for several servers lacks this one, or an allowed call never reached it.
     McpServerUnavailable {
         server_id: ServerId,
         method: String,
         detail: String,
-        /// Of the call; None for an answer of several servers.
+        /// The id of the call; None for an answer of several servers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tool_name: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         jsonrpc_id: Option<Value>,
     },
-    /// Somebody warns about what a server is made of, about its host or about its service.
+    /// An advisory about a server's packages, its host or its service.
     McpAdvisory {
         server_id: ServerId,
         kind: AdvisorySource,
-        /// As its source calls it.
+        /// The id that its source uses.
         id: String,
         /// `npm:NAME@VERSION`, a host or a service.
         subject: String,
         severity: Severity,
         summary: String,
-        /// The version that mends it.
+        /// The version with the fix.
         fixed: Option<String>,
         action: Action,
         rule: RuleRef,
@@ -343,20 +343,20 @@ pub enum Event {
         /// The tool, or the method.
         tool_name: String,
         detail: String,
-        /// What became of the text.
+        /// What happened to the text.
         action: Action,
         rule: RuleRef,
     },
-    /// A signed policy of an organisation, as this session found it.
+    /// The signed policy of an organisation, as this session found it.
     PolicyBundle {
         name: String,
         /// The one in force; None: there is none.
         version: Option<u64>,
         state: BundleState,
-        /// Empty where nothing is to be said.
+        /// Empty if there is nothing to say.
         detail: String,
     },
-    /// A request of a client who was let in has its answer, or the beginning of it: by which names client and record know it.
+    /// A request of an accepted client was answered, or its answer began: the ids of both in the client and in the journal.
     GatewayAnswered {
         server_id: ServerId,
         /// Name of the client's key.
@@ -371,16 +371,16 @@ pub enum Event {
         /// The tool, the resource or the prompt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
-        /// Of the request as the proxy has it.
+        /// The id of the request in the proxy.
         jsonrpc_id: Value,
         status: u16,
-        /// The step that refused: `x-agentsh-code`.
+        /// The code of the refusal: `x-agentsh-code`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<String>,
-        /// Until the answer began.
+        /// Time until the answer began.
         after_ms: u64,
     },
-    /// A server that is not started at all.
+    /// A server that was not started.
     McpServerRefused {
         server_id: ServerId,
         reason: String,
@@ -396,7 +396,7 @@ pub enum Event {
         connection: u64,
         /// What the program asked for; None for an address.
         name: Option<String>,
-        /// The one that was dialled; None when there was none.
+        /// The address of the connection; None if there was none.
         address: Option<String>,
         port: u16,
         /// `tls`, `http`, `tcp`.
@@ -406,7 +406,7 @@ pub enum Event {
         /// Why it failed; empty otherwise.
         detail: String,
         rule: RuleRef,
-        /// Where the kernel tells them.
+        /// If the kernel reports them.
         pid: Option<u32>,
         comm: Option<String>,
         bytes_sent: u64,
@@ -417,7 +417,7 @@ pub enum Event {
     NetConnectBlocked {
         server_id: Option<ServerId>,
         name: Option<String>,
-        /// As the program asked for it; None when the name says it all.
+        /// As the program requested it; None if the name is enough.
         address: Option<String>,
         port: u16,
         protocol: Option<String>,
@@ -426,14 +426,14 @@ pub enum Event {
         reason: String,
         detail: String,
         rule: RuleRef,
-        /// The piece of policy that would allow it.
+        /// The policy text that would allow it.
         change: Option<String>,
-        /// Equal refusals that this event stands for: not every one of many is written down.
+        /// Number of equal refusals that this event counts: repeated ones are not all recorded.
         count: u64,
         pid: Option<u32>,
         comm: Option<String>,
     },
-    /// The session put a secret of the user on a request of the agent.
+    /// The session added a secret of the user to a request of the agent.
     CredentialUsed {
         /// Number of the connection in its session.
         connection: u64,
@@ -450,13 +450,13 @@ pub enum Event {
         key: String,
         /// `login`, or `signature`.
         purpose: String,
-        /// The server, as the policy names it; of a signature its namespace.
+        /// The server, as the policy names it; for a signature its namespace.
         destination: String,
         /// Who logs in; empty for a signature.
         user: String,
         rule: RuleRef,
     },
-    /// What the agent's ssh agent did not sign.
+    /// A request that the ssh agent inside refused.
     SshKeyRefused {
         key: String,
         /// Stable code, such as `host-not-allowed`.
@@ -464,12 +464,12 @@ pub enum Event {
         detail: String,
         rule: RuleRef,
     },
-    /// Something about the user's access to a server behind a URL. No token stands here.
+    /// Something about the user's login to a server behind a URL. Never a token.
     ServerLogin {
         server_id: ServerId,
         /// Without its query.
         url: String,
-        /// The authorization server; None where it is not known.
+        /// The authorization server; None if it is not known.
         issuer: Option<String>,
         what: LoginWord,
         detail: String,
@@ -486,9 +486,9 @@ pub enum Event {
     CallRefused {
         /// None: the agent.
         server_id: Option<ServerId>,
-        /// As the kernel calls it.
+        /// The kernel's name of the call.
         program: String,
-        /// What it was for.
+        /// Its purpose.
         what: String,
         detail: String,
         rule: RuleRef,
@@ -498,13 +498,13 @@ pub enum Event {
         /// None: the agent.
         server_id: Option<ServerId>,
         path: String,
-        /// As Landlock calls the missing rights: `read_file`, `make_reg, refer`.
+        /// Landlock's names of the missing rights: `read_file`, `make_reg, refer`.
         access: String,
         rule: RuleRef,
-        /// The piece of policy that would allow it.
+        /// The policy text that would allow it.
         change: Option<String>,
     },
-    /// What a policy beside the built-in one says of files, at the start of a process: all of its entries.
+    /// The file rules of all policies except the built-in one, when a process starts.
     FilesGranted {
         /// None: the agent.
         server_id: Option<ServerId>,
@@ -517,7 +517,7 @@ pub enum Event {
         /// The path, the host with its port, or the command.
         about: String,
         rule: RuleRef,
-        /// The piece of policy that would allow it.
+        /// The policy text that would allow it.
         change: Option<String>,
     },
     /// An answer of the agent's model was replaced.
@@ -525,7 +525,7 @@ pub enum Event {
         provider: ModelProvider,
         reason_code: ReplacedReason,
     },
-    /// A request to the agent's model, or its answer, that could not be judged and did not go on.
+    /// A request to the agent's model, or its answer, that could not be checked and was withheld.
     ModelAnswerWithheld {
         provider: ModelProvider,
         reason: String,
@@ -536,26 +536,26 @@ pub enum Event {
         model: String,
         /// Of HTTP.
         status: u16,
-        /// As the provider counts them; 0 where it does not say.
+        /// As the provider counts them; 0 if it does not say.
         input_tokens: u64,
         output_tokens: u64,
         /// In millionths of a dollar; None: no price is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_micro_usd: Option<u64>,
-        /// From the request to the head of the answer, and to its end.
+        /// Time from the request to the first and last byte of the answer.
         head_ms: u64,
         total_ms: u64,
     },
-    /// Secrets stood in a request to the model. No value stands here.
+    /// A request to the model contained secrets. Never a value.
     ModelSecretsFound {
         provider: ModelProvider,
-        /// `alert`: it went on as it was; `rewrite`: without them; `block`: it did not go on.
+        /// `alert`: it passed unchanged; `rewrite`: without them; `block`: it was refused.
         action: Action,
         found: Vec<SecretFound>,
         /// Further ones that are not listed.
         more: u64,
     },
-    /// A name that was looked up and may be reached: once for each name and type of question.
+    /// A name that was resolved and is allowed: once for each name and query type.
     DnsQuery {
         server_id: Option<ServerId>,
         name: String,
@@ -563,7 +563,7 @@ pub enum Event {
         action: Action,
         rule: RuleRef,
     },
-    /// A name that was looked up and may not be reached: once for each name.
+    /// A name that was looked up and is not allowed: once for each name.
     DnsBlocked {
         server_id: Option<ServerId>,
         name: String,

@@ -1,4 +1,4 @@
-//! What each server offered when it was trusted, entry by entry, and what it offered instead since.
+//! The pinned interface of each server, entry by entry, and what the server offered instead since.
 
 use std::collections::BTreeMap;
 
@@ -125,7 +125,7 @@ impl PinStore {
     /// server on another basis go.
     ///
     /// # Errors
-    /// When it is not on disk.
+    /// If it cannot be written to disk.
     pub async fn note_interfaces(
         &self,
         first_seen: Vec<InterfacePin>,
@@ -161,7 +161,7 @@ impl PinStore {
     /// Makes what was offered instead the pin, and gives it back.
     ///
     /// # Errors
-    /// When it is not on disk.
+    /// If it cannot be written to disk.
     pub async fn trust_interfaces(&self, which: WhichInterface) -> Result<Vec<InterfacePin>, StoreError> {
         self.trust_waiting(which, None).await
     }
@@ -170,7 +170,7 @@ impl PinStore {
     /// is given back.
     ///
     /// # Errors
-    /// When it is not on disk.
+    /// If it cannot be written to disk.
     pub async fn trust_definition(
         &self,
         which: WhichInterface,

@@ -1,5 +1,5 @@
-//! The handle through which every room records what happens. A refusal is on disk before anyone hears of it:
-//! [`Journal::commit`]; everything else is queued: [`Journal::record`].
+//! The handle for recording events. [`Journal::commit`] returns when the event is on disk, as for refusals;
+//! [`Journal::record`] only queues it.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

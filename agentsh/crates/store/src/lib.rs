@@ -1,4 +1,4 @@
-//! What happened, on disk: one enum of events in a hash-chained, append-only SQLite journal, and the pins.
+//! The journal: one enum of events in a hash-chained, append-only SQLite database; and the pins.
 //!
 //! Writers go through [`Journal`] (events) and [`PinStore`] (pins); everything that reads opens a [`Reader`].
 

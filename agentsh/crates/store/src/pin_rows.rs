@@ -1,4 +1,4 @@
-//! The tables of the pins: rows in, rows out.
+//! The tables of the pins.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Which bytes each server is trusted to run: pins, the last state that was refused, and the small text files that
-//! make a difference readable.
+//! The pinned programs of each server, the last refused state, and small text files for showing differences.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Where the store lies, and who may look at it.
+//! Location and permissions of the store.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -80,7 +80,7 @@ pub(crate) fn has_no_room(file: &Path) -> bool {
     found.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < NEEDED)
 }
 
-/// What stands there; None: nothing does.
+/// What is there; None: nothing does.
 fn close_to_others(path: &Path) -> io::Result<Option<fs::Metadata>> {
     let found = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -1,4 +1,4 @@
-//! The questions that `agentsh mcp tools|servers|calls|events` ask.
+//! The queries of `agentsh mcp tools|servers|calls|events`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Rows of the journal as they stand on disk, for whoever keeps a copy of them elsewhere and has to be able to check it.
+//! Rows of the journal as stored, for copies that have to be verified.
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 

@@ -1,4 +1,4 @@
-//! A connection of its own that only reads: records, sessions, summaries, the check of the chain.
+//! A read-only connection: records, sessions, summaries, verification of the chain.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! One row of the journal as everything that reads it sees it.
+//! One row of the journal, for readers.
 
 use jiff::Timestamp;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What the rooms above need from the store: a place to put events, and the word that it failed.
+//! The interface of the store for other crates: record an event, and learn whether recording failed.
 
 use std::future::Future;
 

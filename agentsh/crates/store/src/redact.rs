@@ -1,4 +1,4 @@
-//! What of a tool call's arguments may be stored: bounded, and without secrets. Pure.
+//! Redacts a tool call's arguments for storage: bounded, and without secrets. Pure.
 
 use serde_json::{Map, Value};
 

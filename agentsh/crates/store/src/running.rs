@@ -1,4 +1,4 @@
-//! Which sessions run: each holds a lock on a file of its own, which goes with its process however that ends.
+//! Running sessions: each holds a lock on a file, which ends with its process.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;

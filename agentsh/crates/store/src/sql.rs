@@ -1,5 +1,4 @@
-//! A question that is put together piece by piece. Values are bound as `$1`, `$2`, …, which SQLite and PostgreSQL both
-//! take, and the text keeps to what both understand.
+//! Builds a query piece by piece. Values are bound as `$1`, `$2`, …, which SQLite and PostgreSQL both accept.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};

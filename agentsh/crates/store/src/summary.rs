@@ -1,4 +1,4 @@
-//! What one session did, added up event by event. Pure: the same for a running session and for one read back.
+//! Summary of one session, added up event by event. Pure: the same for a running session and a recorded one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use rows::MAX_ENTRIES;
 pub use rows::{
     Answers, Bundle, Connections, Crashes, Entries, Flowed, Forgotten, Layer, Mismatch, Process, Refusal,
     RefusedConnection, RefusedInside, Rejected, Stripped, Timeouts, ToolCalls, Unclassified, Undelivered,
-    Warned,
+    Warned, Withheld,
 };
 
 /// Longest text taken over from an event, in characters.
@@ -73,6 +73,7 @@ pub struct Summary {
     pub forgotten: Entries<(Option<ServerId>, ForgotReason), Forgotten>,
     /// Of models, as the channel counted them.
     pub models: Entries<String, Answers>,
+    pub withheld: Entries<String, Withheld>,
     /// Signed policies of an organisation.
     pub bundles: Entries<String, Bundle>,
     /// Entries that found no room in the lists above.
@@ -118,6 +119,7 @@ impl Summary {
             detections: BTreeMap::new(),
             forgotten: Entries::default(),
             models: Entries::default(),
+            withheld: Entries::default(),
             bundles: Entries::default(),
             not_listed: 0,
         }
@@ -422,6 +424,12 @@ impl Summary {
                     add(&mut entry.output_tokens, *output_tokens);
                     add(&mut entry.cost_micro_usd, cost_micro_usd.unwrap_or_default());
                     add(&mut entry.unpriced, u64::from(cost_micro_usd.is_none()));
+                }
+            }
+            Event::ModelAnswerWithheld { reason, .. } => {
+                let new = || Withheld { reason: clip(reason), count: 0 };
+                if let Some(entry) = self.withheld.put(clip(reason), lost, new) {
+                    entry.count += 1;
                 }
             }
             Event::PolicyBundle { name, version, state, detail } => {

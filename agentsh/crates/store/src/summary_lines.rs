@@ -1,4 +1,4 @@
-//! Lines of a summary, each about one thing that happened. Everything in them is escaped.
+//! Lines of a summary, each about one event. All text is escaped.
 
 use crate::escape::line;
 use crate::summary::{Bundle, Flowed, Layer, Mismatch, Refusal};

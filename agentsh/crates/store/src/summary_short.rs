@@ -33,7 +33,7 @@ impl Summary {
         let refused =
             blocked + servers_refused().map(|entry| entry.count).sum::<u64>() + changed.count() as u64;
         let mut lines = vec![format!(
-            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}{}{}",
+            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}{}{}{}",
             self.session,
             count(servers.len() as u64, "server"),
             count(calls, "tool call"),
@@ -46,6 +46,10 @@ impl Summary {
                 0 => String::new(),
                 files => format!(", {} refused", count(files as u64, "file")),
             },
+            match self.withheld.values().map(|found| found.count).sum::<u64>() {
+                0 => String::new(),
+                exchanges => format!(", {} with the model withheld", count(exchanges, "exchange")),
+            },
             match self.undelivered.values().map(|lost| lost.calls).sum::<u64>() {
                 0 => String::new(),
                 lost => format!(", {lost} reached no server"),
@@ -57,6 +61,7 @@ impl Summary {
         )];
         let mut facts: Vec<String> = Vec::new();
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
+        facts.extend(self.withheld().into_iter().map(|text| format!("withheld: {text}")));
         facts.extend(self.refused_connections_short());
         facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
         facts.extend(self.advisories().into_iter().map(|text| format!("advisory: {text}")));

@@ -1,4 +1,4 @@
-//! A summary as text, whole, for `agentsh report`. Everything in it is escaped.
+//! The whole summary as text, for `agentsh report`. All text is escaped.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ impl Summary {
         sections.push(("organisation's policy", self.bundles.values().map(bundle).collect()));
         sections.push(("advisories", self.advisories()));
         let refused = self.refusals().into_iter().chain(self.refused_connections());
-        let refused = refused.chain(self.refused_inside()).collect();
+        let refused = refused.chain(self.refused_inside()).chain(self.withheld()).collect();
         sections.push(("refused", refused));
         let found = self.by_severity().map(|found| format!("{found}: {}", self.detections()));
         sections.push(("detections", found.into_iter().collect()));
@@ -313,6 +313,15 @@ impl Summary {
                 "{name}: {answers}, {} tokens in, {} out, {cost}",
                 model.input_tokens, model.output_tokens
             )
+        });
+        lines.collect()
+    }
+
+    /// What of the exchange with the model did not go on.
+    pub(super) fn withheld(&self) -> Vec<String> {
+        let lines = self.withheld.values().map(|found| {
+            let times = if found.count > 1 { format!(" {} times", found.count) } else { String::new() };
+            format!("request or answer of the model{times}: {}", line(&found.reason))
         });
         lines.collect()
     }

@@ -1,5 +1,5 @@
-//! Remembered results on disk: keyed hashes, never a text. A database of its own, so that damage here never stops the
-//! record of what happened; the key stands beside it.
+//! Remembered results on disk: keyed hashes, never a text. A separate database, so that damage here never stops the
+//! journal; the key is next to it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -53,7 +53,7 @@ struct Queue {
     broken: Option<StoreError>,
 }
 
-/// Why the database that stood there was not used.
+/// Why the database that was there was not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
     pub reason: String,

@@ -1,5 +1,4 @@
-//! The one place where others hear what is recorded: the webhook, a page that shows a running session, whatever gathers
-//! the records of many machines.
+//! Subscribers of the journal: the webhook, the page of a running session, telemetry.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +19,7 @@ pub struct CommittedEvent {
     /// Place in the session, from 1.
     pub seq: u64,
     pub time: Timestamp,
-    /// As it stands on record: JSON of at most 64 KiB.
+    /// As it is recorded: JSON of at most 64 KiB.
     pub body: String,
 }
 
@@ -80,7 +79,7 @@ impl Tap {
         Subscription(sender.get_or_insert_with(|| broadcast::Sender::new(MAX_QUEUED_EVENTS)).subscribe())
     }
 
-    /// `before`: events of the session that stand before these.
+    /// `before`: events of the session that are before these.
     pub(crate) fn tell(&self, before: u64, events: Vec<Pending>) {
         let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
         for (seq, Pending { time, body, .. }) in (before + 1..).zip(events) {

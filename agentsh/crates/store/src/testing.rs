@@ -1,4 +1,4 @@
-//! A store with known times, for the tests of everything that reads.
+//! A store with known times, for tests.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 

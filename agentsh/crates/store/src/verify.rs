@@ -1,4 +1,4 @@
-//! Walks the whole journal and says whether it is what was written.
+//! Verifies the whole journal.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ pub enum ProblemKind {
     Edited,
     /// Rows that were written are gone.
     Missing,
-    /// Rows stand in another order than they were written.
+    /// Rows are in another order than they were written.
     Reordered,
     /// A session does not link to the row before it.
     Unlinked,

@@ -1,4 +1,4 @@
-//! The words of events that are closed sets. On disk and in `--json` they are what they are called here.
+//! Closed sets of words in events. Their names here are those on disk and in `--json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,15 +29,15 @@ macro_rules! words {
 }
 
 words! {
-    /// What became of something that was judged.
+    /// The outcome of a decision.
     Action { Allow = "allow", Alert = "alert", Rewrite = "rewrite", Ask = "ask", Block = "block", }
 }
 
 words! {
-    /// What became of a login to a server.
+    /// The result of a login to a server.
     LoginWord {
         LoggedIn = "logged-in", LoggedOut = "logged-out", Renewed = "renewed",
-        /// The user has to log in, or for more.
+        /// The user has to log in, or to request more rights.
         Wanted = "wanted",
         Refused = "refused",
     }
@@ -48,7 +48,7 @@ words! {
 }
 
 words! {
-    /// Who warns.
+    /// The kind of source.
     AdvisorySource {
         Dependency = "dependency",
         Vendor = "vendor",
@@ -58,10 +58,10 @@ words! {
 }
 
 words! {
-    /// How a signed policy stands.
+    /// The state of a signed policy.
     BundleState {
         InForce = "in-force",
-        /// Its time is over; it stays in force until another one can be had.
+        /// It has expired; it stays in force until a new one is fetched.
         Expired = "expired",
         /// Another one was refused; this one stays in force.
         Refused = "refused",
@@ -69,7 +69,7 @@ words! {
 }
 
 words! {
-    /// What the kernel gave of a layer that was asked for.
+    /// How far a requested layer is enforced.
     LayerState { Enforced = "enforced", Degraded = "degraded", Absent = "absent", }
 }
 
@@ -88,7 +88,7 @@ words! {
 }
 
 words! {
-    /// What auditors said of a call.
+    /// The auditors' verdict about a call.
     AuditVerdict {
         Clean = "clean",
         Flagged = "flagged",
@@ -100,30 +100,30 @@ words! {
 }
 
 words! {
-    /// What became of a question to a person.
+    /// The answer to a question.
     ApprovalWord {
         Approved = "approved",
         Denied = "denied",
         TimedOut = "timed-out",
-        /// Who called went away first.
+        /// The caller went away before an answer.
         Withdrawn = "withdrawn",
     }
 }
 
 words! {
-    /// What came of asking a registry about what a server offers.
+    /// The result of a registry query about a server's interface.
     InterfaceWord {
         Same = "same",
         Registered = "registered",
         Approved = "approved",
-        /// It could not be asked, and this is what it vouched for last.
+        /// It could not be reached, and this is its last verified interface.
         Cached = "cached",
         Changed = "changed",
         Unknown = "unknown",
         Rejected = "rejected",
         TimedOut = "timed-out",
         Unreachable = "unreachable",
-        /// Its answer is not about what was asked, or what the server offers cannot be asked about.
+        /// Its answer does not fit the query, or the interface cannot be hashed.
         Invalid = "invalid",
         /// A person is asked.
         Waiting = "waiting",
@@ -131,7 +131,7 @@ words! {
 }
 
 words! {
-    /// For how long a yes holds.
+    /// How long an approval applies.
     ApprovalScope { Once = "once", Session = "session", Always = "always", }
 }
 
@@ -145,7 +145,7 @@ words! {
 }
 
 words! {
-    /// Why results are not remembered, or not whole.
+    /// Why results are not, or not completely, remembered.
     ForgotReason {
         MemoryFull = "memory-full",
         TooLong = "too-long",
@@ -170,7 +170,7 @@ words! {
 }
 
 words! {
-    /// What a policy says of a path.
+    /// The rule for a path.
     FileWord { Read = "read", Write = "write", Deny = "deny", Unmask = "unmask", }
 }
 

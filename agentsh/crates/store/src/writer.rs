@@ -1,4 +1,4 @@
-//! From the queue to the disk: rows in batches, one transaction for each batch.
+//! Writes queued events to disk: batches of rows, one transaction for each.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Hears the record of a session and raises an alert for every detection that is written down.
+//! Raises an alert for every recorded detection.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One event of the journal as those read it who tell others of it.
+//! One event of the journal, for telemetry.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use agentsh_base::types::{RuleRef, SessionId};
 use agentsh_store::CommittedEvent;
 
-/// Longest text that is taken out of an event to stand on its own, in bytes.
+/// Longest text that is taken out of an event to be on its own, in bytes.
 const MAX_TEXT: usize = 1024;
 
 pub struct Entry {
@@ -16,7 +16,7 @@ pub struct Entry {
     /// The value of `type`.
     pub kind: String,
     fields: Map<String, Value>,
-    /// As it stands on record.
+    /// As it is recorded.
     pub text: String,
 }
 

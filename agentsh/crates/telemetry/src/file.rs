@@ -1,4 +1,4 @@
-//! Every event as a line of JSON, behind what the file holds already.
+//! Appends every event to a file as a line of JSON.
 
 use std::fs::File;
 use std::io::{self, Write};

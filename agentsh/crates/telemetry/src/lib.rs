@@ -1,4 +1,4 @@
-//! What is told to others while a session runs.
+//! Export of a session's events while it runs.
 
 pub mod alerts;
 pub mod entry;

@@ -1,4 +1,4 @@
-//! What waits to be told: so much and no more. The oldest goes first, and is counted.
+//! A bounded queue of events to send. The oldest are dropped first, and counted.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ pub struct Queue<T> {
     bytes: usize,
     /// Out of the queue, and on the way.
     on_the_way: usize,
-    /// What nobody will hear of.
+    /// Dropped entries.
     pub dropped: u64,
 }
 

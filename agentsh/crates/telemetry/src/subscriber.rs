@@ -1,5 +1,5 @@
-//! Hears the journal of a session on a thread of its own, and tells everybody whom the policy names. The session waits for
-//! it at its end alone, and not for long.
+//! Reads the journal of a session on a separate thread and sends events to all receivers in the policy. The session
+//! waits for it only at its end, and not for long.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// For the thread itself, beyond that.
 const THREAD_EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Whom to tell. Empty: nobody.
+/// The receivers. Empty: none.
 #[derive(Default)]
 pub struct Settings {
     pub otlp: Option<otlp::Settings>,
@@ -203,7 +203,7 @@ impl Audience {
 }
 
 /// What webhooks did not take, and why the last of it. It is counted and not recorded: to record it would be one more event,
-/// and what it says is on record already.
+/// and what it says is recorded already.
 #[derive(Clone, Default)]
 struct UndeliveredCount(Rc<RefCell<Option<(String, u64)>>>);
 

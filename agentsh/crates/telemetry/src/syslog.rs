@@ -1,4 +1,4 @@
-//! Every event as one message of RFC 5424 to the syslog of this machine.
+//! Every event as an RFC 5424 message to the syslog of this machine.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;

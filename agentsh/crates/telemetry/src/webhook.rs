@@ -1,4 +1,4 @@
-//! Alerts to an address of the user's: signed, sent again when that may help, and on record when all was in vain.
+//! Alerts to a URL of the user: signed, retried, and recorded if delivery fails.
 //!
 //! Whoever raises an alert never waits. Every alert has a task of its own; beyond [`MAX_WAITING`] an alert is only
 //! put on record.

@@ -123,7 +123,7 @@ async fn nobody_waits_for_a_slow_receiver_and_no_alert_is_forgotten() {
             assert!(before.elapsed() < Duration::from_millis(100));
             webhook.finish(Duration::from_millis(50)).await;
             assert_eq!(journal.0.borrow().len(), MAX_WAITING + 10);
-            // What is on record as lost is not put there again.
+            // What is recorded as lost is not put there again.
             tokio::time::sleep(Duration::from_millis(300)).await;
             assert_eq!(journal.0.borrow().len(), MAX_WAITING + 10);
         })

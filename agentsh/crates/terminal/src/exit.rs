@@ -1,4 +1,4 @@
-//! Exit codes. `run` and `mcp run` give back the program's own; these are agentsh's.
+//! Exit codes of agentsh. `run` and `mcp run` return the program's own.
 
 /// Nothing wrong, and what was asked for is there.
 pub const OK: u8 = 0;

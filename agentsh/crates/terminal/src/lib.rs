@@ -1,4 +1,4 @@
-//! How every verb answers: styles, tables, exit statuses and errors, and what ends a verb that serves.
+//! Output of all verbs: styles, tables, exit statuses and errors, and the end of a verb that serves.
 
 pub mod exit;
 pub mod output;

@@ -1,5 +1,5 @@
-//! How the verbs that read the store print: a table in a terminal, tab-separated lines otherwise, or JSON; and
-//! their exit statuses.
+//! Output of verbs that read the store: a table in a terminal, tab-separated lines otherwise, or JSON; and their exit
+//! statuses.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -51,12 +51,12 @@ impl Context {
         Ok(Self { state_dir: state_dir()?, now: Timestamp::now(), width: terminal_width() })
     }
 
-    /// A point in time, always in UTC: as people read it in a terminal; elsewhere as it stands on record.
+    /// A point in time, always in UTC: as people read it in a terminal; elsewhere as it is recorded.
     pub fn time(&self, recorded: &str) -> String {
         if self.width.is_some() { agentsh_store::shown_time(recorded) } else { recorded.to_owned() }
     }
 
-    /// A rule in a terminal: its file by its name alone. Elsewhere as it stands on record.
+    /// A rule in a terminal: its file by its name alone. Elsewhere as it is recorded.
     pub fn rule(&self, rule: &RuleRef) -> String {
         let name = rule.file.rsplit('/').next().unwrap_or_default();
         match self.width {

@@ -1,4 +1,4 @@
-//! What ends a verb that serves until it is told to stop.
+//! Waits for the signal that ends a serving verb.
 
 use std::future::Future;
 

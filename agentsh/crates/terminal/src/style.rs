@@ -1,5 +1,5 @@
-//! Colour. It repeats what the words say, and `anstream` takes it out again wherever nobody wants it: in a pipe, with
-//! `NO_COLOR`, in a terminal that has none.
+//! Colour. It repeats what the words say, and `anstream` removes it in a pipe, with `NO_COLOR`, and in a terminal
+//! without colours.
 
 use std::io::Write;
 

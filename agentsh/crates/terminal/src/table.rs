@@ -1,5 +1,5 @@
-//! Rows as people read them in a terminal: columns where they fit, and where they do not, one card for each row. Away
-//! from a terminal they are lines of cells between tabs.
+//! Tables in a terminal: columns if they fit, otherwise one block for each row. Without a terminal, tab-separated
+//! lines.
 
 use unicode_width::UnicodeWidthStr;
 

@@ -1,5 +1,5 @@
-//! Things that a sandboxed program must not manage to do, each really tried. Shared by what `doctor` and `demo` run
-//! inside a sandbox; an attempt that comes through has done as little harm as possible.
+//! Attacks that a sandboxed program tries. Shared by `doctor` and `demo`; an attack that succeeds does as little harm
+//! as possible.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! What a sandboxed program must not manage to do, really tried, and how the outcome is judged.
+//! Attacks that are really tried from inside a sandbox, and how the results are judged.
 
 pub mod attempt;
 pub mod demo;

@@ -1,4 +1,4 @@
-//! A directory of our own for one run of `doctor` or `demo`, gone afterwards.
+//! A temporary directory for one run of `doctor` or `demo`.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;

@@ -1,6 +1,6 @@
-//! What a registry vouched for last, by server: counts where the registry cannot be asked, and says under which name a server
-//! stands, which it cannot change by calling itself something else. Each answer is signed with a key of this user, so that a
-//! line that something else wrote into the file is not an answer.
+//! The last answers of a registry, by server: used if the registry cannot be reached, and for the name of a server,
+//! which it cannot change. Each answer is authenticated with a key of this user, so that lines written by others are
+//! ignored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,9 +15,9 @@ use agentsh_base::random;
 
 use agentsh_host::copies::write_anew;
 
-/// Beside the journal, which no sandbox reaches.
+/// Next to the journal, which no sandbox reaches.
 const NAME: &str = "vouched.json";
-/// What signs, beside it: 64 hex digits.
+/// What signs, next to it: 64 hex digits.
 const KEY: &str = "vouched.key";
 /// Longest file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
@@ -36,7 +36,7 @@ pub struct VerificationOutcome {
     pub at: u64,
 }
 
-/// As it stands in the file.
+/// As it is in the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Signed {
     name: String,

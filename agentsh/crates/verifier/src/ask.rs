@@ -1,5 +1,5 @@
-//! One question: what a server offers becomes a hash, the registry says what it knows of it, a person decides where the mode
-//! says so, and how the server stands is written down.
+//! One verification: hashes what a server offers, asks the registry, waits for a person if the mode says so, and
+//! stores the result.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -156,7 +156,7 @@ impl Inner {
             return Ok(AskOutcome::Stands(InterfaceWord::Changed, what));
         }
         if interface.name.is_empty() {
-            return Ok(AskOutcome::Stands(InterfaceWord::Invalid, "it does not tell its name".to_owned()));
+            return Ok(AskOutcome::Stands(InterfaceWord::Invalid, "it does not say its name".to_owned()));
         }
         if mode == RegistryMode::Register {
             client.register(interface).await?;

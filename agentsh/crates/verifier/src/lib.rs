@@ -1,5 +1,5 @@
-//! What servers offer, compared with what a registry says of it: whoever is asked (`ask`) writes down how a server stands,
-//! and the check here goes by it, entry by entry.
+//! Compares what servers offer with a registry: `ask` stores the result for a server, and the check here applies it,
+//! entry by entry.
 
 mod answers;
 mod ask;

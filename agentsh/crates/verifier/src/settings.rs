@@ -1,4 +1,4 @@
-//! Which registry is asked and what for: the policy says so, or else the `KIJI_SAFEGUARD_*` variables of the user.
+//! Which registry is asked, and how: from the policy, or from the user's `KIJI_SAFEGUARD_*` variables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

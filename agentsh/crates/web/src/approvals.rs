@@ -1,4 +1,4 @@
-//! Questions that wait for a person, and the forms that answer them.
+//! Pending questions, and the forms that answer them.
 
 use crate::registry::requested;
 use crate::session::{list_part, part};
@@ -72,7 +72,7 @@ pub fn approvals(frame: &Frame, approvals: &Approvals) -> String {
         list_part(
             html,
             ("answered", "Asked and answered"),
-            "Nothing was asked so far.",
+            "No questions yet.",
             &approvals.answered,
             row::rows,
         );
@@ -103,7 +103,7 @@ fn one(html: &mut Html, question: &Question) {
     }
     if let Some(from) = &question.from {
         html.element("p", &[], |html| {
-            html.text("It carries what server ");
+            html.text("It contains data of server ");
             html.link(&Href::to(&["server", from]), from);
             html.text(" said.");
         });

@@ -1,4 +1,4 @@
-//! The pages that only a fleet has: its hosts, its people, and the way in.
+//! Pages that only a fleet has: hosts, people, and sign-in.
 
 use crate::approvals::questions;
 use crate::row::rows;
@@ -61,14 +61,14 @@ pub fn fleet_now(frame: &Frame, now: &FleetNow) -> String {
     frame.around(|html| {
         list_part(
             html,
-            ("hosts", "Hosts that are not well"),
-            "Every host forwards a record that fits.",
+            ("hosts", "Hosts with problems"),
+            "Every host forwards an intact journal.",
             &now.hosts,
             |html, items| hosts(html, &frame.token, items),
         );
         list_part(html, ("refused", "Last refusals"), "Nothing was refused.", &now.refused, rows);
         part(html, "last", "Last sessions", |html| {
-            listed(html, "The sessions that were heard of last", &now.last);
+            listed(html, "Latest sessions", &now.last);
             html.element("p", &[], |html| html.link(&Href::to(&["sessions"]), "All sessions"));
         });
     })
@@ -89,7 +89,7 @@ pub fn fleet_hosts(frame: &Frame, all: &[HostLine]) -> String {
 
 fn hosts(html: &mut Html, token: &str, all: &[HostLine]) {
     let heads = ["host", "state", "seen", "version", "events", "sessions", "found"];
-    html.table("Hosts by their names", &heads, |rows| {
+    html.table("Hosts by name", &heads, |rows| {
         for host in all {
             rows.row(|cells| {
                 cells.cell(|html| {
@@ -107,7 +107,7 @@ fn hosts(html: &mut Html, token: &str, all: &[HostLine]) {
                         html.leaf("p", "", found);
                     }
                     if host.may_accept {
-                        button(html, token, &["hosts", &host.id, "accept"], "Go on with it", &host.name);
+                        button(html, token, &["hosts", &host.id, "accept"], "Accept it again", &host.name);
                     }
                     if host.may_revoke {
                         button(html, token, &["hosts", &host.id, "revoke"], "Revoke", &host.name);
@@ -132,10 +132,10 @@ pub fn fleet_servers(frame: &Frame, servers: &[ServerOfHost]) -> String {
     frame.around(|html| {
         part(html, "servers", "On record", |html| {
             if servers.is_empty() {
-                return html.leaf("p", "empty", "No server is on record.");
+                return html.leaf("p", "empty", "No server is recorded.");
             }
             let heads = ["server", "host", "state", "last", "calls", "refused", "program"];
-            html.table("Servers by their ids", &heads, |rows| {
+            html.table("Servers by id", &heads, |rows| {
                 for server in servers {
                     rows.row(|cells| {
                         cells.cell(|html| {

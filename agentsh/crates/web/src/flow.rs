@@ -1,4 +1,4 @@
-//! Who sent what to whom, as a drawing and as a table.
+//! Data flows, as a drawing and as a table.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,11 +95,11 @@ impl Flow {
         ];
         html.element("div", &region, |html| self.draw(html, &drawing));
         if drawing.left_out.iter().any(|count| *count > 0) {
-            html.leaf("p", "", "Not everything has room in the drawing; the table has all of it.");
+            html.leaf("p", "", "The drawing does not show everything; the table does.");
         }
         html.element("details", &[], |html| {
             html.leaf("summary", "", "The same as a table");
-            html.table("Who sent what to whom", &["from", "to", "what"], |rows| {
+            html.table("Data flows", &["from", "to", "what"], |rows| {
                 for edge in &self.edges {
                     rows.row(|cells| {
                         cells.text(&edge.from.name(agent));
@@ -143,7 +143,7 @@ impl Flow {
         }
         let [_, servers, _] = rows;
         let height = 20 + rows.into_iter().max().unwrap_or(1) * STEP;
-        // One agent stands in the middle of what it talks to.
+        // One agent is in the middle of what it talks to.
         if let Some((_, corner)) = boxes.iter_mut().find(|(end, _)| **end == End::Agent) {
             corner.1 = (height.saturating_sub(BOX_HEIGHT)) / 2;
         }
@@ -177,7 +177,7 @@ impl Flow {
         (columns, x + LEFT)
     }
 
-    /// The ends of one column, as they are first named: hosts then stand beside who reached them.
+    /// The ends of one column, as they are first named: hosts then stand next to who reached them.
     fn ends(&self, column: usize) -> Vec<&End> {
         let mut known = BTreeSet::new();
         let all = self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]).chain([&End::Agent]);
@@ -195,7 +195,7 @@ impl Flow {
             ("aria-labelledby", "flow-title"),
         ];
         html.element("svg", &attributes, |html| {
-            let said = format!("Who sent what to whom: {} flows. The table below lists them.", self.edges.len());
+            let said = format!("Data flows: {}. The table below lists them.", self.edges.len());
             html.element("title", &[("id", "flow-title")], |html| html.plain(&said));
             html.own(
                 "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" \

@@ -1,4 +1,4 @@
-//! Addresses within the pages. They begin with one slash and a word of ours, so nothing leads elsewhere.
+//! Links within the pages. They begin with one slash and a fixed word, so none leads to another site.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 pub struct Href(String);
 
 impl Href {
-    /// The path of these words; anybody's text may stand in them.
+    /// The path of these words; anybody's text may be in them.
     #[must_use]
     pub fn to(words: &[&str]) -> Self {
         let mut text = String::new();

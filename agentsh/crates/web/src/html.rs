@@ -1,4 +1,4 @@
-//! Writes HTML and escapes on the way: names of elements and attributes are ours, everything else is text.
+//! Writes HTML and escapes it: names of elements and attributes are constants, everything else is text.
 
 use crate::Href;
 use crate::escape::{is_odd_space, is_unsafe};
@@ -99,7 +99,7 @@ impl Html {
         }
     }
 
-    /// As [`Html::text`], with line breaks where the text has them. For what stands in a `pre`.
+    /// As [`Html::text`], with line breaks where the text has them. For what is in a `pre`.
     pub fn lines(&mut self, text: &str) {
         self.shown(text, true);
     }

@@ -1,4 +1,4 @@
-//! The pages of agentsh as HTML. Pure: plain values in, one text out; no input or output, no clock.
+//! The pages of agentsh as HTML. Pure: plain values in, text out; no input or output, no clock.
 //!
 //! Everything that is shown goes through [`Html`], which escapes whatever it is given: there is no way to put markup
 //! into it from outside. What a reader could not see is shown as `\u{…}`. The pages need no script and nothing from

@@ -1,4 +1,4 @@
-//! What happens now: sessions that run, questions that wait, and what was refused last; and the list of all sessions.
+//! Running sessions, pending questions and the last refusals; and the list of all sessions.
 
 use crate::approvals::questions;
 use crate::registry::requested;
@@ -35,7 +35,7 @@ pub fn now(frame: &Frame, now: &Now) -> String {
         );
         list_part(html, ("refused", "Last refusals"), "Nothing was refused.", &now.refused, rows);
         part(html, "last", "Last sessions", |html| {
-            listed(html, "The sessions that started last", &now.last);
+            listed(html, "Latest sessions", &now.last);
             html.element("p", &[], |html| html.link(&Href::to(&["sessions"]), "All sessions"));
         });
     })

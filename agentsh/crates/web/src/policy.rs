@@ -1,4 +1,4 @@
-//! The policy that is in force, questions about it, and what it would have done to a session.
+//! The policy in force, questions about it, and what it would have done to a session.
 
 use crate::session::who;
 use crate::{Frame, Href, Html, Word};
@@ -77,7 +77,7 @@ pub fn policy(frame: &Frame, policy: &Policy) -> String {
             ask(html, &policy.asked);
         });
         html.element("section", &[("id", "would")], |html| {
-            html.leaf("h2", "", "What would it have done");
+            html.leaf("h2", "", "What it would have done");
             would(html, policy);
         });
         html.element("section", &[("id", "effective")], |html| {
@@ -152,7 +152,7 @@ fn would(html: &mut Html, policy: &Policy) {
         Some(Err(why)) => html.leaf("p", "note", why),
         Some(Ok(list)) => {
             let differ = list.iter().filter(|one| one.differs).count();
-            html.leaf("p", "", &format!("{} of {} would be decided otherwise.", differ, list.len()));
+            html.leaf("p", "", &format!("{} of {} would be decided differently.", differ, list.len()));
             html.table("Then and now", &["who", "what", "times", "then", "now", "rule"], |rows| {
                 for one in list {
                     rows.row(|cells| {
@@ -173,7 +173,7 @@ fn would(html: &mut Html, policy: &Policy) {
             });
             html.element("p", &[], |html| {
                 html.link(&Href::to(&["session", &policy.session]), "The session");
-                html.text(". Lists of servers, tools and hosts are tried; what looks into arguments is not.");
+                html.text(". Only lists of servers, tools and hosts are checked, not rules about arguments.");
             });
         }
     }
@@ -190,9 +190,9 @@ fn parts(html: &mut Html, effective: &Effective) {
     let (defaults, own): (Vec<&Part>, Vec<&Part>) =
         effective.parts.iter().partition(|part| part.is_default());
     if own.is_empty() {
-        html.leaf("p", "empty", "Everything is as built in: no policy of yours says anything else.");
+        html.leaf("p", "empty", "The built-in policy applies unchanged.");
     } else {
-        table(html, "What your policies say", &own);
+        table(html, "Your policies", &own);
     }
     let mut groups: Vec<(&str, Vec<&Part>)> = Vec::new();
     for part in defaults {

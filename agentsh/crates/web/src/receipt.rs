@@ -1,4 +1,4 @@
-//! A receipt, drawn: what stands in it, what it proves and what it does not.
+//! A receipt as a page: contents, what it proves and what it does not.
 
 use crate::session::facts;
 use crate::{Frame, Href, Html};
@@ -21,17 +21,17 @@ pub struct ReceiptTable {
 }
 
 const PROVES: [&str; 4] = [
-    "Whoever has the key signed exactly this, and nothing of it was changed since.",
-    "It is about these commits or files, by their digests: it fits no others.",
-    "The record had this length and this head: one that was rewritten since does not fit it.",
-    "What was enforced, started, reached, called and refused is what the record says.",
+    "The owner of the key signed exactly this content, and it has not changed since.",
+    "It covers exactly these commits or files, by their digests.",
+    "The journal had this length and this last hash: a journal that was rewritten since does not match.",
+    "What was enforced, started, reached, called and refused, as the journal says.",
 ];
 
 const DOES_NOT: [&str; 4] = [
-    "Anything against a kernel that lies about what it enforces.",
-    "Anything against whoever has the key, or is root on this host: they can sign what they like.",
+    "That the kernel enforced what it reported.",
+    "Who signed, if somebody else has the key or is root on this host.",
     "That nothing was done outside agentsh: a person may have worked in another window.",
-    "That the work is good.",
+    "That the code is good.",
 ];
 
 /// The page of a receipt.
@@ -44,7 +44,7 @@ fn body(html: &mut Html, receipt: &Receipt) {
     html.element("p", &[], |html| html.link(&Href::to(&["session", &receipt.id]), "The session"));
     html.element("p", &[], |html| {
         html.link(&Href::to(&["session", &receipt.id, "receipt.json"]), "The receipt as a file");
-        html.text(", to be checked by ");
+        html.text(", to verify with ");
         html.code("agentsh receipt verify FILE --key KEYS");
     });
     for (title, lines) in [("What it proves", PROVES), ("What it does not prove", DOES_NOT)] {
@@ -54,7 +54,7 @@ fn body(html: &mut Html, receipt: &Receipt) {
         });
     }
     html.element("section", &[], |html| {
-        html.leaf("h2", "", "What stands in it");
+        html.leaf("h2", "", "Contents");
         facts(html, receipt.facts.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     });
     for table in &receipt.tables {

@@ -1,4 +1,4 @@
-//! What is registered: searched by name, hash and tool.
+//! Registrations: search by name, hash and tool.
 
 use crate::session::facts;
 use crate::{Frame, Href, Html, Word};
@@ -12,7 +12,7 @@ pub struct RegistrationRow {
     pub beware: Option<String>,
     pub hash: String,
     pub status: Word,
-    /// Whether the interface on record has the hash that stands beside it, computed here.
+    /// Whether the interface on record has the hash that stands next to it, computed here.
     pub checked: Word,
     pub registered: String,
     pub tools: usize,
@@ -51,7 +51,7 @@ pub fn registry(frame: &Frame, registry: &Registry) -> String {
                 html.leaf("p", "note", note);
             }
             if registry.found.is_empty() {
-                html.leaf("p", "empty", "Nothing is registered here that matches.");
+                html.leaf("p", "empty", "No registration matches.");
                 return;
             }
             html.leaf("p", "", &format!("{} found", registry.total));
@@ -130,7 +130,7 @@ pub(crate) fn requested(html: &mut Html, token: &str, all: &[Requested]) {
                 });
             }
             if one.diff.is_empty() {
-                html.leaf("p", "empty", "Nothing is different from what is registered.");
+                html.leaf("p", "empty", "It equals the registered interface.");
             } else {
                 let label = format!("Difference of {}", one.name);
                 let attributes = [

@@ -1,4 +1,4 @@
-//! One thing that happened, as a line of a timeline.
+//! One event as a line of a timeline.
 
 use crate::{Href, Html};
 

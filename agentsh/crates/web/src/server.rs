@@ -1,4 +1,4 @@
-//! One server: what it offers, what changed, what it did and reached. And the list of all.
+//! One server: its interface, changes, calls and hosts. And the list of all servers.
 
 use crate::row::{copied, rows};
 use crate::session::{facts, list_part, part, turn};
@@ -149,7 +149,7 @@ pub fn server(frame: &Frame, server: &Server) -> String {
             });
         }
         if !server.changes.is_empty() {
-            part(html, "changes", "Not what was trusted", |html| {
+            part(html, "changes", "Different from the pin", |html| {
                 server.changes.iter().for_each(|change| self::change(html, change));
             });
         }
@@ -207,7 +207,7 @@ pub(crate) fn diff(html: &mut Html, text: &str) {
 
 fn offers(html: &mut Html, server: &Server) {
     if server.offers.is_empty() {
-        html.leaf("p", "empty", "No listing of it is on record.");
+        html.leaf("p", "empty", "No listing of it is recorded.");
         return;
     }
     let heads = ["name", "what it says", "risk", "pin", "calls", "refused"];
@@ -266,7 +266,7 @@ fn inventory(html: &mut Html, known: &[ToolRow]) {
 
 fn network(html: &mut Html, server: &Server) {
     if server.network.is_empty() {
-        html.leaf("p", "empty", "It reached no host, and tried none.");
+        html.leaf("p", "empty", "It tried to reach no host.");
         return;
     }
     html.table("Hosts", &["host", "verdict", "what went"], |rows| {

@@ -87,10 +87,10 @@ fn body(html: &mut Html, session: &Session) {
             });
         }
     });
-    part(html, "flow", "Who sent what to whom", |html| session.flow.show(html, &session.agent));
+    part(html, "flow", "Data flows", |html| session.flow.show(html, &session.agent));
     part(html, "timeline", "What happened", |html| timeline(html, &session.timeline));
     part(html, "processes", "Processes", |html| processes(html, session));
-    part(html, "enforced", "What was enforced, and what not", |html| layers(html, session));
+    part(html, "enforced", "Protection: enforced and not enforced", |html| layers(html, session));
     for (title, lines) in session.sections.iter().filter(|(_, lines)| !lines.is_empty()) {
         html.element("section", &[], |html| {
             html.leaf("h2", "", title);
@@ -203,7 +203,7 @@ fn processes(html: &mut Html, session: &Session) {
 
 fn layers(html: &mut Html, session: &Session) {
     if session.layers.is_empty() {
-        html.leaf("p", "empty", "Nothing is on record.");
+        html.leaf("p", "empty", "Nothing is recorded.");
         return;
     }
     html.table(

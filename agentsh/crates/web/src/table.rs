@@ -1,4 +1,4 @@
-//! Tables that become blocks on a narrow screen. The roles say what they are all the same.
+//! Tables that become blocks on a narrow screen. ARIA roles keep them tables.
 
 use crate::Html;
 

@@ -1,4 +1,4 @@
-//! Where advisories come from: files, directories and URLs. Nothing of a large one is held in memory.
+//! Sources of advisories: files, directories and URLs. Large ones are not held in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -70,7 +70,7 @@ fn too_large() -> String {
     format!("it is larger than {} MiB", MAX_SOURCE >> 20)
 }
 
-/// The signatures beside a list: a file or URL with `.minisig` behind its name.
+/// The signatures next to a list: a file or URL with `.minisig` behind its name.
 pub(super) async fn signatures_of(here: &AdvisoryContext, name: &str) -> Result<String, String> {
     let beside = format!("{name}{SIGNATURES}");
     let bytes = match is_url(name) {

@@ -1,4 +1,4 @@
-//! The eBPF backend of the network: loaded, attached to a control group of our own, and dialled against.
+//! The eBPF backend of the network: loaded, attached to a cgroup of our own, and tested with connections.
 
 use std::os::fd::AsFd;
 

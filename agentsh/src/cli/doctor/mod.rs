@@ -1,5 +1,5 @@
-//! `agentsh doctor`: every layer, by really trying it in throw-away sandboxes that are started as every run starts
-//! them. Nothing is called enforced that was not attempted and refused.
+//! `agentsh doctor`: really tries every layer in test sandboxes that are started like every run. A layer counts as
+//! enforced only if the attack was made and refused.
 
 mod kernel;
 mod sandboxes;
@@ -20,7 +20,7 @@ use agentsh_trials::doctor::{Probed, host, probe};
 const COLUMNS: u16 = 100;
 
 const NO_SANDBOX: &str = "cannot start a sandbox";
-/// The hidden verb of the inside.
+/// The hidden verb that runs inside.
 pub const PROBE_VERB: &str = "__probe";
 
 #[derive(Debug, Args)]

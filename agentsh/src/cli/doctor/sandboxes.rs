@@ -1,4 +1,5 @@
-//! The throw-away sandboxes of `agentsh doctor`: what they are given, starting them, and what a killed supervisor leaves behind.
+//! The test sandboxes of `agentsh doctor`: their specification, their start, and what is left after a killed
+//! supervisor.
 
 use std::fs::File;
 use std::io;
@@ -176,7 +177,7 @@ pub fn context(directory: &Path) -> Result<Context, ContextError> {
     Ok(context)
 }
 
-/// The command line of the inside.
+/// The command line of the program inside.
 #[must_use]
 pub fn arguments(facts: &Facts, names: &[&str]) -> Vec<String> {
     let facts = serde_json::to_string(facts).unwrap_or_default();

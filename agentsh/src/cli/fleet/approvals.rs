@@ -1,4 +1,4 @@
-//! What sessions of all hosts ask people, and the answers: for `agentsh approvals --fleet` and for the pages.
+//! Questions of sessions on all hosts, and the answers: for `agentsh approvals --fleet` and for the pages.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! The questions of `agentsh mcp` and `agentsh report`, asked of a fleet: what answers them comes over as rows of journals,
-//! and is asked as a journal is.
+//! Queries of `agentsh mcp` and `agentsh report` to a fleet: it downloads the rows and queries them like a local
+//! journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The organisation's bundle, fetched by what forwards: an enrolled host needs no timer of its own.
+//! The forwarder fetches the organisation's bundle, so an enrolled host needs no timer for it.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(300);
 /// How often the time is looked at.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Fetches it when it is time, until this is dropped. What is refused stands in the reports of sessions.
+/// Fetches it when it is time, until this is dropped. What is refused is in the reports of sessions.
 pub(super) async fn keep_fetching(context: &Context) {
     loop {
         if is_time(&context.state_dir) {

@@ -1,4 +1,4 @@
-//! `agentsh fleet doctor`: does this host forward, and is the server well?
+//! `agentsh fleet doctor`: does this host forward, and does the server work?
 
 use std::io::Write;
 use std::path::Path;
@@ -100,7 +100,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<SelfCheck>)
     Ok(())
 }
 
-/// What waits stands in the journal alone, which grows as far as the disk has room.
+/// Waiting events are only in the journal, which grows until the disk is full.
 fn spool(state_dir: &Path, waiting: i64) -> Option<SelfCheck> {
     let files = std::fs::read_dir(state_dir).ok()?.flatten();
     let sizes = files

@@ -1,4 +1,4 @@
-//! `agentsh fleet`: one server for the records of many hosts, the hosts that send them, and the people who ask.
+//! `agentsh fleet`: the server for the journals of many hosts, the hosts, and the people who query it.
 
 pub(super) mod approvals;
 mod ask;
@@ -90,7 +90,7 @@ pub async fn run(
         Verb::Hosts { at, json, .. } => people::hosts(&at, json, context, out).await,
         Verb::Accept { host, at } => {
             people::change(&at, context, &host, "accept").await?;
-            writeln!(out, "host {host} goes on")?;
+            writeln!(out, "host {host} is accepted again")?;
             Ok(OK)
         }
         Verb::Revoke { credential: Some(name), at, .. } => people::revoke(&at, context, &name, out).await,

@@ -1,4 +1,4 @@
-//! `agentsh fleet token|login|hosts|accept|revoke`: people, and what they may do.
+//! `agentsh fleet token|login|hosts|accept|revoke`: people and their roles.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `agentsh fleet serve`: its arguments. `agentsh-server` serves.
+//! `agentsh fleet serve`: its arguments. `agentsh-server` does the work.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

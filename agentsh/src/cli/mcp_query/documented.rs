@@ -1,6 +1,5 @@
-//! Events by the names and with the fields that the page of agentsh gives them: `--type mcp_detection` and its like. The
-//! journal has fewer types with more in each; asked by a name of the page, it answers as the page says, and with its own
-//! fields beside that.
+//! Events with their documented names and fields: `--type mcp_detection` and the like. The journal has fewer types
+//! with more fields; for a documented type it prints the documented fields and its own.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,5 @@
-//! What the questions may be narrowed to. A word that nothing can have is refused: an empty answer would read as if
-//! nothing had happened.
+//! Filters of the queries. An impossible value is refused, because an empty answer would read as if nothing had
+//! happened.
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};

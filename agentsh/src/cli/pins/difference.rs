@@ -1,4 +1,4 @@
-//! What changed between the pinned state of a server and the one that was refused.
+//! The difference between a server's pin and the refused state.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Pins of what servers offer: listed, compared field by field, trusted.
+//! Pins of interfaces: listed, compared field by field, trusted.
 
 use std::io::Write;
 

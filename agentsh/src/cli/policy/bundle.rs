@@ -1,4 +1,4 @@
-//! `agentsh policy bundle`: the signed policy of an organisation, from whoever writes it to the hosts that take it.
+//! `agentsh policy bundle`: the signed policy of an organisation: signing, fetching, verifying.
 
 mod attempt;
 

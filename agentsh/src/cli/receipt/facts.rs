@@ -1,4 +1,4 @@
-//! What the record says of a session, with nothing in it that a stranger must not see: names and numbers alone.
+//! The facts of a session for a receipt: only names and numbers that others may see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

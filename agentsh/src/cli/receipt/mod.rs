@@ -1,4 +1,4 @@
-//! `agentsh receipt`: what a session did, for somebody else. `agentsh receipt verify`: is it that?
+//! `agentsh receipt`: signs a statement about a session. `agentsh receipt verify`: verifies one.
 
 mod facts;
 mod repository;
@@ -68,7 +68,7 @@ pub(in crate::cli) struct Key {
     pub key: Option<PathBuf>,
 }
 
-/// A receipt as it is written, and what stands in it.
+/// A receipt as it is written, and what is in it.
 pub struct Receipt {
     pub statement: Statement,
     pub text: String,
@@ -80,7 +80,7 @@ pub struct Receipt {
 enum Verb {
     /// Verify a receipt: its signature, its commit in this repository, its record if it is here (exit 1: not valid)
     Verify {
-        /// A receipt, or the commit in whose note (refs/notes/agentsh) it stands
+        /// A receipt, or a commit with a receipt in its note (refs/notes/agentsh)
         #[arg(value_name = "FILE|COMMIT")]
         file: PathBuf,
         /// The commit that the receipt must cover; by default HEAD, if there is a repository

@@ -1,4 +1,4 @@
-//! Commits, as the user's own git says. What stands in a repository about other objects (replacements) counts for nothing.
+//! Commits, read with the user's own git. Replacement objects of the repository are ignored.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ impl Repository {
     pub fn add_note(&self, commit: &str, file: &Path) -> Result<(), Failure> {
         let file = std::path::absolute(file)?.to_string_lossy().into_owned();
         let notes = format!("--ref={NOTES}");
-        // What stands in the repository as a hook is not for this.
+        // What is in the repository as a hook is not for this.
         let words = ["-c", "core.hooksPath=/dev/null", "notes", &notes, "add", "-f", "-F", &file, commit];
         let why = || Failure::Failed(format!("git does not write the note of {commit} in {NOTES}"));
         self.ask(&words).map(drop).ok_or_else(why)

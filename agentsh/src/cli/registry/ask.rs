@@ -1,4 +1,4 @@
-//! `agentsh registry register|verify|approvals|revoke|log`: asks a registry.
+//! `agentsh registry register|verify|approvals|revoke|log`: the client of a registry.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A folder with the answers of a server, as they stood on the wire.
+//! A directory with captured answers of a server.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! `agentsh registry serve`: its arguments. `agentsh-server` serves.
+//! `agentsh registry serve`: its arguments. `agentsh-server` does the work.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

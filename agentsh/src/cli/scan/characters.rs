@@ -1,4 +1,4 @@
-//! Places in bytes as places in characters, which is what most readers of JSON count.
+//! Converts byte offsets to character offsets, which most JSON readers count.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! `agentsh scan project`: what a clone brings for agents, what of it would act or start something, and what its texts hide
-//! or order.
+//! `agentsh scan project`: the agent files of a project: what would start something or take effect by itself, and
+//! hidden text or instructions.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

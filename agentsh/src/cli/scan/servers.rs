@@ -1,4 +1,4 @@
-//! `agentsh scan servers`: what the configured servers offer, scanned entry by entry. Nothing of it leaves this machine.
+//! `agentsh scan servers`: scans what the configured servers offer, entry by entry. Nothing leaves this machine.
 
 use std::io::Write;
 

@@ -1,5 +1,5 @@
-//! `agentsh setup`: where AppArmor keeps user namespaces from ordinary programs (Ubuntu does), agentsh gets a profile of its
-//! own that has them. The restriction stays for everybody else.
+//! `agentsh setup`: if AppArmor restricts user namespaces (as on Ubuntu), installs a profile that allows them for
+//! agentsh. The restriction stays for all other programs.
 
 mod probe;
 

@@ -1,5 +1,5 @@
-//! Whether an ordinary user gets a user namespace in which he may do something. Tried by a process of its own, because a
-//! profile holds from the start of a program.
+//! Whether an ordinary user can create a usable user namespace. Tested in a separate process, because a profile
+//! applies from the start of a program.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Questions of running sessions, and the answers that come back with a form.
+//! Questions of running sessions, and the answers from forms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Says that something new is on record, as server-sent events. Nothing but a number goes over it: the page asks again.
+//! Server-sent events that announce new records. They contain only a number: the page reloads its parts.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Who sent what to whom in a session, from its numbers.
+//! Data flows of a session, from its counts.
 
 use std::collections::BTreeMap;
 

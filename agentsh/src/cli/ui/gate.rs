@@ -1,4 +1,5 @@
-//! Who may see the pages: the browser that followed the one-time link, on this machine, by a page of its own.
+//! Access to the pages: only the browser that followed the one-time link, on this machine, and from the pages
+//! themselves.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};

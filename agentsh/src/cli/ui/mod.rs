@@ -1,4 +1,4 @@
-//! `agentsh ui`: a page on this machine that shows what agents did, and asks what has to be asked.
+//! `agentsh ui`: a local page that shows what agents did, and where questions are answered.
 
 mod app;
 pub(super) mod approvals;

@@ -1,4 +1,4 @@
-//! What happens now, and the list of sessions.
+//! Running sessions, and the list of sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

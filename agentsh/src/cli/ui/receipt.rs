@@ -1,4 +1,4 @@
-//! The receipt of a session that has ended: drawn on a page, and as a file.
+//! The receipt of a finished session: as a page, and as a file.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is registered on this machine, and the changed interfaces that wait for a decision.
+//! Registrations on this machine, and changed interfaces that wait for a decision.
 
 use std::sync::Arc;
 

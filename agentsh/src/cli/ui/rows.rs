@@ -1,4 +1,4 @@
-//! Records as lines of a timeline: what it was, what became of it, by which rule, and what would change it.
+//! Records as lines of a timeline: the event, the verdict, the rule, and the change that would allow it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

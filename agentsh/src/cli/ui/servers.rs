@@ -1,4 +1,4 @@
-//! The list of servers, and each with its interface, its changes and what it did.
+//! The list of servers, and a page for each with its interface, changes and calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Query(part): Query<Part>) 
         let is_tree = |line: &ServerLine| ["skill:", "plugin:"].iter().any(|kind| line.id.starts_with(kind));
         (page.trees, page.servers) = known
             .into_iter()
-            // Questions about the agent itself are on record under this name.
+            // Questions about the agent itself are recorded under this name.
             .filter(|one| one.server_id != AGENT || one.tools + one.calls > 0)
             .map(|one| {
                 let (pinned, changed) = counts.get(&one.server_id).copied().unwrap_or_default();
@@ -214,7 +214,7 @@ fn change(change: Changed) -> Change {
     }
 }
 
-/// What is pinned, and what was seen beside it.
+/// What is pinned, and what was seen next to it.
 fn offers(pins: &[InterfacePin], seen: &[Tool], id: &str, skip: usize) -> (Vec<Offer>, Option<Href>) {
     let counts: BTreeMap<&str, &Tool> = seen.iter().map(|tool| (tool.tool_name.as_str(), tool)).collect();
     let mut all: Vec<Offer> = pins.iter().map(|pin| pinned(pin, &counts)).collect();

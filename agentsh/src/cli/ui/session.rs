@@ -293,10 +293,8 @@ fn stripped(tally: &SessionTally, agent: &str) -> Vec<(String, Vec<String>)> {
         sections.extend(found.map(|(_, lines)| (title.to_owned(), lines)));
     }
     if tally.summary.not_listed > 0 {
-        let text = format!(
-            "{} different entries of this session found no room in the lists",
-            tally.summary.not_listed
-        );
+        let text =
+            format!("{} different entries of this session are not in the lists", tally.summary.not_listed);
         sections.push(("Left out".to_owned(), vec![text]));
     }
     sections

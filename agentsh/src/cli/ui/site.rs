@@ -1,11 +1,11 @@
-//! Paths and methods, and what stands in front of all of them.
+//! Paths and methods, and the checks before all of them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Query, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -83,10 +83,15 @@ async fn open(
     State(app): State<Arc<App>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Query(opening): Query<Opening>,
+    method: Method,
     headers: HeaderMap,
 ) -> Response {
     if !app.gate.is_own(peer) {
         return turned_away(Turned::Foreign("another user of this machine"));
+    }
+    // A preview of the link is not the browser.
+    if method == Method::HEAD {
+        return StatusCode::OK.into_response();
     }
     let Some(cookie) = app.gate.exchange(&opening.token) else {
         // Who came in already may follow the link again.

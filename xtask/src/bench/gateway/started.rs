@@ -67,7 +67,7 @@ impl Room {
         Ok(Self { root, agentsh: agentsh.to_owned(), echo })
     }
 
-    /// The gateway of agentsh before this server, or before the script. `words` stand before the command.
+    /// The gateway of agentsh before this server, or before the script. `words` are before the command.
     pub fn agentsh(&self, words: &[&str], url: Option<&str>) -> Result<Started> {
         let endpoint = match url {
             Some(url) => json!({"id": "e", "url": url, "shared": "key"}),

@@ -1,5 +1,5 @@
-//! `.claude/settings.local.json` of the project, where Claude Code writes what it asked once: permissions that it need not
-//! ask for again, and servers of the project.
+//! The project's `.claude/settings.local.json`, where Claude Code stores answers: permissions, and servers of the
+//! project.
 //!
 //! Hooks would stand in the same file, so nothing inside may write the project's own. Claude Code gets a file of its own there;
 //! of what it writes, the answers are kept for the next run in this project.

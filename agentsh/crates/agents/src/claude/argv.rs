@@ -1,4 +1,4 @@
-//! Claude Code's command line: which words are options, which are their values, and where ours go.
+//! Claude Code's command line: options, their values, and where agentsh inserts its own.
 //!
 //! The grammar is commander's: `--name VALUE` takes the next word whatever it is, `--name VALUES...` goes on to
 //! the next word that starts with `-`, `--name=VALUE` takes exactly one, `--` ends the options.

@@ -31,7 +31,7 @@ pub(super) struct Sources {
     state_text: String,
 }
 
-/// Reads what stands in Claude Code's own places.
+/// Reads what is in Claude Code's own places.
 pub(super) fn sources(context: &Context<'_>) -> Result<Sources, AgentError> {
     let moved = context.env.get("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty());
     let directory = moved.map_or_else(|| context.home.join(".claude"), |path| context.cwd.join(path));

@@ -1,5 +1,4 @@
-//! YAML between two lines of dashes at the head of a file of instructions: read only as far as whole keys can be taken out of
-//! it.
+//! YAML front matter of instruction files. Parsed only as far as whole keys can be removed.
 
 /// One key with all that belongs to it.
 pub(super) struct Block<'t> {
@@ -92,7 +91,7 @@ pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) 
     taken.then(|| format!("{first}{kept}{rest}"))
 }
 
-/// `key: value`, a comment, an empty line, or one that goes on with what stands above.
+/// `key: value`, a comment, an empty line, or one that goes on with what is above.
 fn is_plain(line: &str) -> bool {
     let Some(letter) = line.chars().next() else { return true };
     if letter.is_whitespace() || matches!(letter, '#' | '-') {

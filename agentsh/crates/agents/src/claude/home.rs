@@ -1,4 +1,4 @@
-//! What of the user's home Claude Code sees, and where its model is.
+//! The files of the user's home that Claude Code sees, and the endpoint of its model.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Claude Code. Its servers stand in `.mcp.json`, `~/.claude.json` and on the command line; it takes a list of
-//! its own with `--strict-mcp-config --mcp-config`, and then reads none of the others.
+//! Claude Code. Its servers are in `.mcp.json`, `~/.claude.json` and on the command line. With `--strict-mcp-config
+//! --mcp-config` it reads only the given list.
 
 mod answers;
 mod argv;
@@ -131,7 +131,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
 
     let plain_subcommand = parsed.subcommand == Some(argv::Subcommand::Other) && !is_managed;
     if plain_subcommand {
-        // Such a command takes no list of ours but reads the usual places: so the bridges stand there.
+        // Such a command takes no list of ours but reads the usual places: so the bridges are there.
         for path in &sources.mcp_json {
             launch.replaced.push((path.clone(), render(&json!({"mcpServers": {}}))?));
         }

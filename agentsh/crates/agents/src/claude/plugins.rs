@@ -1,5 +1,5 @@
-//! Plugins of Claude Code that the user has installed and switched on. Told to use no list of servers but ours, it starts
-//! none of theirs: so they stand in the list, behind bridges, under the names that their tools have anyway.
+//! Plugins of Claude Code that the user has enabled. With a strict list it starts none of their servers, so agentsh
+//! adds them to the list, behind bridges, with the names that their tools have anyway.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Which project a directory belongs to, in the eyes of Claude Code: its repository, for a linked worktree the main one.
+//! The project of a directory as Claude Code sees it: its repository, and for a linked worktree the main one.
 
 use std::path::{Path, PathBuf};
 

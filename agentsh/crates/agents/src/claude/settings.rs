@@ -1,5 +1,5 @@
-//! Settings files of Claude Code. The user's decide about servers and about the model's address; those of the project
-//! came with it, and the agent gets of them what takes something away, and what only changes how things look.
+//! Settings files of Claude Code. The user's decide about servers and the model's address. Of the project's, the agent
+//! gets only what restricts and what changes the appearance.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

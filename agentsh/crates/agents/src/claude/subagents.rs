@@ -1,7 +1,6 @@
-//! Files of subagents, skills and commands (`.claude/{agents,skills,commands}`). Claude Code starts the MCP servers that their
-//! front matter declares by itself, inside the agent's own sandbox and past the proxy; it runs hooks that stand there, and
-//! asks nobody about tools that are allowed there. So it gets these files without the servers, and those that came with a
-//! project without what would speak for its user.
+//! Files of subagents, skills and commands (`.claude/{agents,skills,commands}`). Claude Code would start the MCP
+//! servers in their front matter inside its own sandbox, past the proxy, run their hooks, and allow their tools
+//! without asking. agentsh removes the servers, and from files of the project everything that would grant something.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ const ASKING: &[&str] = &["default", "manual", "plan"];
 /// What the agent does not get as it is.
 #[derive(Debug, Default)]
 pub(super) struct Subagents {
-    /// Files, and what stands in their place.
+    /// Files, and what is in their place.
     pub covered: Vec<(PathBuf, Vec<u8>)>,
     /// Directories of which nothing is shown.
     pub hidden: Vec<PathBuf>,

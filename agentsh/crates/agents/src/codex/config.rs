@@ -1,4 +1,4 @@
-//! Codex's configuration: layers of TOML that are merged key by key, and the servers that result.
+//! Codex's configuration: TOML layers that are merged key by key, and the resulting servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What of the user's home Codex sees, and where its model is.
+//! The files of the user's home that Codex sees, and the endpoint of its model.
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +61,7 @@ pub(super) fn state(context: &Context<'_>, codex_home: &Path) -> Vec<HomeState> 
     }
     let skills = codex_home.join("skills");
     if skills.is_dir() {
-        // Codex unpacks its own skills beside the user's at every start.
+        // Codex unpacks its own skills next to the user's at every start.
         let why = "the user's skills";
         state.push(HomeState { path: relative(skills), kind: StateKind::Dir, access: Access::Private, why });
     }
@@ -155,7 +155,7 @@ pub(super) fn model(
     Ok(())
 }
 
-/// Keys of a provider by which Codex may come to an account beside `env_key`.
+/// Keys of a provider by which Codex may come to an account next to `env_key`.
 const OTHER_KEYS: [&str; 5] =
     ["auth", "env_http_headers", "experimental_bearer_token", "http_headers", "requires_openai_auth"];
 /// What Codex asks of the place of its logins.

@@ -1,6 +1,6 @@
-//! Codex. Its servers stand in layers of `config.toml`. An override on its command line is merged into them and
-//! cannot take a variable or a URL away, so the bridges stand in a private copy of the file instead, and the
-//! lists of all other layers are taken out.
+//! Codex. Its servers are in layers of `config.toml`. Overrides on the command line are merged and cannot remove a
+//! variable or a URL, so agentsh puts the bridges into a private copy of the file and removes the lists of all other
+//! layers.
 
 mod argv;
 mod config;

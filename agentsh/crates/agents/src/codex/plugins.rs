@@ -1,5 +1,5 @@
-//! Plugins of Codex that the user has installed and switched on. Codex does not see their directory: their servers stand
-//! in its configuration, behind bridges.
+//! Plugins of Codex that the user has enabled. Codex does not see their directory; their servers are in its
+//! configuration, behind bridges.
 
 use std::path::{Path, PathBuf};
 

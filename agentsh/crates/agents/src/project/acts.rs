@@ -1,4 +1,4 @@
-//! What in a file of an agent would act by itself or start something, in words.
+//! Describes what in a project's agent file would start something or take effect by itself.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Every file of a project that agents obey.
+//! All files of a project that agents obey.
 
 use std::path::{Path, PathBuf};
 

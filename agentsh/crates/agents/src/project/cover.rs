@@ -1,5 +1,5 @@
-//! Files of a project that an agent without an adapter obeys: they name servers and programs that it starts, variables, and
-//! where its model is. They came with the project, so that the agent gets them empty until the user has agreed to them.
+//! Files of a project that an agent without an adapter obeys: they name servers, programs, variables and the model's
+//! address. The agent sees them empty until the user approves them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What a configuration file that came with a project may say to an agent.
+//! The keys that a configuration file of a project may set for an agent.
 
 use serde_json::Value;
 

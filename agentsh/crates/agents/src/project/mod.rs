@@ -1,5 +1,5 @@
-//! What a project brings for agents: which of its files they obey (the table here), what those may not say (`keys`), what an
-//! agent without an adapter does not get to see (`cover`), and what would act or start something of it (`brings`, `acts`).
+//! Files of a project for agents: which ones agents obey (the table here), which keys are not allowed (`keys`), what
+//! an agent without an adapter does not see (`cover`), and what would take effect by itself (`brings`, `acts`).
 
 mod acts;
 mod brings;

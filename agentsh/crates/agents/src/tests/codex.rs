@@ -80,7 +80,7 @@ fn overrides_of_servers_are_understood_and_taken_out() {
     }
     let launch = adapt(&world, &["codex", "exec", "-c", "mcp_servers.fs.enabled=false", "hi"]);
     assert!(launch.servers.is_empty());
-    // What stands in its place ends the list of images.
+    // What is in its place ends the list of images.
     let launch =
         adapt(&world, &["codex", "exec", "-i", "a.png", "-c", "mcp_servers.fs.enabled=false", "prompt"]);
     assert_eq!(launch.argv[4..], ["-i", "a.png", "-c", "mcp_servers={}", "prompt"]);

@@ -1,4 +1,4 @@
-//! What a classifier says, read strictly: what has another form is not a score.
+//! Parses a classifier's answer strictly: any other format is not a score.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Leaves an endpoint alone that does not answer: who waits for it waits in vain.
+//! Pauses requests to an endpoint that does not answer.
 
 use std::time::{Duration, Instant};
 

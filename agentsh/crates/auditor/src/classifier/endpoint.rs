@@ -1,4 +1,4 @@
-//! One question over HTTP.
+//! One request to the classifier over HTTP.
 
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use serde_json::json;

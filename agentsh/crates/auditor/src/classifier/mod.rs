@@ -1,5 +1,5 @@
-//! A model of the user's own that says how likely a text gives orders to an agent: [`endpoint`] speaks to it, [`answer`] reads
-//! what it says, [`breaker`] leaves it alone while it does not answer, and what was said of a text is kept by its hash.
+//! The user's own model that rates how likely a text gives orders to an agent: [`endpoint`] sends requests, [`answer`]
+//! parses the score, [`breaker`] pauses after failures. Scores are cached by the hash of the text.
 
 mod answer;
 mod breaker;

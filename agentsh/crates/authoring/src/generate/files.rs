@@ -1,4 +1,4 @@
-//! The files of a session: what its policies said of them, what it was refused, and what it asked `agentsh why` about.
+//! The files of a session: what its policies granted, what was refused, and what `agentsh why` was asked about.
 //!
 //! Which of the granted files a program opened is not on record. What stays closed whatever a policy grants is never an entry:
 //! it is a comment, with the reason.
@@ -41,7 +41,7 @@ pub(super) struct Files {
 /// What happens to it in a policy.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    /// Whether the lists are all that there was, so that they stand in place of others.
+    /// Whether the lists are all that there was, so that they are in place of others.
     is_whole: bool,
     lists: Vec<(FileWord, Vec<(String, String)>)>,
     /// One line each, without its sign.
@@ -77,7 +77,7 @@ impl Files {
         }
     }
 
-    /// Whoever has something of files on record, beside those that a policy must name anyway.
+    /// Whoever has something of files on record, next to those that a policy must name anyway.
     pub fn servers(&self) -> BTreeSet<&ServerId> {
         self.granted.keys().chain(self.refused.keys()).flatten().collect()
     }

@@ -1,4 +1,4 @@
-//! `cross_server` of a generated policy: each of its rules that the session would not have broken, however fast it runs again.
+//! `cross_server` of a generated policy: the rules that the session would not have broken, even if it ran faster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

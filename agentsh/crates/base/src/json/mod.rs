@@ -1,6 +1,5 @@
-//! JSON as it stood on the wire. Everything that decides about a message reads this tree, and what is forwarded
-//! is written from the same tree: numbers and strings keep their spelling, members keep their order, and nothing
-//! that was not inspected can pass.
+//! JSON exactly as received. All decisions about a message use this tree, and the forwarded message is written from
+//! it: numbers and strings keep their spelling, members keep their order, and nothing uninspected can pass.
 
 mod read;
 mod text;

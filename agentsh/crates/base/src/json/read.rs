@@ -1,4 +1,4 @@
-//! The strict reader (RFC 8259): what it refuses, no peer gets to interpret in its own way.
+//! The strict reader (RFC 8259). It refuses everything that peers could interpret differently.
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -36,7 +36,7 @@ pub struct JsonError {
 }
 
 impl JsonErrorKind {
-    /// Stable code, as it stands in events.
+    /// Stable code, as it is in events.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Text of strings and names: unescaping and comparing.
+//! Strings and names: unescaping and comparing.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! The tree itself: borrowed slices of the line that was read.
+//! The tree: borrowed slices of the line that was read.
 
 use std::borrow::Cow;
 

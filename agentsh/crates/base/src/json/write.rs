@@ -1,4 +1,4 @@
-//! Compact writing: the same tokens, without the insignificant white space.
+//! Compact output: the same tokens without insignificant white space.
 
 use super::tree::Json;
 
@@ -68,7 +68,7 @@ pub fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// `text` as it stands between the quotes of a JSON string.
+/// `text` as it is between the quotes of a JSON string.
 #[must_use]
 pub fn spell(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);

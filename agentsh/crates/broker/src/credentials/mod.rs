@@ -1,5 +1,5 @@
-//! Secrets of the user that the agent works with and never has: the session reads them before the agent starts and puts them
-//! on its requests (see [`agentsh_net::credentials`]). Inside there is a placeholder, where each tool looks for its own.
+//! Secrets that the agent uses and never sees: the session reads them before the agent starts and adds them to its
+//! requests (see [`agentsh_net::credentials`]). Inside there is a placeholder where each tool looks for its secret.
 
 mod netrc;
 mod source;

@@ -1,4 +1,4 @@
-//! `~/.netrc`: words, and what they say of one machine. Pure.
+//! Parses `~/.netrc`. Pure.
 
 use super::Secret;
 

@@ -1,4 +1,4 @@
-//! Where secrets are read: what the user's own programs say when they are asked outside, his environment, his files.
+//! Sources of secrets: the user's own programs, environment and files.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -140,7 +140,7 @@ pub fn run(
         }
     };
     if !status.success() {
-        return Err(format!("it gives none ({status})"));
+        return Err(format!("it returned no secret ({status})"));
     }
     // A helper may live on with its end of the pipe.
     while !reading.is_finished() && since.elapsed() < PROGRAM_TIMEOUT {

@@ -1,4 +1,4 @@
-//! One login by way of the user's browser, from the first question to the kept grant.
+//! One login in the user's browser, from the first request to the stored tokens.
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! The login to one server, as its connection uses it: read anew when it changed, renewed before its end and when the server
-//! does not take it, and asked for where it cannot be renewed.
+//! The stored login to one server, for its connection: read again after a change, renewed before it expires or when
+//! the server rejects it, and requested from the user if renewal fails.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

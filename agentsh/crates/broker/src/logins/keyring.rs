@@ -1,4 +1,4 @@
-//! The desktop's store of secrets (Secret Service), by the program that its library brings: `secret-tool`.
+//! The desktop's secret store (Secret Service), through the program `secret-tool`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

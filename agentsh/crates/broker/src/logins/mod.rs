@@ -1,5 +1,5 @@
-//! Logins to servers behind a URL: where their tokens are kept, what of them goes on the wire, and how one begins and ends. No
-//! sandbox sees the directory of the state, and so none sees a token.
+//! Logins to servers behind a URL: where tokens are stored, what is sent, and how a login begins and ends. No sandbox
+//! sees the state directory, so none sees a token.
 
 pub mod flow;
 mod kept;

@@ -1,5 +1,5 @@
-//! One file for each server that the user is logged in to, readable for him alone. Where there is a desktop, its store of secrets
-//! has the tokens, and the file the rest.
+//! One file for each login, readable only for the user. On a desktop its secret store holds the tokens, and the file
+//! the rest.
 
 use std::fs::{self, File};
 use std::io;
@@ -34,7 +34,7 @@ pub struct Store {
 struct Entry {
     #[serde(flatten)]
     grant: Grant,
-    /// The secrets of the grant are empty here, and stand in the desktop's store.
+    /// The secrets of the grant are empty here, and are in the desktop's store.
     #[serde(default)]
     in_keyring: bool,
 }
@@ -114,7 +114,7 @@ impl Store {
         Ok(Some(grant))
     }
 
-    /// All logins, without what stands in the desktop's store, and why one cannot be read.
+    /// All logins, without what is in the desktop's store, and why one cannot be read.
     #[must_use]
     pub fn all(&self) -> Vec<Result<Grant, String>> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();

@@ -1,5 +1,6 @@
-//! With whom a connection of the agent speaks: `session-bind@openssh.com`. The program inside shows the host key of the server
-//! and its signature over the session; that cannot be made up, so a signature for this session is of use with this server alone.
+//! The server at the other end of an ssh connection: `session-bind@openssh.com`. The program inside shows the server's
+//! host key and its signature over the session. It cannot forge that, so a signature for this session works only with
+//! this server.
 
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 

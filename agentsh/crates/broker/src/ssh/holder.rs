@@ -1,5 +1,5 @@
-//! Who holds the keys: the user's own ssh agent, or one that the session starts for keys in files. Both are OpenSSH's protocol
-//! on a socket outside; no private key is read here.
+//! The ssh agent with the keys: the user's own, or one that the session starts for key files. Both speak OpenSSH's
+//! protocol on a socket outside; no private key is read here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! By which host keys the user knows a server: asked of `ssh-keygen -F`, which also finds names that are kept as hashes.
+//! The host keys that the user knows for a server, from `ssh-keygen -F`, which also finds hashed names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

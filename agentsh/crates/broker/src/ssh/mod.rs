@@ -1,5 +1,5 @@
-//! An ssh agent for the agent: it signs with the keys that the policy names, for the servers that the policy names, and every use
-//! is on record. No key is inside: what signs is the user's own ssh agent, or one that the session starts outside.
+//! The ssh agent inside: it signs with the keys and for the servers that the policy names, and records every use. It
+//! holds no key: the user's own ssh agent signs, or one that the session starts outside.
 
 mod bound;
 mod holder;
@@ -64,7 +64,7 @@ impl SshGrants {
     }
 }
 
-/// The hosts of `ssh` where no other rule opens them.
+/// The hosts of `ssh` that no other rule allows.
 #[must_use]
 pub fn hosts(ssh: &[Ruled<SshAccess>]) -> Contribution {
     let mut part = Contribution::new(Feature::Ssh);

@@ -1,4 +1,4 @@
-//! What a key is asked to sign, and whether the policy lets it: pure.
+//! What a key shall sign, and whether the policy allows it: pure.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl Key {
     }
 }
 
-/// Longest namespace and longest name of a user, in bytes: both go on record, and a program inside makes them up.
+/// Longest namespace and longest name of a user, in bytes: both are recorded, and a program inside makes them up.
 const MAX_NAME: usize = 256;
 /// Of a request to sign: with SHA-256 or SHA-512. Without one of them an RSA key signs with SHA-1.
 const RSA_WITH_SHA2: u32 = 2 | 4;

@@ -1,5 +1,5 @@
-//! The socket inside: what its clients ask, one message after the other. Keys are listed and sign; nothing is added, removed or
-//! locked.
+//! The socket inside: handles requests one after the other. Clients can list keys and sign; they cannot add, remove or
+//! lock keys.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

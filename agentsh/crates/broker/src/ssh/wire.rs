@@ -1,4 +1,5 @@
-//! Values of the ssh protocol (RFC 4251, section 5), and the messages of an agent (draft-ietf-sshm-ssh-agent) that are used here.
+//! Values of the ssh protocol (RFC 4251, section 5), and the ssh agent messages (draft-ietf-sshm-ssh-agent) that are
+//! used here.
 
 pub const FAILURE: u8 = 5;
 pub const SUCCESS: u8 = 6;

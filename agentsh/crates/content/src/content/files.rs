@@ -1,5 +1,5 @@
-//! What an agent reads with its own tools goes past the proxy. The secrets that lie in its project are remembered at the
-//! start, as if a server had given them.
+//! Files that an agent reads with its own tools do not pass through the proxy. The secrets in its project are
+//! remembered at the start, as if a server had sent them.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What is judged of what goes out: copies of what was read, places that are named, and what follows from both.
+//! Judges outgoing data: copies of earlier results, named destinations, and the consequences of both.
 
 use std::borrow::Cow;
 

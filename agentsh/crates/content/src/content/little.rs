@@ -1,6 +1,6 @@
-//! How much a call can say at most: what is one of a few possible values carries no text away. Counted in bits over the
-//! whole of it, and over the session, so that no nesting and no number of calls makes a text of small values. What nobody
-//! offered (yes, no, a number of the agent's own) may answer a question about what was read, so that little of it goes.
+//! The leak budget: an upper bound in bits for the information in a call, summed over the session, so that neither
+//! nesting nor many calls can carry a text in small values. Answers that nobody offered (yes, no, the agent's own
+//! numbers) may answer a question about private data and have a smaller budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};

@@ -1,4 +1,4 @@
-//! The same engine for an agent that asks itself: it hands over what it read, and what it is about to send.
+//! The same engine for an agent that asks by itself: it passes what it has read, and what it is about to send.
 
 use agentsh_base::json::Json;
 use agentsh_base::types::ToolId;
@@ -35,7 +35,7 @@ impl Content {
         MarkedText { id, unmarked: marker::unfit(&text, position), text: marked.unwrap_or(text) }
     }
 
-    /// What of everything that is remembered stands in a text that is about to go to `target`, on record. Each
+    /// What of everything that is remembered is in a text that is about to go to `target`, on record. Each
     /// result is named once.
     pub fn search(&mut self, target: &ToolId, data: &Json<'_>) -> Vec<(OriginId, Finding)> {
         let call = Leaves::of_call(&target.tool, data);

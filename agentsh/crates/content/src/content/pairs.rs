@@ -1,4 +1,4 @@
-//! What the labels of two servers decide: whether anything may go from one to the other, whatever a search for copies finds.
+//! The labels of two servers: whether data may go from one to the other, even if no copy was found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Pairs {
     }
 }
 
-/// What a finding of this room is called on record: something was read, or a pair of servers is closed.
+/// The name of a finding of this module in the journal: something was read, or a pair of servers is closed.
 pub const LABEL_FLOW: &str = "label-flow";
 pub const CLOSED_PAIR: &str = "closed-pair";
 

@@ -1,4 +1,4 @@
-//! Numbers for markers.
+//! Random numbers for markers.
 
 /// Numbers for markers: none of them is a secret, they only must not collide often.
 pub(super) struct Random(u64);

@@ -1,4 +1,4 @@
-//! What is remembered of what servers say, and what is noted of it on record and on disk.
+//! The memory of results, and what of it is recorded and stored.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const MAX_DEFINITIONS: usize = 16_384;
 
 /// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
 const MIN_TRIM_BYTES: usize = 256 << 10;
-/// Evicted results until the record hears of them again.
+/// Evicted results between two events about them.
 const EVICTIONS_PER_NOTICE: u64 = 1000;
 
 impl Content {

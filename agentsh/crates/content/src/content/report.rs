@@ -1,4 +1,4 @@
-//! What a session remembers and found, for whoever asks. No value is in it.
+//! What a session remembers and found, without any values.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::settings::{action_taken, response_mode};
 const SHOWN: usize = 1000;
 
 impl Content {
-    /// Puts a detection into the report of this session.
+    /// Adds a detection to the report of this session.
     pub fn keep(&mut self, found: &Finding, server: &ServerId, tool: &str) {
         self.found_count += 1;
         if self.found.len() >= SHOWN {

@@ -1,4 +1,4 @@
-//! What is asked of whoever looks into arguments and results.
+//! Settings of the search in arguments and results.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Patterns of the policy's own and those of the page, looked for in every string of a value.
+//! The policy's own patterns and the documented ones, searched for in every string of a value.
 
 use agentsh_base::json::{Json, unescape};
 use agentsh_base::types::RuleRef;

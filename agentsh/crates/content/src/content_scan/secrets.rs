@@ -1,5 +1,5 @@
-//! What happens to secrets and personal data in a text. The record has the kind, the place and a keyed hash by which
-//! the same value is known again within a session; never the value.
+//! Secrets and personal data in a text. The journal gets kind, place and a keyed hash that is the same for the same
+//! value within a session; never the value.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,4 @@
-//! What a person says to something that is not what was trusted: what is asked, what a yes makes the pin, and who hears that it
-//! is shown now.
+//! Approvals of changed interfaces: the question, the new pin, and the notification that it is shown now.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,4 +1,4 @@
-//! In what an entry is not what it was, and what of it may change.
+//! How an entry differs from its pin, and which differences are allowed.
 
 use agentsh_base::json::Json;
 use agentsh_guard::outline::{changed_but, is_same_but};

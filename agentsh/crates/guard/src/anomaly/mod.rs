@@ -1,5 +1,5 @@
-//! Calls that are not as they used to be: longer, more often, in another order. What is usual is learned for each server and
-//! outlives the session; what is unusual is a guess, and an alert unless a policy says more.
+//! Unusual calls: longer, more frequent, in another order. The baseline is learned for each server and survives the
+//! session. A finding is a guess, and an alert unless a policy says more.
 
 mod offered;
 mod profile;

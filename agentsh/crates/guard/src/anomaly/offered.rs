@@ -1,4 +1,4 @@
-//! What a server says of a tool, as the inventory has it.
+//! A server's description of a tool, as the inventory has it.
 
 use serde::{Deserialize, Serialize};
 

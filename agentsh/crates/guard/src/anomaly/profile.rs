@@ -1,4 +1,4 @@
-//! What is usual for one server: its tools, when each was first and last seen, how it is called.
+//! The baseline of one server: its tools, when each was first and last seen, how it is called.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const LEARNING_CALLS: u64 = 200;
 const MIN_COMBINED_SCORE: f64 = 0.5;
 /// Of the three weights, what has to be known for a full score.
 const LEAST_WEIGHT: f64 = 0.65;
-const RARELY_FOLLOWS: &str = "it hardly ever follows";
+const RARELY_FOLLOWS: &str = "it rarely follows";
 /// Tools of one server.
 const MAX_TOOLS: usize = 2_000;
 const MAX_NAME: usize = 256;
@@ -278,7 +278,7 @@ mod tests {
         let long = profile.call("read", 100_000, Some("list"), now, &tuning());
         assert!(long.what[0].contains("longer") && long.composite < 0.5, "{long:?}");
         let odd = profile.call("delete", 90, Some("list"), now, &tuning());
-        assert!(odd.what[0].contains("hardly ever follows 'list'"), "{odd:?}");
+        assert!(odd.what[0].contains("rarely follows 'list'"), "{odd:?}");
         assert!(profile.answer("read", 900_000, now, &tuning()).what[0].contains("answer is longer"));
         let (mut profile, now) = usual(600);
         for _ in 0..60 {

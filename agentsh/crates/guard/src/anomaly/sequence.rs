@@ -1,4 +1,4 @@
-//! Which tool follows which: how surprising the next one is, in bits.
+//! The order of tools: how surprising the next one is, in bits.
 
 use std::collections::BTreeMap;
 

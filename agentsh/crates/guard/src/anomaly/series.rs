@@ -1,5 +1,5 @@
-//! One number of one tool, call after call: how far the next is from what was usual (an exponentially weighted mean), and
-//! whether it has been drifting (Page-Hinkley against a baseline that stands still).
+//! A series of numbers of one tool: how far the next one is from the mean (exponentially weighted), and whether the
+//! series drifts (Page-Hinkley against a fixed baseline).
 
 use serde::{Deserialize, Serialize};
 

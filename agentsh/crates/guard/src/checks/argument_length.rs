@@ -1,4 +1,4 @@
-//! `max_argument_bytes`: no argument of a call is longer.
+//! `max_argument_bytes`: the maximum length of an argument.
 
 use crate::decision::{Check, Finding, Report, Severity, Subject};
 use crate::policy::{McpPolicy, Ruled};

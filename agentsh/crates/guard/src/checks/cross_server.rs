@@ -1,6 +1,6 @@
-//! What only shows when servers are looked at together: a tool that passes for another server's, data that is read here and
-//! sent there, many calls at once. Names decide, so outside of what the policy asks for nothing is refused but a name that
-//! looks like another one and is spelled in other letters: that has no honest use.
+//! Checks over several servers: a tool that imitates another server's, data that is read from one and sent to another,
+//! bursts of calls. They work by names, so unless the policy asks for more only a lookalike name in other letters is
+//! refused: that has no honest use.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Server and tool lists: `server_policy`, `tool_policy`, `fail_closed`. Advisory while the policy is not enforced. What
-//! they say is judged in one place, `policy::mcp`, which `policy explain` asks as well.
+//! Server and tool lists: `server_policy`, `tool_policy`, `fail_closed`. Advisory if the policy is not enforced.
+//! `policy::mcp` judges them, for `policy explain` as well.
 
 use crate::decision::{Check, Report, Subject, SubjectKind};
 use crate::policy::McpPolicy;

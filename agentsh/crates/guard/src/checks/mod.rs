@@ -1,4 +1,4 @@
-//! The checks that need nothing but the policy.
+//! Checks that need only the policy.
 
 mod argument_length;
 mod cross_server;

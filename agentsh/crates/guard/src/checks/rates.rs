@@ -1,4 +1,4 @@
-//! `rate_limits`: they have a switch of their own and count whether or not the lists are enforced.
+//! `rate_limits`. They have their own switch and apply even if the lists are not enforced.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `rules`: calls that are recorded, asked about or refused by what they say and from where they come.
+//! `rules`: calls that are recorded, asked about or refused by their content and their origin.
 
 use std::collections::BTreeMap;
 
@@ -255,7 +255,7 @@ mod tests {
         ] {
             assert_eq!(outcome(rules, tool, arguments).0, wanted, "{tool} {arguments}");
         }
-        // `put` stands in it, and is not a word of it.
+        // `put` is in it, and is not a word of it.
         let rules = "[{risk: medium, action: block}]";
         assert_eq!(outcome(rules, "input_text", "{}").0, Outcome::Allow);
         let literal = format!("{rules}, risk_names: literal");

@@ -1,4 +1,4 @@
-//! Markers come out of what a server is handed, whatever it is that carries them.
+//! Removes markers from everything that a server receives.
 
 use crate::decision::Rewrite;
 use crate::json::{Json, has_lone_surrogate, spell, unescape};
@@ -11,7 +11,7 @@ const ESCAPED_LEAD: &str = "\\u2060";
 /// spelled, so they are forwarded as they are spelled.
 const AGENT_WRITTEN_MEMBERS: [&str; 2] = ["arguments", "argument"];
 
-/// What stands in place of the strings that hold a marker. `clean` gives a text without markers; None: it has none.
+/// What is in place of the strings that hold a marker. `clean` gives a text without markers; None: it has none.
 pub fn unmarked(value: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
     let mut found = Vec::new();
     each(value, &mut Vec::new(), &clean, &mut found);
@@ -59,7 +59,7 @@ fn each(
     }
 }
 
-/// A string as it stands between quotes, without markers. Its escapes may be spelled in another way then.
+/// A string as it is between quotes, without markers. Its escapes may be spelled in another way then.
 fn cleaned(raw: &str, clean: &impl Fn(&str) -> Option<String>) -> Option<String> {
     if !raw.contains('\\') || has_lone_surrogate(raw) {
         return clean(raw);

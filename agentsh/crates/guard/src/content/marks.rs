@@ -1,4 +1,4 @@
-//! Where a marker may stand.
+//! Where a marker may be placed.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Long subjects: what takes time is done on another thread, and judged here when it is back.
+//! Long subjects: slow searches run on another thread, and their findings are judged here.
 //!
 //! The state of a session stays on one thread. A check gives away a part of its work ([`PrecomputeJob`]) with all that it needs;
 //! [`OffloadJob`] is these parts and a copy of the subject. What they saw comes back as [`PrecomputedFindings`] and only counts in

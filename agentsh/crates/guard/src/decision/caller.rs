@@ -1,4 +1,4 @@
-//! From where a request of a client came to a gateway.
+//! The origin of a gateway client's request.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -44,7 +44,7 @@ impl Finding {
 pub struct Rewrite {
     /// Positions from the judged value down to the string: the how manieth item or member at each level.
     pub path: Vec<usize>,
-    /// As it stands between quotes in JSON.
+    /// As it is between quotes in JSON.
     pub spelled: String,
 }
 

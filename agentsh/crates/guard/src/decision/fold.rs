@@ -1,4 +1,4 @@
-//! From what all checks said to one decision. Pure.
+//! Folds the results of all checks into one decision. Pure.
 
 use crate::types::{RuleRef, ToolId};
 use crate::verdict::{Outcome, Reason, Verdict};
@@ -16,7 +16,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What a rule says. Without anything worse, the first of these stands on record.
+    /// What a rule says. Without anything worse, the first of these is recorded.
     pub fn rule(&mut self, verdict: Verdict) {
         self.verdicts.push(verdict);
     }

@@ -1,5 +1,5 @@
-//! One decision: a [`Subject`] goes through every [`Check`], and [`Report::fold`] makes a [`Decision`] of what they
-//! found. Whoever carries messages applies it; `mcp::record` writes it down.
+//! One decision: every [`Check`] examines a [`Subject`], and [`Report::fold`] makes a [`Decision`] of the findings.
+//! The caller applies it; `mcp::record` records it.
 
 mod ahead;
 mod caller;
@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::fmt::Debug;
 use std::rc::Rc;
 
-/// One kind of judgement. A new one is a file beside the others and a line in the list that [`super::Guard`] is
+/// One kind of judgement. A new one is a file next to the others and a line in the list that [`super::Guard`] is
 /// made with.
 pub trait Check: Debug {
     /// Looks at a subject and reports. It is not asked once a check before it has blocked, so a check that counts

@@ -1,4 +1,4 @@
-//! How a refusal is worded, whoever carries it.
+//! The text of a refusal.
 
 use agentsh_base::remedy::Allow;
 
@@ -63,7 +63,9 @@ fn found(decision: &Decision) -> String {
 #[must_use]
 pub fn remedy(server: &ServerId, name: &str, verdict: &Verdict) -> String {
     let allow = Allow { tools: vec![format!("{server}/{name}")], ..Allow::default() };
-    match allow.line().filter(|_| verdict.reason == Reason::ToolNotAllowlisted) {
+    // Policies would read such a name as a pattern over other tools.
+    let is_name = !name.contains(['*', '?', '[']);
+    match allow.line().filter(|_| is_name && verdict.reason == Reason::ToolNotAllowlisted) {
         Some(command) => format!("to allow it: `{command}`"),
         None => verdict.remedy(),
     }

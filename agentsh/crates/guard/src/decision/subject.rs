@@ -1,4 +1,4 @@
-//! What is judged.
+//! The subject of a decision.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub enum SubjectKind<'a> {
     Answer { method: &'a str, result: &'a Json<'a> },
 }
 
-/// What beside tools a server offers.
+/// What next to tools a server offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Offer {
     Prompt,

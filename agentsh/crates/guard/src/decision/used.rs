@@ -1,4 +1,4 @@
-//! What of a listing a request makes use of.
+//! Which entry of a listing a request uses.
 
 use crate::json::Json;
 use crate::policy::glob;
@@ -48,7 +48,7 @@ impl UsedEntry {
 }
 
 impl SubjectKind<'_> {
-    /// What of a listing is used here; None: nothing, or a tool.
+    /// The entry of a listing that is used; None: nothing, or a tool.
     #[must_use]
     pub fn uses(&self) -> Option<UsedEntry> {
         match self {

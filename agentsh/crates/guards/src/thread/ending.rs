@@ -28,7 +28,7 @@ impl Watch {
                 self.set_aside_arrival(&path, &copy);
             }
         }
-        let now = changed::instructions(&self.directories, &self.host);
+        let now = changed::instructions(&self.instructed, &self.host);
         for change in changed::compare(&self.instructions, &now) {
             // Without a copy the diff still tells.
             let _ = self.aside.keep(&change.path, &change.before);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::fresh;
 use super::super::names::NameChange;
+use super::super::newcomers;
 use super::Watch;
 use agentsh_base::remedy::Allow;
 use agentsh_host::copies::Copy;
@@ -35,8 +36,22 @@ impl Watch {
         mounted.points().map(|points| points.into_iter().collect()).map_err(|error| error.to_string())
     }
 
+    /// What somebody inside removes is guarded again if it is still there when it would be finished, as at its beginning.
+    fn release(&mut self) {
+        let released = std::mem::take(&mut self.guarded.lock().released);
+        for gone in released {
+            self.guards.retain(|mount| !mount.target.starts_with(&gone));
+            self.targets.retain(|target| !target.starts_with(&gone));
+            self.copies.retain(|target, _| !target.starts_with(&gone));
+            if newcomers::is_repository(&gone) {
+                self.newcomers.note(&gone, self.names.as_mut(), &self.host);
+            }
+        }
+    }
+
     /// Guards whose place has nothing mounted on it any more.
     pub(super) fn lost(&mut self) -> Result<BTreeSet<PathBuf>, String> {
+        self.release();
         let points = self.points()?;
         let targets = self.guards.iter().map(|mount| &mount.target);
         Ok(targets.filter(|target| !points.contains(*target)).cloned().collect())
@@ -240,8 +255,11 @@ impl Watch {
 /// What a person is told about something that appeared.
 /// That something guarded appeared during the run, and how a person gets it back.
 pub fn arrived(shown: &str, path: &Path) -> String {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let why = builtin_paths::guarded(name, true).map_or("runs by itself", |entry| entry.why);
+    let mut parts = path.ancestors().skip(1).take(2).filter_map(|above| path.strip_prefix(above).ok());
+    let entry = parts.find_map(|part| builtin_paths::guarded(part.to_str()?, true));
+    let mut nested = builtin_paths::NESTED_READ_ONLY.iter();
+    let nested = nested.find(|(name, _)| path.ancestors().any(|above| above.ends_with(name)));
+    let why = entry.map(|entry| entry.why).or(nested.map(|(_, why)| *why)).unwrap_or("runs by itself");
     let allow = Allow { write: true, words: vec![path.display().to_string()], ..Allow::default() };
     let allow = allow.line().map(|line| format!("; to let the agent make it: `{line}`")).unwrap_or_default();
     format!(

@@ -14,7 +14,8 @@ const MAX_EVENTS: usize = 8;
 impl Watch {
     pub(super) fn watch_guarded(&mut self) {
         let of_guards = self.guards.iter().filter_map(|mount| mount.target.parent());
-        let directories: BTreeSet<&Path> = of_guards.chain(self.baseline.watched()).collect();
+        let watched = self.baseline.watched();
+        let directories: BTreeSet<&Path> = of_guards.chain(watched.iter().map(PathBuf::as_path)).collect();
         if let Some(names) = &mut self.names {
             directories.into_iter().for_each(|directory| names.watch(directory, true));
         }

@@ -1,7 +1,7 @@
-//! Puts changes in their places in the project, one file at a time and each in one step.
+//! Applies changes to the project, one file at a time and each in one step.
 //!
-//! For every batch: what stands there is copied aside, what is to stand there is written beside its place, both are on
-//! disk, the journal says what comes next; then each is exchanged with what stood there, which is looked at once more: if
+//! For every batch: what is there is copied aside, what is to be there is written next to its place, both are on
+//! disk, the journal says what comes next; then each is exchanged with what was there, which is looked at once more: if
 //! somebody changed it meanwhile, it goes back. Whatever moment the process is killed in, each file is whole, old or new,
 //! and [`super::settle`] knows which.
 
@@ -26,22 +26,22 @@ pub const BATCH: usize = 64;
 /// Threads that wait for a disk: a file system brings what is asked for together to it in little more than the time of one.
 const SYNCING: usize = 16;
 
-/// Why something is not applied that stands in the layer otherwise than it was shown.
+/// Why something is not applied that is in the layer otherwise than it was shown.
 pub(super) const NOT_SHOWN: &str = "it changed after `agentsh review` showed it: review it again";
 
 /// One step.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub path: PathBuf,
-    /// What must stand there.
+    /// What must be there.
     pub expected: Option<Stamp>,
-    /// What is to stand there; None: nothing.
+    /// What is to be there; None: nothing.
     pub new: Option<(Stamp, Content)>,
     /// For the journal.
     pub merged: Option<Merged>,
     /// In the layer it is another name of this file.
     pub same: Option<PathBuf>,
-    /// A person was shown that this is to stand there: nothing else may. The outer None: nobody was shown anything.
+    /// A person was shown that this is to be there: nothing else may. The outer None: nobody was shown anything.
     pub shown: Option<Option<Mark>>,
 }
 
@@ -154,7 +154,7 @@ impl Applier<'_> {
         Ok(outcome)
     }
 
-    /// Copies aside what stands there, and writes beside it what is to stand there.
+    /// Copies aside what is there, and writes next to it what is to be there.
     fn stage(
         &self,
         run: u32,
@@ -254,7 +254,7 @@ impl Applier<'_> {
         }
     }
 
-    /// The one step that changes the project. Gives what stands there then, and what stood there, where it has other names.
+    /// The one step that changes the project. Gives what is there then, and what was there, where it has other names.
     fn commit(&self, run: u32, number: u32, step: &Step) -> io::Result<(Option<Stamp>, Option<LostName>)> {
         let mut left = None;
         let (parent, name) = self.project.parent(&step.path)?;
@@ -353,7 +353,7 @@ fn sync(files: &[File]) -> io::Result<()> {
         for files in files.chunks(share) {
             match std::thread::Builder::new().spawn_scoped(scope, move || all(files)) {
                 Ok(one) => waiting.push(one),
-                // No thread is to be had: one after the other.
+                // No thread is available: one after the other.
                 Err(_) => all(files)?,
             }
         }

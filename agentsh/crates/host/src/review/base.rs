@@ -1,5 +1,5 @@
-//! What the project was when its layer was laid over it: a stamp for every name. Whatever does not bear its stamp any more
-//! was changed outside, and is never overwritten.
+//! The state of the project when its layer was mounted: a stamp for every file. A file with another stamp was changed
+//! outside and is never overwritten.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ pub struct Base {
 struct MergedStamp {
     /// Of the layer's version that is in it.
     layer: Stamp,
-    /// What stood there when the layer was laid over it.
+    /// What was there when the layer was laid over it.
     first: Option<Stamp>,
 }
 
@@ -99,13 +99,13 @@ impl Base {
         run.done().for_each(|done| self.done(done));
     }
 
-    /// Whether what stands there is what was seen.
+    /// Whether what is there is what was seen.
     #[must_use]
     pub fn is_unchanged(&self, was: &Stamp, now: &Stamp) -> bool {
         self.names.is_unchanged(was, now)
     }
 
-    /// What was applied is what stands there from then on. What was merged and taken back is to be merged anew.
+    /// What was applied is what is there from then on. What was merged and taken back is to be merged anew.
     fn done(&mut self, done: &Done) {
         let known = self.merged.remove(&done.path);
         let mut stands = done.now.clone();
@@ -120,7 +120,7 @@ impl Base {
         self.set(done.path.clone(), stands);
     }
 
-    /// The layer's version of a file that stands there together with a change from outside.
+    /// The layer's version of a file that is there together with a change from outside.
     #[must_use]
     pub fn merged(&self, path: &Path) -> Option<&Stamp> {
         self.merged.get(path).map(|both| &both.layer)

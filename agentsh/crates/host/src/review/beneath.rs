@@ -1,4 +1,4 @@
-//! A directory tree that is never left: every name is opened below one descriptor, and no link is followed.
+//! Opens files below one directory: every name is resolved beneath one descriptor, and no link is followed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What a layer changes: the kernel's notes in it, read as files that are new, changed or gone.
+//! The changes in an overlayfs layer: new, changed and deleted files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -81,7 +81,7 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
     for (path, was, now) in walk.found {
         let state = match &now {
             Some(stamp) if stamp.kind == Kind::Closed => {
-                State::Refused("its permissions keep even its owner out: its content cannot be read")
+                State::Refused("its permissions do not let even its owner read it")
             }
             Some(stamp) if stamp.kind == Kind::Special => {
                 State::Refused("a socket, pipe or device is never applied")
@@ -134,7 +134,7 @@ fn find_names(mut names: BTreeMap<u64, PathBuf>, changes: &mut [Change]) {
     }
 }
 
-/// A text that was changed on both sides, where the changes do not touch: what stands outside, and what both say together.
+/// A text that was changed on both sides, where the changes do not touch: what is outside, and what both say together.
 fn merged(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) -> Option<(Stamp, String)> {
     let (was, now) = was.zip(now)?;
     let original = trees.originals.as_ref()?.get(path, was)?;
@@ -145,7 +145,7 @@ fn merged(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) 
     }
     let text = |tree: &DirectoryHandle| String::from_utf8(tree.content(path, MAX_BYTES).ok()??).ok();
     let both = merge(original, &text(&trees.upper)?, &text(&trees.project)?)?;
-    // What was read is what stands there.
+    // What was read is what is there.
     (trees.project.stamp(path).ok()?? == there).then_some((there, both))
 }
 
@@ -193,7 +193,7 @@ fn state(
         });
     }
     Ok(Some(State::Conflict(match (was, &there) {
-        (None, _) => "it was made outside meanwhile",
+        (None, _) => "it was created outside meanwhile",
         (_, None) => "it was removed outside meanwhile",
         _ => "it was changed outside meanwhile",
     })))

@@ -1,4 +1,4 @@
-//! Differences for a person: unified, bounded, and safe to show on a terminal.
+//! Unified differences, bounded, and safe to show on a terminal.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub struct Diff {
     pub removed: usize,
     /// Lines with their sign; safe to show. All of them, and whole: what is not shown would be applied unseen.
     pub lines: Vec<String>,
-    /// What is to stand there, as it is shown; None: nothing.
+    /// What is to be there, as it is shown; None: nothing.
     pub mark: Option<Mark>,
 }
 
@@ -73,7 +73,7 @@ impl DiffSide {
     }
 }
 
-/// What stands there, and the hash of the same bytes.
+/// What is there, and the hash of the same bytes.
 fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (DiffSide, String) {
     let Some(stamp) = stamp else { return (DiffSide::Nothing, String::new()) };
     let no_hash = |word: &str| (DiffSide::Other(word.to_owned()), "unknown".to_owned());

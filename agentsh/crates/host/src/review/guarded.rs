@@ -1,4 +1,4 @@
-//! What runs by itself outside: it is applied only when somebody names it.
+//! Files that run by themselves outside: applied only if the user names them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::beneath::Kind;
 use super::changes::Trees;
 use agentsh_policy::builtin_paths::{
-    GIT_BARE, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier,
+    GIT_BARE, GIT_OBEYED, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier,
 };
 use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout;
@@ -131,7 +131,7 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
         return None;
     }
     // One without a working tree is known by what it holds. Its parts may come one after the other: what says what runs is
-    // guarded beside a HEAD, and a HEAD beside what says what runs.
+    // guarded next to a HEAD, and a HEAD next to what says what runs.
     let holds = |directory: &Path, name: &str| {
         let is_there = |tree: &super::beneath::DirectoryHandle| {
             let found = tree.stamp(&directory.join(name)).ok().flatten();
@@ -153,5 +153,8 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
 }
 
 fn says_what_runs(inside: &[&str]) -> bool {
-    inside.contains(&"hooks") || inside.last().is_some_and(|name| SAYS_WHAT_RUNS.contains(name))
+    let (file, directories) = GIT_OBEYED;
+    inside.contains(&"hooks")
+        || inside.first().is_some_and(|first| directories.contains(first) || *first == file)
+        || inside.last().is_some_and(|name| SAYS_WHAT_RUNS.contains(name))
 }

@@ -1,4 +1,4 @@
-//! What an apply did, line by line, so that one which was killed can be finished or taken back, and one that ended undone.
+//! The journal of an apply, line by line, from which a killed one is finished or reverted, and a finished one undone.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use super::names::LostName;
 #[serde(rename_all = "snake_case")]
 pub enum Line {
     Begin(Begin),
-    /// These are about to be written beside their places.
+    /// These are about to be written next to their places.
     Stage(Vec<Staged>),
     /// What is about to be put in its place: everything for it is on disk.
     About(About),
@@ -56,7 +56,7 @@ pub struct About {
     pub merged: Option<Merged>,
 }
 
-/// That what stands there holds a change of the layer and one that was made outside: the layer's own version, by its stamp,
+/// That what is there holds a change of the layer and one that was made outside: the layer's own version, by its stamp,
 /// shows only the first, so it must never be applied over both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -93,7 +93,7 @@ pub struct Done {
     pub now: Option<Stamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<Merged>,
-    /// What stood there before, where it has other names.
+    /// What was there before, where it has other names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<LostName>,
 }
@@ -230,7 +230,7 @@ impl Run {
         tail.into_iter().rev().filter(|about| !is_settled(about.number)).cloned().collect()
     }
 
-    /// What may have been written beside its place by the last batch.
+    /// What may have been written next to its place by the last batch.
     #[must_use]
     pub fn staged(&self) -> Vec<Staged> {
         let last = self.lines.iter().rev().find_map(|line| match line {

@@ -1,8 +1,8 @@
-//! Three versions of a text become one: what was changed inside and what was changed outside, where they do not touch.
+//! Three-way merge of a text: changes inside and outside that do not touch.
 
 use similar::{DiffOp, TextDiff};
 
-/// What stands in place of some lines of the original.
+/// What is in place of some lines of the original.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hunk {
     /// Lines of the original.
@@ -11,7 +11,7 @@ struct Hunk {
     text: String,
 }
 
-/// None where both changed the same lines, or lines beside each other, in different ways.
+/// None where both changed the same lines, or lines next to each other, in different ways.
 #[must_use]
 pub fn merge(original: &str, inside: &str, outside: &str) -> Option<String> {
     let lines = lines_of(original);
@@ -86,7 +86,7 @@ mod tests {
             both("a\nb\nc\nd\ne\nf\n", "0\na\nb\nc\nd\ne\n").as_deref(),
             Some("0\na\nb\nc\nd\ne\nf\n")
         );
-        // The same line, and one beside it.
+        // The same line, and one next to it.
         assert_eq!(both("a\nB\nc\nd\ne\n", "a\nX\nc\nd\ne\n"), None);
         assert_eq!(both("a\nB\nc\nd\ne\n", "a\nb\nC\nd\ne\n"), None);
         assert_eq!(both("a\nd\ne\n", "a\nb\nX\nd\ne\n"), None);
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(merged, Some(text("two", "five")));
     }
 
-    /// Many changes on both sides, each beside one of the other.
+    /// Many changes on both sides, each next to one of the other.
     #[test]
     fn many_changes_are_merged() {
         let text = |ours: &str, theirs: &str| {

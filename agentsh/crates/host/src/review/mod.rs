@@ -1,5 +1,4 @@
-//! Review mode: the project is a copy-on-write layer for the time of a run, and what the layer holds is applied by a
-//! person, or thrown away.
+//! Review mode: the project is a copy-on-write layer during a run, and a person applies or discards the changes.
 //!
 //! `STATE/review/SESSION/` holds `upper` and `work` (the kernel's), `base` (what the project was), `about`, and one
 //! `apply-N` for each apply and undo.
@@ -71,7 +70,7 @@ fn io_at<'p>(doing: &'static str, path: &'p Path) -> impl Fn(io::Error) -> Revie
     move |source| ReviewError::Io { doing, path: path.to_owned(), source }
 }
 
-/// What is kept of a run beside its layer.
+/// What is kept of a run next to its layer.
 #[derive(Debug, Serialize, Deserialize)]
 struct RunMetadata {
     #[serde(with = "bytes")]

@@ -1,5 +1,5 @@
-//! Files with several names (hard links). Whoever makes or removes one name changes the stamp under all others, and where that
-//! was an apply, nobody has changed the file.
+//! Files with several names (hard links). Adding or removing one name changes the stamp of all others; if an apply did
+//! that, the file was not changed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! What texts of the project said when the run began, copied beside the layer while the agent works: the third version where
-//! a file was changed inside and outside. What is too large, or was not reached in time, is a conflict as before.
+//! Original texts of the project, copied while the agent works: the base for a merge. A file that is too large, or was
+//! not copied in time, is a conflict as before.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -94,7 +94,7 @@ fn copy(project: &Path, place: &Path, wanted: &[(PathBuf, Stamp)], stop: &Atomic
     out.flush()
 }
 
-/// Those that were copied, read when the first one is asked for.
+/// The copied originals, loaded on first use.
 #[derive(Debug)]
 pub struct Originals {
     place: PathBuf,

@@ -157,7 +157,7 @@ impl Review {
         applier.apply(&mut run, steps).map_err(io_at("apply to", &self.project))
     }
 
-    /// What was applied and not taken back: what stood there then; None: nothing.
+    /// What was applied and not taken back: what was there then; None: nothing.
     ///
     /// # Errors
     /// When the journal cannot be read.
@@ -205,7 +205,7 @@ impl Review {
     }
 }
 
-/// Back to what stood there before.
+/// Back to what was there before.
 fn back(run: &Run, done: &Done) -> Step {
     let kept = |was: &Stamp| (was.clone(), Content::At(run.kept(done.number)));
     Step {
@@ -294,7 +294,7 @@ fn add_directories<'c>(changes: &'c [Change], chosen: &mut Vec<&'c Change>) {
     }
 }
 
-/// First what stands in the way of another kind, then everything that is made (directories, objects of git, what names
+/// First what is in the way of another kind, then everything that is made (directories, objects of git, what names
 /// them), and what is removed last: content that was moved is always somewhere. What is in a directory goes before it.
 fn steps(chosen: &[&Change]) -> Vec<Step> {
     let is_directory = |stamp: &Stamp| stamp.kind == Kind::Directory;

@@ -1,4 +1,4 @@
-//! After a kill: every file that an apply was about is made whole, old or new.
+//! After a kill: completes every file of an interrupted apply, old or new.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -48,7 +48,7 @@ impl Applier<'_> {
         Ok(open)
     }
 
-    /// Whether it is done. What was beside its place is gone then; where it has other names, they are named.
+    /// Whether it is done. What was next to its place is gone then; where it has other names, they are named.
     fn settle_one(&self, run: &Run, about: &About) -> io::Result<(bool, Option<LostName>)> {
         let Ok((parent, name)) = self.project.parent(&about.path) else { return Ok((false, None)) };
         let temporary = self.temporary(run.number, about.number);
@@ -62,7 +62,7 @@ impl Applier<'_> {
         let is_old =
             |found: &Stamp| about.old.as_ref().is_some_and(|old| old.is_unchanged_but_for_its_name(found));
         match (&about.new, &beside) {
-            // Made, and without its name: one that stands there now was made by somebody else.
+            // Made, and without its name: one that is there now was made by somebody else.
             (Some(mark), Some(_)) if mark.kind == Kind::Directory => Ok((false, drop_it()?)),
             (Some(mark), None) if mark.kind == Kind::Directory => {
                 if there.is_none_or(|found| found.kind != Kind::Directory) {
@@ -75,9 +75,9 @@ impl Applier<'_> {
             // Nothing beside: it never began, or was finished.
             (Some(_), None) => Ok((has_mark(name)?, None)),
             (None, None) => Ok((there.is_none(), None)),
-            // What is beside is what was to come.
+            // What is next to is what was to come.
             (Some(_), Some(_)) if has_mark(&temporary)? => Ok((false, drop_it()?)),
-            // What is beside is what stood there, and is kept.
+            // What is next to is what was there, and is kept.
             (Some(_), Some(found)) if is_old(found) => {
                 let done = has_mark(name)?;
                 Ok((done, drop_it()?))

@@ -1,4 +1,4 @@
-//! What a person was shown of a layer, by the hash of each content: that, and nothing that came later, is applied.
+//! The hashes of what a person was shown of a layer: exactly that is applied.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -21,7 +21,7 @@ struct Line {
     mark: Option<Mark>,
 }
 
-/// By path; None: that nothing stands there.
+/// By path; None: that nothing is there.
 pub type Shown = BTreeMap<PathBuf, Option<Mark>>;
 
 impl Review {

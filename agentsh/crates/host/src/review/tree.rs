@@ -1,4 +1,4 @@
-//! Trees that are thrown away, however deep a program made them.
+//! Deletes directory trees of any depth.
 
 use std::ffi::{CString, OsStr};
 use std::fs;

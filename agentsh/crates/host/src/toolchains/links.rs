@@ -1,5 +1,5 @@
-//! Directories and programs that links lead to: `~/.local/bin/tool -> ../tool-1.2/bin/tool`. They are shown where they are, and the
-//! links on the way are links inside too, so that a program that asks where it lies finds what was installed with it.
+//! Symlinks of PATH and their targets: `~/.local/bin/tool -> ../tool-1.2/bin/tool`. Targets are mounted where they
+//! are, and the links exist inside too, so that a program finds what was installed with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, number, parse, quoted,
-    reason, text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, number,
+    parse, quoted, reason, text, with,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
@@ -12,9 +12,8 @@ use crate::sse::{Frame, spelled};
 use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
-/// Blocks that call something: at the agent, and at the provider.
+/// The kind of a block that calls something at the agent; kinds that end in it call something at the provider.
 const AT_AGENT: &str = "tool_use";
-const AT_PROVIDER: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
 
 /// The events that clients read.
 const EVENTS: [&str; 8] = [
@@ -65,7 +64,7 @@ impl Anthropic {
 
 fn call_kind(block: &Json<'_>) -> Option<bool> {
     let kind = text(block, "type")?;
-    if kind == AT_AGENT { Some(false) } else { AT_PROVIDER.contains(&kind.as_str()).then_some(true) }
+    kind.ends_with(AT_AGENT).then_some(kind != AT_AGENT)
 }
 
 /// The block of a call that ran at the provider and whose result this is.
@@ -115,6 +114,8 @@ impl Dialect for Anthropic {
         // Clients go by the one or by the other: only where the data says nothing does the name of the event count.
         let named = (event == "ping").then(|| event.to_owned());
         let kind = text(&tree, "type").or(named).ok_or(LlmError::Shape("an event without a type"))?;
+        let started = tree.member("content_block").filter(|_| kind == "content_block_start");
+        holds_only(&tree, usize::from(started.and_then(call_kind).is_some()))?;
         let mut taken = EventContent { usage: Usage::of(&tree), ..EventContent::default() };
         let index = || number(&tree, "index").ok_or(LlmError::Shape("a block without an index"));
         match kind.as_str() {
@@ -123,7 +124,7 @@ impl Dialect for Anthropic {
             "content_block_start" => {
                 let index = self.begin(index()?)?;
                 taken.at.block = Some(index);
-                let block = tree.member("content_block").ok_or(LlmError::Shape("a start without a block"))?;
+                let block = started.ok_or(LlmError::Shape("a start without a block"))?;
                 if let Some(at_provider) = call_kind(block) {
                     self.calls.insert(index);
                     let input = block.member("input").filter(|input| input.as_object() != Some(&[]));

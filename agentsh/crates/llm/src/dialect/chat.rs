@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, number, parse,
-    quoted, reason, text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, number,
+    parse, quoted, reason, text, with,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
@@ -245,6 +245,7 @@ impl Dialect for Chat {
                 taken.complete.extend(complete.into_values().map(|open| (choice, open.place)));
             }
         }
+        holds_only(&tree, taken.pieces.len())?;
         Ok(taken)
     }
 

@@ -1,8 +1,9 @@
 //! Google Generate Content: candidates, each with parts, some of which are calls. A call comes whole, in one event.
+//! Code Assist, which Gemini CLI asks with a login, puts each question and answer into an envelope.
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, parse, quoted, text,
-    with,
+    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, parse,
+    quoted, text, with,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
@@ -13,6 +14,22 @@ use crate::{Call, LlmError, refusal};
 #[derive(Default)]
 pub(super) struct Google {
     events: u64,
+    has_envelope: bool,
+}
+
+/// The member of Code Assist's envelope that holds the answer.
+const ENVELOPE: &str = "response";
+
+/// An answer without its envelope.
+fn opened<'a, 'b>(tree: &'b Json<'a>) -> &'b Json<'a> {
+    tree.member(ENVELOPE).filter(|inner| inner.as_object().is_some()).unwrap_or(tree)
+}
+
+/// The answer with other candidates, in the envelope that it came in.
+fn with_candidates(tree: &Json<'_>, candidates: String) -> String {
+    let inner = opened(tree);
+    let written = with(inner, &[("candidates", Some(candidates))]);
+    if std::ptr::eq(inner, tree) { written } else { with(tree, &[(ENVELOPE, Some(written))]) }
 }
 
 /// Calls at the agent, and what ran at the provider.
@@ -37,7 +54,7 @@ fn call(part: &Json<'_>) -> Option<Call> {
 }
 
 fn candidates<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b [Json<'a>])> {
-    let all = tree.member("candidates").and_then(Json::as_array).unwrap_or_default();
+    let all = opened(tree).member("candidates").and_then(Json::as_array).unwrap_or_default();
     (0..).zip(all).map(|(place, candidate)| {
         let place = super::number(candidate, "index").unwrap_or(place);
         (place, parts(candidate))
@@ -67,7 +84,7 @@ fn refused(part: &Json<'_>, rulings: &Rulings) -> Option<String> {
 
 /// An object with candidates, without what was refused. None: nothing was.
 fn left(tree: &Json<'_>, rulings: &Rulings) -> Option<String> {
-    let all = tree.member("candidates").and_then(Json::as_array)?;
+    let all = opened(tree).member("candidates").and_then(Json::as_array)?;
     let mut changed = false;
     let candidates: Vec<String> = all
         .iter()
@@ -87,7 +104,7 @@ fn left(tree: &Json<'_>, rulings: &Rulings) -> Option<String> {
             with(candidate, &[("content", Some(with(content, &[("parts", Some(parts))])))])
         })
         .collect();
-    changed.then(|| with(tree, &[("candidates", Some(format!("[{}]", candidates.join(","))))]))
+    changed.then(|| with_candidates(tree, format!("[{}]", candidates.join(","))))
 }
 
 fn replacing(replacement: &str) -> String {
@@ -105,6 +122,7 @@ impl Dialect for Google {
         }
         let mut taken = EventContent { usage: Usage::of(&tree), ..EventContent::default() };
         self.events += 1;
+        self.has_envelope = !std::ptr::eq(opened(&tree), &raw const tree);
         let mut place = 0;
         for (candidate, parts) in candidates(&tree) {
             for part in parts {
@@ -125,6 +143,7 @@ impl Dialect for Google {
                 });
             }
         }
+        holds_only(&tree, taken.pieces.len())?;
         Ok(taken)
     }
 
@@ -153,6 +172,7 @@ impl Dialect for Google {
             usage.input.saturating_add(usage.output)
         );
         let said = format!(r#"{{"candidates":{},"usageMetadata":{counted}}}"#, replacing(replacement));
+        let said = if self.has_envelope { format!(r#"{{"{ENVELOPE}":{said}}}"#) } else { said };
         out.extend(spelled(None, &said));
     }
 }
@@ -194,7 +214,7 @@ impl WholeAnswer for Generated {
     fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
         match tree.as_array() {
             Some(_) => format!(r#"[{{"candidates":{}}}]"#, replacing(replacement)),
-            None => with(tree, &[("candidates", Some(replacing(replacement)))]),
+            None => with_candidates(tree, replacing(replacement)),
         }
     }
 }

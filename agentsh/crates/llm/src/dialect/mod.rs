@@ -153,6 +153,53 @@ pub(crate) fn with(object: &Json<'_>, changes: &[(&str, Option<String>)]) -> Str
     format!("{{{}}}", members.join(","))
 }
 
+/// Members of an answer that hold what a call takes, or a tool is described by: no client looks for calls there.
+const OPAQUE: [&str; 7] = ["args", "arguments", "input", "input_schema", "metadata", "parameters", "tools"];
+
+/// Members that are a call of their own.
+const CALL_MEMBERS: [&str; 4] = ["executableCode", "executable_code", "functionCall", "function_call"];
+
+/// How many calls stand anywhere in an answer, in the form of any API.
+fn calls_in(value: &Json<'_>) -> usize {
+    match value {
+        Json::Array(items) => items.iter().map(calls_in).sum(),
+        Json::Object(members) => {
+            let kind = text(value, "type").unwrap_or_default();
+            let own = usize::from(kind.ends_with("_call") || kind.ends_with("tool_use"));
+            let inner = members.iter().map(|(raw, inner)| {
+                let name = json::unescape(raw);
+                match inner {
+                    _ if OPAQUE.contains(&name.as_ref()) => 0,
+                    Json::Array(items) if name == "tool_calls" => items.iter().map(callees).sum(),
+                    Json::Object(_) if CALL_MEMBERS.contains(&name.as_ref()) => 1,
+                    _ => calls_in(inner),
+                }
+            });
+            own + inner.sum::<usize>()
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => 0,
+    }
+}
+
+/// How many tools an entry of `tool_calls` names: clients differ about which of two they run.
+fn callees(entry: &Json<'_>) -> usize {
+    let named = ["function", "custom"].iter().filter(|name| entry.member(name).is_some_and(is_object));
+    named.count().max(1)
+}
+
+fn is_object(value: &Json<'_>) -> bool {
+    value.as_object().is_some()
+}
+
+/// Checks that an answer, or an event of one, holds no call but those that are judged: some client would run it.
+pub(crate) fn holds_only(tree: &Json<'_>, judged: usize) -> Result<(), LlmError> {
+    if calls_in(tree) > judged {
+        Err(LlmError::Shape("a call stands where this API has none"))
+    } else {
+        Ok(())
+    }
+}
+
 /// Why a call was refused; None: it was not.
 pub(crate) fn reason(rulings: &Rulings, key: Key) -> Option<(&Call, &str)> {
     match rulings.get(&key) {

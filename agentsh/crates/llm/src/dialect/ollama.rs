@@ -1,8 +1,8 @@
 //! Ollama's own API: an answer is one object, or a line for each piece of it. A call comes whole.
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, parse, quoted, reason,
-    text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, parse,
+    quoted, reason, text, with,
 };
 use crate::json::Json;
 use crate::sse::Frame;
@@ -94,6 +94,7 @@ impl Dialect for Ollama {
             let (id, name) = (Some(id), Some(name));
             taken.pieces.push(Piece { key, id, name, arguments, is_whole: true, ..Piece::default() });
         }
+        holds_only(&tree, taken.pieces.len())?;
         Ok(taken)
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, number, parse, quoted,
-    reason, text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, number,
+    parse, quoted, reason, text, with,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
@@ -43,13 +43,12 @@ struct OpenItem {
 fn call(item: &Json<'_>) -> Option<Call> {
     let kind = text(item, "type")?;
     let at_provider = match kind.as_str() {
-        "function_call" | "custom_tool_call" | "local_shell_call" | "shell_call" | "apply_patch_call"
-        | "computer_call" => false,
         "mcp_call"
         | "web_search_call"
         | "file_search_call"
         | "code_interpreter_call"
         | "image_generation_call" => true,
+        other if other.ends_with("_call") => false,
         _ => return None,
     };
     let input = text(item, "input").map(|input| quoted(&input));
@@ -215,6 +214,7 @@ impl Dialect for Responses {
             }
             _ => taken.at.keys.extend(key),
         }
+        holds_only(&tree, taken.pieces.len())?;
         Ok(taken)
     }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use super::{NoCache, PinError, Request, Resolved, resolve};
 
-/// A machine: `bin` is PATH, `home`, and a `project` to stand in.
+/// A machine: `bin` is PATH, `home`, and a `project` to be in.
 struct Machine {
     directory: tempfile::TempDir,
     path: OsString,

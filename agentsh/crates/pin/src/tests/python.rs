@@ -39,7 +39,7 @@ fn cached_bytecode_is_neither_hashed_nor_read() {
         machine.err(&[".venv/bin/python", "-X", "pycache_prefix=/tmp", "x.py"]),
         PinError::Unsupported { .. }
     ));
-    // A compiled module beside the sources is code.
+    // A compiled module next to the sources is code.
     machine.file("project/.venv/lib/python3.12/site-packages/server/extra.pyc", "x");
     assert_ne!(before.digest, machine.ok(&line).digest);
 }

@@ -1,4 +1,4 @@
-//! `sandbox.mcp.advisories`: what becomes of a server about which somebody warns.
+//! `sandbox.mcp.advisories`: what happens to a server with an advisory.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
@@ -64,7 +64,7 @@ impl AdvisoryKind {
 pub struct StatusFeed {
     /// A URL, or a file.
     pub source: String,
-    /// The servers that stand on that service.
+    /// The servers that are on that service.
     pub servers: Vec<String>,
 }
 
@@ -189,8 +189,7 @@ const ADVISORIES: &[Key] = &[
     },
     Key {
         name: "availability",
-        about: "What happens to a server of which more than `max_error_rate` of the calls of the last day failed, or whose \
-            status page says that it is down.",
+        about: "What happens to a server if more than `max_error_rate` of its calls of the last day failed, or its status page says that it is down.",
         ..ACTION
     },
     Key {
@@ -212,8 +211,8 @@ const ADVISORIES: &[Key] = &[
     Key {
         name: "signers",
         kind: Kind::List(&Kind::Text),
-        default: "none: deny lists count nothing",
-        about: "Public keys (minisign) of people whose deny lists count.",
+        default: "none: deny lists are ignored",
+        about: "Public keys (minisign) of people whose deny lists apply.",
         example: "[\"RWQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]",
         ..KEY
     },
@@ -237,8 +236,7 @@ const ADVISORIES: &[Key] = &[
         name: "sources",
         kind: Kind::List(&Kind::Text),
         default: "none",
-        about: "Files, directories and URLs that `agentsh advisories update` reads: records in the format of OSV (also an \
-            `all.zip`), lists in that of KEV, signed deny lists.",
+        about: "Files, directories and URLs that `agentsh advisories update` reads: OSV records (also an `all.zip`), KEV lists, signed deny lists.",
         example: "[\"/srv/mirror/osv\"]",
         ..KEY
     },
@@ -256,8 +254,7 @@ impl Section<McpPolicy> for Advisories {
     const KEYS: &'static [Key] = &[Key {
         name: "advisories",
         kind: Kind::Map(ADVISORIES),
-        about: "Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and \
-        asks nobody else.",
+        about: "Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and makes no other request.",
         ..KEY
     }];
 
@@ -306,7 +303,7 @@ impl Section<McpPolicy> for Advisories {
             if let Some(written) = self.written.slot(kind)
                 && written.value < base.advisories.on(kind).value
             {
-                narrowing.refuse(&written.rule, "fewer advisories count with this file than without it");
+                narrowing.refuse(&written.rule, "fewer advisories apply with this file than without it");
             }
         }
         let later = self.written.block_from.as_ref().filter(|own| own.value > base.advisories.block_from());
@@ -315,7 +312,7 @@ impl Section<McpPolicy> for Advisories {
             self.written.max_error_rate.as_ref().filter(|own| own.value > base.advisories.max_error_rate());
         let laxer = [later.map(|own| &own.rule), more.map(|own| &own.rule), worse.map(|own| &own.rule)];
         for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(rule, "fewer advisories count with this file than without it");
+            narrowing.refuse(rule, "fewer advisories apply with this file than without it");
         }
         let lists = [
             self.ignore.as_ref().map(|list| &list.rule),
@@ -324,7 +321,7 @@ impl Section<McpPolicy> for Advisories {
             self.status.as_ref().map(|list| &list.rule),
         ];
         for rule in lists.into_iter().flatten() {
-            narrowing.refuse(rule, "whose advisories count is not for this file to say");
+            narrowing.refuse(rule, "only the user decides whose advisories apply");
         }
         let own = Self { written: self.written.clone(), ..Self::default() };
         own.merge(base);

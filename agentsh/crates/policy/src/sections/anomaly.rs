@@ -1,4 +1,4 @@
-//! `anomaly`: what counts as unusual, and what becomes of calls that are not as they used to be.
+//! `anomaly`: which calls are unusual, and what happens to them.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
@@ -105,9 +105,7 @@ const ANOMALY: &[Key] = &[
         also: &["mode"],
         kind: Kind::Word(&["off", "alert", "graded"]),
         default: "alert",
-        about: "What happens to a call that is much longer or more frequent than usual, or that hardly ever \
-        follows the previous one. With `graded` a person is asked from the score `ask_from` on, and from \
-        `block_from` on it is refused.",
+        about: "What happens to a call that is much longer or more frequent than usual, or that rarely follows the previous one. `graded` asks a person from the score `ask_from` on, and refuses from `block_from` on.",
         example: "graded",
         ..KEY
     },
@@ -115,9 +113,7 @@ const ANOMALY: &[Key] = &[
         name: "learning",
         kind: Kind::Duration,
         default: "24h",
-        about: "Learning time after a server's first call, in which nothing is asked or refused. A tool is \
-        compared with \
-            itself after this time or 200 calls, and with all of its server before.",
+        about: "Learning time after a server's first call, in which nothing is asked or refused. A tool is compared with its whole server at first, and with itself after this time or 200 calls.",
         example: "72h",
         ..KEY
     },
@@ -125,8 +121,7 @@ const ANOMALY: &[Key] = &[
         name: "ask_from",
         kind: Kind::Share,
         default: "0.7",
-        about: "The score from which `graded` asks. Frequency and length count 35 of 100 each, the order 30; what is not known \
-            yet does not count.",
+        about: "The score from which `graded` asks. Frequency and length count 35 of 100 each, the order 30; unknown values do not count.",
         example: "0.6",
         ..KEY
     },
@@ -168,7 +163,7 @@ impl Section<McpPolicy> for Anomaly {
     const KEYS: &'static [Key] = &[Key {
         name: "anomaly",
         kind: Kind::Map(ANOMALY),
-        about: "Calls that are not as they used to be.",
+        about: "Unusual calls.",
         example: "{on_detection: graded}",
         ..KEY
     }];

@@ -1,4 +1,4 @@
-//! `approvals`: how long a call waits for a person, and what a person allowed for good.
+//! `approvals`: how long a call waits for a person, and permanent approvals.
 
 use std::time::Duration;
 
@@ -90,15 +90,14 @@ const APPROVALS: &[Key] = &[
         name: "headless",
         kind: Kind::Word(&["deny", "wait"]),
         default: "deny",
-        about: "What happens to a question where the session has no terminal: refused at once, or it waits for \
-            `agentsh approvals`.",
+        about: "What happens to a question if the session has no terminal: it is refused at once, or waits for `agentsh approvals`.",
         example: "wait",
         ..KEY
     },
     Key {
         name: "webhook",
         default: "none",
-        about: "An address that gets a POST for every question, signed, and may answer it by a signed reply: `https:`, or \
+        about: "A URL that gets a signed POST for every question, and may answer it with a signed reply: `https:`, or \
             `http:` on this machine. See docs/approvals.md.",
         example: "\"https://chat.example/ask\"",
         ..KEY
@@ -122,12 +121,12 @@ const APPROVALS: &[Key] = &[
 ];
 
 const APPROVED: &[Key] = &[
-    Key { name: "server", default: "none: it has to be there", about: "A server.", ..KEY },
-    Key { name: "tool", default: "none: it has to be there", about: "One of its tools, or a method.", ..KEY },
+    Key { name: "server", default: "required", about: "A server.", ..KEY },
+    Key { name: "tool", default: "required", about: "One of its tools, or a method.", ..KEY },
     Key {
         name: "from",
         default: "none: the entry is about calls",
-        about: "What this server said may go to `server`.",
+        about: "The server whose data may go to `server`.",
         ..KEY
     },
     Key {
@@ -157,7 +156,7 @@ impl Section<McpPolicy> for Approvals {
             name: "approved",
             kind: Kind::List(&Kind::Map(APPROVED)),
             default: "empty",
-            about: "What a person allowed for good: a question about exactly this is approved without asking. `agentsh approvals \
+            about: "What a person approved permanently: exactly this is not asked about again. `agentsh approvals \
                 approve ID --always` writes it into `approved.yaml` next to the user's policy.",
             example: "[{server: github, tool: create_issue}]",
             ..KEY
@@ -208,7 +207,7 @@ impl Section<McpPolicy> for Approvals {
             self.fleet.as_ref().map(|flag| &flag.rule),
         ];
         for rule in rules.into_iter().flatten() {
-            narrowing.refuse(rule, "how the user is asked is the user's business");
+            narrowing.refuse(rule, "only the user decides how questions are asked");
         }
         if let Some(list) = &self.approved {
             narrowing.refuse(&list.rule, "a project cannot answer for the user");

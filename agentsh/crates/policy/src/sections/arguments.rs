@@ -1,4 +1,4 @@
-//! `max_argument_bytes`: how long an argument of a tool call may be.
+//! `max_argument_bytes`: the maximum length of a tool argument.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};

@@ -1,4 +1,4 @@
-//! `agent.tell_sandbox`: whether the agent is told where it is.
+//! `agent.tell_sandbox`: whether the agent is told about its sandbox.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};

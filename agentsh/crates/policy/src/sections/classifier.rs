@@ -1,4 +1,4 @@
-//! `sandbox.mcp.classifier`: a model of one's own that says how likely a text gives orders to an agent.
+//! `sandbox.mcp.classifier`: the user's own model that rates how likely a text gives orders to an agent.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
@@ -98,7 +98,7 @@ impl ClassifierPolicy {
         self.rule_of(self.action.as_ref().map(|own| &own.rule), "action")
     }
 
-    /// What a refusal of a text that was not classified points to.
+    /// The rule of a refusal for a text that was not classified.
     #[must_use]
     pub fn unavailable_rule(&self) -> RuleRef {
         self.rule_of(self.on_unavailable.as_ref().map(|own| &own.rule), "on_unavailable")
@@ -127,7 +127,7 @@ const CLASSIFIER: &[Key] = &[
     Key {
         name: "host",
         default: "this machine",
-        about: "The host of `url`, written again where it is not this machine: texts of servers leave for it.",
+        about: "The host of `url` once more, if it is not this machine, because servers' texts are sent to it.",
         example: "classifier.corp.example",
         ..KEY
     },
@@ -183,8 +183,7 @@ const CLASSIFIER: &[Key] = &[
         name: "action",
         kind: Kind::Word(&["block", "advise", "alert"]),
         default: "advise",
-        about: "What happens to a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and \
-            leaves what has such a definition out of its listing.",
+        about: "What happens to a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and removes an entry with such a definition from its listing.",
         example: "block",
         ..KEY
     },
@@ -243,7 +242,7 @@ impl Section<McpPolicy> for Classifier {
             && !url.value.starts_with("https://")
         {
             let help = "write `http://127.0.0.1:PORT/PATH`, or `https://HOST/PATH`".to_owned();
-            reader.problem(&here, "this is not a URL of the web", Some(help));
+            reader.problem(&here, "this is not an http or https URL", Some(help));
         }
         if let (Some(limit), Some(here)) = (&written.timeout, fields.find("timeout"))
             && !(10..=60_000).contains(&limit.value)
@@ -283,7 +282,7 @@ impl Section<McpPolicy> for Classifier {
             own.labels.as_ref().and_then(|own| own.first()).map(|own| &own.rule),
         ];
         for rule in chosen.into_iter().flatten() {
-            narrowing.refuse(rule, "who classifies is not for this file to say");
+            narrowing.refuse(rule, "only the user chooses the classifier");
         }
         let before = &base.classifier;
         let laxer = [

@@ -1,4 +1,4 @@
-//! `sandbox.mcp.content`: what is done about texts of servers that try to make a model do something.
+//! `sandbox.mcp.content`: what happens to servers' texts that try to instruct a model.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub const GATEWAY: &str = "gateway";
 pub enum OnFinding {
     /// It is not looked for.
     Off,
-    /// It goes through, and is on record.
+    /// It goes through, and is recorded.
     Alert,
     /// As `alert`, with a sentence in front of a result that says so.
     Advise,
@@ -137,7 +137,7 @@ const CONTENT: &[Key] = &[
         name: "definitions",
         kind: Kind::Word(&["block", "alert", "off"]),
         default: "alert",
-        about: "What happens to a tool whose definition gives orders to the model. Hidden characters in a definition hide the tool unless this is `off`.",
+        about: "What happens to a tool whose definition contains instructions to the model. Hidden characters in a definition hide the tool unless this is `off`.",
         example: "block",
         ..KEY
     },
@@ -145,7 +145,7 @@ const CONTENT: &[Key] = &[
         name: "results",
         kind: Kind::Word(&["block", "advise", "alert", "off"]),
         default: "advise",
-        about: "What happens to a result that gives orders to the model; `advise` puts a sentence in front of it.",
+        about: "What happens to a result that contains instructions to the model; `advise` puts a sentence in front of it.",
         example: "block",
         ..KEY
     },
@@ -153,7 +153,7 @@ const CONTENT: &[Key] = &[
         name: "requests",
         kind: Kind::Word(&["block", "alert", "off"]),
         default: "block",
-        about: "What happens to a request of a server (sampling, elicitation) that gives orders to the model.",
+        about: "What happens to a request of a server (sampling, elicitation) that contains instructions to the model.",
         example: "alert",
         ..KEY
     },
@@ -161,7 +161,7 @@ const CONTENT: &[Key] = &[
         name: "arguments",
         kind: Kind::Word(&["block", "alert", "off"]),
         default: "alert",
-        about: "What happens to a call whose arguments hold a command that does harm, such as a reverse shell.",
+        about: "What happens to a call with a harmful command in its arguments, such as a reverse shell.",
         example: "block",
         ..KEY
     },
@@ -169,7 +169,7 @@ const CONTENT: &[Key] = &[
         name: "sanitize",
         kind: Kind::Flag,
         default: "true",
-        about: "Whether terminal control is taken out of what servers say, and hidden HTML as `hidden_html` says by default.",
+        about: "Whether terminal control characters are removed from servers' texts, and hidden HTML as `hidden_html` says by default.",
         example: "false",
         ..KEY
     },
@@ -177,8 +177,7 @@ const CONTENT: &[Key] = &[
         name: "hidden_html",
         kind: Kind::Word(&["remove", "suspicious", "keep"]),
         default: "suspicious",
-        about: "Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size) is \
-            taken out of results: always, where an instruction is near certain, or never. An agent that edits pages needs their \
+        about: "Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size) is removed from results: always, if an instruction is near certain, or never. An agent that edits pages needs their \
             comments.",
         example: "remove",
         ..KEY
@@ -189,8 +188,7 @@ impl Section<McpPolicy> for Content {
     const KEYS: &'static [Key] = &[Key {
         name: "content",
         kind: Kind::Map(CONTENT),
-        about: "Texts of servers that try to give orders to a model. A finding is a guess, so little is refused \
-        by default.",
+        about: "Texts of servers that try to instruct a model. A finding is a guess, so little is refused by default.",
         ..KEY
     }];
 

@@ -1,4 +1,4 @@
-//! `agent.credentials`: secrets that the session puts on requests, and that never get inside.
+//! `agent.credentials`: secrets that the session adds to requests and that are never inside.
 
 use std::fmt;
 
@@ -116,21 +116,21 @@ pub struct Credentials {
 const CREDENTIAL: &[Key] = &[
     Key {
         name: "host",
-        default: "none: it has to be there",
+        default: "required",
         about: "One name, with a port if that is not 443. The secret goes nowhere else.",
         ..KEY
     },
     Key {
         name: "from",
-        default: "none: it has to be there",
+        default: "required",
         about: "Where the session gets the secret: `gh` (`gh auth token`), `git-credential` (`git credential fill`), `netrc`, \
-            `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable for the user alone).",
+            `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable only for the user).",
         ..KEY
     },
     Key {
         name: "as",
         kind: Kind::Whole(&Kind::Text),
-        default: "`gh`: GH_TOKEN and GITHUB_TOKEN, of a server of one's own GH_ENTERPRISE_TOKEN and GITHUB_ENTERPRISE_TOKEN; `env:NAME`: NAME; else none",
+        default: "`gh`: GH_TOKEN and GITHUB_TOKEN, for your own server GH_ENTERPRISE_TOKEN and GITHUB_ENTERPRISE_TOKEN; `env:NAME`: NAME; else none",
         about: "Variables that hold the placeholder inside.",
         ..KEY
     },

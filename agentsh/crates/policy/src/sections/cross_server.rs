@@ -1,4 +1,4 @@
-//! `cross_server`: calls and names that only make sense together with those of other servers.
+//! `cross_server`: checks over the calls and names of several servers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ const FLOWS: [(&str, OnFlow); 3] = [("alert", OnFlow::Alert), ("ask", OnFlow::As
 /// What is in force. `None` is the default, which the methods give.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CrossServerPolicy {
-    /// Where the section was written; without it only names that pass for others are looked for.
+    /// Where the section was written; without it only similar names are looked for.
     pub rule: Option<RuleRef>,
     pub enabled: Option<Ruled<bool>>,
     pub shadow: Option<Ruled<bool>>,
@@ -143,7 +143,7 @@ const ENABLED: Key = Key {
     name: "enabled",
     kind: Kind::Flag,
     default: "true",
-    about: "Whether it is looked for.",
+    about: "Whether this check is on.",
     example: "true",
     ..KEY
 };
@@ -190,8 +190,7 @@ const CROSS_SERVER_FLOW: &[Key] = &[
         name: "same_turn_only",
         kind: Kind::Flag,
         default: "true",
-        about: "A read counts until the user says something again, however long that takes. Turns are known where the \
-            model's channel is (`llm`); elsewhere, and with `false`, the window decides.",
+        about: "A read counts until the user's next message, however long that takes. Turns are known where the model's answers are checked (`llm`); elsewhere, and with `false`, the window decides.",
         example: "true",
         ..KEY
     },
@@ -231,7 +230,7 @@ const CROSS_SERVER: &[Key] = &[
         name: "on_flow",
         kind: Kind::Word(&["block", "ask", "alert"]),
         default: "block",
-        about: "What happens to such a call when it carries no visible data of the read. Visible data is judged by `exfiltration`, at any distance in time.",
+        about: "What happens to such a call if it contains no visible data of the read. `exfiltration` judges visible data, however old the read is.",
         example: "ask",
         ..KEY
     },
@@ -254,7 +253,7 @@ impl Section<McpPolicy> for CrossServer {
     const KEYS: &'static [Key] = &[Key {
         name: "cross_server",
         kind: Kind::Map(CROSS_SERVER),
-        default: "names that pass for others",
+        default: "similar names",
         about: "Checks that look at several servers together.",
         example: "{enabled: true}",
         ..KEY

@@ -1,5 +1,5 @@
-//! `detection`, `output_inspection` and `sampling`, as documented for agentsh: patterns of one's own, what becomes of findings
-//! by how bad they are, and what servers may ask a client for.
+//! `detection`, `output_inspection` and `sampling`, with their documented keys: the user's own patterns, actions by
+//! severity, and what servers may request of a client.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::sections::content::OnFinding;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::{RuleRef, ServerId};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Low,
@@ -40,7 +40,7 @@ pub struct CustomPattern {
 pub enum OnRequest {
     /// It goes through, and is not looked into.
     Allow,
-    /// It goes through, and is on record.
+    /// It goes through, and is recorded.
     Alert,
     Block,
 }
@@ -80,19 +80,19 @@ const SEVERITY: Kind = Kind::Word(&["low", "medium", "high", "critical"]);
 const ACTION: Key = Key {
     kind: Kind::Word(&["off", "alert", "hide", "block"]),
     default: "what `content.definitions` says",
-    about: "What happens to a tool whose definition has a finding this bad; `hide` and `block` leave it out and refuse its calls.",
+    about: "What happens to a tool whose definition has a finding of this severity; `hide` and `block` leave it out and refuse its calls.",
     ..KEY
 };
 const PATTERN: &[Key] = &[
-    Key { name: "name", default: "none: it has to be there", about: "What it is called.", ..KEY },
+    Key { name: "name", default: "required", about: "Its name.", ..KEY },
     Key {
         name: "pattern",
-        default: "none: it has to be there",
+        default: "required",
         about: "A regular expression (of the crate `regex`: linear time, without look-around).",
         ..KEY
     },
-    Key { name: "category", default: "custom", about: "What it is about.", ..KEY },
-    Key { name: "severity", kind: SEVERITY, default: "high", about: "How bad it is.", ..KEY },
+    Key { name: "category", default: "custom", about: "Its category.", ..KEY },
+    Key { name: "severity", kind: SEVERITY, default: "high", about: "Its severity.", ..KEY },
     Key { name: "description", default: "none", about: "For people.", ..KEY },
 ];
 const LEVEL_KEYS: &[Key] = &[
@@ -106,7 +106,7 @@ const DETECTION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "`true` looks for the pattern set of the page too, in definitions and in results; `false` is another way to \
+        about: "`true` also searches for the documented pattern set, in definitions and in results; `false` is another way to \
             write `content: {definitions: off}`.",
         example: "true",
         ..KEY
@@ -115,15 +115,15 @@ const DETECTION: &[Key] = &[
         name: "actions",
         kind: Kind::Map(LEVEL_KEYS),
         default: "none",
-        about: "What happens to a tool by how bad the worst finding is.",
+        about: "What happens to a tool, by the severity of its worst finding.",
         ..KEY
     },
     Key {
         name: "custom_patterns",
         kind: Kind::Whole(&Kind::Map(PATTERN)),
         default: "none",
-        about: "Patterns of one's own, looked for in definitions and in results. One that fits says what its severity says: \
-            `high` and `critical` are as sure as a scan that would block.",
+        about: "Your own patterns, searched for in definitions and in results. A match has the severity of its pattern: \
+            `high` and `critical` count like a finding that would block.",
         example: "[{name: internal, pattern: \"corp\\\\.example\", severity: low}]",
         ..KEY
     },
@@ -249,7 +249,7 @@ const OUTPUT_INSPECTION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "`true` looks for the pattern set of the page too; `false` is another way to write `content: {results: off}`.",
+        about: "`true` also searches for the documented pattern set; `false` is another way to write `content: {results: off}`.",
         example: "true",
         ..KEY
     },

@@ -23,9 +23,9 @@ impl Section<ProcessPolicy> for Env {
             name: "env_allow",
             also: &["allowed_env"],
             kind: Kind::List(&Kind::Text),
-            default: "PATH, HOME, USER, SHELL, TERM, LANG, TMPDIR and XDG_RUNTIME_DIR alone",
+            default: "only PATH, HOME, USER, SHELL, TERM, LANG, TMPDIR and XDG_RUNTIME_DIR",
             about: "Names and patterns of variables that are passed on. A name that ends like a secret's (`_TOKEN`, `_KEY`) \
-                and one that decides what programs load (`LD_PRELOAD`, `NODE_OPTIONS`) pass only when written out.",
+                and one that decides what programs load (`LD_PRELOAD`, `NODE_OPTIONS`) are passed only if their full name is listed.",
             example: "[\"CI_*\", GITHUB_TOKEN]",
             ..KEY
         },

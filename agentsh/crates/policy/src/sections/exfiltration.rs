@@ -33,7 +33,7 @@ const EXFILTRATION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "Whether arguments and results are looked into.",
+        about: "Whether arguments and results are searched.",
         example: "true",
         ..KEY
     },
@@ -50,10 +50,7 @@ const EXFILTRATION: &[Key] = &[
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "ask where a person can answer, else alert once for each pair of servers",
         about: "What happens to a call to a server that sends data off this machine, after private data was \
-        read from another server: with or without a copy in it. A call that says only a few numbers, yes or no, \
-        or words that a public server said passes: \
-            48 bits in one call, 1024 bits in a session to one server, and 16 of these in yes, no and numbers that nobody \
-            offered.",
+        read from another server: with or without a copy in it. A call with only a few numbers, yes or no, or words of a public server passes: 48 bits in one call, 1024 bits in a session to one server, and 16 of these in yes, no and numbers that nobody offered.",
         example: "ask",
         ..KEY
     },
@@ -87,9 +84,7 @@ const EXFILTRATION: &[Key] = &[
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "what `on_detection` says for what is packed, else alert",
         about: "What happens to a call to a server that sends data off this machine, after private data was \
-        read from another server, when it carries a compressed file (zip, gzip, PDF and the like), which is not \
-        opened, or 256 bytes or more that nobody \
-            can read.",
+        read from another server, when it carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 or more unreadable bytes.",
         example: "ask",
         ..KEY
     },
@@ -112,23 +107,13 @@ const EXFILTRATION: &[Key] = &[
 ];
 
 const PAIR: &[Key] = &[
-    Key { name: "from", default: "none: it has to be there", about: "Whose results.", ..KEY },
-    Key { name: "to", default: "none: it has to be there", about: "Whose arguments.", ..KEY },
+    Key { name: "from", default: "required", about: "Whose results.", ..KEY },
+    Key { name: "to", default: "required", about: "Whose arguments.", ..KEY },
 ];
 
 const RULE: &[Key] = &[
-    Key {
-        name: "from",
-        default: "none: it has to be there",
-        about: "Whose results: a name or a pattern.",
-        ..KEY
-    },
-    Key {
-        name: "to",
-        default: "none: it has to be there",
-        about: "Whose arguments: a name or a pattern.",
-        ..KEY
-    },
+    Key { name: "from", default: "required", about: "Whose results: a name or a pattern.", ..KEY },
+    Key { name: "to", default: "required", about: "Whose arguments: a name or a pattern.", ..KEY },
     Key {
         name: "on_private_to_external",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
@@ -151,7 +136,7 @@ pub const FLOW: &[Key] = &[
         name: "source",
         kind: Kind::Word(&["private", "shareable", "public"]),
         default: "what its profile says, else private",
-        about: "Whose data its answers are. `shareable`: prose and code may go to other servers, secrets and personal data may \
+        about: "Label of its results. `shareable`: prose and code may go to other servers, secrets and personal data may \
             not.",
         example: "public",
         ..KEY
@@ -160,7 +145,7 @@ pub const FLOW: &[Key] = &[
         name: "sink",
         kind: Kind::Word(&["local", "external"]),
         default: "what its profile says, else external",
-        about: "Where data that is sent to it can end up.",
+        about: "Label of data that is sent to it: does it stay on this machine?",
         example: "local",
         ..KEY
     },
@@ -241,7 +226,7 @@ impl Section<McpPolicy> for Exfiltration {
     fn narrow(&self, _: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         let destinations = self.on_private_to_external.as_ref().map(|action| &action.rule);
         if let Some(rule) = self.rule.as_ref().or(destinations) {
-            narrowing.refuse(rule, "a policy inside the project cannot say what is looked for");
+            narrowing.refuse(rule, "a policy inside the project cannot change the search");
         }
     }
 

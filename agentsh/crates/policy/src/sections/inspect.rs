@@ -1,5 +1,5 @@
-//! `inspect`: one table of what is done about each finding in each kind of text. It is a front: every line of it stands for the
-//! key that decides, as if the file had written that one first, so that a line for the key itself counts more.
+//! `inspect`: one table with the reaction to each finding in each kind of text. Every line sets another key, as if the
+//! file had written that key first; a line for the key itself overrides it.
 
 use crate::diagnostic::{Place, one_of};
 use crate::keys::{KEY, Key, Kind};
@@ -59,24 +59,24 @@ macro_rules! cell {
 const PERSONAL: Cell = cell! { "personal": SECRET => ["sandbox.mcp.secrets.kinds.email",
 "sandbox.mcp.secrets.kinds.phone", "sandbox.mcp.secrets.kinds.credit-card", "sandbox.mcp.secrets.kinds.iban",
 "sandbox.mcp.secrets.kinds.ssn"], ["record", "record", "redact"],
-"Mail addresses, telephone numbers, cards, accounts. Results and arguments say the same." };
+"Mail addresses, telephone numbers, cards, accounts. Results and arguments must have the same value." };
 const CLASSIFIER: Cell = cell! { "classifier": CLASSED => ["sandbox.mcp.classifier.action"], ["record", "warn", "block"],
-"What a model of one's own takes for an order. Definitions and results say the same. It is off without `sandbox.mcp.classifier.url`." };
+"Instructions that your own classification model finds. Definitions and results must have the same value. Off without `sandbox.mcp.classifier.url`." };
 
 const DEFINITIONS: [Cell; 4] = [
     cell! { "injection": FOUND => ["sandbox.mcp.content.definitions"], ["record", "record", "block"],
-    "Orders to the model in the definition of a tool, a prompt or a resource." },
+    "Instructions to the model in the definition of a tool, a prompt or a resource." },
     cell! { "drift": FLOW => ["sandbox.mcp.version_pinning.on_change"], ["record", "block", "block"],
-    "A server or a definition that is not what was trusted." },
+    "A server or a definition that differs from its pin." },
     CLASSIFIER,
     cell! { "advisory": WARNED => ["sandbox.mcp.advisories.dependency", "sandbox.mcp.advisories.vendor",
     "sandbox.mcp.advisories.community", "sandbox.mcp.advisories.availability"], ["warn", "warn", "block"],
-    "A server that somebody warns of." },
+    "A server with an advisory." },
 ];
 
 const RESULTS: [Cell; 4] = [
     cell! { "injection": TOLD => ["sandbox.mcp.content.results"], ["record", "warn", "block"],
-    "Orders to the model in a result. `warn` puts a sentence in front." },
+    "Instructions to the model in a result. `warn` puts a sentence in front." },
     cell! { "secret": SECRET => ["sandbox.mcp.secrets.results"], ["record", "record", "redact"],
     "Keys, passwords and tokens." },
     PERSONAL,
@@ -85,20 +85,20 @@ const RESULTS: [Cell; 4] = [
 
 const REQUESTS: [Cell; 1] =
     [cell! { "injection": FOUND => ["sandbox.mcp.content.requests"], ["record", "block", "block"],
-    "Orders to the model in what a server asks of the client (sampling, elicitation)." }];
+    "Instructions to the model in a request of a server to the client (sampling, elicitation)." }];
 
 const ARGUMENTS: [Cell; 6] = [
     cell! { "secret": SECRET => ["sandbox.mcp.secrets.arguments"], ["record", "record", "redact"],
     "Keys, passwords and tokens." },
     PERSONAL,
     cell! { "copy": FLOW => ["sandbox.mcp.exfiltration.on_detection"], ["record", "record", "block"],
-    "What another server said, packed files, and hosts that `allowed_domains` does not list." },
+    "Data of another server, packed files, and hosts that `allowed_domains` does not list." },
     cell! { "destination": FLOW => ["sandbox.mcp.exfiltration.on_private_to_external"], ["off", "", "block"],
     "A call to a server that sends data off this machine, after another server returned private data." },
     cell! { "command": FOUND => ["sandbox.mcp.content.arguments"], ["record", "record", "block"],
-    "A command that does harm, such as a reverse shell." },
+    "A harmful command, such as a reverse shell." },
     cell! { "anomaly": UNUSUAL => ["sandbox.mcp.anomaly.on_detection"], ["off", "record", "ask"],
-    "A call or an answer that is not as usual. `ask` refuses what is extremely so." },
+    "An unusual call or answer. `ask` refuses an extremely unusual one." },
 ];
 
 const ANSWERS: [Cell; 1] = [cell! { "copy": LEAKED => ["llm.canary"], ["off", "off", "block"],
@@ -139,9 +139,7 @@ pub const INSPECT: &[Key] = &[
         name: "preset",
         kind: Kind::Word(&PRESETS),
         default: "none",
-        about: "The level of the lines that are not written: `quiet` asks and refuses nothing, `standard` is \
-        what holds without \
-            any policy, `strict` refuses what it can.",
+        about: "The values of missing lines: `quiet` asks and refuses nothing, `standard` is the default without any policy, `strict` refuses what it can.",
         example: "standard",
         ..KEY
     },
@@ -151,21 +149,21 @@ pub const INSPECT: &[Key] = &[
         about: "Tools, prompts and resources as servers list them, and the servers themselves.",
         ..KEY
     },
-    Key { name: "results", kind: Kind::Map(&keys(&RESULTS)), about: "What servers give back.", ..KEY },
+    Key { name: "results", kind: Kind::Map(&keys(&RESULTS)), about: "Results of servers.", ..KEY },
     Key {
         name: "requests",
         kind: Kind::Map(&keys(&REQUESTS)),
-        about: "What servers ask of the client.",
+        about: "Requests of servers to the client.",
         ..KEY
     },
     Key {
         name: "arguments",
         kind: Kind::Map(&keys(&ARGUMENTS)),
-        about: "What an agent sends to servers.",
+        about: "Arguments that an agent sends to servers.",
         ..KEY
     },
-    Key { name: "answers", kind: Kind::Map(&keys(&ANSWERS)), about: "What the model says.", ..KEY },
-    Key { name: "questions", kind: Kind::Map(&keys(&QUESTIONS)), about: "What the model is asked.", ..KEY },
+    Key { name: "answers", kind: Kind::Map(&keys(&ANSWERS)), about: "Answers of the model.", ..KEY },
+    Key { name: "questions", kind: Kind::Map(&keys(&QUESTIONS)), about: "Requests to the model.", ..KEY },
 ];
 
 /// What one line of the section writes.
@@ -263,7 +261,7 @@ impl Cell {
 }
 
 impl Node {
-    /// The entry of a map, made where there is none. None: it is no map.
+    /// The entry of a map, made where there is none. None: it is not a map.
     fn entry(&mut self, key: &str, place: Place) -> Option<&mut Node> {
         let Value::Map(entries) = &mut self.value else { return None };
         let at = entries.iter().position(|entry| entry.key == key).unwrap_or(entries.len());

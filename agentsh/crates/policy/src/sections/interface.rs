@@ -1,4 +1,4 @@
-//! `interface`: the registry in which it stands what servers offer, and what becomes of a server that offers something else.
+//! `interface`: the registry of servers' interfaces, and what happens to a server whose interface differs.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ pub struct InterfacePolicy {
     pub wait_ms: Option<Ruled<u64>>,
     /// The variable of the caller's environment with the token of an operator.
     pub token_env: Option<Ruled<String>>,
-    /// Under which name a server stands in the registry, by its id.
+    /// Under which name a server is in the registry, by its id.
     pub names: BTreeMap<String, Ruled<String>>,
 }
 
@@ -91,8 +91,7 @@ const INTERFACE: &[Key] = &[
     Key {
         name: "registry",
         default: "http://127.0.0.1:8000",
-        about: "The registry that is asked: `https:`, or `http:` on this machine; or `fleet`, that of the fleet server which this \
-            host is enrolled at. No sandbox reaches it.",
+        about: "The registry that is asked: `https:`, or `http:` on this machine; or `fleet`, the registry of the fleet server at which this host is enrolled. No sandbox reaches it.",
         example: "\"https://registry.example\"",
         ..KEY
     },
@@ -133,9 +132,8 @@ const INTERFACE: &[Key] = &[
     },
     Key {
         name: "token_env",
-        default: "none: the registry has to be open",
-        about: "Variable of the caller's environment with the token of an operator, for what a registry does not take from \
-            everybody.",
+        default: "none: the registry must be open",
+        about: "Variable of the caller's environment with an operator's token, for a registry that requires one.",
         example: "REGISTRY_TOKEN",
         ..KEY
     },
@@ -223,7 +221,7 @@ impl Section<Policy> for Interface {
             token_env.as_ref().map(|value| &value.rule),
         ];
         for rule in written.into_iter().flatten().chain(names.values().map(|name| &name.rule)) {
-            narrowing.refuse(rule, "which registry is asked about servers is the user's choice");
+            narrowing.refuse(rule, "only the user chooses the registry");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Documented sections whose engines are not built: checked like everything else, so that a documented file loads
-//! unchanged and a mistyped one does not, and reported as not enforced.
+//! Documented sections that are not implemented: checked like all others, so that a documented file loads and a
+//! misspelt one does not, and reported as not enforced.
 
 use crate::describe::Lines;
 use crate::diagnostic::one_of;

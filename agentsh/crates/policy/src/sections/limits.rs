@@ -1,4 +1,4 @@
-//! `limits`: what a process tree may use.
+//! `limits`: resource limits of a process tree.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};

@@ -30,16 +30,12 @@ const MODES: [(&str, ListMode); 4] = [
 ];
 const MODE: Kind = Kind::Word(&["allowlist", "denylist", "none", ""]);
 
-const SERVER: &[Key] = &[Key {
-    name: "id",
-    default: "none: it has to be there",
-    about: "A name, or a pattern with `*` and `?`.",
-    ..KEY
-}];
+const SERVER: &[Key] =
+    &[Key { name: "id", default: "required", about: "A name, or a pattern with `*` and `?`.", ..KEY }];
 
 const TOOL: &[Key] = &[
-    Key { name: "server", default: "none: it has to be there", about: "A server, or a pattern.", ..KEY },
-    Key { name: "tool", default: "none: it has to be there", about: "A tool, or a pattern.", ..KEY },
+    Key { name: "server", default: "required", about: "A server, or a pattern.", ..KEY },
+    Key { name: "tool", default: "required", about: "A tool, or a pattern.", ..KEY },
     Key {
         name: "content_hash",
         default: "any definition",

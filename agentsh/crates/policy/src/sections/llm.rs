@@ -120,7 +120,7 @@ impl LlmPolicy {
     pub fn on_secret(&self, kind: &str) -> OnSecret {
         let of_kind = self.secret_kinds.get(kind).map(|word| word.value);
         of_kind.unwrap_or_else(|| match kind {
-            // They stand in every log of a repository.
+            // They are in every log of a repository.
             "EMAIL" | "PHONE" => OnSecret::Off,
             _ => self.secrets.as_ref().map(|word| word.value).unwrap_or_default(),
         })
@@ -192,7 +192,7 @@ const BUDGET: &[Key] = &[
         name: "max_tokens",
         kind: Kind::Number(1, MAX_TOKENS),
         default: "no limit",
-        about: "Tokens of a session, asked and answered.",
+        about: "Input and output tokens of a session.",
         example: "2000000",
         ..KEY
     },
@@ -208,7 +208,7 @@ const BUDGET: &[Key] = &[
         name: "tpm",
         kind: Kind::Number(1, MAX_TOKENS),
         default: "no limit",
-        about: "Tokens a minute, asked and answered.",
+        about: "Input and output tokens per minute.",
         example: "200000",
         ..KEY
     },
@@ -222,23 +222,16 @@ const PRICE: &[Key] = &[
         example: "claude-*",
         ..KEY
     },
-    Key { name: "input", about: "Dollars for a million tokens that are asked.", example: "\"3.00\"", ..KEY },
-    Key {
-        name: "output",
-        about: "Dollars for a million tokens that are answered.",
-        example: "\"15.00\"",
-        ..KEY
-    },
+    Key { name: "input", about: "Dollars per million input tokens.", example: "\"3.00\"", ..KEY },
+    Key { name: "output", about: "Dollars per million output tokens.", example: "\"15.00\"", ..KEY },
 ];
 
 const LLM: &[Key] = &[
     Key {
         name: "enabled",
         kind: Kind::Flag,
-        default: "for Claude Code and Codex, and for every model that is spoken to without TLS",
-        about: "Whether the tool calls in a model's answers are judged before the agent sees them. The TLS of the model's own \
-            hosts ends at the session's authority for that, which the agent has to trust: Claude Code and Codex do, other \
-            agents are tried with `true`. `false`: nothing is read.",
+        default: "for Claude Code and Codex, and for every model without TLS",
+        about: "Whether the tool calls in a model's answers are judged before the agent sees them. For that, TLS of the model's hosts ends at the session's certificate authority, which the agent has to trust: Claude Code and Codex do, other agents are untested and need `true`. `false`: nothing is read.",
         example: "true",
         ..KEY
     },
@@ -293,7 +286,7 @@ const LLM: &[Key] = &[
         name: "timeout",
         kind: Kind::Duration,
         default: "10m",
-        about: "How long a model may say nothing before its answer ends with an error.",
+        about: "How long a model may be silent before its answer ends with an error.",
         example: "2m",
         ..KEY
     },
@@ -301,8 +294,7 @@ const LLM: &[Key] = &[
         name: "allow",
         kind: Kind::List(&Kind::Text),
         default: "what the built-in policies of Claude Code and Codex list",
-        about: "Requests to the model's host, as `METHOD /path`, that go on unread though agentsh knows no such route of a \
-            model. Everything else there is refused.",
+        about: "Requests to the model's host, as `METHOD /path`, that pass unread although agentsh does not know them. All other unknown requests there are refused.",
         example: "[\"POST /api/telemetry/**\"]",
         ..KEY
     },
@@ -310,8 +302,7 @@ const LLM: &[Key] = &[
         name: "secrets",
         kind: Kind::Word(&["off", "log", "redact", "block"]),
         default: "log",
-        about: "What happens to a request to the model that contains keys, passwords or tokens: it is recorded by their \
-            kinds, they are replaced by `[REDACTED KIND]`, or it is refused.",
+        about: "What happens to a request to the model that contains keys, passwords or tokens: their kinds are recorded, they are replaced by `[REDACTED KIND]`, or the request is refused.",
         example: "redact",
         ..KEY
     },
@@ -327,8 +318,7 @@ const LLM: &[Key] = &[
         name: "credentials",
         kind: Kind::Word(&["pass", "broker"]),
         default: "pass",
-        about: "With `broker` the agent has a placeholder for the API key in its environment, and the session puts the key \
-            on the wire.",
+        about: "With `broker` the agent has a placeholder for the API key in its environment, and the session adds the key to requests.",
         example: "broker",
         ..KEY
     },
@@ -354,7 +344,7 @@ impl Section<Policy> for Llm {
     const KEYS: &'static [Key] = &[Key {
         name: "llm",
         kind: Kind::Map(LLM),
-        about: "What is judged between the agent and its model.",
+        about: "Checks between the agent and its model.",
         example: "{enabled: true, canary: true}",
         ..KEY
     }];
@@ -432,7 +422,7 @@ impl Section<Policy> for Llm {
         }
         match &self.canary_sentences {
             Some(wanted) if wanted.value == Sentences::Every => llm.canary_sentences = Some(wanted.clone()),
-            Some(wanted) => narrowing.refuse(&wanted.rule, "the canary is the user's"),
+            Some(wanted) => narrowing.refuse(&wanted.rule, "only the user sets the canary"),
             None => {}
         }
         match &self.secrets {

@@ -66,7 +66,7 @@ sections! {
 }
 
 sections! {
-    /// What a file writes about the agent alone, beside its process.
+    /// What a file writes about the agent alone, next to its process.
     RawAgent;
     /// What holds for the agent and for no server.
     AgentPolicy {}
@@ -157,7 +157,7 @@ sections! {
 }
 
 sections! {
-    /// What a file writes at its top, beside `agent` and `sandbox`.
+    /// What a file writes at its top, next to `agent` and `sandbox`.
     RawRoot;
     /// Everything one session obeys.
     Policy {

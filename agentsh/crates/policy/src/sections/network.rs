@@ -26,19 +26,14 @@ const PORT: Kind = Kind::Number(1, 65_535);
 
 /// Of one rule that is a map.
 const RULE: &[Key] = &[
-    Key {
-        name: "host",
-        default: "none: it has to be there",
-        about: "The name, pattern or block of addresses.",
-        ..KEY
-    },
+    Key { name: "host", default: "required", about: "The name, pattern or block of addresses.", ..KEY },
     Key { name: "port", kind: PORT, default: "443 and 80", about: "One port.", ..KEY },
     Key { name: "ports", kind: Kind::Whole(&PORT), default: "443 and 80", about: "Several ports.", ..KEY },
     Key {
         name: "protocol",
         kind: Kind::Word(&["tcp"]),
         default: "TLS and HTTP, checked by name",
-        about: "`tcp` opens anything over TCP, without the name checks. It needs ports.",
+        about: "`tcp` allows any protocol over TCP, without the name checks. It needs ports.",
         ..KEY
     },
     Key {
@@ -139,11 +134,11 @@ impl Section<ProcessPolicy> for Network {
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
         let base = &mut base.network;
         if let Some(proxy) = &self.proxy {
-            narrowing.refuse(&proxy.rule, "how connections leave this machine is the user's business");
+            narrowing.refuse(&proxy.rule, "only the user decides how connections leave this machine");
         }
         match &self.unknown {
             Some(asks) if asks.value => {
-                narrowing.refuse(&asks.rule, "when the user is asked is the user's business");
+                narrowing.refuse(&asks.rule, "only the user decides when questions are asked");
             }
             Some(asks) => base.unknown = Some(asks.clone()),
             None => {}

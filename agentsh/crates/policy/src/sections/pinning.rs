@@ -1,4 +1,4 @@
-//! `version_pinning`: what becomes of a server or a tool that changed.
+//! `version_pinning`: what happens to a server or a tool that changed.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
@@ -22,13 +22,7 @@ pub struct PinningKeys {
 }
 
 const IGNORED: &[Key] = &[
-    Key {
-        name: "server",
-        default: "none: it has to be there",
-        about: "A server, or a pattern.",
-        example: "clock",
-        ..KEY
-    },
+    Key { name: "server", default: "required", about: "A server, or a pattern.", example: "clock", ..KEY },
     Key {
         name: "name",
         default: "`*`",
@@ -39,7 +33,7 @@ const IGNORED: &[Key] = &[
     Key {
         name: "members",
         kind: Kind::Whole(&Kind::Text),
-        default: "none: it has to be there",
+        default: "required",
         about: "Members of the definition, as names or JSON pointers.",
         example: "[description]",
         ..KEY
@@ -59,7 +53,7 @@ const PINNING: &[Key] = &[
         name: "on_change",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "block",
-        about: "What happens to a server or a tool that is not what was trusted. `block` hides the tool, refuses its calls and asks a person whether it may be shown, \
+        about: "What happens to a server or a tool that differs from its pin. `block` hides the tool, refuses its calls and asks a person whether it may be shown, \
             `ask` shows it and waits for a person at every call; a program that changed is refused by both.",
         example: "block",
         ..KEY
@@ -76,8 +70,7 @@ const PINNING: &[Key] = &[
         name: "unlisted",
         kind: Kind::Word(&["block", "alert", "allow"]),
         default: "block",
-        about: "What happens to a call of a tool that its server did not list. Where a server was trusted before, its tools are \
-            listed before the first call.",
+        about: "What happens to a call of a tool that its server did not list. If a server was trusted before, agentsh lists its tools before the first call.",
         example: "alert",
         ..KEY
     },
@@ -120,7 +113,7 @@ impl Section<McpPolicy> for PinningKeys {
     const KEYS: &'static [Key] = &[Key {
         name: "version_pinning",
         kind: Kind::Map(PINNING),
-        about: "Servers and tools that change behind one's back.",
+        about: "Servers and tools that change after they were trusted.",
         ..KEY
     }];
 
@@ -144,11 +137,7 @@ impl Section<McpPolicy> for PinningKeys {
         let unlisted = [words[0], words[2], words[3]];
         let posture = reader.word(fields.find("posture"), &postures);
         if let Some(here) = fields.find("posture").filter(|_| fields.find("on_change").is_some()) {
-            reader.problem(
-                &here,
-                "`on_change` says the same in other words",
-                Some("write one of them".to_owned()),
-            );
+            reader.problem(&here, "`on_change` means the same", Some("write one of them".to_owned()));
         }
         Self {
             rule: Some(reader.rule(&here)),

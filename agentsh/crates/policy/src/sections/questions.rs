@@ -1,4 +1,4 @@
-//! `tests:`: what a policy says about itself.
+//! `tests:`: a policy's own tests.
 
 use crate::describe::Lines;
 use crate::domain;

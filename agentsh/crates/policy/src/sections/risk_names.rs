@@ -21,8 +21,7 @@ impl Section<McpPolicy> for RiskNames {
         name: "risk_names",
         kind: Kind::Word(&["words", "literal"]),
         default: "words",
-        about: "How `risk` of a rule reads names of tools: `words` knows a verb as a word of its own, `literal` anywhere in a name, as \
-            ThornGuard does, where `input_text` has `put`.",
+        about: "How `risk` of a rule reads names of tools: `words` finds a verb only as a whole word, `literal` anywhere in a name, as ThornGuard does: `input_text` has `put`.",
         example: "literal",
         ..KEY
     }];

@@ -1,4 +1,4 @@
-//! `rules`: what is recorded, asked about or refused by what a call says and by who sends it, and not by its tool's name alone.
+//! `rules`: calls that are recorded, asked about or refused by their content and sender, not only by the tool's name.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::section::{Section, merge_list};
 use crate::sections::McpPolicy;
 use crate::sections::network::block;
 
-/// Headers that say who a client is. No rule sees them, so that none of them is on record.
+/// Headers that say who a client is. No rule sees them, so that none of them is recorded.
 pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
 
 /// Largest compiled pattern, in bytes.
@@ -104,8 +104,7 @@ const CONDITION: &[Key] = &[
     Key {
         name: "header",
         default: "none",
-        about: "A header of the request of a client of the gateway, in place of a `path`. Credentials (`Authorization`, \
-            `X-Api-Key`, `Cookie`) are not seen.",
+        about: "A header of a gateway client's request, instead of a `path`. Credentials (`Authorization`, `X-Api-Key`, `Cookie`) cannot be used.",
         ..KEY
     },
     Key { name: "equals", default: "anything", about: "The value, as text.", ..KEY },
@@ -147,8 +146,7 @@ const RULE: &[Key] = &[
         name: "from",
         kind: Kind::Whole(&Kind::Text),
         default: "everywhere",
-        about: "Networks (`10.0.0.0/8`) of clients of the gateway. A client that is started here has none: the rule is not \
-            about it.",
+        about: "Networks (`10.0.0.0/8`) of clients of the gateway. The rule does not apply to clients that are started here, because they have no address.",
         ..KEY
     },
     Key {
@@ -168,7 +166,7 @@ const RULE: &[Key] = &[
     Key {
         name: "action",
         kind: Kind::Word(&["audit", "ask", "block"]),
-        default: "none: it has to be there",
+        default: "required",
         about: "`audit` records an alert, `ask` waits for a person (see `approvals`), `block` refuses.",
         ..KEY
     },

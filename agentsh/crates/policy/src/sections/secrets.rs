@@ -1,4 +1,4 @@
-//! `sandbox.mcp.secrets`: what becomes of secrets and of what is personal, in arguments and in results.
+//! `sandbox.mcp.secrets`: what happens to secrets and personal data in arguments and results.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::types::RuleRef;
 pub enum OnSecret {
     /// It is not looked for.
     Off,
-    /// It goes through, and that it did is on record.
+    /// It goes through, and that it did is recorded.
     #[default]
     Audit,
-    /// A tag stands in its place.
+    /// A tag is in its place.
     Redact,
     /// The call or the result is refused.
     Block,
@@ -116,13 +116,13 @@ pub struct Secrets {
 const CUSTOM: &[Key] = &[
     Key {
         name: "name",
-        default: "none: it has to be there",
-        about: "What it is called in the tag: letters, digits, spaces and hyphens.",
+        default: "required",
+        about: "Its name in the tag: letters, digits, spaces and hyphens.",
         ..KEY
     },
     Key {
         name: "pattern",
-        default: "none: it has to be there",
+        default: "required",
         about: "A regular expression (of the crate `regex`: linear time, without look-around).",
         ..KEY
     },
@@ -158,7 +158,7 @@ const SECRETS: &[Key] = &[
         name: "custom",
         kind: Kind::List(&Kind::Map(CUSTOM)),
         default: "empty",
-        about: "Kinds of one's own.",
+        about: "Your own kinds.",
         example: "[{name: ticket, pattern: \"TICKET-[0-9]{6}\", action: redact}]",
         ..KEY
     },
@@ -168,8 +168,7 @@ impl Section<McpPolicy> for Secrets {
     const KEYS: &'static [Key] = &[Key {
         name: "secrets",
         kind: Kind::Map(SECRETS),
-        about: "Secrets and what is personal, in both directions. The record has kind, place and a keyed hash of a value, and \
-            never the value. Identifiers of the protocol are never changed.",
+        about: "Secrets and personal data, in both directions. The journal has kind, place and a keyed hash of a value, never the value. Identifiers of the protocol are never changed.",
         ..KEY
     }];
 

@@ -1,4 +1,4 @@
-//! `servers`: what holds for one server, and how it is started.
+//! `servers`: settings of one server, and how it is started.
 
 use std::collections::BTreeMap;
 
@@ -40,12 +40,7 @@ pub struct Server {
 pub const SCRIPTS: [(&str, bool); 2] = [("allow", true), ("deny", false)];
 
 const SERVER: &[Key] = &[
-    Key {
-        name: "id",
-        default: "none: it has to be there",
-        about: "The name under which the server is configured.",
-        ..KEY
-    },
+    Key { name: "id", default: "required", about: "The name under which the server is configured.", ..KEY },
     Key {
         name: "type",
         kind: Kind::Word(&["stdio", "http", "sse"]),
@@ -65,7 +60,7 @@ const SERVER: &[Key] = &[
         name: "url",
         default: "none",
         merge: "the highest layer that writes it, or a `command`, decides",
-        about: "Where it is, instead of a `command`: `https:`, or `http:` on this machine. The session asks it in its own name.",
+        about: "Its URL, instead of a `command`: `https:`, or `http:` on this machine. The session connects to it, not a sandbox.",
         ..KEY
     },
     Key {
@@ -79,7 +74,7 @@ const SERVER: &[Key] = &[
     Key {
         name: "tls_fingerprint",
         default: "none",
-        about: "Of its certificate. This version does not enforce it.",
+        about: "Fingerprint of its certificate. This version does not enforce it.",
         ..KEY
     },
     Key {
@@ -96,7 +91,7 @@ const SERVER: &[Key] = &[
         about: "Whether scripts of its packages may run when they are fetched.",
         ..KEY
     },
-    Key { name: "flow", kind: Kind::Map(FLOW), about: "What is known of its data.", ..KEY },
+    Key { name: "flow", kind: Kind::Map(FLOW), about: "Labels for its data.", ..KEY },
 ];
 
 impl Section<McpPolicy> for Servers {
@@ -105,7 +100,7 @@ impl Section<McpPolicy> for Servers {
         kind: Kind::Whole(&Kind::Process(SERVER)),
         default: "none",
         merge: "by `id`, key by key",
-        about: "Servers of one's own, and what holds for those that the client declares.",
+        about: "Your own servers, and settings for servers that the client declares.",
         example: "[{id: github, env_allow: [GITHUB_TOKEN], network: {allow: [uploads.github.com]}}]",
         ..KEY
     }];
@@ -335,13 +330,13 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
     if let (Some(transport), Some(command)) = (&transport, &command)
         && transport.value
     {
-        let message = "a server with a command speaks `stdio`";
+        let message = "the transport of a server with a command is `stdio`";
         reader.problem_of_rule(&command.rule, message, Some("remove `type`".to_owned()));
     }
     if let (Some(transport), Some(url)) = (&transport, &url)
         && !transport.value
     {
-        let message = "a server behind a url does not speak `stdio`";
+        let message = "the transport of a server with a url is not `stdio`";
         reader.problem_of_rule(&url.rule, message, Some("remove `type`".to_owned()));
     }
     if let (None, Some(args)) = (&command, &args) {

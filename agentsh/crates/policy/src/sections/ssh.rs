@@ -1,4 +1,4 @@
-//! `agent.ssh`: keys of the user that sign for the agent, and that never get inside.
+//! `agent.ssh`: keys that sign for the agent and are never inside.
 
 use std::fmt;
 
@@ -85,7 +85,7 @@ const SSH: &[Key] = &[
     Key {
         name: "keys",
         kind: Kind::Whole(&Kind::Text),
-        default: "none: it has to be there",
+        default: "required",
         about: "The keys: files (`~/.ssh/id_ed25519`, with its public half next to it) or fingerprints (`SHA256:...`) of keys in \
             the user's own ssh agent.",
         ..KEY
@@ -94,15 +94,14 @@ const SSH: &[Key] = &[
         name: "hosts",
         kind: Kind::Whole(&Kind::Text),
         default: "none",
-        about: "Servers that these keys log in to, each a name with a port if that is not 22. The user's known_hosts says \
-            by which host key they are known. They are opened in the network.",
+        about: "Servers that these keys log in to, each a name with a port if that is not 22. The user's known_hosts must contain their host keys. The entry also allows them in the network.",
         ..KEY
     },
     Key {
         name: "sign",
         kind: Kind::Whole(&Kind::Text),
         default: "none",
-        about: "What these keys sign besides, as namespaces of `ssh-keygen -Y sign`: `git` for commits and tags.",
+        about: "What else these keys sign, as namespaces of `ssh-keygen -Y sign`: `git` for commits and tags.",
         ..KEY
     },
 ];
@@ -113,7 +112,7 @@ impl Section<AgentPolicy> for Ssh {
         kind: Kind::Either(&[Kind::Map(SSH), Kind::List(&Kind::Map(SSH))]),
         default: "none: there is no ssh agent inside",
         merge: "adds, unless written as `{replace: [...]}`",
-        about: "An ssh agent inside that signs with these keys and for these servers alone; each use is on record. See \
+        about: "An ssh agent inside that signs only with these keys and for these servers; each use is recorded. See \
             docs/credentials.md.",
         example: "{keys: [~/.ssh/id_ed25519], hosts: [git.example.com], sign: [git]}",
         ..KEY

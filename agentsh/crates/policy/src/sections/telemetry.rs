@@ -1,4 +1,4 @@
-//! `telemetry`: who is told of a session while it runs, beside the journal.
+//! `telemetry`: receivers of a session's events, in addition to the journal.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ const OTLP: &[Key] = &[
         name: "protocol",
         kind: Kind::Word(&["grpc", "http/protobuf", "http/json"]),
         default: "`http/protobuf`; `OTEL_EXPORTER_OTLP_PROTOCOL` where the endpoint is the environment's",
-        about: "How the receiver is spoken to.",
+        about: "Protocol of the receiver.",
         example: "grpc",
         ..KEY
     },
@@ -109,7 +109,7 @@ const OTLP: &[Key] = &[
         name: "headers",
         kind: Kind::Names(&Kind::Text),
         default: "`OTEL_EXPORTER_OTLP_HEADERS` where the endpoint is the environment's",
-        about: "What the requests carry. `${NAME}` is a variable of the caller's environment.",
+        about: "Headers of the requests. `${NAME}` is a variable of the caller's environment.",
         example: "{Authorization: \"Bearer ${OTEL_TOKEN}\"}",
         ..KEY
     },
@@ -149,7 +149,7 @@ const TELEMETRY: &[Key] = &[
     Key {
         name: "file",
         default: "none",
-        about: "Gets every event as a line of JSON. It is made for the user alone, and added to.",
+        about: "Gets every event as a line of JSON. It is created with mode 0600 and appended to.",
         example: "\"~/agentsh-events.jsonl\"",
         ..KEY
     },
@@ -255,7 +255,7 @@ pub(crate) fn address(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String
     let is_web = url.starts_with("https://") || url.starts_with("http://");
     if !is_web || url.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
         let help = "write `https://HOST/PATH`, or `http://127.0.0.1:PORT/PATH`".to_owned();
-        reader.problem(here, "this is not a URL of the web", Some(help));
+        reader.problem(here, "this is not an http or https URL", Some(help));
         return None;
     }
     Some(url)

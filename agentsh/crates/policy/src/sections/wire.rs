@@ -1,4 +1,4 @@
-//! `max_line_bytes` and `request_timeout`: limits of the wire.
+//! `max_line_bytes` and `request_timeout`: limits of messages.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};

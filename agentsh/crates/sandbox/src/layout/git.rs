@@ -209,8 +209,14 @@ impl Builder<'_> {
     }
 
     fn guard_directory(&mut self, git: &Path) {
-        for name in ["hooks", "config", "config.worktree", "commondir", "gitdir"] {
+        let (file, directories) = builtin_paths::GIT_OBEYED;
+        for name in ["hooks", "config", "config.worktree", "commondir", "gitdir", file] {
             self.read_only(&git.join(name));
+        }
+        for directory in directories.map(|name| git.join(name)) {
+            if self.host.names(&directory).is_some_and(|names| !names.is_empty()) {
+                self.read_only(&directory);
+            }
         }
         // What is missing must not come into being either: `commondir` would send git elsewhere for all the others.
         self.stand_in(&git.join("hooks"), StandIn::Directory);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::{Builder, StandIn, is_system};
 use crate::host::{Host, PathKind, outermost, plain, repository_names};
@@ -56,6 +56,13 @@ impl Builder<'_> {
                 && self.masked(grant).is_none()
             {
                 self.guard_project(grant);
+            }
+        }
+        // Whoever works below the top obeys what stands from there up to it.
+        let below = self.rules.start.ancestors().take_while(|above| !self.granted.contains_key(*above));
+        for directory in below.collect::<Vec<_>>() {
+            if self.may_be_written(directory) && self.link_to(&directory.join("x")).is_none() {
+                self.guard_names(directory);
             }
         }
         for path in &self.rules.named {
@@ -184,6 +191,11 @@ impl Builder<'_> {
             return;
         }
         self.layout.instructed.push(directory.to_owned());
+        self.guard_names(directory);
+    }
+
+    /// What runs by itself at the top of a directory.
+    fn guard_names(&mut self, directory: &Path) {
         let is_worked_in = self.is_worked_in(directory);
         if is_worked_in {
             self.layout.worked_in.push(directory.to_owned());
@@ -203,7 +215,9 @@ impl Builder<'_> {
                 if !self.guard_around_packages(guarded, &path) {
                     self.read_only(&path);
                 }
-                if is_worked_in && self.is_read_by_some_program(guarded) {
+                // Below the top what appears is set aside, and nothing lies in the way.
+                let is_top = is_worked_in && self.granted.contains_key(directory);
+                if is_top && self.is_read_by_some_program(guarded) {
                     self.stand_in(&path, stand_in_of(guarded));
                 }
             }
@@ -448,11 +462,10 @@ impl Builder<'_> {
 
     /// The regular file of the project that a link names directly.
     fn named_file(&self, link: &Path) -> Option<PathBuf> {
-        let to = self.host.link(link)?;
-        let plain = to.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        let file = link.parent()?.join(to);
-        let inside = plain && file.starts_with(&self.rules.project) && self.link_to(&file).is_none();
-        (inside && self.host.look(&file) == Some(PathKind::File)).then_some(file)
+        // No link stands above this one, so that the letters of both say where it leads.
+        let file = plain(&link.parent()?.join(self.host.link(link)?));
+        let is_inside = file.starts_with(&self.rules.project) && self.link_to(&file).is_none();
+        (is_inside && self.host.look(&file) == Some(PathKind::File)).then_some(file)
     }
 
     pub(super) fn hide(&mut self, path: &Path) {

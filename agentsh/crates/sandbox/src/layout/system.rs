@@ -100,8 +100,10 @@ impl Builder<'_> {
 
     pub(super) fn generated(&mut self, spec: &SandboxSpec) {
         let process = &spec.process;
-        let shell = self.host.login_shell(process.identity.host_uid).filter(|shell| super::is_system(shell));
-        let passwd = etc::passwd(process.identity, &process.user, &self.rules.home, shell.as_deref());
+        let (user, shell) = self.host.account(process.identity.host_uid);
+        let shell = shell.filter(|shell| super::is_system(shell));
+        let user = user.as_ref().unwrap_or(&process.user);
+        let passwd = etc::passwd(process.identity, user, &self.rules.home, shell.as_deref());
         for (path, content) in [
             ("/etc/passwd", passwd),
             ("/etc/group", etc::group(process.identity)),

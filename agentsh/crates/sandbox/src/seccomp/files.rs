@@ -136,19 +136,23 @@ pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Opti
 pub enum FileEffect {
     /// It makes it, where there is none.
     Makes,
-    /// It changes or removes it, where there is one.
+    /// It changes it, where there is one.
     Changes,
     /// Either.
     Writes,
+    /// It removes its name, where it is no directory.
+    Unlinks,
+    /// It removes an empty directory.
+    RemovesDirectory,
 }
 
 /// Calls that change what has a name, besides those that rename and link.
 const TOUCHES: &[(PathArgument, FileEffect)] = &[
     (PathArgument { flags: Some(1), ..looks(calls::SYS_open) }, FileEffect::Writes),
     (PathArgument { flags: Some(2), ..looks_in(calls::SYS_openat) }, FileEffect::Writes),
-    (looks(calls::SYS_unlink), FileEffect::Changes),
-    (looks_in(calls::SYS_unlinkat), FileEffect::Changes),
-    (looks(calls::SYS_rmdir), FileEffect::Changes),
+    (looks(calls::SYS_unlink), FileEffect::Unlinks),
+    (looks_in(calls::SYS_unlinkat), FileEffect::Unlinks),
+    (looks(calls::SYS_rmdir), FileEffect::RemovesDirectory),
     (looks(calls::SYS_mkdir), FileEffect::Makes),
     (looks_in(calls::SYS_mkdirat), FileEffect::Makes),
     (PathArgument { path: 1, ..looks(calls::SYS_symlink) }, FileEffect::Makes),
@@ -162,7 +166,11 @@ pub(super) fn touches(
 ) -> Option<(&'static PathArgument, FileEffect)> {
     let call = Call::of(number)?;
     let (looks, touch) = TOUCHES.iter().find(|(looks, _)| looks.call == call)?;
-    let Some(flags) = looks.flags else { return Some((looks, *touch)) };
+    let Some(flags) = looks.flags else {
+        let is_directory = call == calls::SYS_unlinkat
+            && low(arguments.get(2).copied()) & libc::AT_REMOVEDIR.unsigned_abs() != 0;
+        return Some((looks, if is_directory { FileEffect::RemovesDirectory } else { *touch }));
+    };
     let flags = low(arguments.get(flags).copied());
     let has = |bits: libc::c_int| flags & bits.unsigned_abs() == bits.unsigned_abs();
     let touch = match (has(libc::O_CREAT), has(libc::O_EXCL)) {
@@ -215,6 +223,11 @@ mod tests {
         assert_eq!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o644, 0, 0]).unwrap().1, FileEffect::Writes);
         assert!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o4755, 0, 0]).is_none());
         assert!(touches(libc::SYS_openat, &[0, 0, 0, 0, 0, 0]).is_none());
+        let removes = |flags: libc::c_int| {
+            touches(libc::SYS_unlinkat, &[0, 0, flags.unsigned_abs().into(), 0, 0, 0]).unwrap().1
+        };
+        assert_eq!(removes(0), FileEffect::Unlinks);
+        assert_eq!(removes(libc::AT_REMOVEDIR), FileEffect::RemovesDirectory);
         assert!(of(libc::SYS_mount).is_none() && of(libc::SYS_write).is_none());
         for looks in LOOKS_FOR_FILES {
             assert!(

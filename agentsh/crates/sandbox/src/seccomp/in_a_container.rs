@@ -1,72 +1,72 @@
-//! What is different in the weaker tier, where there are no namespaces.
+//! Rules that differ in the container tier, which has no namespaces.
 
 use super::calls::*;
 use super::rule::{ArgumentCheck, Rule, Verdict};
 
-/// `MSG_FASTOPEN`: connects by sending.
+/// `MSG_FASTOPEN`: sending connects.
 const CONNECTS: u32 = 0x2000_0000;
 
-/// What is different where there are no namespaces: the network, its ports and the queues are those of everybody.
+/// Without namespaces, network, ports and queues are shared with the rest of the container.
 pub const IN_A_CONTAINER: &[Rule] = &[
     Rule {
-        why: "where a connection goes is read once, judged, and dialled by the session: the program's own call never runs",
+        why: "The session reads the address once, checks it and connects; the program's own call never runs.",
         calls: &[SYS_connect],
         verdict: Verdict::Ask,
     },
     Rule {
-        why: "a socket that can send without being connected reaches whom it wants",
+        why: "A socket that sends without connecting reaches any address.",
         calls: &[SYS_socket],
         verdict: Verdict::Check(ArgumentCheck::Stream),
     },
     Rule {
-        why: "as socket: a pair of datagram sockets can send to any local address",
+        why: "A pair of datagram sockets can send to any local address.",
         calls: &[SYS_socketpair],
         verdict: Verdict::Check(ArgumentCheck::ConnectedPair),
     },
     Rule {
-        why: "TCP Fast Open connects without connect",
+        why: "TCP Fast Open connects without `connect`.",
         calls: &[SYS_sendto, SYS_sendmmsg],
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 3, forbidden: CONNECTS }),
     },
     Rule {
-        why: "as sendto",
+        why: "Same reason as sendto.",
         calls: &[SYS_sendmsg],
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 2, forbidden: CONNECTS }),
     },
     Rule {
-        why: "a listener here is reachable from the container's neighbours",
+        why: "Other processes of the container could connect to a listener.",
         calls: &[SYS_listen],
         verdict: Verdict::Refuse,
     },
     Rule {
-        why: "limits of other processes of the same user",
+        why: "The limits of other processes of the same user must not change.",
         calls: &[SYS_prlimit64],
         verdict: Verdict::Check(ArgumentCheck::OneOf { argument: 0, values: &[0] }),
     },
     Rule {
-        why: "the processors and the turn of other processes of the same user",
+        why: "The scheduling of other processes of the same user must not change.",
         calls: &[SYS_sched_setaffinity, SYS_sched_setparam, SYS_sched_setscheduler, SYS_sched_setattr],
         verdict: Verdict::Check(ArgumentCheck::OneOf { argument: 0, values: &[0] }),
     },
     Rule {
-        why: "as scheduling; of a user it would be all processes",
+        why: "Same reason as scheduling; PRIO_USER would change all processes of the user.",
         calls: &[SYS_setpriority],
-        // PRIO_PROCESS, and oneself
+        // PRIO_PROCESS of the caller
         verdict: Verdict::Check(ArgumentCheck::Oneself { kind: 0 }),
     },
     Rule {
-        why: "as setpriority",
+        why: "Same reason as setpriority.",
         calls: &[SYS_ioprio_set],
-        // IOPRIO_WHO_PROCESS, and oneself
+        // IOPRIO_WHO_PROCESS of the caller
         verdict: Verdict::Check(ArgumentCheck::Oneself { kind: 1 }),
     },
     Rule {
-        why: "attributes of any file that the user owns, by its name, of which Landlock says nothing; what is open has them",
+        why: "Landlock does not protect extended attributes of files by name; the calls for open files stay.",
         calls: &[SYS_setxattr, SYS_lsetxattr, SYS_removexattr, SYS_lremovexattr],
         verdict: Verdict::Missing,
     },
     Rule {
-        why: "queues and memory that belong to the container, and outlive the sandbox",
+        why: "Queues and shared memory belong to the container and outlive the sandbox.",
         calls: &[
             SYS_shmget,
             SYS_shmat,

@@ -117,22 +117,18 @@ impl Listener {
         Some(wanted)
     }
 
-    /// What a call that renames or links would put in the place of a name that `matters`. None for every other call. Within: None for one
-    /// that is nobody's concern, and goes on. Both paths are the caller's words.
+    /// What a call that renames or links would give which name, where one of them `matters`. None for every other call. Within: None
+    /// for one that is nobody's concern, and goes on. Both paths are the caller's words.
     #[must_use]
     pub fn renamed(
         &self,
         heard: &Refused,
-        matters: impl Fn(&MissingFile) -> bool,
+        matters: impl Fn(&RenameCall) -> bool,
     ) -> Option<Option<RenameCall>> {
         let Some(name) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
-        let to = wanted(heard, name.to);
-        if !matters(&to) {
-            return Some(None);
-        }
-        let from = wanted(heard, name.from);
+        let (from, to) = (wanted(heard, name.from), wanted(heard, name.to));
         let renamed = RenameCall { from, to, only_new: name.only_new, is_link: name.is_link };
-        Some(self.is_waiting(heard.id).then_some(renamed))
+        Some(Some(renamed).filter(|renamed| matters(renamed) && self.is_waiting(heard.id)))
     }
 
     /// What a call would do to which file, where that is neither a rename nor a link, and it is not refused. None for others. The

@@ -12,27 +12,27 @@ const NAMESPACES: u32 = 0x7E02_0000;
 const NAMESPACES_AND_TIME: u32 = NAMESPACES | 0x80;
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;
-/// What no program needs of a terminal that is not its own, and what survives the program.
+/// Terminal requests that type for the user, or whose effect stays when the program has ended.
 const TERMINAL_REQUESTS: &[u32] = &[
     0x5412, /* TIOCSTI: types */
     0x541C, /* TIOCLINUX: pastes */
-    0x540C, /* TIOCEXCL: nobody else may open it */
-    0x5423, /* TIOCSETD: another line discipline; N_NULL takes and gives nothing */
+    0x540C, /* TIOCEXCL: no other program can open it */
+    0x5423, /* TIOCSETD: another line discipline, such as N_NULL, which passes no data */
     0x4B33, /* KDSKBMETA */
-    0x4B3A, /* KDSETMODE: no text any more */
-    0x4B45, /* KDSKBMODE: no keys any more */
-    0x4B47, /* KDSKBENT: what a key means, on every console */
-    0x4B49, /* KDSKBSENT: as before */
+    0x4B3A, /* KDSETMODE: switches text off */
+    0x4B45, /* KDSKBMODE: switches keys off */
+    0x4B47, /* KDSKBENT: changes the key map of every console */
+    0x4B49, /* KDSKBSENT: the same */
     0x4B4C, /* KDSETKEYCODE */
     0x4BFA, /* KDSKBDIACR */
-    0x5602, /* VT_SETMODE: who decides about switching consoles */
+    0x5602, /* VT_SETMODE: controls console switching */
     0x5606, /* VT_ACTIVATE: switches */
     0x560B, /* VT_LOCKSWITCH: locks */
 ];
 
 pub const RULES: &[Rule] = &[
     Rule {
-        why: "read and write what is already open",
+        why: "These calls use open descriptors, or create pipes and event counters.",
         calls: &[
             SYS_read,
             SYS_write,
@@ -66,12 +66,12 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "memory as a file; where a policy lists programs, only such as can never be executed",
+        why: "Anonymous memory files are allowed; where a policy lists programs, only with MFD_NOEXEC_SEAL.",
         calls: &[SYS_memfd_create],
         verdict: Verdict::Check(ArgumentCheck::MemoryFile),
     },
     Rule {
-        why: "memory that nobody can count, and a queue of the whole machine's; libraries use threads instead",
+        why: "The memory escapes the limit, and the queue is shared by the whole machine; libraries use threads instead.",
         calls: &[
             SYS_memfd_secret,
             SYS_io_setup,
@@ -84,7 +84,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Missing,
     },
     Rule {
-        why: "open, look at and change files; the mount tree and Landlock decide which",
+        why: "The mount tree and Landlock decide which files these calls reach.",
         calls: &[
             SYS_stat,
             SYS_fstat,
@@ -133,12 +133,12 @@ pub const RULES: &[Rule] = &[
             SYS_inotify_init1,
             SYS_inotify_add_watch,
             SYS_inotify_rm_watch,
-            SYS_chroot, /* needs a capability nobody has */
+            SYS_chroot, /* needs a capability that no program inside has */
         ],
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "as files are changed; at a guarded name the session decides, or tells what the mount refuses",
+        why: "The session decides about guarded names, and reports what a mount refuses.",
         calls: &[
             SYS_rename,
             SYS_renameat,
@@ -156,72 +156,72 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Hear,
     },
     Rule {
-        why: "one user and one group exist; others are refused as to an ordinary user, not as numbers that mean nothing",
+        why: "Only one user and group exist inside; a change to another gets EPERM, as outside without root.",
         calls: &[SYS_chown, SYS_fchown, SYS_lchown],
         verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[1], groups: &[2] }),
     },
     Rule {
-        why: "as chown",
+        why: "Same reason as chown.",
         calls: &[SYS_fchownat],
         verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[2], groups: &[3] }),
     },
     Rule {
-        why: "as chown",
+        why: "Same reason as chown.",
         calls: &[SYS_setuid],
         verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[0], groups: &[] }),
     },
     Rule {
-        why: "as chown",
+        why: "Same reason as chown.",
         calls: &[SYS_setgid],
         verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[], groups: &[0] }),
     },
     Rule {
-        why: "as chown",
+        why: "Same reason as chown.",
         calls: &[SYS_setreuid],
         verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[0, 1], groups: &[] }),
     },
     Rule {
-        why: "as chown",
+        why: "Same reason as chown.",
         calls: &[SYS_setregid],
         verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[], groups: &[0, 1] }),
     },
     Rule {
-        why: "as chown",
+        why: "Same reason as chown.",
         calls: &[SYS_setresuid],
         verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[0, 1, 2], groups: &[] }),
     },
     Rule {
-        why: "as chown",
+        why: "Same reason as chown.",
         calls: &[SYS_setresgid],
         verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[], groups: &[0, 1, 2] }),
     },
     Rule {
-        why: "files that run as their owner: as root's, where root started agentsh",
+        why: "A set-user-id file runs as its owner, which is root if root started agentsh.",
         calls: &[SYS_chmod, SYS_fchmod, SYS_mknod, SYS_creat],
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 1, forbidden: SET_ID }),
     },
     Rule {
-        why: "as chmod",
+        why: "Same reason as chmod.",
         calls: &[SYS_fchmodat, SYS_fchmodat2, SYS_mknodat],
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 2, forbidden: SET_ID }),
     },
     Rule {
-        why: "as chmod",
+        why: "Same reason as chmod.",
         calls: &[SYS_open],
         verdict: Verdict::Check(ArgumentCheck::NewFile { flags: 1, mode: 2, forbidden: SET_ID }),
     },
     Rule {
-        why: "as chmod",
+        why: "Same reason as chmod.",
         calls: &[SYS_openat],
         verdict: Verdict::Check(ArgumentCheck::NewFile { flags: 2, mode: 3, forbidden: SET_ID }),
     },
     Rule {
-        why: "its mode is behind a pointer, where no filter can see it; libraries fall back to openat",
+        why: "The filter cannot see the mode behind its pointer; libraries fall back to openat.",
         calls: &[SYS_openat2],
         verdict: Verdict::Missing,
     },
     Rule {
-        why: "own memory",
+        why: "A process may manage its own memory.",
         calls: &[
             SYS_mmap,
             SYS_mprotect,
@@ -249,7 +249,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "start, wait for and end processes of the sandbox's own pid namespace",
+        why: "Processes start, signal and wait for others only in the sandbox's pid namespace.",
         calls: &[
             SYS_fork,
             SYS_vfork,
@@ -284,7 +284,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "signals to oneself and one's children",
+        why: "Signals reach only processes of the sandbox's pid namespace.",
         calls: &[
             SYS_rt_sigaction,
             SYS_rt_sigprocmask,
@@ -303,7 +303,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "time, timers and sleeping",
+        why: "Programs may read the time, set timers and sleep.",
         calls: &[
             SYS_nanosleep,
             SYS_clock_nanosleep,
@@ -326,7 +326,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "wait for many things at once, and threads",
+        why: "Programs wait for events and synchronise threads.",
         calls: &[
             SYS_select,
             SYS_pselect6,
@@ -347,7 +347,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "use sockets of the kinds that `socket` gives; the network namespace decides where they reach",
+        why: "`socket` decides which kinds exist, and the network namespace decides what they reach.",
         calls: &[
             SYS_connect,
             SYS_bind,
@@ -369,7 +369,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "ask who and where one is, and lower one's own limits",
+        why: "A process may read its own identity and lower its own limits.",
         calls: &[
             SYS_getuid,
             SYS_geteuid,
@@ -399,7 +399,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "scheduling of one's own threads",
+        why: "A process may schedule its own threads.",
         calls: &[
             SYS_sched_yield,
             SYS_sched_getaffinity,
@@ -417,7 +417,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "System V and POSIX queues of the sandbox's own IPC namespace",
+        why: "System V and POSIX queues belong to the sandbox's IPC namespace.",
         calls: &[
             SYS_shmget,
             SYS_shmat,
@@ -441,63 +441,63 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "a program may sandbox itself further",
+        why: "A program may restrict itself further.",
         calls: &[SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule, SYS_landlock_restrict_self],
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "a new user namespace brings every capability back over fresh kernel surface",
+        why: "A new user namespace gives all capabilities and exposes more of the kernel.",
         calls: &[SYS_clone],
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 0, forbidden: NAMESPACES }),
     },
     Rule {
-        why: "as clone",
+        why: "Same reason as clone.",
         calls: &[SYS_unshare],
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 0, forbidden: NAMESPACES_AND_TIME }),
     },
     Rule {
-        why: "its flags are behind a pointer, where no filter can see them; libraries fall back to clone",
+        why: "The filter cannot see the flags behind its pointer; libraries fall back to clone.",
         calls: &[SYS_clone3],
         verdict: Verdict::Missing,
     },
     Rule {
-        why: "block programs of the host that open a file, for as long as the kernel lets a lease last",
+        why: "A lease blocks programs of the host that open the file.",
         calls: &[SYS_fcntl],
         verdict: Verdict::Check(ArgumentCheck::NotOneOf { argument: 1, values: LEASES }),
     },
     Rule {
-        why: "type into the terminal of the person who started agentsh, or leave it dead",
+        why: "These requests type into the user's terminal or make it unusable.",
         calls: &[SYS_ioctl],
         verdict: Verdict::Check(ArgumentCheck::NotOneOf { argument: 1, values: TERMINAL_REQUESTS }),
     },
     Rule {
-        why: "stream and datagram sockets of local and internet families; no raw, packet, vsock or crypto sockets",
+        why: "Only stream and datagram sockets of the local and internet families; no raw, packet, vsock or crypto sockets.",
         calls: &[SYS_socket],
         verdict: Verdict::Check(ArgumentCheck::Socket),
     },
     Rule {
-        why: "pairs of local sockets; asking for another family's reaches its code as `socket` does",
+        why: "Only pairs of local sockets; for another family the call runs the same kernel code as `socket`.",
         calls: &[SYS_socketpair],
         // AF_UNIX
         verdict: Verdict::Check(ArgumentCheck::OneOf { argument: 0, values: &[1] }),
     },
     Rule {
-        why: "only the query and the ordinary Linux personality, with or without address randomisation",
+        why: "Only the query and the Linux personality, with or without address randomisation.",
         calls: &[SYS_personality],
         verdict: Verdict::Check(ArgumentCheck::OneOf { argument: 0, values: &[0, 0xFFFF_FFFF, 0x0004_0000] }),
     },
     Rule {
-        why: "sockets and files without the calls that are filtered here; libraries fall back to epoll",
+        why: "io_uring uses sockets and files past this filter; libraries fall back to epoll.",
         calls: &[SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register],
         verdict: Verdict::Missing,
     },
     Rule {
-        why: "debuggers and sanitizers on processes of the sandbox's own pid namespace; pid 1 is not dumpable",
+        why: "Debuggers and sanitizers may use processes of the sandbox's pid namespace; pid 1 is not dumpable.",
         calls: &[SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp],
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "take or move what belongs to other processes: no debugger needs it",
+        why: "These calls take memory or descriptors of other processes, and no debugger needs them.",
         calls: &[
             SYS_pidfd_getfd,
             SYS_process_madvise,
@@ -508,7 +508,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Refuse,
     },
     Rule {
-        why: "change the mount tree or join another namespace",
+        why: "The sandbox is built from mounts and namespaces, which it must not change.",
         calls: &[
             SYS_mount,
             SYS_umount2,
@@ -528,12 +528,12 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Refuse,
     },
     Rule {
-        why: "keys of the user who started agentsh",
+        why: "The keyrings belong to the user who started agentsh.",
         calls: &[SYS_keyctl, SYS_add_key, SYS_request_key],
         verdict: Verdict::Refuse,
     },
     Rule {
-        why: "kernel programs, counters and page faults handled by the caller: rich attack surface nobody needs",
+        why: "These calls expose much of the kernel, and other processes.",
         calls: &[
             SYS_bpf,
             SYS_perf_event_open,
@@ -545,7 +545,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Refuse,
     },
     Rule {
-        why: "the machine itself",
+        why: "These calls affect the whole machine.",
         calls: &[
             SYS_reboot,
             SYS_kexec_load,

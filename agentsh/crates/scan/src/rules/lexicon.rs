@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
+use agentsh_base::ascii;
 use aho_corasick::{AhoCorasick, Input};
 
 use crate::views;
@@ -125,7 +126,7 @@ impl Lexicon {
         }
         let rest = &phrase.as_bytes()[start + length..];
         let second = rest.first().is_some_and(|byte| *byte == b' ').then(|| lead(&rest[1..])).flatten();
-        self.phrases.entry(hash(first)).or_default().push(Phrase {
+        self.phrases.entry(ascii::word(first.as_bytes()).1).or_default().push(Phrase {
             concept,
             second,
             before: phrase[..start].into(),
@@ -185,20 +186,14 @@ impl Lexicon {
         }
         let mut at = 0;
         while at < bytes.len() {
-            let mut small = WORD[usize::from(bytes[at])];
-            if small == 0 {
+            if WORD[usize::from(bytes[at])] == 0 {
                 at += 1;
                 continue;
             }
             let start = at;
-            let mut hash = SEED;
-            while small != 0 {
-                hash = mix(hash, small);
-                at += 1;
-                small = bytes.get(at).map_or(0, |byte| WORD[usize::from(*byte)]);
-            }
+            let (length, hash) = ascii::word(&bytes[at..]);
+            at += length;
             forms(bytes, start, at, found);
-            let hash = finish(hash);
             let bit = (hash >> (32 - FILTER_BITS)) as usize;
             if self.filter[bit / 64] >> (bit % 64) & 1 != 0
                 && let Some(phrases) = self.phrases.get(&hash)
@@ -321,23 +316,6 @@ impl Phrase {
 /// Whether a dot behind it asks for a member, as in `process.env`, and does not begin the name of a file.
 fn is_member(before: &[u8]) -> bool {
     before.last().is_some_and(|byte| WORD[usize::from(*byte)] != 0 || matches!(byte, b')' | b']'))
-}
-
-const SEED: u32 = 0x811c_9dc5;
-
-#[inline]
-fn mix(hash: u32, byte: u8) -> u32 {
-    (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-}
-
-/// Spreads the last bytes over the highest bits.
-#[inline]
-fn finish(hash: u32) -> u32 {
-    (hash ^ hash >> 15).wrapping_mul(0x2c1b_3c6d)
-}
-
-fn hash(word: &str) -> u32 {
-    finish(word.bytes().fold(SEED, mix))
 }
 
 #[cfg(test)]

@@ -116,6 +116,13 @@ impl Matcher {
         Ok(matcher)
     }
 
+    /// Bytes between the first and the last concept of a rule, at most.
+    #[cfg(test)]
+    pub fn reach(&self) -> usize {
+        let chains = self.chains.iter().map(|chain| chain.gaps.iter().skip(1).sum());
+        chains.chain(self.sets.iter().map(|set| set.within)).max().unwrap_or(0)
+    }
+
     fn step_for(&mut self, concept: u16, step: Step) {
         let concept = usize::from(concept);
         if self.steps.len() <= concept {

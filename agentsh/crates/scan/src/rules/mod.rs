@@ -166,6 +166,13 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
+    /// Views are made of so much around a change.
+    #[test]
+    fn no_rule_reaches_further_than_a_view_does() {
+        let reach = Patterns::builtin().matcher.reach();
+        assert!(reach > 0 && reach.max(WINDOW) <= views::REACH, "{reach}");
+    }
+
     #[test]
     fn what_is_no_rule_is_refused() {
         for text in [

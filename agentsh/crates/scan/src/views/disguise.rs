@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use agentsh_base::ascii::Outlines;
 
+use super::REACH;
 use super::survey::Survey;
 use super::view::{Builder, View};
 
@@ -29,11 +30,11 @@ const TELLING: [&str; 14] = [
 pub(super) fn views(text: &str, survey: &Survey) -> Vec<View> {
     let mut views = Vec::new();
     if survey.spaced {
-        views.push(unspaced(text));
-        views.extend(unstrung(text));
+        views.extend(unspaced(text).near_changes(REACH));
+        views.extend(unstrung(text).into_iter().flat_map(|view| view.near_changes(REACH)));
     }
     if survey.leet {
-        views.push(unleet(text));
+        views.extend(unleet(text).near_changes(REACH));
     }
     if survey.turned {
         views.extend(turned(text));

@@ -24,6 +24,8 @@ const LEAST: usize = 4096;
 /// Bytes of a text that are looked at together, and how many of them again with the next.
 const PIECE: usize = 8192;
 const OVERLAP: usize = 1024;
+/// Bytes around a change that are read with it: no rule of words reaches further.
+pub(crate) const REACH: usize = 512;
 
 /// One spelling for everything that reads the same: see [`fold`].
 #[must_use]
@@ -61,17 +63,20 @@ fn walk(
 ) {
     let survey = Survey::of(text);
     let mut views = Vec::new();
+    let near = |view: View, disguised, again| {
+        view.near_changes(REACH).into_iter().map(move |view| (view, disguised, again))
+    };
     if survey.needs_folding() {
-        views.push((fold::view(text), false, false));
+        views.extend(near(fold::view(text), false, false));
     }
     if survey.invisible > 0 {
         views.extend(invisible::smuggled(text).into_iter().map(|view| (view, true, true)));
         if survey.invisible > 2 {
-            views.push((invisible::spaced(text), false, false));
+            views.extend(near(invisible::spaced(text), false, false));
         }
     }
     if survey.escapes {
-        views.extend(decode::escapes(text).map(|view| (view, false, true)));
+        views.extend(decode::escapes(text).into_iter().flat_map(|view| near(view, false, true)));
     }
     if survey.runs {
         views.extend(decode::runs(text).into_iter().map(|view| (view, true, true)));

@@ -57,6 +57,43 @@ impl View {
         Self { text: self.text.clone(), marks, end: self.end + offset }
     }
 
+    /// The parts of it that stand near something that was left out or changed, whole words, with `reach` bytes on each side:
+    /// everywhere else it reads as the text it was made from, which is looked at by itself.
+    pub(super) fn near_changes(self, reach: usize) -> Vec<Self> {
+        let (bytes, is_white) = (self.text.as_bytes(), u8::is_ascii_whitespace);
+        let first = self.marks.first().is_none_or(|mark| *mark != (0, 0));
+        let rest = self.marks.iter().skip(usize::from(!first)).map(|mark| mark.0);
+        let is_cut = self.point(self.text.len()) < self.end;
+        let mut parts: Vec<Range<usize>> = Vec::new();
+        for at in rest.chain(is_cut.then_some(self.text.len())) {
+            let (start, end) = (at.saturating_sub(reach), (at + reach).min(bytes.len()));
+            let last = parts.last_mut().filter(|last| start <= last.end);
+            if last.as_ref().is_some_and(|last| end <= last.end) {
+                continue;
+            }
+            let end = bytes[end..].iter().position(is_white).map_or(bytes.len(), |length| end + length);
+            match last {
+                Some(last) => last.end = end,
+                None => {
+                    let start = bytes[..start].iter().rposition(is_white).map_or(0, |space| space + 1);
+                    parts.push(start..end);
+                }
+            }
+        }
+        if parts.iter().map(ExactSizeIterator::len).sum::<usize>() * 4 > bytes.len() * 3 {
+            return vec![self];
+        }
+        parts.into_iter().map(|part| self.part(part)).collect()
+    }
+
+    fn part(&self, part: Range<usize>) -> Self {
+        let inside = self.marks.iter().filter(|mark| part.start < mark.0 && mark.0 < part.end);
+        let marks = inside.map(|mark| (mark.0 - part.start, mark.1));
+        let marks = std::iter::once((0, self.point(part.start))).chain(marks).collect();
+        let end = self.original(part.clone()).end;
+        Self { text: self.text.get(part).unwrap_or_default().to_owned(), marks, end }
+    }
+
     /// As if it had been made from what `parent` was made from.
     pub fn rebase(&mut self, parent: &View) {
         for mark in &mut self.marks {

@@ -15,7 +15,8 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
     webhooks(bytes, found);
     service_accounts(text, found);
-    let Some(automaton) = automaton() else { return };
+    let Some((automaton, forms)) = automaton() else { return };
+    let mut words = forms::Words::default();
     // What is told by its beginning is one long run, and few texts have many of them.
     for run in runs(bytes, &KEY, MIN_LENGTH) {
         let mut from = run.start;
@@ -25,9 +26,9 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
             }
             let place = match place.pattern().as_usize().checked_sub(1) {
                 None => jwt(bytes, place.start()).map(|place| (place, "JWT")),
-                Some(number) => {
-                    let count = forms::certain_prefixes().count();
-                    forms::certain_at(bytes, place.range(), number % count, number >= count)
+                Some(at) => {
+                    let form = forms[at % forms.len()];
+                    forms::certain_at(bytes, place.range(), form, at >= forms.len(), &mut words)
                 }
             };
             if let Some((place, kind)) = place {
@@ -38,18 +39,19 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
     }
 }
 
-/// JSON Web Tokens, the forms, and their prefixes read backwards.
-fn automaton() -> Option<&'static aho_corasick::AhoCorasick> {
-    static AUTOMATON: std::sync::OnceLock<Option<aho_corasick::AhoCorasick>> = std::sync::OnceLock::new();
+/// JSON Web Tokens, the forms, and their prefixes read backwards; with the numbers of the forms.
+fn automaton() -> Option<&'static (aho_corasick::AhoCorasick, Vec<usize>)> {
+    static AUTOMATON: std::sync::OnceLock<Option<(aho_corasick::AhoCorasick, Vec<usize>)>> =
+        std::sync::OnceLock::new();
     AUTOMATON
         .get_or_init(|| {
             let forms = forms::certain_prefixes().map(str::to_owned);
             let turned = forms::certain_prefixes().map(|prefix| prefix.chars().rev().collect());
-            aho_corasick::AhoCorasick::builder()
+            let automaton = aho_corasick::AhoCorasick::builder()
                 .kind(Some(aho_corasick::AhoCorasickKind::DFA))
                 .match_kind(aho_corasick::MatchKind::LeftmostLongest)
-                .build(std::iter::once("eyJ".to_owned()).chain(forms).chain(turned).collect::<Vec<String>>())
-                .ok()
+                .build(std::iter::once("eyJ".to_owned()).chain(forms).chain(turned).collect::<Vec<String>>());
+            Some((automaton.ok()?, forms::certain_numbers().collect()))
         })
         .as_ref()
 }

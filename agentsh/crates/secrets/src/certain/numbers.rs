@@ -18,14 +18,22 @@ pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
     let mut from = 0;
     let (mut digits, mut groups) = (Vec::new(), Vec::new());
-    while let Some(mut at) = next_digit(bytes, from) {
-        let (end, is_whole) = chain(bytes, at, &mut digits, &mut groups);
-        if (MIN_DIGITS..=MAX_DIGITS).contains(&digits.len())
-            && let Some(secret) = number(bytes, at, end, &digits, &groups)
-        {
-            from = secret.place.end;
-            found.push(secret);
-            continue;
+    while let Some(at) = next_digit(bytes, from) {
+        let length = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if may_begin(bytes, at, length) {
+            let (end, is_whole) = chain(bytes, at, &mut digits, &mut groups);
+            if (MIN_DIGITS..=MAX_DIGITS).contains(&digits.len())
+                && let Some(secret) = number(bytes, at, end, &digits, &groups)
+            {
+                from = secret.place.end;
+                found.push(secret);
+                continue;
+            }
+            if is_whole && digits.len() < MIN_DIGITS {
+                // What begins with a later group of it is shorter still.
+                from = end;
+                continue;
+            }
         }
         // An IBAN begins with two letters, and its check digits are where a number begins.
         if let Some(place) = at.checked_sub(2).and_then(|start| iban::place(bytes, start)) {
@@ -33,16 +41,33 @@ pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
             found.push(Secret::whole("IBAN", place));
             continue;
         }
-        if is_whole && digits.len() < MIN_DIGITS {
-            // What begins with a later group of it is shorter still.
-            from = end;
-            continue;
-        }
-        while at < bytes.len() && bytes[at].is_ascii_digit() {
-            at += 1;
-        }
-        from = at;
+        from = at + length;
     }
+}
+
+/// Whether a number that is told here may begin with a group of so many digits: most groups are told from one by that, and by
+/// the next group.
+fn may_begin(bytes: &[u8], start: usize, length: usize) -> bool {
+    if is_after_letter(bytes, start) {
+        return false;
+    }
+    let next = || {
+        let rest = &bytes[start + length..];
+        let between = rest.iter().take(2).take_while(|byte| !byte.is_ascii_digit()).count();
+        rest[between..].iter().take(7).take_while(|byte| byte.is_ascii_digit()).count()
+    };
+    match length {
+        _ if start.checked_sub(1).is_some_and(|before| matches!(bytes[before], b'+' | b'(')) => true,
+        1 => bytes[start] == b'1' && next() == 3,
+        3 => matches!(next(), 2 | 3),
+        4 => matches!(next(), 4 | 6),
+        _ => (13..=MAX_DIGITS).contains(&length),
+    }
+}
+
+/// Whether what begins here is the rest of a word.
+fn is_after_letter(bytes: &[u8], start: usize) -> bool {
+    start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphanumeric() || bytes[before] == b'_')
 }
 
 /// Where the next digit stands.
@@ -91,8 +116,7 @@ fn chain(bytes: &[u8], start: usize, digits: &mut Vec<u8>, groups: &mut Vec<Grou
 fn number(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[Group]) -> Option<Secret> {
     let before = start.checked_sub(1).map(|at| bytes[at]);
     let after = bytes.get(end).copied();
-    let glued = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if glued(before) || glued(after) {
+    if after.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return None;
     }
     let lengths: Vec<usize> = groups.iter().map(|group| group.end - group.start).collect();

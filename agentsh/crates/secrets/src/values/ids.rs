@@ -14,6 +14,10 @@ const NAME_WINDOW_BYTES: usize = 48;
 
 /// Whether a word, with what stands in front of it in the text, is the name of a thing.
 pub(super) fn is_id(text: &str, start: usize, word: &str) -> bool {
+    // But for the last form each has one of these signs.
+    if !word.bytes().any(|byte| matches!(byte, b'-' | b':' | b'@' | b'_')) {
+        return is_sortable(word);
+    }
     is_checksum(word)
         || is_resource(word)
         || is_pod(word)

@@ -240,17 +240,15 @@ fn number(text: &str, at: &Range<usize>, digits: &[u8], groups: &[usize], sought
     if sought && groups.len() > 1 && (8..=9).contains(&digits.len()) {
         return true;
     }
-    FORMS.iter().any(|form| {
-        form.digits == digits.len()
-            && (form.check)(digits)
-            && match form.alone {
-                WithoutLabel::Always => true,
-                WithoutLabel::Grouped(wanted) if wanted == groups => true,
-                WithoutLabel::Grouped(_) | WithoutLabel::Never => {
-                    is_labelled(text, at, form.labels) || is_labelled(text, at, &GENERIC_LABELS)
-                }
-                WithoutLabel::Named => is_labelled(text, at, form.labels),
-            }
+    let mut near = Near::default();
+    let fits = |form: &&Form| form.digits == digits.len() && (form.check)(digits);
+    FORMS.iter().filter(fits).any(|form| match form.alone {
+        WithoutLabel::Always => true,
+        WithoutLabel::Grouped(wanted) if wanted == groups => true,
+        WithoutLabel::Grouped(_) | WithoutLabel::Never => {
+            near.says(text, at, form.labels) || near.says(text, at, &GENERIC_LABELS)
+        }
+        WithoutLabel::Named => near.says(text, at, form.labels),
     })
 }
 
@@ -293,7 +291,7 @@ fn lettered(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>
         form.shape.len() == value.len()
             && form.shape.iter().zip(&value).all(|(shape, byte)| (*shape == b'9') == byte.is_ascii_digit())
             && (form.check)(&value)
-            && (form.labels.is_empty() || is_labelled(text, &(start..end), form.labels))
+            && (form.labels.is_empty() || Near::default().says(text, &(start..end), form.labels))
     };
     LETTERED_IDS.iter().any(fits).then_some(start..end)
 }
@@ -315,13 +313,24 @@ pub(super) fn is_word(word: &[u8]) -> bool {
     }
 }
 
-/// Whether a word near by says what stands at `at`.
-fn is_labelled(text: &str, at: &Range<usize>, labels: &[&str]) -> bool {
-    let before = &text[text.floor_char_boundary(at.start.saturating_sub(LABEL_WINDOW_BEFORE))..at.start];
-    let behind = &text[at.end..text.floor_char_boundary(at.end + LABEL_WINDOW_AFTER)];
-    let near = [before.to_lowercase(), behind.to_lowercase()];
-    let says = |label: &&str| near.iter().any(|near| has_label(near, label));
-    labels.iter().any(says)
+/// What stands near a number, in small letters; nothing, where no word does. It is read when it is first asked for.
+#[derive(Default)]
+struct Near(Option<[String; 2]>);
+
+impl Near {
+    /// Whether a word near by says what stands at `at`.
+    fn says(&mut self, text: &str, at: &Range<usize>, labels: &[&str]) -> bool {
+        let near = self.0.get_or_insert_with(|| {
+            let before = text.floor_char_boundary(at.start.saturating_sub(LABEL_WINDOW_BEFORE))..at.start;
+            let behind = at.end..text.floor_char_boundary(at.end + LABEL_WINDOW_AFTER);
+            let is_word = |byte: &u8| byte.is_ascii_alphabetic() || !byte.is_ascii();
+            [before, behind].map(|near| match text.as_bytes()[near.clone()].iter().any(is_word) {
+                true => text[near].to_lowercase(),
+                false => String::new(),
+            })
+        });
+        labels.iter().any(|label| near.iter().any(|near| has_label(near, label)))
+    }
 }
 
 /// A search that is made for each label and each number takes longer than it looks: most labels have no first letter there.

@@ -1,4 +1,4 @@
-//! Who asks: a host by its signature, a person by a credential.
+//! Authentication: a host by its signature, a person by a credential.
 
 use agentsh_database::{Connection, Value};
 use axum::http::{HeaderMap, Method, header};

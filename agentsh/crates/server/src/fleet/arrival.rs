@@ -1,4 +1,4 @@
-//! A batch that arrives: its chain is followed, and what fits is kept, in one transaction that holds the row of its host.
+//! Receives a batch: verifies its chain and stores the valid part, in one transaction that locks the host's row.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Questions of sessions that wait for people elsewhere. An answer is bound to the letters of its question, counts once, and
-//! only while the session of the host still asks.
+//! Questions of sessions for approvers. An answer is bound to the text of its question, counts once, and only while
+//! the host's session still asks.
 
 use agentsh_database::{Connection, Value};
 use jiff::Timestamp;
@@ -39,7 +39,7 @@ pub(crate) fn put(db: &mut dyn Connection, host: &str, asked: &Ask) -> Result<()
         return Err(Refusal::Wrong("a question's timeout is 1 s to 24 h".to_owned()));
     }
     in_transaction(db, |db| {
-        // Two questions of one host do not run beside each other.
+        // Two questions of one host do not run next to each other.
         db.change("UPDATE hosts SET state = state WHERE id = $1", &[Value::text(host)])?;
         let state = db.rows("SELECT state FROM hosts WHERE id = $1", &[Value::text(host)])?;
         match state.first().and_then(|row| row.first()).map(Value::as_text) {

@@ -1,4 +1,4 @@
-//! Bundles of policy, as files of one directory. They carry their own signatures, so that whoever asks may have them.
+//! Policy bundles from a directory. They are signed, so anybody may download them.
 
 use std::path::Path;
 

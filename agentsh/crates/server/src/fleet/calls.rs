@@ -1,4 +1,4 @@
-//! The calls that verdicts are about, which have an event of their own.
+//! The calls of verdicts, which are separate events.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const CALLS_IN_STATEMENT: usize = 50;
 /// What a call and its verdict have in common: session, server and id of the request.
 type Key = (String, String, String);
 
-/// Beside each verdict the call that it is about: the nearest one before it with the same server and id.
+/// Next to each verdict the call that it is about: the nearest one before it with the same server and id.
 pub(crate) fn add_calls(db: &mut dyn Connection, rows: &mut Rows) -> Result<(), DbError> {
     let mut here: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
     let mut verdicts = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn add_calls(db: &mut dyn Connection, rows: &mut Rows) -> Result<(), 
             verdicts.push((key, row.seq));
         }
     }
-    // The one of a verdict of this page may stand on it.
+    // The one of a verdict of this page may be on it.
     verdicts.retain(|(key, seq)| {
         let near = |call: &u64| call < seq && seq - call <= MAX_VERDICT_DISTANCE;
         !here.get(key).is_some_and(|calls| calls.iter().any(near))

@@ -1,4 +1,4 @@
-//! Tokens that are used once: they make a host, or give a person a credential.
+//! One-time tokens: they enrol a host, or give a person a credential.
 
 use agentsh_base::random;
 use agentsh_database::{Connection, Database, DbError, Value};

@@ -1,4 +1,4 @@
-//! What is served beside the fleet's own paths learns here who asks.
+//! Authentication for the pages and the registry on the fleet server.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The ends of the chains that a host has, compared with those that are here; and those that are here, for who holds a receipt.
+//! Compares the last hashes of a host's chains with the stored ones, and looks up a hash for a receipt.
 
 use agentsh_database::{Connection, Value};
 use agentsh_fleet::heads::unpacked;
@@ -21,7 +21,7 @@ pub(crate) fn compare(
     let (until, claimed) = unpacked(body)?;
     crate::fleet::arrival::in_transaction(db, |db| {
         let values = [Value::text(host)];
-        // As every batch does: the two do not run beside each other.
+        // As every batch does: the two do not run next to each other.
         db.change("UPDATE hosts SET state = state WHERE id = $1", &values)?;
         let rows = db.rows("SELECT last_id, state FROM hosts WHERE id = $1", &values)?;
         match rows.first().map(Vec::as_slice) {

@@ -1,4 +1,4 @@
-//! What Prometheus asks for: counts since this server started, and what the database says now.
+//! Prometheus metrics: counts since this server started, and values from the database.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -85,7 +85,7 @@ impl Metrics {
         family(
             "agentsh_fleet_keeping_failed",
             "gauge",
-            "1 where the tables of days to come (days), what is over (forgetting) or indexes (indexes) could not be kept up",
+            "1 if creating tables of coming days (days), deleting old events (forgetting) or building indexes (indexes) failed",
             failing,
         );
         let name = "agentsh_fleet_arrival_seconds";

@@ -1,6 +1,6 @@
-//! The records of many hosts: `routes` (HTTP) -> `access` (who asks) -> `arrival` (a batch, in one transaction) or `reads`
-//! (questions) -> `agentsh-database`. The server follows the chain of every session on arrival and keeps its end: what a host
-//! changes later does not fit any more.
+//! The fleet server: `routes` (HTTP) -> `access` (authentication) -> `arrival` (a batch, in one transaction) or
+//! `reads` (queries) -> `agentsh-database`. The server verifies the chain of every session on arrival and stores its
+//! last hash, so that a later change on the host is found.
 
 mod access;
 mod arrival;

@@ -1,4 +1,4 @@
-//! Places of events: when they arrived, by the clocks of servers that need not agree.
+//! Event ids: arrival times from servers whose clocks may differ.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Questions of people. Every answer is a page: at most [`MAX_ROWS`] rows and [`MAX_BYTES`] of text.
+//! Queries of people. An answer has at most [`MAX_ROWS`] rows and [`MAX_BYTES`] of text.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a client is answered instead of what it asked for.
+//! Refusals of requests.
 
 use agentsh_database::DbError;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -24,7 +24,7 @@ pub(crate) enum Refusal {
     Missing(&'static str),
     /// 409: rows between are not here yet.
     Gap(Position),
-    /// 409: the record of the host no longer fits; it is on record here, and the host is refused.
+    /// 409: the record of the host no longer fits; it is recorded here, and the host is refused.
     Rewritten(String),
     /// 409: what it was about is another thing by now.
     Stale(&'static str),

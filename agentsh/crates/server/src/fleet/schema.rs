@@ -1,6 +1,6 @@
-//! The tables, their versions, and the days that events are kept in.
+//! The tables, their versions, and the daily partitions of events.
 //!
-//! A migration only adds: a server of the version before goes on beside it. One that takes something away raises
+//! A migration only adds: a server of the version before goes on next to it. One that takes something away raises
 //! `oldest`, once no older server runs; those then say so instead of guessing.
 
 use agentsh_database::{Connection, Database, DbError, Value};

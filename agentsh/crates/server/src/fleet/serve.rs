@@ -1,4 +1,4 @@
-//! The server from its options to its end.
+//! Runs the server, from its options to its end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -138,7 +138,7 @@ impl Server {
         Gate::of(Arc::clone(&self.app))
     }
 
-    /// Serves, with `pages` beside its own paths, until `stop` is ready; requests that run are finished.
+    /// Serves, with `pages` next to its own paths, until `stop` is ready; requests that run are finished.
     ///
     /// # Errors
     /// When nothing more can be accepted.

@@ -1,5 +1,5 @@
-//! People whom an identity provider vouches for: a credential that is over by itself. A table of its own: a server that does not
-//! know it refuses them, where one that overlooked when they end would not.
+//! Sign-ins through an identity provider: credentials that expire. They have their own table: a server that does not
+//! know it refuses them, and does not ignore their expiry.
 
 use agentsh_base::random;
 use agentsh_database::{Connection, DbError, Value};
@@ -59,7 +59,7 @@ pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, 
     Ok(credential)
 }
 
-/// A name has no brackets: what stands in them behind it is who it is. Servers of earlier versions keep them.
+/// A name has no brackets: what is in them behind it is who it is. Servers of earlier versions keep them.
 fn clean(name: &str) -> String {
     name.replace('[', "(").replace(']', ")")
 }

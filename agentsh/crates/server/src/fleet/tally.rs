@@ -1,4 +1,4 @@
-//! What a batch changes beside its rows: the sessions that it belongs to, and the servers of its host.
+//! Updates of a batch besides its rows: its sessions, and the servers of its host.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub(crate) struct Servers {
     ended: Vec<String>,
 }
 
-/// As it may stand in an index and in a text of PostgreSQL, which holds no NUL.
+/// As it may be in an index and in a text of PostgreSQL, which holds no NUL.
 pub(crate) fn indexed(text: &str) -> String {
     text.chars().take(MAX_INDEXED).map(|one| if one == '\0' { '\u{fffd}' } else { one }).collect()
 }

@@ -1,4 +1,4 @@
-//! TLS that ends here.
+//! The server's own TLS.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What a form of the pages changes.
+//! Handles the forms of the pages.
 
 use axum::Form;
 use axum::extract::{Path, State};

@@ -1,5 +1,5 @@
-//! People by an OpenID provider: who somebody is there, and which role that is here. Asked on the thread of the server alone, by a
-//! bounded number of sign-ins at once.
+//! Sign-in at an OpenID provider: identity and role of a person. Runs only on the server's thread, with a limited
+//! number of sign-ins at once.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Pages that change nothing.
+//! Read-only pages.
 
 use std::collections::BTreeMap;
 

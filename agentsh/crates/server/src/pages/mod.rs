@@ -1,5 +1,5 @@
-//! The pages over the records of a fleet. They ask the server as the command line does, with the credential that the
-//! browser keeps: what a role may is decided where it is decided for everybody.
+//! The pages of the fleet server. They call the server's API with the browser's credential, so roles are checked in
+//! one place.
 
 mod change;
 mod identity;
@@ -53,7 +53,7 @@ struct Person {
     form: String,
 }
 
-/// The pages beside the paths of `server`.
+/// The pages next to the paths of `server`.
 pub(super) fn router(
     server: Router,
     place: Surroundings,

@@ -1,5 +1,5 @@
-//! Signing in at an OpenID provider, in a browser. What the answer is compared with waits in a cookie of the browser: any server
-//! on the same database can hear it, and an answer that somebody else's browser began counts nowhere.
+//! Sign-in at an OpenID provider in a browser. State and nonce are in a cookie of the browser: any server on the same
+//! database can accept the answer, and an answer for another browser is refused.
 
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

@@ -1,4 +1,4 @@
-//! The way in and out: a token or a credential becomes a cookie.
+//! Sign-in and sign-out: exchanges a token or a credential for a cookie.
 
 use axum::Form;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! The registry over HTTP: `routes` -> `agentsh-registrar` (strict reading, what is asked of the database) -> `agentsh-database`.
+//! The registry over HTTP: `routes` -> `agentsh-registrar` (strict parsing, queries) -> `agentsh-database`.
 //!
 //! Paths, bodies and status codes are those of kiji-safeguard 0.3.0, so that its client works unchanged; where they
 //! differ, `docs/registry.md` says why.

@@ -1,6 +1,5 @@
-//! The page of a registry that stands alone: what is registered, and what waits for a decision. Whoever may ask may look. A
-//! decision needs the token of an operator, which comes with the form: no browser keeps it for this server, so no page of
-//! another site can send it.
+//! The page of a standalone registry: registrations and pending decisions. Everybody who reaches the registry may read
+//! it. A decision needs an operator's token in the form; no browser stores it, so no page of another site can send it.
 
 use agentsh_web::{self as web, DecisionMaker, Frame, HEADERS, Href, Message, Pages, Place, STYLE};
 use axum::Router;

@@ -1,4 +1,4 @@
-//! Paths, bodies and status codes. The paths that kiji has answer as kiji's do.
+//! Paths, bodies and status codes. Paths that kiji has answer like kiji's.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -41,7 +41,7 @@ pub(crate) struct App {
     pub operators: Operators,
     /// Names by which this server may be called.
     pub hosts: Vec<String>,
-    /// It stands behind a server that says who asks, by a [`Caller`] on each request.
+    /// It is behind a server that says who asks, by a [`Caller`] on each request.
     pub is_told: bool,
     /// Whether somebody on this machine may register without a token; or, where it is told who asks, a host.
     pub open: bool,
@@ -104,7 +104,7 @@ impl App {
     }
 }
 
-/// Who asks, found out by the server that this one stands behind.
+/// Who asks, found out by the server that this one is behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub name: String,

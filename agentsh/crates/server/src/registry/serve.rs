@@ -1,4 +1,4 @@
-//! The server from its options to its end.
+//! Runs the server, from its options to its end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub struct Options {
     pub operators: Operators,
     /// Registration and requests for approval without a token, from this machine. Loopback addresses only.
     pub open: bool,
-    /// Names beside those of the loopback by which clients call this server.
+    /// Names next to those of the loopback by which clients call this server.
     pub hosts: Vec<String>,
     /// TLS ends before this server: without it only loopback addresses are listened on.
     pub behind_proxy: bool,

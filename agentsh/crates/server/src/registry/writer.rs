@@ -1,5 +1,5 @@
-//! The one thread that writes. What comes while a transaction runs shares the next one (group commit), so that many
-//! writers cost one flush of the disk.
+//! The only thread that writes. Changes that arrive during a transaction share the next one (group commit), so many
+//! writers cost one disk flush.
 
 use std::thread;
 

@@ -18,7 +18,7 @@ pub struct Availability {
 }
 
 impl Reader {
-    /// What is on record of a server since then.
+    /// What is recorded of a server since then.
     ///
     /// # Errors
     /// When the database cannot be read.

@@ -15,7 +15,7 @@ use crate::types::{RuleRef, SessionId};
 /// A verdict stands within this many events of its call in the same session.
 const VERDICT_DISTANCE: i64 = 1024;
 
-/// What [`EventFilter::action`] may say beside the values that events have.
+/// What [`EventFilter::action`] may say next to the values that events have.
 const UNDELIVERED: &str = "undelivered";
 
 /// A tool call and what was decided about it. A call without a verdict was under way when agentsh died.

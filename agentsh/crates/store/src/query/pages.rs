@@ -1,4 +1,4 @@
-//! Records page by page, for whoever shows them: the newest first, from a place on.
+//! Records page by page, newest first, from a position.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,14 @@ pub struct Page {
 }
 
 /// Types of refusals that carry no action.
-pub const REFUSALS: [&str; 5] =
-    ["mcp_server_refused", "mcp_message_rejected", "file_refused", "call_refused", "ssh_key_refused"];
+pub const REFUSALS: [&str; 6] = [
+    "mcp_server_refused",
+    "mcp_message_rejected",
+    "model_answer_withheld",
+    "file_refused",
+    "call_refused",
+    "ssh_key_refused",
+];
 
 impl Reader {
     /// The records of a page, the newest first.

@@ -36,7 +36,7 @@ pub struct Server {
     /// What it sent that was not forwarded: lines that are no messages, answers that nobody asked for.
     pub dropped: u64,
     /// `started`, `exited`, `crashed`, `refused`, `mismatch`, `not-pinned`, `seen`; `ended` with its session, and `gone`
-    /// where neither an end is on record nor the process there.
+    /// where neither an end is recorded nor the process there.
     pub last_status: String,
     /// Of the newest event about the server as such; null when only calls are in scope.
     pub last_at: Option<String>,
@@ -44,7 +44,7 @@ pub struct Server {
     pub project: Option<String>,
     /// The newest session in which something happened to the server as such.
     pub last_session: Option<SessionId>,
-    /// The process that was started last, while nothing newer is on record.
+    /// The process that was started last, while nothing newer is recorded.
     #[serde(skip)]
     running: Option<u32>,
 }

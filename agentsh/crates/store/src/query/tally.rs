@@ -1,4 +1,4 @@
-//! Numbers by server and tool, counted by the database: of one session, and of everything on record.
+//! Counts by server and tool, made by the database: for one session, and for all.
 
 use rusqlite::Connection;
 
@@ -8,7 +8,7 @@ use super::super::{Reader, StoreError, Summary};
 use crate::types::SessionId;
 use crate::words::Action;
 
-/// Events of a session beside its calls that are added up one by one, at most.
+/// Events of a session next to its calls that are added up one by one, at most.
 const MAX_OTHERS: i64 = 20_000;
 
 /// Calls of one tool with one verdict.
@@ -16,7 +16,7 @@ const MAX_OTHERS: i64 = 20_000;
 pub struct ToolTally {
     pub server_id: String,
     pub tool_name: String,
-    /// None: no verdict stands on record.
+    /// None: no verdict is recorded.
     pub action: Option<String>,
     pub calls: u64,
 }
@@ -32,7 +32,7 @@ pub struct SessionTally {
     pub events: u64,
 }
 
-/// A server of which something is on record.
+/// A server of which something is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     pub server_id: String,

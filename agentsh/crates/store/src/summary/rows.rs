@@ -220,6 +220,13 @@ pub struct Answers {
     pub unpriced: u64,
 }
 
+/// Requests to a model, and its answers, that did not go on for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Withheld {
+    pub reason: String,
+    pub count: u64,
+}
+
 /// A signed policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bundle {

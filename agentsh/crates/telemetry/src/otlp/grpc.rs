@@ -1,4 +1,4 @@
-//! The same messages as unary calls of gRPC: five bytes and the message, one answer, and how it went in the trailers.
+//! The same messages as unary gRPC calls: five bytes and the message, one answer, and the status in the trailers.
 
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE, USER_AGENT};

@@ -178,7 +178,7 @@ impl Metrics {
         }
     }
 
-    /// All of them; None where there is nothing.
+    /// All of them; None if there are none.
     #[must_use]
     pub fn written(&self, now: Timestamp) -> Option<Value> {
         let point = |labels: &Labels| {

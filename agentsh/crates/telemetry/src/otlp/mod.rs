@@ -1,4 +1,4 @@
-//! Traces, logs and metrics to a receiver of OpenTelemetry, over HTTP or gRPC.
+//! Traces, logs and metrics to an OpenTelemetry receiver, over HTTP or gRPC.
 //!
 //! Whoever tells of an event never waits: what is to be sent waits in queues with an end. A receiver that does not answer
 //! is asked again; what has no place by then is dropped, counted, and said.

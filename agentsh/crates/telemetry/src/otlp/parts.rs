@@ -1,4 +1,4 @@
-//! The pieces that all messages of OTLP are made of, in its JSON form.
+//! Common pieces of all OTLP messages, in JSON.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

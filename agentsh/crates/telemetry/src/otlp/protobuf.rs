@@ -1,5 +1,5 @@
-//! The same messages in the form of Protocol Buffers: one table says which number and which type each name of the JSON form
-//! has. Numbers are those of opentelemetry-proto 1.
+//! The same messages as Protocol Buffers: a table maps each name of the JSON form to its number and type, as in
+//! opentelemetry-proto 1.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Traces: the session, in it its processes, calls, connections and requests to the model. Names are those of the semantic
+//! Traces: the session, with its processes, calls, connections and requests to the model. Names follow the semantic
 //! conventions for MCP and generative AI where these have one.
 
 use std::collections::BTreeMap;

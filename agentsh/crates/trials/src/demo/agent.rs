@@ -1,5 +1,5 @@
-//! The scripted agent: it behaves as a model would that follows every instruction it finds. It starts its servers
-//! from its configuration, tries what it can, and reports each answer as it came.
+//! The scripted agent: it behaves like a model that follows every instruction it finds. It starts its servers from its
+//! configuration, tries what it can, and reports each answer.
 
 use std::io::{self, Write};
 use std::path::Path;

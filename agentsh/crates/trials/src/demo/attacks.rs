@@ -1,4 +1,4 @@
-//! What the agent and the hostile server try against the system from inside their sandboxes.
+//! The attacks of the agent and the hostile server on the system.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;

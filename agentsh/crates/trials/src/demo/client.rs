@@ -1,4 +1,4 @@
-//! As much of an MCP client as the scripted agent needs. It starts what its configuration names, like any agent.
+//! A minimal MCP client for the scripted agent. It starts what its configuration names, like any agent.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;

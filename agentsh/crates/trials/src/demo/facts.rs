@@ -1,4 +1,4 @@
-//! What the parts of the demo have in common: names, facts for the inside, and the reports from there.
+//! What the parts of the demo share: names, facts for the inside, and the reports.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A scripted agent and a hostile server in the sandboxes of an ordinary run: what they try, and what became of it.
+//! A scripted agent and a hostile server in the sandboxes of an ordinary run: their attacks and the results.
 
 pub mod agent;
 mod attacks;

@@ -1,5 +1,4 @@
-//! The place of the demo: a home and a project with planted secrets, a policy, a listener, and what is left of them
-//! afterwards.
+//! The files of the demo: a home and a project with planted secrets, a policy, a listener, and the checks at the end.
 
 use std::collections::BTreeMap;
 use std::io;

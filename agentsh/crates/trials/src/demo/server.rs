@@ -1,5 +1,5 @@
-//! The bundled servers: one that does everything a hostile server would, and a harmless clock whose program gets
-//! changed behind its back.
+//! The bundled servers: one that does everything a hostile server would, and a harmless clock whose program is
+//! replaced.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;

@@ -1,6 +1,5 @@
-//! From what really happened to the table: reports of the attacking side, what was recorded, and what the host saw.
-//! An attack that nobody reported is shown as not tried, and one that the host saw succeed as succeeded, whatever
-//! the inside says.
+//! Makes the table from reports of the attacking side, the journal, and what the host saw. An attack that was not
+//! reported is shown as not tried, and one that the host saw succeed as succeeded, whatever the inside says.
 
 use std::collections::BTreeMap;
 
@@ -39,22 +38,22 @@ pub const ATTACKS: &[(&str, &str, &str)] = &[
     (HOSTILE, "terminal", "type into your terminal"),
     (HOSTILE, "fork-bomb", "start processes without end"),
     ("agent", "hidden-tool", "see a tool that the policy denies"),
-    ("agent", "denied-tool", "call that tool all the same"),
+    ("agent", "denied-tool", "call that tool anyway"),
     ("agent", "two-names", "hide its name behind another in the same message"),
     ("agent", "rate-limit", "call a tool more often than allowed"),
     (HOSTILE, "oversized-line", "send a message that is too long"),
     (HOSTILE, "duplicate-key", "send a message that two readers read differently"),
     (HOSTILE, "unasked-response", "answer a request that nobody made"),
     (HOSTILE, "rug-pull", "change a tool after it was trusted"),
-    (HOSTILE, "list-twice", "say something else of a tool the second time"),
+    (HOSTILE, "list-twice", "describe a tool differently the second time"),
     (HOSTILE, "hidden-capability", "serve a tool that it never listed"),
-    (HOSTILE, "split-payload", "say an order in two harmless pieces"),
-    (HOSTILE, "poison", "hide an order in a tool's description"),
-    (HOSTILE, "shadowing", "name a tool so that it looks like another's"),
+    (HOSTILE, "split-payload", "give an instruction in two harmless pieces"),
+    (HOSTILE, "poison", "hide an instruction in a tool's description"),
+    (HOSTILE, "shadowing", "give a tool a name that looks like another's"),
     ("agent", "changed-program", "start a server whose program was changed"),
 ];
 
-/// What must work beside it all.
+/// What must work next to it all.
 pub const WORKS: &[(&str, &str, &str)] = &[
     ("agent", "works-tool", "call an allowed tool"),
     ("agent", "works-project", "write a file in the project"),

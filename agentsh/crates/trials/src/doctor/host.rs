@@ -1,4 +1,4 @@
-//! What is decided outside of a sandbox: the event store, the agents on PATH, and why user namespaces may be refused.
+//! Checks outside of a sandbox: the event store, the agents on PATH, and why user namespaces may be refused.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! From what the throw-away programs answered to rows: a layer counts as enforced only when every attempt against it
-//! was made and refused with the answer of that very layer, and what must work beside it worked.
+//! Judges the answers of the test programs: a layer counts as enforced only if every attack on it was made and refused
+//! with that layer's own error, and what must work did.
 
 use std::collections::BTreeMap;
 
@@ -184,7 +184,7 @@ fn identity(answer: Option<&Answer>, enforcement: &[Enforcement], host: &Host) -
 
 fn landlock(answer: Option<&Answer>, enforcement: &[Enforcement]) -> Layer {
     let applied = enforcement.iter().find(|got| got.layer == "landlock");
-    let asked = "the file rules again, by a second mechanism";
+    let asked = "the file rules, enforced by a second mechanism";
     match applied {
         Some(applied) if applied.state == Got::Absent => Layer::new("landlock", asked, "", State::Absent)
             .because(&*applied.why)

@@ -1,4 +1,4 @@
-//! One row of the answer, and the answer as text and as JSON.
+//! One row of the result, and the result as text and as JSON.
 
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ impl Layer {
         self
     }
 
-    /// Something is known that would give more than there is.
+    /// Whether there is a known way to get more protection.
     #[must_use]
     pub fn can_be_helped(&self) -> bool {
         !self.remedy.is_empty()
@@ -112,7 +112,7 @@ pub fn render(layers: &[Layer], width: u16) -> String {
     paragraph::fold(&format!("{rows}{verdict}\n"), usize::from(width)).into_owned()
 }
 
-/// As people read it: programs that are not there share a row, and a reason that stands above is not told again.
+/// As people read it: programs that are not there share a row, and a reason that is above is not told again.
 fn said_once(layers: &[Layer]) -> Vec<Layer> {
     let mut said: Vec<Layer> = Vec::with_capacity(layers.len());
     for layer in layers {

@@ -1,4 +1,4 @@
-//! The attempts of `agentsh doctor`, and what their outcome says of each layer of protection.
+//! The attacks of `agentsh doctor`, and what the results say about each layer of protection.
 
 pub mod host;
 pub mod judge;

@@ -1,5 +1,5 @@
-//! What runs inside the throw-away sandboxes: `agentsh __probe FACTS NAME…` tries what its layer must refuse, and
-//! what it must allow beside it, and prints one JSON line for each name.
+//! Runs inside the test sandboxes: `agentsh __probe FACTS NAME…` tries what its layer must refuse and what it must
+//! allow, and prints one JSON line for each name.
 
 use std::collections::BTreeMap;
 use std::io::Write;

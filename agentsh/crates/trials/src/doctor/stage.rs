@@ -1,4 +1,4 @@
-//! The host's side of the attempts: what is planted, what listens, and what of it was touched.
+//! The host's side of the tests: planted files, listeners, and which of them were reached.
 
 use std::collections::BTreeMap;
 use std::io;

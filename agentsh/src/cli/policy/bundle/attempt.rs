@@ -1,4 +1,5 @@
-//! `agentsh policy bundle try`: what a bundle would have refused of what is on record, here or on every host of a fleet.
+//! `agentsh policy bundle try`: what a bundle would have refused of what was recorded, here or on every host of a
+//! fleet.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -296,7 +297,7 @@ impl<'p> Judge<'p> {
 }
 
 /// Whether what let it through on its host cannot stand beside the bundle: whoever wrote that, it is in a section that the bundle
-/// locks. What agentsh itself gave, such as the endpoint of a model, stands in no section.
+/// locks. What agentsh itself gave, such as the endpoint of a model, is in no section.
 fn is_locked(one: &Tried, answer: &Answer, then: &Policy) -> bool {
     let section = match (&one.question, &one.server) {
         (Question::Connect(..), None) => "agent.network",

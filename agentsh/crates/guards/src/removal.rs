@@ -1,0 +1,115 @@
+//! What is guarded in a repository that was made during the run belongs to whoever made it: he may remove it, and move it. Its guards
+//! are mounts, which the kernel lets nobody inside remove; from outside it takes them away with what they lie on (decision 750).
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, RenameFlags, StatVfsMountFlags};
+use rustix::io::Errno;
+
+use super::change::{NewName, seen};
+use super::guarded::{Guarded, Names};
+use agentsh_base::proc_file;
+use agentsh_sandbox::placeholders;
+use agentsh_sandbox::seccomp::FileEffect;
+
+impl Names {
+    /// The repository of which a path is a part, if it was made during the run.
+    fn new_repository(&self, path: &Path) -> Option<PathBuf> {
+        let entry = path.ancestors().find(|above| self.repositories.contains(*above))?;
+        self.is_new(entry).then(|| entry.to_owned())
+    }
+
+    fn is_new(&self, entry: &Path) -> bool {
+        self.baseline.as_ref().is_some_and(|baseline| !baseline.holds(entry))
+    }
+
+    /// What does not lie there any more.
+    fn forget(&mut self, gone: &Path) {
+        for names in [&mut self.files, &mut self.directories, &mut self.held] {
+            names.retain(|name| !name.starts_with(gone));
+        }
+    }
+}
+
+impl Guarded {
+    /// Removes what is guarded in a new repository, or a directory that is empty and was only held in its place. None: the kernel
+    /// answers.
+    pub(super) fn removed(
+        &self,
+        state: &Path,
+        pid: u32,
+        path: &Path,
+        touch: FileEffect,
+    ) -> Option<Result<(), Errno>> {
+        let (flags, is_held) = match touch {
+            FileEffect::Unlinks => (AtFlags::empty(), false),
+            FileEffect::RemovesDirectory => (AtFlags::REMOVEDIR, self.is_held(path)),
+            _ => return None,
+        };
+        if !is_held && !self.is_guarded(path) {
+            return None;
+        }
+        let (above, inside) = seen(pid, path).ok()?;
+        let mut names = self.names.lock();
+        let entry = names.new_repository(path);
+        let is_only_held = names.held.contains(path) && names.is_new(path);
+        if entry.is_none() && !is_only_held || !may_change(pid, inside.as_fd()) {
+            return None;
+        }
+        // Before it is gone: the thread would guard it again at once.
+        names.released.extend(entry);
+        let name = path.file_name()?;
+        let mut outcome = rustix::fs::unlinkat(&above, name, flags);
+        if outcome == Err(Errno::NOTEMPTY) {
+            // Made after its caller had listed it.
+            placeholders::remove_in(state, path);
+            outcome = rustix::fs::unlinkat(&above, name, flags);
+        }
+        if outcome.is_ok() {
+            names.forget(path);
+            names.released.push(path.to_owned());
+        }
+        Some(outcome)
+    }
+
+    /// Moves a new repository, or a directory in which nothing else is guarded. None: the kernel answers.
+    pub(super) fn moved(&self, name: &NewName) -> Option<Result<(), Errno>> {
+        let NewName { pid, from, to, is_link, .. } = name;
+        if *is_link || !self.is_held(from) && !self.is_guarded(from) || self.is_guarded(to) {
+            return None;
+        }
+        let (beside, beside_inside) = seen(*pid, from).ok()?;
+        let (above, above_inside) = seen(*pid, to).ok()?;
+        if rustix::fs::fstatvfs(&above_inside).ok()?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            return None;
+        }
+        let mut names = self.names.lock();
+        let mut guards = names.files.iter().chain(&names.directories).filter(|guard| guard.starts_with(from));
+        let is_new = names.new_repository(from).is_some() || names.held.contains(from) && names.is_new(from);
+        if !is_new
+            || !guards.all(|guard| names.new_repository(guard).is_some())
+            || !may_change(*pid, beside_inside.as_fd())
+            || !may_change(*pid, above_inside.as_fd())
+        {
+            return None;
+        }
+        // What would be replaced may be a mount point inside.
+        let flags = RenameFlags::NOREPLACE;
+        let outcome = rustix::fs::renameat_with(&beside, from.file_name()?, &above, to.file_name()?, flags);
+        match outcome {
+            Ok(()) => names.forget(from),
+            Err(Errno::EXIST) => return None,
+            Err(_) => {}
+        }
+        Some(outcome)
+    }
+}
+
+/// Whether a process may give and take names in a directory, as its owner does.
+fn may_change(pid: u32, directory: BorrowedFd<'_>) -> bool {
+    let status = proc_file::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let user = ids.and_then(|ids| ids.split_whitespace().nth(3)?.parse().ok());
+    rustix::fs::fstat(directory).is_ok_and(|found| Some(found.st_uid) == user && found.st_mode & 0o200 != 0)
+}
