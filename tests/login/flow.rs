@@ -9,6 +9,15 @@ use crate::support::authority::{Authority, MARK, browse};
 use crate::support::{Mode, Outcome, Place};
 
 #[test]
+fn what_a_provider_compresses_unasked_is_read() {
+    let place = Place::new(Mode::Invoker);
+    let authority = Authority::start();
+    configured(&place, &authority);
+    authority.state().packs = true;
+    log_in(&place, &["far"]).expect_code(0);
+}
+
+#[test]
 fn a_login_is_for_one_server_and_bound_to_one_browser() {
     for mode in Mode::all() {
         let place = Place::new(mode);

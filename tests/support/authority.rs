@@ -28,6 +28,8 @@ pub struct State {
     /// In place of an answer of the token endpoint.
     pub token_reply: Option<fn() -> Reply>,
     pub without_refresh: bool,
+    /// Compresses what it says.
+    pub packs: bool,
     /// The server takes no token that is given out from now on.
     pub opens_nothing: bool,
     /// Neither server says which rights there are, or are lacking.
@@ -118,7 +120,7 @@ impl State {
     fn answer(&mut self, asked: &Asked) -> Reply {
         let own = format!("http://{}", asked.header("host").unwrap_or_default());
         let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
-        match (asked.method.as_str(), path) {
+        let reply = match (asked.method.as_str(), path) {
             ("GET", "/.well-known/oauth-authorization-server") => {
                 let mut document = json!({
                     "issuer": own,
@@ -148,7 +150,8 @@ impl State {
                 Reply::json("{}")
             }
             _ => Reply::status(404),
-        }
+        };
+        if self.packs && !reply.pieces.is_empty() { reply.packed("gzip") } else { reply }
     }
 
     fn register(&mut self, about: &Value) -> Reply {
