@@ -82,6 +82,7 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Lim
 
 /// A program and its arguments in values of their own, as one line.
 fn command_line(call: &Leaves<'_>, at: usize) -> Option<String> {
+    // A bound on time: the host of a command stands among its first words.
     const MAX_WORDS: usize = 32;
     const MAX_LENGTH: usize = 1024;
     let program = call.items.get(at).filter(|leaf| leaf.role == Role::Text)?;

@@ -331,6 +331,7 @@ fn byte_range(text: &str, first: usize, count: usize, letters: bool) -> Range<us
 
 /// The character that the `wanted`th symbol (or letter) comes from.
 fn byte_of(text: &str, wanted: usize, letters: bool) -> Option<Range<usize>> {
+    // Bytes that are counted together, so that a long text is folded once and not for each of its characters.
     const BLOCK: usize = 1024;
     let mut folded = Folded::default();
     let mut counted = |text: &str| {

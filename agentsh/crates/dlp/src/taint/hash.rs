@@ -12,6 +12,7 @@ pub const LONG: usize = 2 * SHORT;
 pub const STEPS: usize = 12;
 pub const LONG_STEPS: usize = 2 * STEPS;
 
+/// Odd numbers whose bits look drawn: multiplied by them, near values end up far apart.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 const MIX_OLD: u64 = 0xC2B2_AE3D_27D4_EB4F;
 

@@ -26,6 +26,7 @@ use agentsh_secrets::values;
 
 pub use super::findings::{Finding, Findings, Severity};
 
+/// Eight symbols of base64 are six bytes, and fewer bytes of text are chance.
 const MIN_DECODED: usize = 8;
 /// A shorter name of a member is not a secret.
 const MIN_SECRET_NAME: usize = 12;

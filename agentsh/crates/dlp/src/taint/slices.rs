@@ -134,6 +134,7 @@ impl Followed {
 
 /// Small letters, capitals and digits: hashes and ids of most kinds have letters of one case.
 fn looks_like_a_key(text: &str) -> bool {
+    // Names that a program makes of words and a number are shorter.
     const MIN_LENGTH: usize = 20;
     let has = |class: fn(&u8) -> bool| text.bytes().any(|byte| class(&byte));
     text.len() >= MIN_LENGTH

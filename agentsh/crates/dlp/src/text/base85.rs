@@ -5,6 +5,7 @@ use super::profile::Profile;
 use super::runs::NONE;
 use super::walk::Walk;
 
+/// Shorter runs of signs are expressions of code; twelve symbols are nine bytes.
 const MIN_LENGTH: usize = 12;
 const RFC_1924: &[u8; 85] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";

@@ -90,7 +90,9 @@ fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 
 /// Whether one pattern of a few bytes stands again and again, and nothing else: what it decodes to is of no use.
 fn is_periodic(bytes: &[u8]) -> bool {
+    // A bound on time: each period is one more comparison with the whole text.
     const MAX_LENGTH: usize = 8;
+    // Fewer repetitions are a word that was said again.
     const REPEATS: usize = 4;
     let longest = MAX_LENGTH.min(bytes.len() / REPEATS);
     (1..=longest).any(|period| bytes[period..] == bytes[..bytes.len() - period])
