@@ -236,6 +236,15 @@ pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Vec<St
     done
 }
 
+/// Makes the configurations of a new repository anew: who has one open, and goes on writing when it is guarded, writes to no file.
+pub fn renew(entry: &Path, search: Search<'_>) {
+    for directory in directories_of(entry, search.host).iter().filter(|directory| search.is_new(directory)) {
+        for path in ["config", "config.worktree"].map(|name| directory.join(name)) {
+            let _ = Copy::of_own(&path).renew(&path);
+        }
+    }
+}
+
 /// Removes what was kept; what is too large for that gets another name, under which nothing runs it.
 pub fn move_away(path: &Path, copy: &Copy, aside: &SavedVersions, done: &mut Vec<String>) {
     let renamed = || {

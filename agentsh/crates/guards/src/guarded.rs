@@ -109,6 +109,8 @@ pub struct Guarded {
     kept: RefCell<BTreeSet<PathBuf>>,
     /// Done, and its caller had stopped waiting: it asks once more.
     unheard: RefCell<Option<NewName>>,
+    /// The same, of what was removed: by whom, and what.
+    unheard_removals: RefCell<BTreeSet<(u32, PathBuf)>>,
     /// Who waits for the answer about a path and a hash.
     asked: RefCell<BTreeMap<QuestionKey, Vec<(Refused, NewName)>>>,
     /// Ends with the sandbox.
@@ -181,7 +183,10 @@ impl Guarded {
             return self.touched(listener, heard, &touched, owner);
         }
         let is_met = |name: &MissingFile| {
-            name.absolute(heard.pid).is_some_and(|path| self.is_guarded(&path) || self.is_held(&path))
+            name.absolute(heard.pid).is_some_and(|path| {
+                let is_unheard = self.unheard.borrow().as_ref().is_some_and(|name| name.from == path);
+                is_unheard || self.is_guarded(&path) || self.is_held(&path)
+            })
         };
         let Some(renamed) = listener.renamed(&heard, |renamed| is_met(&renamed.to) || is_met(&renamed.from))
         else {
@@ -191,19 +196,23 @@ impl Guarded {
             let (from, to) = (renamed.from.absolute(heard.pid)?, renamed.to.absolute(heard.pid)?);
             Some(NewName { pid: heard.pid, from, to, only_new: renamed.only_new, is_link: renamed.is_link })
         });
-        let moved = name.as_ref().and_then(|name| self.moved(name));
-        if let Some(outcome) = moved {
-            let _ = listener.done(&heard, outcome);
+        let is_unheard = name.is_some() && self.unheard.take() == name;
+        if let Some(name) = name.as_ref().filter(|_| is_unheard)
+            && (name.is_link || !name.from.exists())
+        {
+            let _ = listener.done(&heard, Ok(()));
+            return None;
+        }
+        if let Some(name) = &name
+            && let Some(outcome) = self.moved(name)
+        {
+            self.done(listener, &[(heard, name.clone())], outcome);
             return None;
         }
         let Some(name) = name.filter(|name| self.is_guarded(&name.to) && !self.is_guarded(&name.from)) else {
             listener.go_on(&heard);
             return None;
         };
-        if self.unheard.take().as_ref() == Some(&name) && (name.is_link || !name.from.exists()) {
-            let _ = listener.done(&heard, Ok(()));
-            return None;
-        }
         let (session, server) = owner;
         match self.decide(session, &name) {
             Ok(RenameDecision::Done(text)) => {
@@ -243,8 +252,13 @@ impl Guarded {
             let _ = listener.done(&heard, Err(Errno::ACCESS));
             return None;
         }
-        if let Some(outcome) = self.removed(&session.facts().context.state, heard.pid, &path, *touch) {
-            let _ = listener.done(&heard, outcome);
+        let removal = (heard.pid, path.clone());
+        let is_removed = || self.unheard_removals.borrow_mut().remove(&removal) && !path.exists();
+        let outcome = self.removed(&session.facts().context.state, heard.pid, &path, *touch);
+        if let Some(outcome) = outcome.or_else(|| is_removed().then_some(Ok(()))) {
+            if listener.done(&heard, outcome).is_err() && outcome.is_ok() {
+                self.unheard_removals.borrow_mut().insert(removal);
+            }
             return None;
         }
         // Where every look at a file is told, this one is too.

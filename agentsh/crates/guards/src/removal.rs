@@ -14,14 +14,14 @@ use agentsh_sandbox::placeholders;
 use agentsh_sandbox::seccomp::FileEffect;
 
 impl Names {
-    /// The repository of which a path is a part, if it was made during the run.
-    fn new_repository(&self, path: &Path) -> Option<PathBuf> {
-        let entry = path.ancestors().find(|above| self.repositories.contains(*above))?;
-        self.is_new(entry).then(|| entry.to_owned())
-    }
-
-    fn is_new(&self, entry: &Path) -> bool {
-        self.baseline.as_ref().is_some_and(|baseline| !baseline.holds(entry))
+    /// Whether a path is no part of a repository of before the run. Within: the new one of which it is a part; none for a
+    /// directory that is only held in its place.
+    fn made_inside(&self, path: &Path) -> Option<Option<PathBuf>> {
+        let Some(entry) = path.ancestors().find(|above| self.repositories.contains(*above)) else {
+            return self.held.contains(path).then_some(None);
+        };
+        let is_new = self.baseline.as_ref().is_some_and(|baseline| !baseline.holds(entry));
+        is_new.then(|| Some(entry.to_owned()))
     }
 
     /// What does not lie there any more.
@@ -52,11 +52,7 @@ impl Guarded {
         }
         let (above, inside) = seen(pid, path).ok()?;
         let mut names = self.names.lock();
-        let entry = names.new_repository(path);
-        let is_only_held = names.held.contains(path) && names.is_new(path);
-        if entry.is_none() && !is_only_held || !may_change(pid, inside.as_fd()) {
-            return None;
-        }
+        let entry = names.made_inside(path).filter(|_| may_change(pid, inside.as_fd()))?;
         // Before it is gone: the thread would guard it again at once.
         names.released.extend(entry);
         let name = path.file_name()?;
@@ -86,9 +82,8 @@ impl Guarded {
         }
         let mut names = self.names.lock();
         let mut guards = names.files.iter().chain(&names.directories).filter(|guard| guard.starts_with(from));
-        let is_new = names.new_repository(from).is_some() || names.held.contains(from) && names.is_new(from);
-        if !is_new
-            || !guards.all(|guard| names.new_repository(guard).is_some())
+        if names.made_inside(from).is_none()
+            || !guards.all(|guard| names.made_inside(guard).is_some())
             || !may_change(*pid, beside_inside.as_fd())
             || !may_change(*pid, above_inside.as_fd())
         {

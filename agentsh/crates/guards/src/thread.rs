@@ -173,6 +173,7 @@ impl Watch {
     fn disarm_newcomers(&mut self) {
         for entry in self.newcomers.take() {
             let done = fresh::disarm(&entry, self.search(), &self.aside);
+            fresh::renew(&entry, self.search());
             if !done.is_empty() {
                 self.say(&entry, GuardChange::NewRepository, set_aside(&entry, &done));
             }

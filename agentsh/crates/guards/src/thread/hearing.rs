@@ -48,6 +48,9 @@ impl Watch {
             let path = entry.path();
             if newcomers::is_repository_name(&path) {
                 self.note_repository(&path);
+            } else if self.baseline.is_arrival(&path) && !self.targets.contains(&path) {
+                // Made before anybody watched the directory.
+                self.arrivals.insert(path);
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 if entry.file_name() == "node_modules" {
                     // Too much to be watched: it is looked at from time to time.

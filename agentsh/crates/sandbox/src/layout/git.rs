@@ -130,7 +130,8 @@ impl Builder<'_> {
         let says_nothing = |config: GitConfig| config == GitConfig::default();
         let is_plain = |(_, kind): (_, PathKind)| kind == PathKind::File;
         // Stand-ins say nothing, or that everything is where it is.
-        self.host.git_config(&git.join("config")).is_some_and(says_nothing)
+        let config = git.join("config");
+        (self.host.look(&config).is_none() || self.host.git_config(&config).is_some_and(says_nothing))
             && self.host.git_config(&git.join("config.worktree")).is_none_or(says_nothing)
             && self.host.common_directory(git).is_none_or(|common| common == git)
             && self
