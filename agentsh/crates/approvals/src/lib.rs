@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::interface;
 use agentsh_guard::{Finding, Outcome, Reason, Verdict};
