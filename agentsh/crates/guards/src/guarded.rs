@@ -253,9 +253,10 @@ impl Guarded {
             return None;
         }
         let removal = (heard.pid, path.clone());
-        let is_removed = || self.unheard_removals.borrow_mut().remove(&removal) && !path.exists();
-        let outcome = self.removed(&session.facts().context.state, heard.pid, &path, *touch);
-        if let Some(outcome) = outcome.or_else(|| is_removed().then_some(Ok(()))) {
+        let is_removed = self.unheard_removals.borrow_mut().remove(&removal) && !path.exists();
+        let state = &session.facts().context.state;
+        let outcome = if is_removed { Some(Ok(())) } else { self.removed(state, heard.pid, &path, *touch) };
+        if let Some(outcome) = outcome {
             if listener.done(&heard, outcome).is_err() && outcome.is_ok() {
                 self.unheard_removals.borrow_mut().insert(removal);
             }
