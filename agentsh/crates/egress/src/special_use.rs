@@ -220,7 +220,7 @@ mod tests {
             ("::ffff:127.0.0.1", "loopback"),
             ("::ffff:10.0.0.1", "1918"),
             ("::ffff:169.254.169.254", "metadata"),
-            ("::ffff:8.8.8.8", "clothes"),
+            ("::ffff:8.8.8.8", "mapped"),
             ("::ffff:0:127.0.0.1", "reserved"),
             ("64:ff9b::7f00:1", "6052"),
             ("64:ff9b::a9fe:a9fe", "6052"),

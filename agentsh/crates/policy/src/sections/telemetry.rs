@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn mistakes_are_told() {
         for (text, why) in [
-            ("{otlp: {endpoint: otel.example}}", "not a URL"),
+            ("{otlp: {endpoint: otel.example}}", "not an http or https URL"),
             ("{otlp: {headers: {\"a b\": x}}}", "not a header name"),
             ("{otlp: {protocol: http}}", "grpc"),
             ("{file: events.jsonl}", "absolute path"),
