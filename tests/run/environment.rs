@@ -54,7 +54,7 @@ fn the_system_is_there_to_read() {
         let place = Place::new(mode);
         let script = "test -r /usr/bin/env && test -c /dev/null && echo x > /dev/null && test -r /proc/self/status \
             && ! echo x 2>/dev/null > /usr/bin/x && ! echo x 2>/dev/null > /etc/passwd && ! echo x 2>/dev/null > /x \
-            && head -c 4 /dev/urandom | wc -c && grep -c tester /etc/passwd && hostname 2>/dev/null || cat /proc/sys/kernel/hostname";
+            && head -c 4 /dev/urandom | wc -c && grep -c \"^$(id -un):\" /etc/passwd && hostname 2>/dev/null || cat /proc/sys/kernel/hostname";
         let outcome = place.shell(script);
         assert!(outcome.stdout.starts_with("4\n1\nagentsh"), "{mode:?} {outcome}");
         let devices = place.shell("ls /dev").stdout;

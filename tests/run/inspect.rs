@@ -77,5 +77,5 @@ fn explain_says_what_each_check_finds_in_a_text_and_which_line_decides() {
     assert!(told.starts_with("as one of arguments, it passes") && told.contains("command: "), "{told}");
     let words = ["policy", "explain", "--content", page, "--subject", "questions"];
     let told = Outcome::of(&mut place.agentsh(&words)).expect_code(0).stdout;
-    assert!(told.contains("something of the kind AWS KEY"), "{told}");
+    assert!(told.contains("a value of the kind AWS KEY"), "{told}");
 }
