@@ -60,10 +60,12 @@ fn is_behind_link(path: &Path, root: &Path) -> bool {
 pub fn repositories(directories: &[PathBuf], host: &RealHost) -> (BTreeSet<PathBuf>, Vec<PathBuf>) {
     let (mut found, mut closed) = (BTreeSet::new(), Vec::new());
     for directory in directories {
-        let own = repository_names().map(|name| directory.join(name));
         let looked = host.repositories(directory);
+        // What nobody may list may be there all the same.
+        let is_listed = !looked.is_cut && !looked.closed.contains(directory);
+        let unlisted = repository_names().filter(|_| !is_listed).map(|name| directory.join(name));
         closed.extend(looked.closed);
-        let entries = looked.found.into_iter().chain(own);
+        let entries = looked.found.into_iter().chain(looked.own).chain(unlisted);
         for entry in entries.filter(|entry| entry.symlink_metadata().is_ok()) {
             let git = host.git_directory(&entry).unwrap_or_else(|| entry.clone());
             found.extend(host.modules(&git).into_iter().flat_map(|modules| modules.directories));

@@ -33,6 +33,8 @@ pub enum PathKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repositories {
     pub found: Vec<PathBuf>,
+    /// Those of the directory itself.
+    pub own: Vec<PathBuf>,
     /// Directories that could not be looked into, or that go too deep.
     pub closed: Vec<PathBuf>,
     /// There was more than may be looked at.
@@ -206,7 +208,7 @@ impl Host for RealHost {
     }
 
     fn repositories(&self, directory: &Path) -> Repositories {
-        let (mut found, mut closed) = (Vec::new(), Vec::new());
+        let (mut found, mut own, mut closed) = (Vec::new(), Vec::new(), Vec::new());
         let mut open = vec![(directory.to_owned(), 0)];
         let mut budget = self.max_entries();
         while let Some((current, level)) = open.pop() {
@@ -224,14 +226,13 @@ impl Host for RealHost {
             };
             for entry in entries.flatten() {
                 let Some(rest) = budget.checked_sub(1) else {
-                    return Repositories { found, closed, is_cut: true };
+                    return Repositories { found, own, closed, is_cut: true };
                 };
                 budget = rest;
                 let name = entry.file_name();
                 if is_version_control(&name) {
-                    if current != directory {
-                        found.push(entry.path());
-                    }
+                    let list = if current == directory { &mut own } else { &mut found };
+                    list.push(entry.path());
                     continue;
                 }
                 if begins_bare(&name) && is_bare(&current) {
@@ -246,7 +247,7 @@ impl Host for RealHost {
         // Outer repositories first: an inner one is mounted on top.
         found.sort();
         found.dedup();
-        Repositories { found, closed, is_cut: false }
+        Repositories { found, own, closed, is_cut: false }
     }
 
     fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>> {
