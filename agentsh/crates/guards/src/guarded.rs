@@ -58,6 +58,8 @@ pub(super) struct Names {
     pub directories: BTreeSet<PathBuf>,
     /// Directories that are mount points, so that what is guarded in them stays in its place.
     pub held: BTreeSet<PathBuf>,
+    /// Those of before the run: nobody inside moves or removes them.
+    held_before: BTreeSet<PathBuf>,
     pub repositories: BTreeSet<PathBuf>,
     /// Directories of the agent's own lie over these (decision 610): only what is shown of the project in there is guarded.
     covered: BTreeSet<PathBuf>,
@@ -92,6 +94,7 @@ impl GuardedNames {
         let held = of_kind(Access::ReadWrite, Kind::Directory);
         names.files.extend(files);
         names.directories.extend(directories);
+        let held = held.into_iter().filter(|path| !names.held_before.contains(path)).collect::<Vec<_>>();
         names.held.extend(held);
         names.repositories.extend(layout.repositories.iter().cloned());
     }
@@ -140,6 +143,10 @@ impl Guarded {
         let covered = layout.mounts.iter().filter(covers).map(|mount| mount.target.clone()).collect();
         let names = GuardedNames(Arc::new(Mutex::new(Names { covered, ..Names::default() })));
         names.add(layout);
+        {
+            let mut names = names.lock();
+            names.held_before = std::mem::take(&mut names.held);
+        }
         Self {
             names,
             trees: Trees::of(layout.repositories.iter().cloned().collect()),

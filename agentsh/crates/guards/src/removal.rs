@@ -18,9 +18,7 @@ impl Names {
     /// directory that is only held in its place.
     fn made_inside(&self, path: &Path) -> Option<Option<PathBuf>> {
         let Some(entry) = path.ancestors().find(|above| self.repositories.contains(*above)) else {
-            // In a directory that is guarded itself, what is held is what may be written there.
-            let is_in_guarded = path.ancestors().skip(1).any(|above| self.directories.contains(above));
-            return (self.held.contains(path) && !is_in_guarded).then_some(None);
+            return self.held.contains(path).then_some(None);
         };
         let is_new = self.baseline.as_ref().is_some_and(|baseline| !baseline.holds(entry));
         is_new.then(|| Some(entry.to_owned()))
