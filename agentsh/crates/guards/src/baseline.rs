@@ -138,9 +138,10 @@ impl Baseline {
         }
         found.refused.extend(layout.refused.iter().map(|(path, _)| path.clone()));
         for entry in &layout.repositories {
-            found.add(entry);
-            for directory in fresh::directories_of(entry, host) {
-                found.add(&directory);
+            if found.add(entry) {
+                for directory in fresh::directories_of(entry, host) {
+                    found.add(&directory);
+                }
             }
         }
         // Stand-ins are made by now.
@@ -219,10 +220,12 @@ impl Baseline {
         path.ancestors().any(|above| self.guarded.contains(above))
     }
 
-    pub(super) fn add(&mut self, path: &Path) {
-        if let Some(identity) = identity(path) {
-            self.repositories.insert(identity, path.to_owned());
-        }
+    /// False: nothing is there.
+    pub(super) fn add(&mut self, path: &Path) -> bool {
+        let identity = identity(path);
+        let is_there = identity.is_some();
+        self.repositories.extend(identity.map(|identity| (identity, path.to_owned())));
+        is_there
     }
 
     /// Whether a sandbox could not be given a directory, or one around it.
