@@ -228,6 +228,20 @@ fn rules_know_the_network_and_the_headers_of_a_client_and_no_server_hears_of_the
 }
 
 #[test]
+fn rules_about_clients_are_not_enforced_where_nobody_knows_them_and_the_report_says_so() {
+    let place = Place::new(Mode::Invoker);
+    place.policy(ABOUT_CLIENTS);
+    Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);
+    let layers = place.events("enforcement");
+    let about: Vec<_> = layers
+        .iter()
+        .filter(|layer| layer["why"].to_string().contains("only `agentsh gateway` knows"))
+        .collect();
+    assert_eq!(about.len(), 6, "{layers:?}");
+    assert!(about.iter().all(|layer| layer["state"] == "absent"), "{about:?}");
+}
+
+#[test]
 fn a_rule_sees_no_credential_and_a_key_opens_from_its_networks_alone() {
     let place = Place::new(Mode::Invoker);
     let file = place.write(

@@ -132,16 +132,21 @@ fn signals(
 
 /// The headers that rules name; None: none of them is about who asks.
 fn wanted_headers(rules: &[Ruled<CallRule>]) -> Option<Vec<String>> {
-    let about = |rule: &&Ruled<CallRule>| !rule.value.from.is_empty() || !rule.value.not_from.is_empty();
-    let is_about_networks = rules.iter().any(|rule| about(&rule));
-    let conditions = rules.iter().flat_map(|rule| &rule.value.when);
-    let named: BTreeSet<String> = conditions
-        .filter_map(|condition| match &condition.place {
-            Place::Header(name) => Some(name.clone()),
-            _ => None,
-        })
-        .collect();
-    (is_about_networks || !named.is_empty()).then(|| named.into_iter().collect())
+    let named: BTreeSet<&str> = rules.iter().flat_map(|rule| headers(&rule.value)).collect();
+    let is_wanted = rules.iter().any(|rule| is_about_client(&rule.value));
+    is_wanted.then(|| named.into_iter().map(str::to_owned).collect())
+}
+
+fn headers(rule: &CallRule) -> impl Iterator<Item = &str> {
+    rule.when.iter().filter_map(|condition| match &condition.place {
+        Place::Header(name) => Some(name.as_str()),
+        _ => None,
+    })
+}
+
+/// Whether a rule asks for what only a gateway knows of a client: its network, or a header.
+pub(super) fn is_about_client(rule: &CallRule) -> bool {
+    !rule.from.is_empty() || !rule.not_from.is_empty() || headers(rule).next().is_some()
 }
 
 /// Puts clients before the session's proxy.

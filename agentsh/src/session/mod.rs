@@ -338,7 +338,7 @@ impl Session {
             .iter()
             .for_each(|line| session.record.note(line));
         session.record.enforcement(None, &session.facts.context.notes);
-        session.report_policy();
+        session.report_policy(opening.verb);
         session.report_flags(&flags);
         let sentinel = sentinel::Sentinel::start(
             session.record.journal.clone(),
@@ -353,7 +353,7 @@ impl Session {
     }
 
     /// What the policy says and this version cannot hold, and what its author probably did not mean.
-    fn report_policy(&self) {
+    fn report_policy(&self, verb: &str) {
         if let Some(found) = &self.facts.policy.organisation {
             let (state, detail) = match &found.refused {
                 Some(why) => (BundleState::Refused, format!("a newer one was refused: {why}")),
@@ -376,14 +376,19 @@ impl Session {
         for warning in &self.facts.policy.warnings {
             self.record.note(&format!("{}: {}", warning.rule, warning.value));
         }
-        for rule in &self.facts.policy.mcp.not_enforced {
+        let mcp = &self.facts.policy.mcp;
+        let about_clients =
+            mcp.rules.iter().filter(|rule| verb != "gateway" && gateway::is_about_client(&rule.value));
+        let only_there = "only `agentsh gateway` knows the network and the headers of a client";
+        let unheld = mcp.not_enforced.iter().map(|rule| (rule, agentsh_policy::NO_ENGINE));
+        for (rule, why) in unheld.chain(about_clients.map(|rule| (&rule.rule, only_there))) {
             self.record.journal.record(Event::Enforcement {
                 server_id: None,
                 layer: rule.id.clone(),
                 asked: format!("as written in {rule}"),
                 got: "nothing".to_owned(),
                 state: LayerState::Absent,
-                why: agentsh_policy::NO_ENGINE.to_owned(),
+                why: why.to_owned(),
             });
         }
     }
