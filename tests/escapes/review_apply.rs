@@ -102,7 +102,7 @@ fn hooks_are_not_applied_unless_they_are_named() {
 fn set_id_bits_and_special_files_stay_in_the_layer() {
     for mode in Mode::all() {
         let place = Place::new(mode);
-        run(&place, "cp /bin/true tool; chmod 755 tool; mkfifo pipe; mkdir dir; echo fine > dir/fine");
+        run(&place, "cp /bin/true tool; chmod 755 tool; mkfifo pipe; truncate -s 1T hole; mkdir dir; echo fine > dir/fine");
         // No program inside may do this; a layer that somebody else wrote to could hold it.
         fs::set_permissions(upper(&place).join("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
         fs::set_permissions(upper(&place).join("dir"), fs::Permissions::from_mode(0o6755)).unwrap();
@@ -111,6 +111,7 @@ fn set_id_bits_and_special_files_stay_in_the_layer() {
         assert_eq!((mode_of("tool"), mode_of("dir")), (0o755, 0o755), "{outcome}");
         assert!(place.project.join("pipe").symlink_metadata().is_err(), "{outcome}");
         assert!(outcome.stdout.contains("not applied: pipe"), "{outcome}");
+        assert!(outcome.stdout.contains("not applied: hole"), "{outcome}");
         assert!(place.project.join("dir/fine").exists(), "the twin");
     }
 }

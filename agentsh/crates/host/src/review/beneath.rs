@@ -38,7 +38,15 @@ pub enum Kind {
     Closed,
 }
 
+/// A longer file, which may be nothing but a hole, is not read: a disk takes minutes for it.
+pub const MAX_FILE_BYTES: u64 = 64 << 30;
+
 impl Stamp {
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        self.kind == Kind::File && self.size > MAX_FILE_BYTES
+    }
+
     #[must_use]
     pub fn of(stat: &Stat) -> Self {
         let nanoseconds =

@@ -86,6 +86,9 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
             Some(stamp) if stamp.kind == Kind::Special => {
                 State::Refused("a socket, pipe or device is never applied")
             }
+            Some(stamp) if stamp.is_too_long() => {
+                State::Refused("it is longer than 64 GiB and is not read: copy it yourself")
+            }
             _ => match state(trees, base, &path, was.as_ref(), now.as_ref()) {
                 Ok(Some(state)) => state,
                 Ok(None) => {

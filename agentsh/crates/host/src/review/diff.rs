@@ -78,6 +78,7 @@ fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (DiffSide
     let Some(stamp) = stamp else { return (DiffSide::Nothing, String::new()) };
     let no_hash = |word: &str| (DiffSide::Other(word.to_owned()), "unknown".to_owned());
     match stamp.kind {
+        Kind::File if stamp.is_too_long() => no_hash("a file of more than 64 GiB"),
         Kind::File => match tree.content(path, MAX_BYTES) {
             Ok(Some(content)) => (text(&content), hashed(&content)),
             Ok(None) => match tree.file(path).and_then(hash) {
