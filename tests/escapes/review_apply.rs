@@ -102,7 +102,10 @@ fn hooks_are_not_applied_unless_they_are_named() {
 fn set_id_bits_and_special_files_stay_in_the_layer() {
     for mode in Mode::all() {
         let place = Place::new(mode);
-        run(&place, "cp /bin/true tool; chmod 755 tool; mkfifo pipe; truncate -s 1T hole; mkdir dir; echo fine > dir/fine");
+        run(
+            &place,
+            "cp /bin/true tool; chmod 755 tool; mkfifo pipe; truncate -s 1T hole; mkdir dir; echo fine > dir/fine",
+        );
         // No program inside may do this; a layer that somebody else wrote to could hold it.
         fs::set_permissions(upper(&place).join("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
         fs::set_permissions(upper(&place).join("dir"), fs::Permissions::from_mode(0o6755)).unwrap();
