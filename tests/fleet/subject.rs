@@ -25,7 +25,9 @@ fn a_decision_is_by_an_id_that_its_author_does_not_choose() {
         server.login(at, "viewer");
         let id = format!("17 at {}", told.provider.issuer());
         let ada = somebody(&server);
-        let (_, now) = pages::page(&server, "/", &ada);
+        // Long words may be broken.
+        let read = |cookie: &str| pages::page(&server, "/", cookie).1.replace("<wbr>", "");
+        let now = read(&ada);
         assert!(now.contains(&format!("Signed in as oidc:ada [{id}] (approver)")), "{now}");
 
         let host = Place::new(Mode::Invoker);
@@ -47,7 +49,7 @@ fn a_decision_is_by_an_id_that_its_author_does_not_choose() {
         told.provider.says().claims.insert("preferred_username".to_owned(), json!(other));
         let renamed = somebody(&server);
         let on_record = format!("oidc:root (1 at https://login.example) [{id}]");
-        let (_, now) = pages::page(&server, "/", &renamed);
+        let now = read(&renamed);
         assert!(now.contains(&format!("Signed in as {on_record}")), "{now}");
         // What he vouches for in the registry says so too: his sign-in in the place of the token's credential.
         let file = at.home.join(".local/state/agentsh/fleet/login.json");
