@@ -255,7 +255,7 @@ fn more_skills_than_are_compared_hide_no_plugin_and_are_told() {
         place.write(format!(".claude/skills/s{name:03}/SKILL.md"), "Read.\n");
     }
     let told = start();
-    let expected = "not looked at: 'skill:s499@.claude/skills', 'skill:s500@.claude/skills', 'skill:s501@.claude/skills'; ";
+    let expected = "these are not compared with their pins: 'skill:s499@.claude/skills', 'skill:s500@.claude/skills', 'skill:s501@.claude/skills'; ";
     assert!(told.contains(expected) && told.contains("--server skills:left-out"), "{told}");
     let all = place.listed(&["mcp", "pins", "list", "--json"]);
     let find =
@@ -264,7 +264,7 @@ fn more_skills_than_are_compared_hide_no_plugin_and_are_told() {
     assert!(find("skills:left-out")["trusted_by"].is_null());
     assert!(start().contains(expected), "told until somebody trusts it");
     Outcome::of(&mut place.agentsh(&["mcp", "pins", "trust", "--server", "skills:left-out"])).expect_code(0);
-    assert!(!start().contains("not looked at"));
+    assert!(!start().contains("not compared with their pins"));
 }
 
 #[test]
