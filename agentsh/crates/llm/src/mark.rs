@@ -1,9 +1,9 @@
 //! A sentence more in a system prompt, behind everything that stands there: what a cache has of it stays good.
 
 use crate::LlmError;
-use crate::dialect::{parse, quoted, text, with};
+use crate::dialect::{parse, quoted, text, with, with_opened};
 use crate::json::{Json, spell};
-use crate::request::opened;
+use crate::request::{ENVELOPE, question};
 use crate::route::Provider;
 
 /// The request with one sentence more for the model. All other bytes of its members stay as they are spelled.
@@ -17,7 +17,7 @@ pub fn marked(provider: Provider, body: &[u8], sentence: &str) -> Result<String,
         return Ok(String::new());
     }
     let whole = parse(body)?;
-    let tree = opened(provider, &whole);
+    let tree = question(provider, &whole);
     let (name, value) = match provider {
         Provider::Anthropic => ("system", longer(tree.member("system"), sentence)),
         // A text that is continued has no messages.
@@ -40,7 +40,7 @@ pub fn marked(provider: Provider, body: &[u8], sentence: &str) -> Result<String,
         }
     };
     let marked = with(tree, &[(name, Some(value))]);
-    Ok(if std::ptr::eq(tree, &raw const whole) { marked } else { with(&whole, &[("request", Some(marked))]) })
+    Ok(if provider == Provider::Google { with_opened(&whole, ENVELOPE, marked) } else { marked })
 }
 
 /// A text, or a list of blocks, and the sentence behind it.

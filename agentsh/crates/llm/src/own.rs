@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::MAX_DEPTH;
 use crate::json::{self, Json};
-use crate::request::{each_text, opened};
+use crate::request::{each_text, question};
 use crate::route::Provider;
 
 /// How agents begin the names of tools of servers: what these say is known.
@@ -15,7 +15,7 @@ const OF_SERVERS: &str = "mcp";
 #[must_use]
 pub fn read(provider: Provider, body: &[u8]) -> Vec<(String, String)> {
     let Ok(tree) = json::read_to_depth(body, MAX_DEPTH) else { return Vec::new() };
-    let asked = opened(provider, &tree);
+    let asked = question(provider, &tree);
     let messages = |name: &str| asked.member(name).and_then(Json::as_array).unwrap_or_default();
     let mut found = OwnCalls::default();
     match provider {

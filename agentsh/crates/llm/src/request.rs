@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::dialect::opened;
 use crate::hosted::{self, Hosted};
 use crate::json::{self, Json};
 use crate::route::Provider;
@@ -35,7 +36,7 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
         return Err(LlmError::Shape("a request is an object"));
     }
     let text = |name: &str| tree.member(name).and_then(Json::as_text).map(|text| text.into_owned());
-    let asked = opened(provider, &tree);
+    let asked = question(provider, &tree);
     let mut system = Vec::new();
     match provider {
         Provider::Anthropic => texts(tree.member("system"), &mut system),
@@ -63,11 +64,12 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
     })
 }
 
+/// The member of Code Assist's envelope that holds the question.
+pub(crate) const ENVELOPE: &str = "request";
+
 /// A question without the envelope in which Google's Code Assist gets it.
-pub(crate) fn opened<'a, 'b>(provider: Provider, tree: &'b Json<'a>) -> &'b Json<'a> {
-    let inner =
-        tree.member("request").filter(|inner| provider == Provider::Google && inner.as_object().is_some());
-    inner.unwrap_or(tree)
+pub(crate) fn question<'a, 'b>(provider: Provider, tree: &'b Json<'a>) -> &'b Json<'a> {
+    if provider == Provider::Google { opened(tree, ENVELOPE) } else { tree }
 }
 
 /// The model that a path names: `/v1beta/models/NAME:generateContent`.

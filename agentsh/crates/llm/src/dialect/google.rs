@@ -2,8 +2,8 @@
 //! Code Assist, which Gemini CLI asks with a login, puts each question and answer into an envelope.
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, parse,
-    quoted, text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, opened,
+    parse, quoted, text, with, with_opened,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
@@ -20,16 +20,9 @@ pub(super) struct Google {
 /// The member of Code Assist's envelope that holds the answer.
 const ENVELOPE: &str = "response";
 
-/// An answer without its envelope.
-fn opened<'a, 'b>(tree: &'b Json<'a>) -> &'b Json<'a> {
-    tree.member(ENVELOPE).filter(|inner| inner.as_object().is_some()).unwrap_or(tree)
-}
-
 /// The answer with other candidates, in the envelope that it came in.
 fn with_candidates(tree: &Json<'_>, candidates: String) -> String {
-    let inner = opened(tree);
-    let written = with(inner, &[("candidates", Some(candidates))]);
-    if std::ptr::eq(inner, tree) { written } else { with(tree, &[(ENVELOPE, Some(written))]) }
+    with_opened(tree, ENVELOPE, with(opened(tree, ENVELOPE), &[("candidates", Some(candidates))]))
 }
 
 /// Calls at the agent, and what ran at the provider.
@@ -54,7 +47,7 @@ fn call(part: &Json<'_>) -> Option<Call> {
 }
 
 fn candidates<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b [Json<'a>])> {
-    let all = opened(tree).member("candidates").and_then(Json::as_array).unwrap_or_default();
+    let all = opened(tree, ENVELOPE).member("candidates").and_then(Json::as_array).unwrap_or_default();
     (0..).zip(all).map(|(place, candidate)| {
         let place = super::number(candidate, "index").unwrap_or(place);
         (place, parts(candidate))
@@ -84,7 +77,7 @@ fn refused(part: &Json<'_>, rulings: &Rulings) -> Option<String> {
 
 /// An object with candidates, without what was refused. None: nothing was.
 fn left(tree: &Json<'_>, rulings: &Rulings) -> Option<String> {
-    let all = opened(tree).member("candidates").and_then(Json::as_array)?;
+    let all = opened(tree, ENVELOPE).member("candidates").and_then(Json::as_array)?;
     let mut changed = false;
     let candidates: Vec<String> = all
         .iter()
@@ -122,7 +115,7 @@ impl Dialect for Google {
         }
         let mut taken = EventContent { usage: Usage::of(&tree), ..EventContent::default() };
         self.events += 1;
-        self.has_envelope = !std::ptr::eq(opened(&tree), &raw const tree);
+        self.has_envelope = !std::ptr::eq(opened(&tree, ENVELOPE), &raw const tree);
         let mut place = 0;
         for (candidate, parts) in candidates(&tree) {
             for part in parts {

@@ -153,6 +153,18 @@ pub(crate) fn with(object: &Json<'_>, changes: &[(&str, Option<String>)]) -> Str
     format!("{{{}}}", members.join(","))
 }
 
+/// What lies in this member of an envelope; the object itself where it is in none. Google's Code Assist has one around each
+/// question and answer.
+pub(crate) fn opened<'a, 'b>(object: &'b Json<'a>, envelope: &str) -> &'b Json<'a> {
+    object.member(envelope).filter(|inner| is_object(inner)).unwrap_or(object)
+}
+
+/// The object with another text for what [`opened`] gives, in the envelope that it came in.
+pub(crate) fn with_opened(object: &Json<'_>, envelope: &str, written: String) -> String {
+    let is_in_envelope = !std::ptr::eq(opened(object, envelope), object);
+    if is_in_envelope { with(object, &[(envelope, Some(written))]) } else { written }
+}
+
 /// Members of an answer that hold what a call takes, or a tool is described by: no client looks for calls there.
 const OPAQUE: [&str; 7] = ["args", "arguments", "input", "input_schema", "metadata", "parameters", "tools"];
 
