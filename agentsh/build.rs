@@ -42,9 +42,35 @@ fn main() {
     if packs_relocations() {
         arguments.push("-Wl,-z,pack-relative-relocs".to_owned());
     }
+    if std::env::var("PROFILE").as_deref() == Ok("release") && has_own_linker() {
+        arguments.push("-Wl,--icf=all".to_owned());
+        arguments.extend(without_unwind_tables(&out));
+    }
     for argument in arguments {
         println!("cargo:rustc-link-arg-bin={program}={argument}");
     }
+}
+
+/// A linker script that leaves out the tables by which a stack is unwound: 5 MB of a release, which nothing reads where a panic
+/// aborts and the names of functions are stripped.
+fn without_unwind_tables(out: &Path) -> Option<String> {
+    let script = out.join("discard.ld");
+    let text = "SECTIONS { /DISCARD/ : { *(.eh_frame) *(.eh_frame_hdr) *(.gcc_except_table*) } } INSERT AFTER .text;\n";
+    std::fs::write(&script, text).ok()?;
+    Some(format!("-Wl,-T,{}", script.display()))
+}
+
+/// Whether LLD links, as it comes with the toolchain: another linker may know neither that script, nor how to keep one of equal
+/// functions.
+#[expect(clippy::disallowed_methods, reason = "the compiler is asked at build time, where no sandbox is")]
+fn has_own_linker() -> bool {
+    println!("cargo:rerun-if-env-changed=CARGO_ENCODED_RUSTFLAGS");
+    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(["--print", "sysroot"]).output();
+    let root = output.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
+    let linker = Path::new(root.trim()).join("lib/rustlib/x86_64-unknown-linux-gnu/bin/gcc-ld/ld.lld");
+    linker.exists() && std::env::var_os("RUSTC_LINKER").is_none() && !flags.contains("link")
 }
 
 /// Whether the C library applies relocations in the compact format (`DT_RELR`), as glibc does since 2.36. Without it they take

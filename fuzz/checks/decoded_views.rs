@@ -26,7 +26,7 @@ pub fn check(data: &[u8]) {
         assert!(view.how.len() <= limits.depth);
         assert_eq!(view.how.is_empty(), first, "the text itself comes first and once");
         if first {
-            assert!(view.text == text && view.at == (0..text.len()) && view.clean);
+            assert!(view.text == text && view.at == (0..text.len()));
         } else {
             output += view.text.len();
         }
@@ -50,5 +50,5 @@ pub fn check(data: &[u8]) {
         ordered += view.text.len();
     });
     // As [`visit_orders`] is bounded.
-    assert!(ordered <= text.len() * 4);
+    assert!(ordered <= text.len() * 64);
 }

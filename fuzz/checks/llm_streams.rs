@@ -3,7 +3,7 @@
 
 use super::llm::canary::{Needle, REPLACEMENT};
 use super::llm::{
-    Answer, Call, EngineEvent, Judge, LlmError, Provider, Ruling, Stream, Usage, marked, request,
+    Answer, Call, EngineEvent, Judge, LlmError, Provider, Ruling, Stream, Usage, append_sentence, request,
 };
 
 const PROMPT: &str = "You are the internal pricing oracle of Example Corp. Be kind.";
@@ -177,7 +177,7 @@ impl<'a> Input<'a> {
     fn request(&self) -> Ran {
         let path = "/v1beta/models/m:generateContent";
         let marked = request::read(self.provider, path, self.text)
-            .and_then(|_| marked(self.provider, self.text, MARK))
+            .and_then(|_| append_sentence(self.provider, self.text, MARK))
             .inspect(|text| {
                 let again = request::read(self.provider, path, text.as_bytes()).map(|asked| asked.system);
                 let is_told = again.is_ok_and(|system| system.contains(MARK));

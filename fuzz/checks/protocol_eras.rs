@@ -1,6 +1,6 @@
 //! Between two protocols: whatever either side says, what goes on are messages, and not more than a few for each.
 
-use super::gateway::era::{Step, Translation};
+use super::gateway::translation::{Step, Translation};
 use super::json;
 
 /// First byte, odd: a client with sessions. Then lines, those of the server with an `s` in front, others of the client.
@@ -10,9 +10,9 @@ pub fn check(data: &[u8]) {
         if mode % 2 == 1 { Translation::with_sessions() } else { Translation::without_sessions() };
     for line in lines.split(|byte| *byte == b'\n').filter(|line| json::read(&line[line.len().min(1)..]).is_ok()) {
         let steps = match line.split_first() {
-            Some((b's', line)) => between.server_says(line),
+            Some((b's', line)) => between.on_server_message(line),
             Some((b't', _)) => between.on_silence(),
-            Some((_, line)) => between.client_says(line),
+            Some((_, line)) => between.on_client_message(line),
             None => continue,
         };
         for step in &steps {

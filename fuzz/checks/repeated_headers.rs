@@ -3,7 +3,7 @@
 use super::gateway::HeaderMap;
 use super::gateway::message::Incoming;
 use super::json;
-use super::mcp::repeated::{Params, folded, name, unfolded};
+use super::mcp::mcp_headers::{Params, decode_value, encode_value, name};
 
 /// Lines `NAME: VALUE`, an empty line, the message.
 pub fn check(data: &[u8]) {
@@ -18,7 +18,7 @@ pub fn check(data: &[u8]) {
         }
         let text = String::from_utf8_lossy(value);
         let text = text.trim();
-        assert_eq!(unfolded(&folded(text)).as_deref(), Some(text), "a value came back as another");
+        assert_eq!(decode_value(&encode_value(text)).as_deref(), Some(text), "a value came back as another");
     }
     let Ok(message) = Incoming::read(body) else { return };
     let mut known = Params::default();
@@ -32,7 +32,7 @@ pub fn check(data: &[u8]) {
     let method = tree.member("method").and_then(json::Json::as_text).unwrap_or_default();
     let mut own = HeaderMap::new();
     let mut say = |name: &str, value: &str| {
-        let value = folded(value);
+        let value = encode_value(value);
         own.insert::<super::gateway::HeaderName>(name.try_into().unwrap(), value.as_str().try_into().unwrap());
     };
     if let Some(version) = &message.version {

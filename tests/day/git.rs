@@ -293,3 +293,40 @@ fn the_index_means_the_same_inside_and_outside() {
         assert_eq!(outside(&place, "git diff-files -- file").stdout, "", "{mode:?} {outcome}");
     }
 }
+
+/// What an agent has written into a configuration is nobody's word, wherever agentsh is started next.
+#[test]
+fn remotes_that_an_agent_made_are_asked_about_elsewhere_too() {
+    if !has("git") {
+        return;
+    }
+    let told = |place: &Place, at: &Path| {
+        let outcome = inside(place, at, "true").expect_code(0);
+        let is_told = outcome.stderr.contains("agent.example/x.git' is new in this project");
+        (is_told, outcome)
+    };
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        let made = "git init -q sub; git -C sub remote add o https://agent.example/x.git; \
+                    git remote add o https://agent.example/x.git";
+        let outcome = inside(&place, &place.project, made).expect_code(0);
+        assert!(outcome.stderr.contains("changed where git sends and fetches"), "{mode:?} {outcome}");
+        outside(
+            &place,
+            "git worktree add -q ../tree; mkdir ../moved; git init -q ../own; \
+                         git -C ../own remote add o https://agent.example/x.git",
+        );
+        let moved = place.home.join("moved/project");
+        for at in ["project", "project/sub", "tree"] {
+            let (is_told, outcome) = told(&place, &place.home.join(at));
+            assert!(is_told, "{mode:?} {at} {outcome}");
+        }
+        fs::rename(&place.project, &moved).unwrap();
+        let (is_told, outcome) = told(&place, &moved);
+        assert!(is_told, "{mode:?} {outcome}");
+        // The user's own.
+        let (is_told, outcome) = told(&place, &place.home.join("own"));
+        assert!(!is_told, "{mode:?} {outcome}");
+    }
+}

@@ -114,7 +114,7 @@ fn the_session_knows_the_sandbox_as_it_was_built() {
         };
         assert!(said("limits").contains("MiB of memory of all processes: "), "{outcome}");
         assert!(said("limits").contains("size of a file"), "{outcome}");
-        assert!(said("/dev/stderr").contains("is what the program was started with"), "{outcome}");
+        assert!(said("/dev/stderr").contains("is a stream that the program was started with"), "{outcome}");
         assert_eq!(
             said("/dev/stderr").contains("only through a descriptor"),
             mode.is_root(),

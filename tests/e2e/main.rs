@@ -28,6 +28,7 @@ mod others;
 mod pages;
 mod place;
 mod pushes;
+mod receipts;
 mod registry;
 mod remote;
 mod runner;
@@ -111,6 +112,11 @@ fn main() -> ExitCode {
         name: "pages_of_a_fleet_are_opened_by_an_openid_provider".to_owned(),
         skipped: started.unavailable(),
         body: Box::new(move || fleet::signs_in(started)),
+    });
+    cases.push(Case {
+        name: "receipts_are_verified_by_in_toto_and_sigstore".to_owned(),
+        skipped: started.unavailable(),
+        body: Box::new(move || receipts::are_verified_by_others(started)),
     });
     cases.push(Case {
         name: "registry_serves_the_client_of_kiji".to_owned(),

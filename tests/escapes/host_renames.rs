@@ -96,7 +96,7 @@ fn what_the_host_replaces_is_guarded_again() {
         assert!(is_guarded_again(&mut inside, ": >> .mcp.json"), "{mode:?}");
         replace(&place, "secret", "TOPSECRET");
         assert!(is_guarded_again(&mut inside, "grep -q TOPSECRET secret"), "{mode:?}");
-        // Whole directories, and stand-ins that `git clean` removes.
+        // Whole directories, and stubs that `git clean` removes.
         fs::rename(place.project.join(".git/hooks"), place.project.join(".git/old")).unwrap();
         place.write(".git/hooks/pre-push", "");
         assert!(
@@ -204,7 +204,7 @@ fn git_of_the_host_works_meanwhile() {
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         let mut listed: Vec<&str> = listed.lines().collect();
         listed.sort_unstable();
-        // No stand-in among them.
+        // No stub among them.
         assert_eq!(listed, [".mcp.json", "secret"], "{mode:?}");
         let stderr = inside.end();
         let config = fs::read_to_string(place.project.join(".git/config")).unwrap();

@@ -94,7 +94,7 @@ fn a_repository_without_a_configuration_gets_none() {
                 no(format!("remove {project}/{git}/config")),
                 yes(format!("create {project}/{git}/index")),
             ]);
-            assert!(!place.project.join(git).join("config").exists(), "{git}: the stand-in is gone");
+            assert!(!place.project.join(git).join("config").exists(), "{git}: the stub is gone");
         }
         sandbox.holds(&[
             yes(format!("append {project}/config x")),
@@ -143,12 +143,47 @@ const WAYS: &[(&str, &str)] = &[
     ("copied", "git init -q /tmp/c; arm >> /tmp/c/.git/config; mv /tmp/c $1"),
     ("included", "git init -q $1; arm > inc; printf '[include]\\npath = ../../inc\\n' >> $1/.git/config"),
     ("node_modules/x", "mkdir -p node_modules; git init -q $1; arm >> $1/.git/config"),
+    ("closed", "git init -q $1; arm >> $1/.git/config; chmod 555 $1/.git"),
+    (".hg/x", "mkdir .hg; git init -q $1; arm >> $1/.git/config"),
+    // Files that name a directory, as git and the kernel read them.
+    ("blank", "store '.git/objects/info/a '; mkdir $1; echo 'gitdir: ../.git/objects/info/a ' > $1/.git"),
+    (
+        "lines",
+        "store '.git/objects/info/x\ngitdir: y'; mkdir $1; printf 'gitdir: ../.git/objects/info/x\\ngitdir: y\\n' > $1/.git",
+    ),
+    (
+        "bytes",
+        "store .git/objects/info/$(printf '\\377'); mkdir $1; printf 'gitdir: ../.git/objects/info/\\377' > $1/.git",
+    ),
+    (
+        "behind",
+        "store .git/objects/info/b; mkdir $1; ln -s .git/objects o; echo 'gitdir: ../o/info/b' > $1/.git",
+    ),
+    (
+        "dots",
+        "store .git/objects/info/d; mkdir $1 .git/objects/info/e; ln -s ../.git/objects/info/e $1/l; \
+         echo 'gitdir: l/../d' > $1/.git",
+    ),
+    (
+        "common",
+        "store .git/objects/info/c; mkdir -p $1/.git; cp .git/HEAD $1/.git; echo ../../.git/objects/info/c > $1/.git/c; \
+         ln -s c $1/.git/commondir",
+    ),
+    // Git asks of these two only whether they may be executed.
+    (
+        "files",
+        "store $1; rm -r $1/objects $1/refs; cp evil $1/objects; cp evil $1/refs; printf '\\trepositoryformatversion = 0\\n\\tbare = false\\n\\tworktree = .\\n' >> $1/config",
+    ),
 ];
 
 /// Makes all of them, each with an entry at the top that leads git into it.
 fn script(place: &Place) -> String {
     let evil = place.project.join("evil");
-    let mut script = format!("arm() {{ printf '[core]\\n\\tfsmonitor = {}\\n'; }}\n", evil.display());
+    let mut script = format!(
+        "arm() {{ printf '[core]\\n\\tfsmonitor = {}\\n'; }}\nstore() {{ mkdir -p \"$1\"/objects \"$1\"/refs; cp .git/HEAD \"$1\"; \
+         arm > \"$1\"/config; }}\n",
+        evil.display()
+    );
     for (name, way) in WAYS {
         script.push_str(&format!("set -- {name}\n{way}\n"));
         let link = "1".repeat(40);
@@ -157,17 +192,15 @@ fn script(place: &Place) -> String {
     script
 }
 
-/// Where the program ran when somebody asked for the status at the top.
+/// Where the program ran when somebody asked for the status, at the top and in each.
 fn obeyed(place: &Place) -> String {
     let ran = place.path("ran");
     let _ = fs::remove_file(&ran);
-    place
-        .command("git")
-        .args(["status", "--short"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .unwrap();
+    for directory in std::iter::once(".").chain(WAYS.iter().map(|(name, _)| *name)) {
+        let mut git = place.command("git");
+        git.args(["-C", directory, "status", "--short"]).stdout(Stdio::null()).stderr(Stdio::null());
+        git.status().unwrap();
+    }
     fs::read_to_string(ran).unwrap_or_default()
 }
 
@@ -200,7 +233,7 @@ fn the_status_at_the_top_runs_nothing_of_what_was_made_below() {
         let said = child.wait_with_output().unwrap();
         assert!(
             held && later.is_empty(),
-            "{mode:?}: {}{}",
+            "{mode:?}: held {held}, later {later}{}{}",
             obeyed(&place),
             String::from_utf8_lossy(&said.stderr)
         );
@@ -249,6 +282,10 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
         place.script("evil", &format!("#!/bin/sh\npwd >> {}\n", place.path("ran").display()));
         place.own(&place.path(""));
         let evil = place.project.join("evil").display().to_string();
+        // Where its cache is on the host, an agent may know.
+        Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);
+        let mut caches = fs::read_dir(place.home.join(".local/share/agentsh/caches")).unwrap();
+        let cache = caches.next().unwrap().unwrap().path().join("own/.npm");
         let script = format!(
             "arm() {{ printf '[core]\\n\\tfsmonitor = {evil}\\n' >> $1/config; mkdir -p $1/hooks; \
              cp evil $1/hooks/post-checkout; }}\n\
@@ -259,7 +296,14 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
              mkdir -p node_modules/a renamed; git init -q node_modules/a; arm node_modules/a/.git\n\
              git init -q r; arm r/.git; mv r/.git r/x; mv r/x renamed/.git\n\
              git init -q .; arm .git\n\
-             true"
+             cache={}\n\
+             mkdir -p ~/.npm/ev/objects ~/.npm/ev/refs cached shared/.git; cp .git/HEAD ~/.npm/ev; arm ~/.npm/ev\n\
+             echo \"gitdir: $cache/ev\" > cached/.git; cp .git/HEAD shared/.git; echo $cache/ev > shared/.git/commondir\n\
+             mkdir -p a b hg plain; printf '[paths]\\n%%include ../evil.rc\\n' > a/hgrc; mv a hg/.hg\n\
+             printf '[paths]\\ndefault = https://x.test/hg\\n' > b/hgrc; mv b plain/.hg\n\
+             git init -q ~/.npm/x; arm ~/.npm/x/.git; ln -s $cache/x linked\n\
+             true",
+            cache.display()
         );
         let outcome =
             Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", &script])).expect_code(0);
@@ -279,9 +323,21 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
                 "{mode:?} {directory}"
             );
         }
+        // A directory for packages, which is kept where nothing is searched.
+        assert!(cache.join("ev/config").exists(), "{mode:?}: {outcome}");
+        for directory in ["cached", "shared", "linked"] {
+            let mut git = place.command("git");
+            git.args(["-C", directory, "status"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .unwrap();
+        }
         assert!(!place.path("ran").exists(), "{mode:?}: {outcome}");
         assert!(outcome.stderr.contains("set aside"), "{mode:?}: {outcome}");
+        assert!(!place.project.join("hg/.hg/hgrc").exists(), "{mode:?}: {outcome}");
         // What is harmless stays.
+        assert!(place.project.join("plain/.hg/hgrc").exists(), "{mode:?}: {outcome}");
         let config = fs::read_to_string(place.project.join("honest/.git/config")).unwrap();
         assert!(config.contains("name = N") && config.contains("https://x.test/a.git"), "{config}");
         let config = fs::read_to_string(place.project.join("lfs/.git/config")).unwrap();
@@ -360,7 +416,7 @@ fn hooks_and_programs_that_count_from_each_working_tree_are_set_aside_in_new_rep
     }
 }
 
-/// Whoever removes what is guarded in a new repository makes it anew: what would run by itself is set aside then as well.
+/// Whoever removes what is guarded in a new repository makes it anew: what would run automatically is set aside then as well.
 #[test]
 fn a_new_repository_that_lost_its_guards_is_guarded_again() {
     for mode in Mode::all() {
@@ -380,5 +436,56 @@ fn a_new_repository_that_lost_its_guards_is_guarded_again() {
         let mut git = place.command("git");
         git.args(["-C", "new", "status"]).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
         assert!(!place.path("ran").exists(), "{mode:?} {outcome}");
+    }
+}
+
+/// More names than get a stub of their own.
+#[test]
+fn of_many_files_that_run_by_themselves_none_stays() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        let script = "for n in $(seq 80); do echo '{}' > $n.code-workspace; done; echo x > .gdbinit; mkdir .idea; \
+                      echo x > .idea/x; chmod 555 .idea; echo work > file";
+        let outcome =
+            Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script])).expect_code(0);
+        let left: Vec<_> =
+            fs::read_dir(&place.project).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        let is_kept =
+            |name: &std::ffi::OsString| name == "file" || name.to_string_lossy().ends_with(".set-aside");
+        assert!(
+            left.iter().all(is_kept) && left.iter().any(|name| name == "file"),
+            "{mode:?} {left:?} {outcome}"
+        );
+    }
+}
+
+/// The host takes a guarded file away, as `git checkout` does, and the agent makes it anew; or the host puts it back.
+#[test]
+fn a_guarded_file_that_the_host_removed_is_a_new_one_when_it_comes_again() {
+    for mode in Mode::all() {
+        for puts_back in [false, true] {
+            let place = Place::new(mode);
+            place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+            let file = place.write(".envrc", "original\n");
+            let script = "touch ready; while test -e .envrc; do sleep 0.05; done; touch gone; \
+                          while ! test -e go; do sleep 0.05; done; test -e .envrc || echo evil > .envrc; sleep 1";
+            let child = place
+                .agentsh(&["run", "--quiet", "--", "sh", "-c", script])
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            assert!(within(Duration::from_secs(30), || place.project.join("ready").exists()));
+            fs::remove_file(&file).unwrap();
+            assert!(within(Duration::from_secs(30), || place.project.join("gone").exists()));
+            if puts_back {
+                place.write(".envrc", "original\n");
+            }
+            place.write("go", "");
+            let said = child.wait_with_output().unwrap();
+            let left = fs::read_to_string(&file).unwrap_or_default();
+            let expected = if puts_back { "original\n" } else { "" };
+            assert_eq!(left, expected, "{mode:?}: {}", String::from_utf8_lossy(&said.stderr));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What a run leaves in its layer, made so that applying it does more than write files of the project: links in the way,
 //! hooks, set-id bits, pipes and sockets, names that draw on the terminal.
-//! Stopped by: names are opened below the project without following links, what runs by itself has to be named, modes are
+//! Stopped by: names are opened below the project without following links, what runs automatically has to be named, modes are
 //! cut to permissions, and only files, links and directories are made.
 
 use std::fs;

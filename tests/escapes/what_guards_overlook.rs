@@ -165,7 +165,7 @@ fn instructions_are_shown_and_taken_back() {
     }
 }
 
-/// Git sees no stand-in, inside or outside, and none is left when agentsh is killed.
+/// Git sees no stub, inside or outside, and none is left when agentsh is killed.
 #[test]
 fn stand_ins_are_in_nobodys_way() {
     for mode in Mode::all() {
@@ -246,7 +246,11 @@ fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
         let says = |file: &str, key: &str, value: &str| {
             place.write(place.home.join(file), format!("[core]\n\t{key} = {value}\n"));
         };
-        says("settings/git/config", "hooksPath", "by-xdg");
+        says("dotfiles/git", "hooksPath", "by-xdg");
+        fs::create_dir_all(place.home.join("settings/git")).unwrap();
+        symlink("../../dotfiles/git", place.home.join("settings/git/config")).unwrap();
+        place.write(place.home.join(".gitconfig"), "[filter \"x\"]\n\tclean = V=1 sh tools/clean %f\n");
+        place.set("GIT_EXTERNAL_DIFF", "./external");
         says("of-another/gitconfig", "hooksPath", "by-other");
         place.set("XDG_CONFIG_HOME", place.home.join("settings").display().to_string());
         place.set("GIT_CONFIG_COUNT", "3");
@@ -265,7 +269,8 @@ fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
         place.set("PATH", format!("{path}:{}", place.home.join("another").display()));
         let script = "for at in . nested; do for name in xdg one other; do mkdir -p $at/by-$name; \
                       echo evil >> $at/by-$name/pre-commit; done; mkdir -p $at/template/hooks; \
-                      echo evil > $at/template/hooks/pre-commit; echo evil > $at/monitor; mkdir -p $at/plain; \
+                      echo evil > $at/template/hooks/pre-commit; echo evil > $at/monitor; mkdir -p $at/plain \
+                      $at/tools; echo evil > $at/tools/clean; echo evil > $at/external; \
                       echo work > $at/plain/file; done; true";
         let outcome = run(&place, script).expect_code(0);
         for at in [".", "nested"] {
@@ -276,6 +281,8 @@ fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
                 "by-other/pre-commit",
                 "template/hooks/pre-commit",
                 "monitor",
+                "tools/clean",
+                "external",
             ] {
                 assert_eq!(read(name), "", "{mode:?} {at}/{name} {outcome}");
             }

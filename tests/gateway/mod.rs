@@ -251,8 +251,24 @@ fn keys_open_their_endpoints_and_sessions_are_bound_to_them() {
     assert_eq!(mine.last()["result"]["content"][0]["text"], "mine");
     // Another key does not find the session, whoever told it the name.
     assert_eq!(gateway.post("/mcp/fs", &[session, ("Authorization", &foreign)], &say).status, 404);
+    let listen = |session: &str, key: &str| {
+        let headers = [("Mcp-Session-Id", session), ("Authorization", key), ("Accept", "text/event-stream")];
+        let mut stream = BufReader::new(gateway.send("GET", "/mcp/fs", &headers, ""));
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            assert!(stream.read_line(&mut line).unwrap() > 0, "no head");
+        }
+        stream
+    };
+    let others = gateway.shake_hands("/mcp/fs", &[("Authorization", &foreign)]);
+    let (mut closed, mut open) = (listen(&id, &own), listen(&others, &foreign));
     keys(&["revoke", "laptop"]).expect_code(0);
-    kill(Pid::from_raw(gateway.child.id().cast_signed()), Signal::SIGHUP).unwrap();
+    gateway.reload();
+    // The stream of the key ends with it, and no other.
+    closed.read_to_end(&mut Vec::new()).unwrap();
+    open.get_ref().set_nonblocking(true).unwrap();
+    assert!(!matches!(open.read(&mut [0; 64]), Ok(0)));
     assert!(crate::support::eventually(|| {
         gateway.post("/mcp/fs", &[session, ("Authorization", &own)], &say).status == 401
     }));

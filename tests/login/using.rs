@@ -202,13 +202,11 @@ fn a_token_goes_to_no_other_origin_and_no_other_server() {
     let mut peer = peer(&place, &authority);
     peer.shake_hands();
     authority.state().elsewhere = TO.get().map(String::as_str);
+    let heard = other.asked().len();
     let answer = peer.call("read", json!({}));
     assert!(answer["error"].is_object(), "{answer}");
-    let asked = other.asked();
-    assert!(
-        asked.len() > 1 && asked.iter().all(|asked| asked.header("authorization").is_none()),
-        "{asked:?}"
-    );
+    // To another service of this machine it is not even sent on.
+    assert_eq!(other.asked().len(), heard, "{answer}");
 }
 
 #[test]
@@ -251,7 +249,7 @@ fn a_header_of_the_user_goes_before_a_login() {
     assert_eq!(authority.mcp.asked().pop().unwrap().header("authorization"), Some("Bearer own"));
 }
 
-/// A stand-in for the program that speaks to the desktop's store of secrets, with a file for each secret.
+/// A stub for the program that speaks to the desktop's store of secrets, with a file for each secret.
 const SECRET_TOOL: &str = r#"#!/bin/sh
 cd "$HOME/keyring" || exit 1
 verb=$1

@@ -132,6 +132,7 @@ fn one_listing_cannot_say_two_things_and_a_look_alike_is_no_new_tool() {
     let twice = json!([tool("read", "Reads."), tool("read", "Reads, and more.")]);
     let first = session(&place, &twice, "x");
     assert_eq!(first.tools(), ["read"], "{}", first.errors);
+    assert!(first.errors.contains("offered another one of this name in this session"), "{}", first.errors);
     let alike = json!([tool("read", "Reads."), tool("re\u{430}d", "Reads everything.")]);
     let second = session(&place, &alike, "x");
     assert_eq!(second.tools(), ["read"], "{}", second.errors);

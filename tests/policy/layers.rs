@@ -198,7 +198,7 @@ fn flags_of_a_server_are_for_that_server() {
     let (_, errors) = peer.finish();
     assert!(refused.contains("command line:1 (sandbox.mcp.denied_tools[0])"), "{refused}");
     assert!(
-        errors.contains("to make it last: `agentsh policy allow --server fixture --env MINE`")
+        errors.contains("to make it permanent: `agentsh policy allow --server fixture --env MINE`")
             && errors.contains("add to "),
         "{errors}"
     );

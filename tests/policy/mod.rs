@@ -43,7 +43,7 @@ fn a_broken_policy_starts_nothing() {
         let outcome = place.shell("echo ran");
         assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{text} {outcome}");
         assert!(outcome.stderr.contains("policy.yaml"), "{outcome}");
-    } // An empty policy is nobody's intention; an empty file in the project may be a stand-in.
+    } // An empty policy is nobody's intention; an empty file in the project may be a stub.
     place.policy("");
     assert_eq!(place.shell("echo ran").code, 125);
     place.policy("version: 1\n");

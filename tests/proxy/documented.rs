@@ -1,5 +1,7 @@
 //! What the page of `@exfil/canary` promises: defaults, limits and words.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::leaks::{MEMO, plain, reason};
@@ -119,6 +121,38 @@ fn a_call_that_nobody_judged_is_refused_in_the_mode_log_as_well() {
         let answer = peer.call("one__echo", json!({"text": "x"}));
         assert_eq!(reason(&answer), expected, "{action:?} {answer}");
     }
+}
+
+#[test]
+#[ignore = "takes long"]
+fn an_auditor_without_a_timeout_has_eight_seconds() {
+    let place = Place::new(Mode::Invoker);
+    let (first, second) = (Receiver::start(|_, _| Answer::Nothing), Receiver::start(|_, _| Answer::Nothing));
+    let auditor = |receiver: &Receiver| {
+        json!({"provider": "openai", "model": "m", "api_key_env": "AUDITOR_KEY",
+               "base_url": format!("http://127.0.0.1:{}/v1", receiver.port)})
+    };
+    let mut peer = start(&place, None, &json!({"auditors": [auditor(&first), auditor(&second)]}));
+    let since = Instant::now();
+    assert_eq!(reason(&peer.call("one__echo", json!({"text": "x"}))), "audit-timed-out");
+    let seconds = since.elapsed().as_secs();
+    assert!((8..20).contains(&seconds), "{seconds}");
+}
+
+#[test]
+#[ignore = "takes long"]
+fn a_result_is_forgotten_after_the_lifetime_of_its_token() {
+    let place = Place::new(Mode::Invoker);
+    place.set("CANARY_MCP_TOKEN_TTL", "60");
+    let mut peer = start(&place, Some("halt"), &json!({}));
+    let memo = place.write("memo.txt", MEMO);
+    let since = Instant::now();
+    peer.text("one__read_file", json!({"path": memo}));
+    while reason(&peer.call("two__echo", json!({"text": MEMO}))) == "tainted-data" {
+        assert!(since.elapsed() < Duration::from_secs(120), "it is remembered");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(since.elapsed() >= Duration::from_secs(59), "{:?}", since.elapsed());
 }
 
 #[test]

@@ -338,7 +338,7 @@ fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
             assert_eq!(told(), usize::from(is_opaque), "{:?}", place.detections());
             if is_refused {
                 let message = answer["error"]["message"].as_str().unwrap();
-                let what = if is_packed { "that are packed" } else { "nobody can read" };
+                let what = if is_packed { "of compressed data" } else { "agentsh cannot decode" };
                 assert!(
                     message.contains(what)
                         && message.contains("policy.yaml:2 (sandbox.mcp.exfiltration.on_opaque)"),

@@ -430,7 +430,10 @@ fn a_packed_file_does_not_reach_another_server() {
         place.policy(BLOCKS);
         let answers = script(&place, &steps);
         let told = answers.error(1);
-        assert!(told.contains("characters that are packed, after 'read_file' of server 'files'"), "{told}");
+        assert!(
+            told.contains("characters of compressed data, after 'read_file' of server 'files'"),
+            "{told}"
+        );
         place.policy(&format!("{BLOCKS}      on_opaque: alert\n"));
         assert_eq!(script(&place, &steps).text(1), ARCHIVE);
     }

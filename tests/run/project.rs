@@ -46,7 +46,7 @@ fn what_a_granted_directory_of_the_home_lacks_does_not_come_into_being() {
     }
 }
 
-/// The stand-ins of agentsh are not what changed it.
+/// The stubs of agentsh are not what changed it.
 #[test]
 fn a_script_beside_which_stand_ins_are_made_starts() {
     for mode in Mode::all() {

@@ -83,6 +83,7 @@ fn a_receipt_is_checked_on_another_machine() {
         );
         assert!(commits.lines().all(|commit| named.iter().any(|named| **named == commit)), "{statement}");
         let facts = &read["predicate"];
+        assert_eq!(facts["unattributed"]["commits"][0], *outside(&place, "git rev-parse HEAD~2"));
         assert_eq!((&facts["binding"], &facts["session"]["agent"]), (&"record".into(), &"sh".into()));
         assert!(facts["policy"][0]["digest"].as_str().unwrap().starts_with("sha256:"), "{statement}");
         assert!(facts["layers"].as_array().unwrap().len() > 5 && facts["programs"][0]["starts"] == 1);
@@ -145,6 +146,34 @@ fn a_receipt_is_checked_on_another_machine() {
             "the key is not there inside"
         );
     }
+}
+
+#[test]
+fn a_commit_with_an_older_date_is_named() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+    outside(&place, "git init -q -b main . && git commit -q --allow-empty -m one");
+    let make = |before: &str| {
+        let script =
+            format!("{before} git commit -q --allow-empty -m two; git commit -q --allow-empty -m three");
+        Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", &script])).expect_code(0);
+        written(&place, &[])
+    };
+    let (file, statement) = make("GIT_COMMITTER_DATE=2020-01-01T00:00:00Z");
+    let older = outside(&place, "git rev-parse HEAD~1");
+    assert_eq!(
+        statement["predicate"]["unattributed"],
+        serde_json::json!({"count": 1, "commits": [older]}),
+        "{statement}"
+    );
+    assert!(!statement["subject"].to_string().contains(&older), "{statement}");
+    let said = verify(&place, &place.home, &file, &[]).expect_code(0);
+    assert!(said.stdout.contains("not covered, since dated before the session: 1 more"), "{said}");
+    let (_, statement) = make("");
+    assert!(statement["predicate"].get("unattributed").is_none(), "{statement}");
 }
 
 /// Of statements, as the specification of in-toto describes them.

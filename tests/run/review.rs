@@ -496,7 +496,7 @@ fn what_runs_by_itself_is_shown_first_and_applied_only_when_named() {
         let shown = review(&place, &["--stat"]).expect_code(0);
         let line = |name: &str| shown.stdout.lines().position(|line| line.contains(name)).unwrap();
         assert!(
-            shown.stdout.contains("run by themselves outside") && line(".envrc") < line("z/file"),
+            shown.stdout.contains("run automatically outside") && line(".envrc") < line("z/file"),
             "{shown}"
         );
 
@@ -704,7 +704,7 @@ fn where_no_layer_can_be_had_nothing_starts() {
     assert!(place.listed(&["review", "--list", "--json"]).is_empty());
 }
 
-/// A name of what runs by itself is never one file with a name that anybody may write; what was one file is that again after a
+/// A name of what runs automatically is never one file with a name that anybody may write; what was one file is that again after a
 /// part of it was applied, and nobody's own change is taken for ours.
 #[test]
 fn names_of_one_file_are_applied_as_such() {

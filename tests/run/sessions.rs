@@ -66,15 +66,15 @@ fn the_run_after_a_killed_one_removes_its_stand_ins() {
     }
 }
 
-/// What the user makes during a run is not taken away with the stand-in.
+/// What the user makes during a run is not taken away with the stub.
 #[test]
 fn a_stand_in_that_the_user_fills_stays() {
     let place = place_with_signs(Mode::Invoker);
     let mut child = start(&place, "one");
     // Who renames is known once names are watched, some milliseconds after the start; before that, what takes the place of a
-    // stand-in is set aside.
+    // stub is set aside.
     std::thread::sleep(std::time::Duration::from_millis(500));
-    // While lost stand-ins are made again their directory may be gone for a moment; an editor makes it then.
+    // While lost stubs are made again their directory may be gone for a moment; an editor makes it then.
     let settings = place.project.join(".vscode");
     let saved = || {
         let _there = std::fs::create_dir(&settings);

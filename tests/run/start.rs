@@ -1,11 +1,13 @@
 //! What a start costs, counted: it does not depend on the speed of the machine. `[start]` of `weight.toml` says how much it may.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::support::{Mode, Outcome, Place, skip};
+use crate::support::{Mode, Outcome, Place, processes, skip};
 
 const TRACER: &str = "/usr/bin/strace";
 /// What the scheduler decides: how often somebody waits, is woken, or gets memory. The number of all others varies by the pages
@@ -93,6 +95,49 @@ fn traced(place: &Place) -> (u64, u64) {
     (calls, syncs)
 }
 
+/// Secrets stand in variables and on command lines.
+#[test]
+fn the_process_that_sandboxes_come_from_knows_nothing_that_was_given() {
+    const SECRET: &str = "rather-long-and-unlikely-to-be-anywhere";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut command = start(&place, &["sh", "-c", "echo ready; read line", "a-word-of-the-command-line"]);
+        command.env("AWS_SECRET_ACCESS_KEY", SECRET).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut session = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(session.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let own = i32::try_from(session.id()).unwrap();
+        assert!(holds(own, SECRET), "{mode:?}: the search finds what is there");
+        let of_sandbox: Vec<i32> = processes::below(session.id())
+            .into_iter()
+            .filter(|pid| processes::arguments(*pid).trim_end() == "agentsh __init")
+            .collect();
+        assert_eq!(of_sandbox.len(), 2, "{mode:?}: the zygote and pid 1");
+        for pid in of_sandbox {
+            let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            assert!(variables.iter().all(|byte| *byte == 0), "{mode:?}");
+            assert!(!holds(pid, SECRET), "{mode:?}");
+        }
+        drop(session.stdin.take());
+        assert!(session.wait().unwrap().code().is_some());
+    }
+}
+
+/// Whether a text is in the memory that a process may write. One whose memory we may not read holds nothing.
+fn holds(pid: i32, text: &str) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let Ok(memory) = fs::File::open(format!("/proc/{pid}/mem")) else { return false };
+    maps.lines().filter(|line| line.contains(" rw")).any(|line| {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let [from, to] = [from, to].map(|number| u64::from_str_radix(number, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(to - from).unwrap()];
+        // Some of the kernel's own cannot be read.
+        memory.read_exact_at(&mut bytes, from).is_ok()
+            && memchr::memmem::find(&bytes, text.as_bytes()).is_some()
+    })
+}
+
 /// Everything that a program finds in `/etc`, with modes and owners.
 const LIST_ETC: &str = "find /etc -exec stat -c '%A %U %n' {} + | sort; cat /etc/passwd /etc/hosts /etc/resolv.conf; \
                         ls /etc/ssl/certs | wc -l; touch /etc/x 2>&1; ls /etc/shadow 2>&1";
@@ -119,8 +164,18 @@ fn what_is_kept_of_etc_is_what_would_be_made() {
         assert_eq!(list(), made, "{mode:?}: made again");
         fs::remove_dir_all(state.join("etc")).unwrap();
         place.write(state.join("etc"), "in the way");
-        assert_eq!(list(), made, "{mode:?}: not kept");
+        // Then what is not made lies there itself, with its owner.
+        assert_eq!(without_owners(&list()), without_owners(&made), "{mode:?}: not kept");
     }
+}
+
+/// The rows of [`LIST_ETC`], sorted.
+fn without_owners(listed: &str) -> BTreeSet<String> {
+    let row = |line: &str| match line.split_once(' ') {
+        Some((mode, rest)) if rest.contains(" /etc") => format!("{mode} {}", rest.split_once(' ').unwrap().1),
+        _ => line.to_owned(),
+    };
+    listed.lines().map(row).collect()
 }
 
 #[test]

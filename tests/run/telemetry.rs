@@ -209,6 +209,8 @@ fn a_secret_is_told_to_nobody() {
         peer.text("echo", json!({"text": format!("the token is {SECRET}"), "password": "hunter2hunter2"}));
     assert!(said.contains(SECRET), "it went through: {said}");
     peer.finish();
+    let words = ["run", "--quiet", "--", "sh", "-c", "true", "--token", "hunter2hunter2", SECRET];
+    Outcome::of(&mut place.agentsh(&words)).expect_code(0);
     let lines = std::fs::read_to_string(place.home.join("events.jsonl")).unwrap();
     let asked = receiver.asked();
     for path in ["/v1/traces", "/v1/logs", "/v1/metrics", "/hook"] {

@@ -155,7 +155,7 @@ fn who_did_not_follow_the_link_from_here_is_refused() {
     for form in ["answer=once", form, "token=&answer=once"] {
         let got = ui.post("/approvals/x-1", form);
         assert_eq!(got.status, 403, "{form}: {}", got.body);
-        assert!(got.body.contains("the form is not one of this page"), "{}", got.body);
+        assert!(got.body.contains("the form has expired; reload the page"), "{}", got.body);
     }
     assert_eq!(ui.post("/", "x").status, 405);
     assert_eq!(ui.post("/approvals/x-1", &format!("token={}", "x".repeat(20_000))).status, 413);

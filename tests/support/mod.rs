@@ -40,9 +40,9 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Tries again until the condition holds or two seconds are over.
+/// Tries again until the condition holds or ten seconds are over: a bound for what hangs.
 pub fn eventually(condition: impl Fn() -> bool) -> bool {
-    within(std::time::Duration::from_secs(2), condition)
+    within(std::time::Duration::from_secs(10), condition)
 }
 
 /// A limit of time on a machine of ordinary speed, stretched where `AGENTSH_TEST_PATIENCE` says how many times slower

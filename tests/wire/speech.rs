@@ -23,6 +23,7 @@ fn an_order_anywhere_in_an_answer_comes_with_advice() {
             &json!({
                 "tools/call": [
                     {"structuredContent": {"deep": [{"text": ORDER}]}},
+                    {"content": [{"type": "text", "text": ORDER}], "structuredContent": {"text": ORDER}},
                     {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": ORDER}}]},
                     {"content": [{"type": "text", "text": &ORDER[..60]}, {"type": "text", "text": &ORDER[60..]}]},
                     {"error": {"code": -32000, "message": ORDER}},
@@ -33,9 +34,17 @@ fn an_order_anywhere_in_an_answer_comes_with_advice() {
                 "tools/list": [{"error": {"code": -32000, "message": ORDER}}],
             }),
         );
-        let is_advice =
-            |value: &Value| value.as_str().is_some_and(|text| text.starts_with("[agentsh advisory]"));
-        for at in 0..3 {
+        // It guesses, and names each rule once.
+        let is_advice = |value: &Value| {
+            let advice = value.as_str().filter(|text| text.starts_with("[agentsh advisory] Text in"));
+            let names =
+                advice.and_then(|text| text.split_once(" looks like orders to you (")?.1.split_once(')'));
+            names.is_some_and(|(names, _)| {
+                let mut known = std::collections::BTreeSet::new();
+                names.split(", ").all(|name| known.insert(name))
+            })
+        };
+        for at in 0..4 {
             let answer = peer.call("read", json!({}));
             assert!(is_advice(&answer["result"]["content"][0]["text"]), "{at}: {answer}");
         }

@@ -8,8 +8,8 @@ use agentsh_egress::resolve::Resolver;
 use agentsh_egress::target::Rules;
 use agentsh_fleet::Client;
 use agentsh_fleet::batch::{Batch, Place};
+use agentsh_fleet::key_files::HostFile;
 use agentsh_fleet::keys::HostKey;
-use agentsh_fleet::place::HostFile;
 use agentsh_fleet::wire::{Enrol, Enrolled, Position};
 use agentsh_store::raw::{FIRST_LINK, Raw};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ const SESSION: u64 = 2000;
 const QUESTIONS: usize = 40;
 
 fn http() -> agentsh_egress::Client {
-    agentsh_egress::Client::new(Resolver::system_lookup().unwrap(), Rules::users_word())
+    agentsh_egress::Client::new(Resolver::system_lookup().unwrap(), Rules::user_configured())
 }
 
 struct Host {

@@ -97,7 +97,7 @@ pub(super) fn namespace() {
     }
     agentsh_sandbox::network::loopback_up().unwrap();
     let netlink = agentsh_sandbox::netlink::Netlink::open().unwrap();
-    netlink.route_everything_here(AddressFamily::Inet).unwrap();
+    netlink.route_all_to_loopback(AddressFamily::Inet).unwrap();
     let hosts = std::env::current_dir().unwrap().join("hosts");
     std::fs::write(&hosts, format!("127.0.0.1 localhost\n{ADDRESS} {NAME}\n")).unwrap();
     let none: Option<&str> = None;

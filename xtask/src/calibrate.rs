@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use agentsh_base::json;
-use agentsh_scan::{DEFINITIONS, Patterns, TOLD, WINDOW, definition_text};
+use agentsh_scan::{Patterns, TOLD, WINDOW, definition_text};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::Value;
@@ -35,8 +35,6 @@ pub struct Options {
 const FILE: &str = "policies/patterns/points.txt";
 /// Alarms in a thousand ordinary texts that are left to the points: the rest of the budget of `alarms` is that of the rules.
 const BUDGET: f64 = 0.4;
-/// The same for definitions.
-const BUDGET_OF_DEFINITIONS: f64 = 8.0;
 /// A pair counts as if so many attacks more had been seen, of which one in a hundred holds it.
 const UNSEEN: f64 = 50.0;
 const RATE: f64 = 0.01;
@@ -45,7 +43,6 @@ type Pairs = Vec<Vec<(usize, u16)>>;
 
 struct Text {
     source: String,
-    is_definition: bool,
     pairs: Pairs,
     /// The pairs of the part that is the attack.
     counted: BTreeSet<u16>,
@@ -76,16 +73,16 @@ pub fn main(options: &Options) -> Result<bool> {
     let (mut found, mut all) = (0, 0);
     for source in sources {
         let (left, known): (Vec<_>, Vec<_>) = attacks.iter().partition(|text| text.source == source);
-        let (points, told) = scaled(&measure(&known, &counted), &ordinary, &setting);
-        let number = left.iter().filter(|text| told.is_reached(&points, text)).count();
+        let points = scaled(&measure(&known, &counted), &setting);
+        let number = left.iter().filter(|text| best(&points, &text.pairs) >= f64::from(TOLD)).count();
         run::say(&format!("{source}: {number} of {} with the points of other sources\n", left.len()));
         (found, all) = (found + number, all + left.len());
     }
     let all_attacks: Vec<&Text> = attacks.iter().collect();
-    let (points, told) = scaled(&measure(&all_attacks, &counted), &ordinary, &setting);
+    let points = scaled(&measure(&all_attacks, &counted), &setting);
     run::say(&format!("all sources: {found} of {all}\n"));
     if options.write {
-        write(&points, &told, attacks.len(), counted.len())?;
+        write(&points, attacks.len(), counted.len())?;
     }
     Ok(true)
 }
@@ -106,7 +103,7 @@ fn text(source: String, text: &str, payload: Option<&str>) -> Text {
     let pairs = patterns.roles(text);
     let of_payload = payload.map(|payload| patterns.roles(payload));
     let counted = of_payload.as_ref().unwrap_or(&pairs).iter().flatten().map(|(_, pair)| *pair).collect();
-    Text { source, is_definition: false, pairs, counted }
+    Text { source, pairs, counted }
 }
 
 fn rows(files: &[PathBuf]) -> Result<Vec<Text>> {
@@ -125,16 +122,14 @@ fn rows(files: &[PathBuf]) -> Result<Vec<Text>> {
                 continue;
             }
             let source = row["source"].as_str().unwrap_or_default().to_owned();
-            let is_definition = row["tool"].is_object();
-            let content = if is_definition {
+            let content = if row["tool"].is_object() {
                 let tool = row["tool"].to_string();
                 json::read(tool.as_bytes()).ok().map(|tool| definition_text(&tool))
             } else {
                 row["text"].as_str().map(str::to_owned)
             };
             let content = content.with_context(|| format!("{}: a row without `text`", name()))?;
-            let of_row = text(source, &content, row["payload"].as_str());
-            rows.push(Text { is_definition, ..of_row });
+            rows.push(text(source, &content, row["payload"].as_str()));
         }
     }
     Ok(rows)
@@ -183,35 +178,11 @@ fn best(points: &BTreeMap<u16, f64>, pairs: &Pairs) -> f64 {
     best
 }
 
-/// Points from which a text raises an alarm.
-struct Thresholds {
-    result: f64,
-    definition: f64,
-}
-
-impl Thresholds {
-    fn is_reached(&self, points: &BTreeMap<u16, f64>, text: &Text) -> bool {
-        best(points, &text.pairs) >= if text.is_definition { self.definition } else { self.result }
-    }
-}
-
-/// The points as they are written, and the threshold of definitions. Real servers are few: all of their definitions set it.
-fn scaled(
-    points: &BTreeMap<u16, f64>,
-    ordinary: &[Text],
-    setting: &[&Text],
-) -> (BTreeMap<u16, f64>, Thresholds) {
-    let definitions: Vec<&Text> = ordinary.iter().filter(|text| text.is_definition).collect();
-    let results: Vec<&Text> = setting.iter().filter(|text| !text.is_definition).copied().collect();
-    let (told, result) = (f64::from(TOLD), threshold(points, &results, BUDGET));
-    let scale = |points: f64| (points / result * told).round().min(255.0);
-    let points: BTreeMap<u16, f64> = points
-        .iter()
-        .map(|(pair, points)| (*pair, scale(*points)))
-        .filter(|(_, points)| *points > 0.0)
-        .collect();
-    let definition = threshold(&points, &definitions, BUDGET_OF_DEFINITIONS).ceil().min(told);
-    (points, Thresholds { result: told, definition })
+/// The points as they are written: scaled so that [`TOLD`] is what the budget allows.
+fn scaled(points: &BTreeMap<u16, f64>, setting: &[&Text]) -> BTreeMap<u16, f64> {
+    let told = threshold(points, setting, BUDGET);
+    let scale = |points: f64| (points / told * f64::from(TOLD)).round().min(255.0);
+    points.iter().map(|(pair, points)| (*pair, scale(*points))).filter(|(_, points)| *points > 0.0).collect()
 }
 
 /// What as many ordinary texts reach as the budget allows.
@@ -228,11 +199,10 @@ fn threshold(points: &BTreeMap<u16, f64>, ordinary: &[&Text], budget: f64) -> f6
     scores.get(allowed).map_or(f64::MAX, |score| score + 1e-6)
 }
 
-fn write(points: &BTreeMap<u16, f64>, told: &Thresholds, attacks: usize, ordinary: usize) -> Result<()> {
+fn write(points: &BTreeMap<u16, f64>, attacks: usize, ordinary: usize) -> Result<()> {
     let mut out = format!(
         "# Points for two roles near each other; {TOLD} raise an alarm. Written by `cargo xtask calibrate` from {attacks} attacks and\n\
-         # {ordinary} ordinary texts.\n{DEFINITIONS} {}\n",
-        told.definition
+         # {ordinary} ordinary texts.\n"
     );
     for (pair, points) in points {
         out.push_str(&format!("{} {points}\n", Patterns::builtin().pairs.name(usize::from(*pair))));
@@ -248,7 +218,6 @@ mod tests {
     fn what_only_attacks_hold_is_worth_points_and_adds_up_within_a_window() {
         let with = |pairs: &[(usize, u16)]| Text {
             source: String::new(),
-            is_definition: false,
             pairs: vec![pairs.to_vec()],
             counted: pairs.iter().map(|(_, pair)| *pair).collect(),
         };

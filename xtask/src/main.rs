@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn every_measured_number_has_its_part_of_bench() {
         let readme = std::fs::read_to_string(run::repository().join("README.md")).unwrap();
-        let table = readme.split("\n## Measured\n").nth(1).unwrap().split("\n## ").next().unwrap();
+        let table = readme.split("\n## Performance\n").nth(1).unwrap().split("\n## ").next().unwrap();
         let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what "));
         let mut parts = Vec::new();
         for row in rows {

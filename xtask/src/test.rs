@@ -302,7 +302,7 @@ const TAKES_LONG: &str = "takes long";
 /// How a test says on standard error that this machine cannot run a part of it.
 const SKIPPED_PART: &str = "skipped part of ";
 
-/// The integration tests that `cargo test` would run by itself.
+/// The integration tests that `cargo test` would run automatically.
 fn black_box() -> Result<Vec<String>> {
     let text =
         succeed(&mut cargo(["metadata", "--no-deps", "--format-version", "1", "--locked", "--quiet"]))?;

@@ -169,7 +169,7 @@ impl Client {
             if message["id"] != json!(id) {
                 // A server may ask a client for something that nobody here can give.
                 if let (Some(_), Some(asked)) = (message.get("method"), message.get("id")) {
-                    let error = json!({ "code": -32601, "message": "agentsh call answers nothing" });
+                    let error = json!({ "code": -32601, "message": "agentsh call does not answer requests" });
                     let reply = json!({ "jsonrpc": "2.0", "id": asked, "error": error });
                     self.send(&reply)?;
                 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::session::given::CommandLine;
+use crate::session::command_line::CommandLine;
 use crate::session::run::{Request, run as run_session};
 use crate::session::run_error::exit_code_of;
 use agentsh_terminal::exit;

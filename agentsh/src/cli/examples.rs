@@ -20,7 +20,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "agentsh run claude",
             "agentsh run -- claude -p 'fix the tests'",
-            "agentsh run --allow api.example.com --read ~/src/lib -- codex   # for this start alone",
+            "agentsh run --allow api.example.com --read ~/src/lib -- codex   # for this run only",
             "agentsh run --publish 3000 -- npm run dev                       # look at it at 127.0.0.1:3000",
             "agentsh run --policy strict -- ./some-agent",
             "agentsh run --review claude                                     # then `agentsh review` applies what you want",
@@ -140,7 +140,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "review",
         &[
             "agentsh review                            # the newest layer over this project, with its differences",
-            "agentsh review --apply                    # everything but what runs by itself outside",
+            "agentsh review --apply                    # everything but what runs automatically outside",
             "agentsh review 0199 --apply src .envrc    # this, guarded or not",
             "agentsh review --undo                     # as before the last apply",
             "agentsh review --discard",

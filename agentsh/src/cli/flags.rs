@@ -5,7 +5,7 @@ use clap::Args;
 use agentsh_policy::Flags;
 
 /// Not for the whole struct: it would go on over the options behind it.
-const HEADING: &str = "For this start alone";
+const HEADING: &str = "For this run only";
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct FlagArgs {

@@ -114,7 +114,7 @@ fn list(as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
             "expires_at": until.clone().map_or(Value::Null, Value::from), "is_renewed": renewed,
         }));
         let end = match (renewed, until) {
-            (true, _) => "renewed by itself".to_owned(),
+            (true, _) => "renewed automatically".to_owned(),
             (false, Some(until)) => format!("until {until}"),
             (false, None) => "no end known".to_owned(),
         };

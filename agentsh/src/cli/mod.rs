@@ -32,7 +32,7 @@ pub mod server;
 pub mod sessions;
 mod setup;
 mod shim;
-mod told;
+mod shown_notices;
 pub mod ui;
 pub mod undo;
 pub mod vet_url;
@@ -43,6 +43,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use agentsh_sandbox::{init, zygote};
 use agentsh_terminal::output::{Context, Failure, finish};
 use agentsh_terminal::{exit, style};
 use agentsh_trials::demo::{AGENT_VERB, SERVER_VERB, SESSION_VERB};
@@ -148,10 +149,16 @@ enum Verb {
 /// Reads the command line and runs the verb.
 #[must_use]
 pub fn main() -> ExitCode {
+    // Without it, the ends of sandboxes are reported as failures: nothing worse.
+    let _ = init::take_signals();
+    // Before anything is copied that the process must not have.
+    if let Some(code) = starts_a_sandbox().then(zygote::fork_ahead).flatten() {
+        return code.into();
+    }
     // The process that sandboxes are born from comes first: it must not spend time on a command line.
     let mut words = std::env::args_os().skip(1);
     match words.next().as_deref().and_then(std::ffi::OsStr::to_str) {
-        Some(agentsh_sandbox::zygote::VERB) => return agentsh_sandbox::zygote::main().into(),
+        Some(zygote::VERB) => return zygote::main().into(),
         Some(agentsh_approvals::guarded_terminal::VERB) => {
             return agentsh_approvals::guarded_terminal::main().into();
         }
@@ -162,8 +169,6 @@ pub fn main() -> ExitCode {
         Some(AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
-    // Without it, the ends of sandboxes are reported as failures: nothing worse.
-    let _ = agentsh_sandbox::init::take_signals();
     let matches =
         help::on_one_screen(examples::add(Arguments::command())).try_get_matches_from(command_line());
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
@@ -227,6 +232,14 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => on_one_thread(demo::run(args)),
     };
     code.into()
+}
+
+/// Whether the verb starts a sandbox: `run`, the name of an agent in its place, `mcp run`.
+fn starts_a_sandbox() -> bool {
+    match init::word(1) {
+        Some("mcp") => init::word(2) == Some("run"),
+        word => word.is_some_and(|word| word == "run" || help::is_agent(word)),
+    }
 }
 
 /// What was typed. The name of an agent where a command stands is `run` with it.

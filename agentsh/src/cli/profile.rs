@@ -295,7 +295,7 @@ fn asked(
         let tools = client.list_tools(None).await.map_err(|error| match error {
             ServiceError::McpError(error) => said(error),
             ServiceError::UnexpectedResponse => {
-                Failure::No(format!("profile {name}: its list of tools is not one that clients can read"))
+                Failure::No(format!("profile {name}: its tool list is not valid"))
             }
             _ => silent(),
         })?;

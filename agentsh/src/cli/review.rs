@@ -21,7 +21,7 @@ pub struct ReviewArgs {
     /// Apply to the project; with paths (from here) only these
     #[arg(long, num_args = 0.., value_name = "PATH", conflicts_with_all = ["discard", "undo", "list"])]
     apply: Option<Vec<PathBuf>>,
-    /// With --apply: also files that run by themselves outside, without naming them
+    /// With --apply: also files that run automatically outside, without naming them
     #[arg(long, requires = "apply")]
     guarded: bool,
     /// Undo the last --apply (or the last --undo); with paths only these
@@ -223,7 +223,7 @@ fn show(
     let (inner, others): (Vec<&Change>, Vec<&Change>) =
         others.into_iter().partition(|change| is_inner(change));
     if !guarded.is_empty() {
-        let title = "these run by themselves outside; they are applied only when named, or with --guarded:";
+        let title = "these run automatically outside; they are applied only when named, or with --guarded:";
         writeln!(out, "{}", style::paint(style::BAD, title))?;
     }
     for change in guarded.iter().chain(&others) {
@@ -347,7 +347,7 @@ fn told(
     if !done.guarded.is_empty() {
         writeln!(
             err,
-            "guarded files run by themselves outside: name them (`agentsh review {} --apply PATH`), or add --guarded",
+            "guarded files run automatically outside: name them (`agentsh review {} --apply PATH`), or add --guarded",
             review.session
         )?;
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::session::Session;
-use crate::session::given::CommandLine;
+use crate::session::command_line::CommandLine;
 use crate::session::network;
 use crate::session::run::{Outcome, Request, run as run_session};
 use crate::session::run_error::{RunError, exit_code_of};
@@ -20,7 +20,7 @@ use agentsh_sandbox::Tier;
 use agentsh_store::Reader;
 
 use super::flags::FlagArgs;
-use super::{fail, told};
+use super::{fail, shown_notices};
 use agentsh_authoring::generate;
 use agentsh_terminal::style;
 use agentsh_trials::doctor::host::explain_spawn;
@@ -187,7 +187,7 @@ async fn learned(session: &Session, file: &Path) {
     let id = session.facts.id.to_string();
     let text =
         generate::of_session(&session.facts.context.state, &id).await.map_err(|error| error.to_string());
-    let is_cut = session.live.looked_for.borrow().is_cut || session.live.refused_files.is_full();
+    let is_cut = session.live.refusals.looked_for.borrow().is_cut || session.live.refusals.files.is_full();
     if is_cut {
         session.record.note(&format!("--learn: {INCOMPLETE}"));
     }
@@ -283,7 +283,7 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
     let session = &outcome.session;
     if !quiet {
         let summary = session.record.journal.summary();
-        let told = told::of_machine(&session.facts.context.state, &summary);
+        let told = shown_notices::of_machine(&session.facts.context.state, &summary);
         let _ = write!(style::stderr(), "{}", style::summary(&summary.render_short(&told)));
         let lines = session.wanted_lines(MAX_SUGGESTED);
         if !lines.is_empty() && !is_learning {

@@ -1,4 +1,5 @@
-//! What others warn about a server, looked up when it is started: on record, told, and refused where the policy says so.
+//! Looks up security advisories when a server starts: records them, tells the user, and refuses the server if the
+//! policy says so.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use super::Session;
 use agentsh_host::known_advisories::{self, ServerPackages};
 use agentsh_host::packages;
 
-/// Ids that stand in the results of a server, at most.
+/// Limit of ids in a server's results.
 const MAX_IDS: usize = 20;
 
 /// What is started.
@@ -27,10 +28,10 @@ pub enum Launch<'a> {
     Url(&'a str),
 }
 
-/// Looks a server up. Where nothing can refuse it, its start does not wait.
+/// Looks up a server. If no advisory can refuse it, its start does not wait.
 ///
 /// # Errors
-/// Which advisory refuses it, and by which rule.
+/// The refusing advisory and rule.
 pub async fn check(
     session: &Rc<Session>,
     id: &ServerId,
@@ -54,7 +55,7 @@ pub async fn check(
         return look_up(session, asked).await;
     }
     let session = Rc::clone(session);
-    tokio::task::spawn_local(async move { look_up(&session, asked).await });
+    agentsh_base::task::spawn_local(async move { look_up(&session, asked).await });
     Ok(())
 }
 
@@ -73,9 +74,9 @@ async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), Sta
             return Ok(());
         }
     };
-    session.live.advised.borrow_mut().remove(&id);
+    session.live.servers.advised.borrow_mut().remove(&id);
     if let Some(about) = told_with_results(&found) {
-        session.live.advised.borrow_mut().insert(id.clone(), about);
+        session.live.servers.advised.borrow_mut().insert(id.clone(), about);
     }
     let mut refused = None;
     for one in &found {
@@ -119,14 +120,14 @@ async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), Sta
     Err(StartError { recorded, ..StartError::permanent(message) })
 }
 
-/// What happens to a server by one advisory.
+/// The reaction to one advisory.
 fn verdict(policy: &AdvisoryPolicy, found: &Advisory) -> (Action, RuleRef) {
     let on = policy.on(found.kind);
     let is_refused = on.value == OnAdvisory::Block && found.severity >= policy.block_from();
     (if is_refused { Action::Block } else { Action::Alert }, on.rule)
 }
 
-/// What the results of a server carry, as JSON. None: nobody warns.
+/// Facts for a server's results, as JSON. None: no warning.
 fn told_with_results(found: &[Advisory]) -> Option<Rc<str>> {
     let highest = found.iter().map(|one| one.severity).max()?;
     let ids: Vec<&str> = found.iter().take(MAX_IDS).map(|one| one.id.as_str()).collect();

@@ -1,4 +1,4 @@
-//! The socket on which the agent's bridges arrive, and the proxy that serves each of them.
+//! The socket for the agent's bridges, and a proxy for each of them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,27 +20,27 @@ use agentsh_mcp::{Audit, NoteSink, Options};
 use agentsh_store::words::{LayerState, ServerType};
 use agentsh_store::{Event, redact};
 
+use super::connection_slots::{ConnectionSlots, Repeats};
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
 use super::declared::Declared;
-use super::either::UpstreamKind;
 use super::inventory::Inventory;
-use super::places::{Places, Repeats};
 use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
 use super::signals::{self, SignalSetupError};
-use super::{Session, standard, why};
+use super::upstream_kind::UpstreamKind;
+use super::{Session, stdio, why};
 use agentsh_approvals::{ApprovalSession, Approvals};
 use agentsh_verifier::Asker;
 
-/// Longer than all graces of a server together; one that is still being started is not waited for.
+/// Longer than all grace periods of a server.
 const MAX_END: Duration = Duration::from_secs(6);
 
-/// How a server is reached, as the record of its tools shows it.
+/// How a server is reached, for events.
 pub const STDIO: ServerType = ServerType::Stdio;
 pub const HTTP: ServerType = ServerType::Http;
 
-/// What every connection of a session shares: one guard, so that rates count over all of them.
+/// What all connections of a session share: one guard, so that rates count over all.
 pub struct Bridges {
     session: Rc<Session>,
     guard: Rc<RefCell<Guard>>,
@@ -50,15 +50,15 @@ pub struct Bridges {
     inventory: Inventory,
     approvals: Rc<Approvals>,
     declared: BTreeMap<ServerId, Declared>,
-    places: Rc<Places>,
-    /// Of the one client that has our standard input and output.
+    places: Rc<ConnectionSlots>,
+    /// For the client on standard input and output.
     reader: Option<agentsh_mcp::HasReader>,
     holds_input: bool,
-    /// Requests say from where they came to the gateway.
+    /// Requests carry their caller.
     tells_caller: bool,
-    /// Of connections that are not served, by reason.
+    /// Rejected connections, by reason.
     unserved: RefCell<BTreeMap<&'static str, Repeats>>,
-    /// Connections that are served now.
+    /// Number of open connections.
     served: watch::Sender<usize>,
 }
 
@@ -68,7 +68,7 @@ impl Bridges {
         Self::in_order(session, declared, &[])
     }
 
-    /// The same for servers that were declared in this order.
+    /// For servers declared in this order.
     #[must_use]
     pub fn in_order(
         session: Rc<Session>,
@@ -80,24 +80,24 @@ impl Bridges {
         }
         let inventory = Inventory::new(&session.facts);
         let mut guard = Guard::of_declared(&session.facts.policy.mcp, order);
-        // What a scan hides is not trusted at first sight.
+        // What a scan hides is not trusted on first use.
         guard.add(Arc::new(ContentScan::new(&session.facts.policy.mcp)));
-        if session.live.registered.settings().is_some() {
-            guard.add(session.live.registered.clone());
+        if session.live.servers.registered.settings().is_some() {
+            guard.add(session.live.servers.registered.clone());
         }
-        guard.add(session.live.interfaces.clone());
+        guard.add(session.live.servers.interfaces.clone());
         guard.add(inventory.check());
         Self::with(session, declared, guard, inventory)
     }
 
-    /// With the lists and rates of the policy alone: for whoever wants to see what servers offer as they offer it.
+    /// Only with the policy's lists and rates, to see an interface as offered.
     #[must_use]
     pub fn unscanned(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
         let (guard, inventory) = (Guard::new(&session.facts.policy.mcp), Inventory::new(&session.facts));
         Self::with(session, declared, guard, inventory)
     }
 
-    /// The same without the lists of tools: what a registry knows of a server is all that it offers.
+    /// Without tool lists, because a registry records the whole interface.
     #[must_use]
     pub fn as_offered(session: Rc<Session>) -> Self {
         let (guard, inventory) =
@@ -114,13 +114,13 @@ impl Bridges {
         let approvals = Rc::new(Approvals::new(ApprovalSession {
             facts: Rc::clone(&session.facts),
             record: Rc::clone(&session.record),
-            interfaces: session.live.interfaces.clone(),
-            pins: Arc::clone(&session.live.pins),
-            page: Rc::clone(&session.live.approvals_page),
+            interfaces: session.live.servers.interfaces.clone(),
+            pins: Arc::clone(&session.live.servers.pins),
+            page: Rc::clone(&session.live.people.page),
         }));
-        session.live.logins.ask_by(&approvals);
+        session.live.people.logins.ask_by(&approvals);
         approvals.ask_about_changes();
-        let places = Rc::new(Places::new(session.facts.policy.mcp.max_line_bytes));
+        let places = Rc::new(ConnectionSlots::new(session.facts.policy.mcp.max_line_bytes));
         Self {
             session,
             guard: Rc::new(RefCell::new(guard)),
@@ -139,31 +139,34 @@ impl Bridges {
         }
     }
 
-    /// The questions of the session.
+    /// The session's questions.
     #[must_use]
     pub fn approvals(&self) -> Approvals {
         Approvals::clone(&self.approvals)
     }
 
-    /// What decides about everything that passes here, and since when it counts time.
+    /// The guard, and the start of its time.
     #[must_use]
     pub fn guard(&self) -> (Rc<RefCell<Guard>>, Instant) {
         (Rc::clone(&self.guard), self.epoch)
     }
 
-    /// With what the policy asks for under `exfiltration`.
+    /// Adds the policy's `exfiltration`.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
+    /// Without random numbers.
     pub fn with_policy(self) -> std::io::Result<Self> {
         let policy = &self.session.facts.policy.mcp.exfiltration;
         if !policy.enabled {
             return Ok(self);
         }
-        let settings =
-            content::Settings::in_run(policy, Rc::clone(&self.session.live.labels), self.approvals.can_ask());
+        let settings = content::Settings::in_run(
+            policy,
+            Rc::clone(&self.session.live.servers.labels),
+            self.approvals.can_ask(),
+        );
         let mut content = Content::new(settings, self.session.record.journal.clone())?;
-        // With one server nothing goes from one to another; what the agent read may all the same.
+        // With one server there is no flow between servers, but what the agent read can still leave.
         let has_servers = !self.declared.is_empty();
         if has_servers && self.session.facts.project_shown {
             let seeded = content.seed(&self.session.facts.context.project);
@@ -172,13 +175,13 @@ impl Bridges {
         Ok(self.with_check(content))
     }
 
-    /// What the agent reads itself is seen by nobody here, but for secrets of files that were looked at.
+    /// The agent's own reads are not visible, except for secrets in files that were searched.
     fn tell_unseen(&self, seeded: usize) {
         self.session.record.journal.record(Event::Enforcement {
             server_id: None,
             layer: "data flow".to_owned(),
             asked: "data that the agent reads does not reach servers".to_owned(),
-            // The same for every run of a machine, so that it is said once.
+            // The same for every run of a machine, so that it is reported once.
             got: "secrets of the project's files".to_owned(),
             state: LayerState::Degraded,
             why: format!(
@@ -187,37 +190,37 @@ impl Bridges {
         });
     }
 
-    /// With the classifier of the policy.
+    /// Adds the policy's classifier.
     ///
     /// # Errors
-    /// An address that may not be used, or a key that is not there.
+    /// An invalid URL, or a missing key.
     pub fn with_classifier(self) -> Result<Self, super::run_error::RunError> {
         let classify = super::classifying::of_policy(&self.session)?;
         Ok(Self { classify, ..self })
     }
 
-    /// For the one client that has our standard input and output: what it asked for may finish when its input has ended,
-    /// unless everything is to end.
+    /// For the client on standard input and output: its requests may finish after its input ended, unless everything
+    /// has to end.
     #[must_use]
     pub fn with_standard_client(self, is_over: Rc<Cell<bool>>) -> Self {
-        let reader = agentsh_mcp::HasReader(Rc::new(move || !is_over.get() && standard::has_reader()));
-        Self { reader: Some(reader), holds_input: standard::input_is_file(), ..self }
+        let reader = agentsh_mcp::HasReader(Rc::new(move || !is_over.get() && stdio::has_reader()));
+        Self { reader: Some(reader), holds_input: stdio::input_is_file(), ..self }
     }
 
-    /// For clients of the gateway, which says of each request from where it came.
+    /// For gateway clients: requests carry their caller.
     #[must_use]
     pub fn with_callers(self) -> Self {
         Self { tells_caller: true, ..self }
     }
 
-    /// With one check more, which is asked after those of the lists and rates.
+    /// Adds a check after lists and rates.
     #[must_use]
     pub fn with_check(self, check: impl Check + 'static) -> Self {
         self.guard.borrow_mut().add(check);
         self
     }
 
-    /// With somebody who is asked about every call.
+    /// Adds auditors of every call.
     #[must_use]
     pub fn with_audit(self, audit: Option<Rc<dyn Audit>>) -> Self {
         Self { audit, ..self }
@@ -226,21 +229,21 @@ impl Bridges {
     /// Accepts bridges until dropped.
     pub async fn serve(self: Rc<Self>, listener: UnixListener) {
         loop {
-            // Who connects and says nothing keeps others waiting for a moment, and takes no more than this.
+            // A silent connection delays others only for a bounded time.
             let Ok(unnamed) = Arc::clone(&self.places.unnamed).acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else {
-                // Out of descriptors: let some connection end first.
+                // Without descriptors: wait for a connection to end.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
             let bridges = Rc::clone(&self);
-            tokio::task::spawn_local(async move {
+            agentsh_base::task::spawn_local(async move {
                 match agentsh_mcp::bridge_accept::arrive(stream).await {
                     Ok(Arrival::Bridge(accepted)) => {
                         drop(unnamed);
                         bridges.connection(*accepted).await;
                     }
-                    // Who does not take its answer keeps its place, for a bounded time.
+                    // A reader that is slow keeps its place for a bounded time.
                     Ok(Arrival::Why { word, stream }) => why::answer(&bridges.session, &word, stream).await,
                     Err(error) => bridges.refuse("", "no-header", &error.to_string()),
                 }
@@ -258,9 +261,14 @@ impl Bridges {
             Err(why) => {
                 const REASON: &str = "too-many-connections";
                 self.refuse(&id.0, REASON, &why);
-                let Some(_told) = self.places.to_be_told() else { return };
-                return agentsh_mcp::turn_away::turn_away(accepted.input, accepted.output, REASON, &why)
-                    .await;
+                let Some(_told) = self.places.reserve_refusal() else { return };
+                return agentsh_mcp::reject_connection::reject_connection(
+                    accepted.input,
+                    accepted.output,
+                    REASON,
+                    &why,
+                )
+                .await;
             }
         };
         let (session, id) = (Rc::clone(&self.session), id.clone());
@@ -277,8 +285,8 @@ impl Bridges {
         drop(place);
     }
 
-    /// The first refusals are told and recorded one by one, and of the rest how many they are: an agent can ask without
-    /// end, and for names that it makes up.
+    /// Reports and records the first refusals one by one, then only their number, because agents can cause any number
+    /// with any names.
     fn refuse(&self, id: &str, reason: &'static str, why: &str) {
         let Some(count) = self.unserved.borrow_mut().entry(reason).or_default().due() else { return };
         let shown: String = agentsh_store::escape::line(id).chars().take(80).collect();
@@ -294,11 +302,11 @@ impl Bridges {
         });
     }
 
-    /// Waits until the servers of clients that are gone have ended: each had its input closed, hears SIGTERM after a grace
-    /// and is killed after another. Who asks this process to end meanwhile does not wait.
+    /// Waits until the servers of departed clients have ended: closed input, then SIGTERM, then SIGKILL. A signal to
+    /// this process ends the wait.
     ///
     /// # Errors
-    /// When nobody could be heard.
+    /// When signals cannot be received.
     pub async fn drained(&self) -> Result<(), SignalSetupError> {
         let mut served = self.served.subscribe();
         let again = signals::end()?;
@@ -310,7 +318,7 @@ impl Bridges {
         Ok(())
     }
 
-    /// Writes down what was counted since.
+    /// Records the remaining counts.
     pub fn finish(&self) {
         self.keep_inventory();
         for (reason, repeats) in self.unserved.take() {
@@ -336,7 +344,7 @@ impl Bridges {
         let _served = Served::new(&self.served);
         let mut options = self.options(id);
         options.server_type = kind;
-        // The end of the input of a server behind a URL ends its streams, and what comes by them.
+        // The end of a remote server's input would end its streams.
         options.holds_input |= kind == HTTP;
         let record = self.session.record.journal.clone();
         let ended = agentsh_mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
@@ -345,7 +353,7 @@ impl Bridges {
         ended
     }
 
-    /// Serves one client with several servers as one, until it closes its end.
+    /// Serves one client with several servers as one.
     pub async fn aggregate(
         &self,
         input: impl tokio::io::AsyncRead + Unpin,
@@ -362,7 +370,7 @@ impl Bridges {
         let front = AggregateOptions {
             max_line_bytes: usize::try_from(session.facts.policy.mcp.max_line_bytes).unwrap_or(usize::MAX),
             own,
-            note: Box::new(move |message| session.record.note_lack(message)),
+            note: Box::new(move |message| session.record.note_missing(message)),
         };
         let record = self.session.record.journal.clone();
         agentsh_mcp::aggregate::serve(
@@ -393,12 +401,12 @@ impl Bridges {
         options.request_timeout = policy.request_timeout_s.map(Duration::from_secs);
         options.redact = |arguments| redact::redact(&arguments.to_value());
         options.epoch = self.epoch;
-        let (interfaces, server) = (self.session.live.interfaces.clone(), options.server.clone());
+        let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
         options.known = agentsh_mcp::KnownTools(Rc::new(move |tool| interfaces.hash_of(&server, tool)));
-        let (interfaces, server) = (self.session.live.interfaces.clone(), options.server.clone());
+        let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
         options.has_trusted = agentsh_mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
-        options.released = Some(self.session.live.interfaces.released(&options.server));
-        let interfaces = self.session.live.interfaces.clone();
+        options.released = Some(self.session.live.servers.interfaces.released(&options.server));
+        let interfaces = self.session.live.servers.interfaces.clone();
         options.displaced =
             agentsh_mcp::DisplacedToolSink(Rc::new(move |tool| interfaces.relist(&tool.server)));
         options.has_reader.clone_from(&self.reader);
@@ -407,11 +415,13 @@ impl Bridges {
         options.audit.clone_from(&self.audit);
         options.classify.clone_from(&self.classify);
         let (session, server) = (Rc::clone(&self.session), options.server.clone());
-        options.about =
-            agentsh_mcp::ResultNotice(Rc::new(move || session.live.advised.borrow().get(&server).cloned()));
+        options.about = agentsh_mcp::ResultNotice(Rc::new(move || {
+            session.live.servers.advised.borrow().get(&server).cloned()
+        }));
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn agentsh_mcp::Approve>);
-        options.vouch = Asker::new(&self.session.facts, &self.session.record, &self.session.live.registered)
-            .map(|asker| Rc::new(asker) as Rc<dyn agentsh_mcp::RegistryVerifier>);
+        options.vouch =
+            Asker::new(&self.session.facts, &self.session.record, &self.session.live.servers.registered)
+                .map(|asker| Rc::new(asker) as Rc<dyn agentsh_mcp::RegistryVerifier>);
         let session = Rc::clone(&self.session);
         options.note =
             NoteSink(Rc::new(move |message| session.record.note(&agentsh_store::escape::line(message))));
@@ -419,7 +429,7 @@ impl Bridges {
     }
 }
 
-/// A connection while it is served.
+/// An open connection.
 struct Served<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Served<'a> {
@@ -435,20 +445,20 @@ impl Drop for Served<'_> {
     }
 }
 
-/// The name of the socket in its directory.
+/// The socket's name in its directory.
 pub const SOCKET: &str = "bridge";
 
-/// The listening socket, open to the sandbox's user alone: who reaches the directory is decided by the mounts.
+/// The listening socket, writable for the sandbox's user; mounts decide who can reach it.
 ///
 /// # Errors
-/// When the socket cannot be made.
+/// When the socket cannot be created.
 pub fn listen(directory: &Path) -> std::io::Result<(UnixListener, PathBuf)> {
     use std::os::unix::fs::PermissionsExt;
     let path = directory.join(SOCKET);
-    // By way of a descriptor: the path of a socket has room for 107 bytes, and the directory may be deep.
+    // Through a descriptor, because a socket path is limited to 107 bytes.
     let opened = std::fs::File::open(directory)?;
     let listener = UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", opened.as_raw_fd()))?;
-    // The directory is 0700 on the host; inside, the socket is bound alone and the sandbox may have another id.
+    // The directory is 0700 on the host; inside, only the socket is mounted, and the id may differ.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
     Ok((listener, path))
 }

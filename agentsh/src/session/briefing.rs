@@ -1,4 +1,4 @@
-//! What the agent is told about where it is: short, in its own context, never in a file of the project.
+//! Tells the agent in its own context what the sandbox allows, without a file in the project.
 
 use std::fmt::Write as _;
 
@@ -11,12 +11,12 @@ use agentsh_broker::{credentials, ssh};
 use agentsh_host::Facts;
 use agentsh_host::{registries, remotes};
 
-/// Hosts that are named one by one.
+/// Limit of named hosts.
 const MAX_HOSTS: usize = 12;
-/// Directories that are named one by one, of each kind.
+/// Limit of named directories of each kind.
 const MAX_PATHS: usize = 8;
 
-/// None where the policy says that nothing is to be told.
+/// None if the policy switches the briefing off.
 #[must_use]
 pub fn text(facts: &Facts) -> Option<String> {
     if facts.policy.agent_only.tell_sandbox.as_ref().is_some_and(|tell| !tell.value) {

@@ -1,4 +1,4 @@
-//! The classifier's place: it is shown results and definitions before anybody else looks at them.
+//! Shows results and definitions to the classifier before anything else reads them.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,21 +18,21 @@ use super::Session;
 use super::run_error::RunError;
 use agentsh_host::{Facts, Record};
 
-/// Members below which the protocol puts content, from the answer on.
+/// Members below which the protocol has content.
 const TO_CONTENT: [&str; 5] = ["result", "content", "contents", "messages", "resource"];
-/// Names that stand in every answer and tell nothing.
+/// Names without information.
 const UNINFORMATIVE_NAMES: [&str; 7] = ["result", "content", "contents", "messages", "type", "text", "role"];
-/// Values of the protocol itself, by the member that holds them. Under these names anything else is a text.
+/// Enumerations of the protocol, by member. Other values are texts.
 const WORDS: [(&str, &[&str]); 3] = [
     ("type", &["text", "image", "audio", "resource", "resource_link"]),
     ("role", &["user", "assistant"]),
     ("resultType", &["complete", "input_required"]),
 ];
 
-/// The classifier of the session's policy; None where it names none.
+/// The policy's classifier, if any.
 ///
 /// # Errors
-/// An address that may not be used, or a key that is not there.
+/// An invalid URL, or a missing key.
 pub fn of_policy(session: &Rc<Session>) -> Result<Option<Rc<dyn Classify>>, RunError> {
     let policy = &session.facts.policy.mcp.classifier;
     let classifier = Classifier::of_policy(policy, &session.facts.context.env).map_err(RunError::Refused)?;
@@ -46,7 +46,7 @@ pub fn of_policy(session: &Rc<Session>) -> Result<Option<Rc<dyn Classify>>, RunE
 struct Asking {
     session: Rc<Session>,
     classifier: Rc<Classifier>,
-    /// The user knows that it gives no answers.
+    /// The user knows that it does not answer.
     told: Rc<Cell<bool>>,
 }
 
@@ -56,12 +56,12 @@ impl std::fmt::Debug for Asking {
     }
 }
 
-/// What an answer is about, once its text is gone.
+/// What an answer is about, without its text.
 #[derive(Clone)]
 struct ClassifiedText {
     server: ServerId,
     name: String,
-    /// Positions in the list; None: it is one text.
+    /// Indices in the list; None: one text.
     entries: Option<Vec<(usize, String)>>,
 }
 
@@ -99,7 +99,7 @@ impl Classify for Asking {
             let mut said = heard(&session.facts.policy.mcp.classifier, &about, &given.of_texts);
             let unseen: usize = given.of_texts.iter().map(|score| score.unseen).sum();
             if unseen > 0 {
-                // Whoever sends it chooses its length.
+                // The sender chooses the length.
                 let why = format!("{unseen} bytes at its end exceed the limit and are not scanned");
                 said.findings.extend(unclassified(
                     &session.facts,
@@ -121,7 +121,7 @@ impl Classify for Asking {
     }
 
     fn broken(&self, server: &ServerId, name: &str) -> Classified {
-        unavailable(&self.session, &self.told, server, name, "the question broke")
+        unavailable(&self.session, &self.told, server, name, "the request to it failed")
     }
 }
 
@@ -143,7 +143,7 @@ fn heard(policy: &ClassifierPolicy, about: &ClassifiedText, scores: &[Score]) ->
         }
         let what = format!("a classifier rates it {:.2} of 1.00 as instructions to a model", score.score);
         let entry = about.entries.as_ref().and_then(|entries| entries.get(number));
-        // What is left out of a listing is not refused as a whole.
+        // Removing an entry does not refuse the listing.
         let outcome = if entry.is_some() { Outcome::Alert } else { outcome };
         let pointer = match entry {
             Some((at, name)) => {
@@ -201,7 +201,7 @@ fn unavailable(
     Classified { findings, ..Classified::default() }
 }
 
-/// Puts on record that a text has no score, or not for all of it; what refuses it, where the policy does.
+/// Records that a text was not classified, completely or in part; returns the refusal, if the policy refuses.
 fn unclassified(facts: &Facts, record: &Record, server: &ServerId, name: &str, why: &str) -> Option<Finding> {
     let policy = &facts.policy.mcp.classifier;
     let is_refused = policy.on_unavailable() == OnUnavailable::Block;
@@ -227,10 +227,10 @@ fn unclassified(facts: &Facts, record: &Record, server: &ServerId, name: &str, w
     })
 }
 
-/// Every text of an answer, one a line. Names of members count: a text can stand there too.
+/// Every text of an answer, one per line, with member names.
 fn text_of_answer(answer: &Json<'_>) -> String {
     let mut text = String::new();
-    // What is around a result or an error is the protocol's.
+    // The protocol's own members are around it.
     for name in ["result", "error"] {
         if let Some(said) = answer.member(name) {
             gather(said, name == "result", &mut text);
@@ -239,14 +239,14 @@ fn text_of_answer(answer: &Json<'_>) -> String {
     text
 }
 
-/// Every text of an entry of a listing, one a line.
+/// Every text of a listing entry, one per line.
 fn text_of_entry(entry: &Json<'_>) -> String {
     let mut text = String::new();
     gather(entry, false, &mut text);
     text
 }
 
-/// `is_content`: the protocol puts content here, so that bytes may stand in it.
+/// `is_content`: protocol content, which may have binary data.
 fn gather(value: &Json<'_>, is_content: bool, text: &mut String) {
     match value {
         Json::String(_) => {
@@ -278,7 +278,7 @@ fn gather(value: &Json<'_>, is_content: bool, text: &mut String) {
     }
 }
 
-/// The member of an image, an audio or a resource of bytes that holds them. A client shows no model those as text.
+/// The binary member of an image, audio or blob resource, which models do not read as text.
 fn bytes_of(object: &Json<'_>) -> Option<&'static str> {
     let kind = object.member("type").and_then(Json::as_text);
     match kind.as_deref() {

@@ -13,12 +13,12 @@ use agentsh_host::Facts;
 use agentsh_policy::Policy;
 use agentsh_sandbox::layout::OWN_DIRECTORY;
 
-/// What a start of this agent needs here.
+/// Adapts this agent's start.
 ///
 /// # Errors
 /// When its configuration cannot be read.
 pub fn adapt(facts: &Facts, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
-    // Nobody knows how to tell one of which nothing is known.
+    // An unknown agent cannot be told anything.
     let told = if kind.is_unknown() { None } else { briefing::text(facts) };
     adapt_by(&facts.context, &facts.policy, kind, argv, told.as_deref())
 }
@@ -58,7 +58,7 @@ fn adapt_by(
     Ok(launch)
 }
 
-/// An allow list means the servers that the user knows by its names, not what a project declares under them.
+/// Removes project servers from allow lists, which mean the user's servers of these names.
 fn refuse_borrowed_names(policy: &Policy, launch: &mut Launch) {
     let is_borrowed = |id: &ServerId, origin: &agentsh_agents::Origin| {
         origin.scope == agentsh_agents::Scope::Project && !origin.agreed && policy.mcp.allows_by_name(id)
@@ -80,7 +80,7 @@ fn refuse_borrowed_names(policy: &Policy, launch: &mut Launch) {
     }
 }
 
-/// Servers that the policy itself declares.
+/// Servers that the policy declares.
 fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agentsh_agents::Declared> {
     let mut servers = BTreeMap::new();
     for (id, server) in &policy.mcp.servers {
@@ -91,7 +91,7 @@ fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agentsh_agents::Declare
                 env: server.env.clone(),
                 cwd: None,
             },
-            // Its headers are filled in where it is asked.
+            // Headers are filled in at the connection.
             (None, Some(url)) => Transport::Remote {
                 url: url.value.clone(),
                 headers: BTreeMap::new(),
@@ -111,8 +111,7 @@ fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agentsh_agents::Declare
     servers
 }
 
-/// Where the servers behind URLs are that any agent's configuration, or the policy, names here. A configuration that cannot be
-/// read names none.
+/// URLs of remote servers in any agent's configuration or the policy. Unreadable configurations are skipped.
 #[must_use]
 pub fn configured_urls(context: &Context, policy: &Policy) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -128,7 +127,7 @@ pub fn configured_urls(context: &Context, policy: &Policy) -> BTreeMap<String, B
     found
 }
 
-/// The servers that the configurations of agents name here: Claude Code's first, then Codex's, then the policy's.
+/// Configured servers: Claude Code's, then Codex's, then the policy's.
 ///
 /// # Errors
 /// When a configuration cannot be read.
@@ -141,7 +140,7 @@ pub fn configured(context: &Context, policy: &Policy) -> Result<BTreeMap<ServerI
     Ok(found)
 }
 
-/// The servers of an agent in the order in which they are declared: the user's before those that came with the project.
+/// An agent's servers in order: the user's before the project's.
 #[must_use]
 pub fn in_order(launch: &Launch) -> Vec<ServerId> {
     let mut servers: Vec<_> = launch.servers.iter().collect();
@@ -152,12 +151,12 @@ pub fn in_order(launch: &Launch) -> Vec<ServerId> {
     servers.into_iter().map(|(id, _)| id.clone()).collect()
 }
 
-/// The servers of an agent, as they are started or asked.
+/// An agent's servers as declarations.
 #[must_use]
 pub fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTreeMap<ServerId, Declared> {
     let mut declared = BTreeMap::new();
     for (id, server) in &launch.servers {
-        let users_word = server.origin.scope != agentsh_agents::Scope::Project;
+        let from_user = server.origin.scope != agentsh_agents::Scope::Project;
         let place = Some(match server.origin.line {
             0 => server.origin.file.display().to_string(),
             line => format!("{}:{line}", server.origin.file.display()),
@@ -170,7 +169,7 @@ pub fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTre
                 args: args.clone(),
                 env: env.clone(),
                 cwd: cwd.as_ref().map(PathBuf::from),
-                users_word,
+                from_user,
                 agreed: server.origin.agreed,
                 place,
             }),
@@ -183,7 +182,7 @@ pub fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTre
                     }
                     _ => Ok(headers.clone().into_iter().collect()),
                 },
-                users_word,
+                from_user,
                 place,
                 is_configured: true,
             }),

@@ -1,4 +1,4 @@
-//! Servers as somebody's configuration, or the policy, declares them.
+//! A declared server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::remote;
 use agentsh_base::types::ServerId;
 
-/// A server that is a program of this machine.
+/// A server that is a local program.
 #[derive(Clone, Debug)]
 pub struct Declaration {
     pub id: ServerId,
@@ -14,23 +14,23 @@ pub struct Declaration {
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub cwd: Option<PathBuf>,
-    /// The user wrote it; false for a file that came with the project.
-    pub users_word: bool,
-    /// It came with the project, and the user has agreed to that file as it is.
+    /// The user configured it; false for a file of the project.
+    pub from_user: bool,
+    /// From the project, and the user approved the file's content.
     pub agreed: bool,
-    /// `FILE:LINE` where it stands; None for a command line.
+    /// `FILE:LINE`; None for a command line.
     pub place: Option<String>,
 }
 
 impl Declaration {
-    /// Whether what the user's policy gives to this name is meant for this server. Anybody can choose a name.
+    /// Whether the user's policy for this name applies. A project can choose any name.
     #[must_use]
     pub fn has_grants_by_name(&self) -> bool {
-        self.users_word || self.agreed
+        self.from_user || self.agreed
     }
 }
 
-/// What an agent's server is: a command, or a URL.
+/// A command or a URL.
 #[derive(Clone, Debug)]
 pub enum Declared {
     Command(Declaration),

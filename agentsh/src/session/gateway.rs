@@ -1,5 +1,5 @@
-//! `agentsh gateway`: servers for clients on other machines. Every client session has a connection of its own with its
-//! server, judged and recorded as any; what the HTTP side refuses before that is on record too.
+//! `agentsh gateway`: servers for clients on other machines. Every client session has its own server connection, judged
+//! and recorded as any other; refusals of the HTTP side are recorded too.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,19 +17,19 @@ use agentsh_policy::{CallRule, Place, Ruled};
 use agentsh_store::{Event, escape};
 
 use super::bridges::{self, Bridges};
+use super::connection_slots::Repeats;
 use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::Declaration;
-use super::places::Repeats;
 use super::remote::{self, Remote};
 use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
 use super::{Session, SessionError, SessionOptions};
 use agentsh_host::Backend;
 
-/// Characters of a method or a name that go on record.
+/// Recorded length of a method or name.
 const MAX_NAME: usize = 200;
-/// Bytes that the HTTP side and the proxy may be ahead of each other.
+/// Buffer between the HTTP side and the proxy.
 const AHEAD: usize = 256 << 10;
 
 #[derive(Clone, Debug)]
@@ -39,10 +39,10 @@ pub struct Request {
     pub allow_degraded: bool,
 }
 
-/// Serves until SIGTERM or SIGINT; SIGHUP reads the configuration anew. Must be called inside a `LocalSet`.
+/// Serves until SIGTERM or SIGINT; SIGHUP reloads the configuration. Call inside a `LocalSet`.
 ///
 /// # Errors
-/// A configuration that cannot be used, or a session that cannot be opened.
+/// An invalid configuration, or a session that cannot be opened.
 pub async fn run(request: Request) -> Result<u8, RunError> {
     let refused = |error: &dyn std::fmt::Display| RunError::Refused(error.to_string());
     let config = Config::load(&request.config).map_err(|error| refused(&error))?;
@@ -64,10 +64,10 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     session.narrow(|policy| policy.mcp.content.at_gateway())?;
     let session = Rc::new(session);
     if let Some(page) = &config.approvals_page {
-        // It is set once, before anybody asks.
-        let _ = session.live.approvals_page.set(page.clone());
+        // Set once, before any question.
+        let _ = session.live.people.page.set(page.clone());
     }
-    session.live.neighbours.set(config.endpoints.len() > 1);
+    session.live.agent.has_neighbours.set(config.endpoints.len() > 1);
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new());
     let wanted_headers = wanted_headers(&session.facts.policy.mcp.rules);
@@ -100,7 +100,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     Ok(0)
 }
 
-/// What signals ask for, until the task is aborted.
+/// Handles signals until the task is aborted.
 fn signals(
     gateway: &Rc<Gateway>,
     session: &Rc<Session>,
@@ -111,7 +111,7 @@ fn signals(
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hang_up = listen(SignalKind::hangup())?;
     let (gateway, session, file) = (Rc::clone(gateway), Rc::clone(session), file.to_owned());
-    Ok(tokio::task::spawn_local(async move {
+    Ok(agentsh_base::task::spawn_local(async move {
         loop {
             tokio::select! {
                 _ = interrupt.recv() => break,
@@ -130,7 +130,7 @@ fn signals(
     }))
 }
 
-/// The headers that rules name; None: none of them is about who asks.
+/// The headers that rules name; None: no rule is about the client.
 fn wanted_headers(rules: &[Ruled<CallRule>]) -> Option<Vec<String>> {
     let named: BTreeSet<&str> = rules.iter().flat_map(|rule| headers(&rule.value)).collect();
     let is_wanted = rules.iter().any(|rule| is_about_client(&rule.value));
@@ -144,19 +144,19 @@ fn headers(rule: &CallRule) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a rule asks for what only a gateway knows of a client: its network, or a header.
+/// Whether a rule is about the client's network or a header.
 pub(super) fn is_about_client(rule: &CallRule) -> bool {
     !rule.from.is_empty() || !rule.not_from.is_empty() || headers(rule).next().is_some()
 }
 
-/// Puts clients before the session's proxy.
+/// Connects clients to the session's proxy.
 struct Carrier {
     session: Rc<Session>,
     bridges: Rc<Bridges>,
     file: String,
-    /// Headers that rules of the policy name; None: no rule is about who asks.
+    /// Headers that rules name; None: no rule is about the client.
     wanted_headers: Option<Vec<String>>,
-    /// By endpoint and code: anybody on the network can cause them without end.
+    /// By endpoint and code, because anybody can cause any number.
     refusals: RefCell<BTreeMap<(String, Code), Repeats>>,
 }
 
@@ -176,11 +176,11 @@ impl Connector for Carrier {
                     id: id.clone(),
                     url: url.clone(),
                     headers,
-                    users_word: true,
+                    from_user: true,
                     place,
                     is_configured: false,
                 };
-                tokio::task::spawn_local(async move {
+                agentsh_base::task::spawn_local(async move {
                     let server = Remote::new(session, declaration).telling(told);
                     bridges.proxy(input, output, server, id, bridges::HTTP).await;
                 });
@@ -196,11 +196,11 @@ impl Connector for Carrier {
                     args: endpoint.args.clone(),
                     env: endpoint.env.iter().filter_map(filled).collect(),
                     cwd: endpoint.cwd.clone(),
-                    users_word: true,
+                    from_user: true,
                     agreed: false,
                     place,
                 };
-                tokio::task::spawn_local(async move {
+                agentsh_base::task::spawn_local(async move {
                     let server = Server::new(session, declaration, ErrorOutput::Shown);
                     bridges.proxy(input, output, server, id, bridges::STDIO).await;
                 });
@@ -245,7 +245,8 @@ impl Connector for Carrier {
     }
 
     fn advisories(&self, endpoint: &str) -> Option<(u64, String)> {
-        let about = self.session.live.advised.borrow().get(&ServerId(endpoint.to_owned())).cloned()?;
+        let about =
+            self.session.live.servers.advised.borrow().get(&ServerId(endpoint.to_owned())).cloned()?;
         let about: serde_json::Value = serde_json::from_str(&about).ok()?;
         Some((about["active"].as_u64()?, about["highest"].as_str()?.to_owned()))
     }
@@ -261,7 +262,7 @@ impl Carrier {
         });
     }
 
-    /// Writes down what was counted since.
+    /// Records the remaining counts.
     fn finish(&self) {
         for ((endpoint, code), repeats) in self.refusals.take() {
             let Some(rest) = repeats.rest() else { continue };

@@ -1,29 +1,29 @@
-//! What a server offers, asked as a client would: the opening, then every page of every listing.
+//! Asks a server for its interface as a client would: the opening, then all pages of all listings.
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 
 use agentsh_base::json::{self, Json, spell};
 use agentsh_registry::{Captured, MAX_DEPTH};
 
-/// Bytes of all answers together.
+/// Limit of all answers, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
-/// Pages of one listing: a server may send another cursor for ever.
+/// Limit of pages, because cursors may never end.
 const MAX_PAGES: usize = 50;
 
 const OPENING: &str =
     r#""protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"agentsh","version":"1"}"#;
 const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"agentsh","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
 
-/// Asks the server at the other end.
+/// Asks the server.
 ///
 /// # Errors
-/// In words, when it does not answer as the protocol says or says too much.
+/// In words, for an invalid or too long answer.
 pub(super) async fn ask(stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<Captured, String> {
     let mut client = Client { stream: BufReader::new(stream), asked: 0, left: MAX_BYTES, meta: "" };
     let mut captured =
         Captured { opening: client.request("initialize", OPENING).await?, ..Captured::default() };
     if let Some(reason) = refusal(&captured.opening) {
-        // A server of the newer protocol has no handshake.
+        // The newer protocol has no handshake.
         client.meta = MODERN;
         captured.opening = client.request("server/discover", "").await?;
         if refusal(&captured.opening).is_some() {
@@ -42,12 +42,12 @@ struct Client<S> {
     stream: BufReader<S>,
     asked: usize,
     left: u64,
-    /// Sent with every request in the newer protocol.
+    /// Sent with each request in the newer protocol.
     meta: &'static str,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
-    /// One page a line; nothing where the server does not offer the section.
+    /// One page per line; empty if the server does not have the section.
     async fn pages(&mut self, opening: &[u8], section: &str) -> Result<Vec<u8>, String> {
         let value = json::read_to_depth(opening, MAX_DEPTH).map_err(|error| error.to_string())?;
         let capabilities = value.member("result").and_then(|result| result.member("capabilities"));
@@ -71,7 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
             match next {
                 None => return Ok(pages),
                 Some(next) if next == cursor => {
-                    return Err(format!("{section}/list gives the same cursor again"));
+                    return Err(format!("{section}/list returned the same cursor twice"));
                 }
                 Some(next) => cursor = next,
             }
@@ -115,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 }
 
-/// What the server said instead of a result.
+/// The server's error.
 fn refusal(line: &[u8]) -> Option<String> {
     let value = json::read_to_depth(line.trim_ascii(), MAX_DEPTH).ok()?;
     let error = value.member("error")?;

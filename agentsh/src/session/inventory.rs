@@ -1,4 +1,4 @@
-//! What is usual for each server, between sessions: read when a server is met, written when a connection ends.
+//! The usual behaviour of each server, kept between sessions.
 
 use std::cell::RefCell;
 use std::fs;
@@ -19,11 +19,11 @@ use super::content::since_1970;
 use super::copies::write_anew;
 use agentsh_host::Facts;
 
-/// Below the directory of the records.
+/// In the state directory.
 const NAME: &str = "inventory";
 /// Longest file, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
-/// Files that are read for a list of all.
+/// Limit of listed files.
 const MAX_FILES: usize = 4_096;
 
 /// One server of one project.
@@ -31,7 +31,7 @@ const MAX_FILES: usize = 4_096;
 pub struct InventoryEntry {
     pub server: String,
     pub project: String,
-    /// How long it is only learned, in seconds, by the policy that was in force last.
+    /// The learning time of the last policy, in seconds.
     #[serde(default = "a_day")]
     pub learning_s: u64,
     pub profile: Profile,
@@ -41,7 +41,7 @@ fn a_day() -> u64 {
     AnomalyPolicy::default().learning_s()
 }
 
-/// The check of a session, and where it is kept.
+/// The session's check, and its store.
 #[derive(Clone, Debug)]
 pub struct Inventory {
     check: Rc<RefCell<Anomalies>>,
@@ -51,7 +51,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Its time counts from now.
+    /// Its time starts now.
     #[must_use]
     pub fn new(facts: &Facts) -> Self {
         let policy = &facts.policy.mcp;
@@ -70,7 +70,7 @@ impl Inventory {
         Rc::clone(&self.check)
     }
 
-    /// A server is about to be met.
+    /// Loads a server's behaviour.
     pub fn meet(&self, server: &ServerId) {
         if !self.check.borrow().knows(server) {
             let kept = read(&self.file(server));
@@ -79,10 +79,10 @@ impl Inventory {
         }
     }
 
-    /// Writes down what is usual now.
+    /// Saves the behaviour.
     ///
     /// # Errors
-    /// When it is not on disk.
+    /// When it cannot be written.
     pub fn keep(&self) -> std::io::Result<()> {
         let check = self.check.borrow();
         let known = check.profiles().iter().filter(|(_, profile)| !profile.tools.is_empty());
@@ -106,7 +106,7 @@ impl Inventory {
     }
 }
 
-/// All that is kept, by server and project.
+/// All stored entries, by server and project.
 #[must_use]
 pub fn all(state: &Path) -> Vec<InventoryEntry> {
     let entries = fs::read_dir(state.join(NAME)).into_iter().flatten().flatten();
@@ -117,7 +117,7 @@ pub fn all(state: &Path) -> Vec<InventoryEntry> {
     all
 }
 
-/// A file that cannot be read is none: what is usual is learned again.
+/// An unreadable file counts as missing: behaviour is learned again.
 fn read(file: &Path) -> Option<InventoryEntry> {
     let mut text = Vec::new();
     fs::File::open(file).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;

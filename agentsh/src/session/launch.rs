@@ -1,4 +1,4 @@
-//! From what a process is (the agent, or one server) to its running sandbox.
+//! Starts the sandbox of the agent or of one server.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -10,16 +10,16 @@ use agentsh_base::types::ServerId;
 use agentsh_net::EgressContext;
 use agentsh_sandbox::cgroup::{Cgroup, Quota};
 use agentsh_sandbox::control::Cause;
-use agentsh_sandbox::kept::{self, EtcLock};
+use agentsh_sandbox::etc_cache::{self, EtcLock};
 use agentsh_sandbox::layout::{Layout, layout};
-use agentsh_sandbox::mend::Namespaces;
-use agentsh_sandbox::placeholders::{self, Placeholders};
 use agentsh_sandbox::plan::{self, Plan, Program};
+use agentsh_sandbox::remount_guards::Namespaces;
 use agentsh_sandbox::spec::{ProcessKind, SandboxSpec};
+use agentsh_sandbox::stubs::{self, StubFiles};
 use agentsh_sandbox::zygote;
 use agentsh_sandbox::{Child, Enforcement, Launch, SpawnError, State, Tier, WaitingInit, spawn};
 
-use super::answering::CallResponder;
+use super::call_responder::CallResponder;
 use super::layer::borrow;
 use super::network::{self, Egress};
 use super::publish::{self, Published};
@@ -28,48 +28,48 @@ use agentsh_approvals::Approvals;
 use agentsh_container::{self as container, ContainerFiles};
 use agentsh_guards::{Guarded, GuardedNames};
 
-/// What a launch needs that is not a data: descriptors, and what serves the sandbox.
+/// What a launch needs besides data: descriptors and services.
 pub struct Handles<'a> {
-    /// Descriptors that pinned files refer to.
+    /// Descriptors of pinned files.
     pub descriptors: Vec<OwnedFd>,
-    /// The agent's sandbox, which lends the project's layer.
+    /// The agent's sandbox, for the project's layer.
     pub lender: Option<&'a Namespaces>,
-    /// None: nobody serves it, and nothing is reached.
+    /// None: no network.
     pub egress: Option<Egress>,
     pub stdio: [BorrowedFd<'a>; 3],
-    /// Who hears of refused calls and files.
+    /// Who gets reports of refused calls and files.
     pub reports_to: Option<(Rc<Session>, Option<ServerId>)>,
-    /// Who asks a person about guarded files.
+    /// Asks a person about guarded files.
     pub asks: Option<Approvals>,
 }
 
-/// A started process tree and what must live as long as it.
+/// A started process tree, with everything of the same lifetime.
 pub struct Running {
-    /// Dropped before the cgroup: a cgroup with processes cannot be removed.
+    /// Dropped before the cgroup, which cannot be removed with processes.
     pub child: Child,
     pub cgroup: Cgroup,
-    /// Memory that the watchdog must hold because no cgroup does.
+    /// The memory limit for the watchdog, without a cgroup.
     pub watched_memory: Option<u64>,
     pub enforcement: Vec<Enforcement>,
-    /// Serves the sandbox's connections while it lives.
+    /// Serves its connections until dropped.
     pub way_out: Option<network::EgressService>,
-    /// Carries connections to its published ports while it lives.
+    /// Serves its published ports until dropped.
     pub published: tokio::task::JoinSet<()>,
-    /// What the weaker tier has in place of a root of its own.
+    /// The container tier's files.
     pub place: Option<ContainerFiles>,
-    /// Renames over these are decided about.
+    /// Guarded paths, for renames.
     pub guarded: GuardedNames,
-    /// Answers the calls that its filter refuses.
+    /// Answers refused calls.
     pub refused_calls: Option<CallResponder>,
-    /// Keeps what it sees of `/etc`.
+    /// Keeps its `/etc` from being removed.
     pub shown_etc: Option<EtcLock>,
 }
 
-/// The one way from what a process is to its running sandbox: pid 1 is born while its layout is made. `before` sees the
-/// layout before anything of the program runs, and can still refuse.
+/// Starts a sandbox; pid 1 starts while the layout is made. `before` gets the layout before the program runs, and can
+/// refuse.
 ///
 /// # Errors
-/// The step that failed; nothing is left running.
+/// The failed step; nothing keeps running.
 pub async fn assemble<T, E: From<SpawnError>>(
     context: &Context,
     spec: &SandboxSpec,
@@ -102,10 +102,10 @@ pub async fn assemble<T, E: From<SpawnError>>(
     Ok((finish(context, begun, spec, handles, program, layout, place).await?, kept))
 }
 
-/// What agentsh needs only to start something may leave its memory after this time.
+/// After this time agentsh frees memory that only the start needed.
 const RELEASE_MEMORY_DELAY: Duration = Duration::from_secs(1);
 
-/// What must stand before the first process: its cgroup with what polices it, and a pid 1 that waits for its plan.
+/// A cgroup with its programs, and a waiting pid 1.
 struct PreparedSandbox {
     /// Dropped before the cgroup, as in [`Running`].
     ordered: WaitingInit,
@@ -114,10 +114,10 @@ struct PreparedSandbox {
     quota: Quota,
 }
 
-/// The first half of a launch. Pid 1 is born while the layout is made.
+/// The first half: starts pid 1.
 ///
 /// # Errors
-/// What could not be had; nothing is left running.
+/// The failed step; nothing keeps running.
 fn begin(
     context: &Context,
     spec: &SandboxSpec,
@@ -125,13 +125,13 @@ fn begin(
     name: &str,
 ) -> Result<PreparedSandbox, SpawnError> {
     let process = &spec.process;
-    // A quota of more CPUs than there are would cost a cgroup and hold nothing.
+    // A quota above the number of CPUs limits nothing.
     let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
     let cpu_percent = Some(process.limits.cpu_percent).filter(|percent| *percent < processors * 100);
     let hierarchies = egress.and_then(Egress::hierarchies).unwrap_or(&context.hierarchies);
     let quota = Quota { memory_bytes: process.limits.memory, cpu_percent };
     let mut cgroup = hierarchies.create(name, quota);
-    // Before anything exists that could connect.
+    // Before anything can connect.
     let egress = egress
         .map(|egress| egress.arm(&cgroup))
         .transpose()
@@ -141,23 +141,23 @@ fn begin(
     Ok(PreparedSandbox { ordered, cgroup, egress, quota })
 }
 
-/// Stand-ins that are removed whatever becomes of this process.
+/// Creates stubs, which are removed even if this process dies.
 ///
 /// # Errors
-/// When one cannot be made: nothing must start without it.
-pub fn stand_ins(context: &Context, layout: &Layout) -> std::io::Result<Placeholders> {
-    let wanted = placeholders::wanted(&layout.placeholders);
+/// When one cannot be created: nothing may start without it.
+pub fn stubs(context: &Context, layout: &Layout) -> std::io::Result<StubFiles> {
+    let wanted = stubs::wanted(&layout.stubs);
     if !wanted.is_empty() {
-        // Without it the next run sweeps.
-        let _ = context.zygote.clean_up_after_me(&placeholders::records(&context.state));
+        // Otherwise the next run removes them.
+        let _ = context.zygote.let_others_clean_up(&stubs::records(&context.state));
     }
-    Placeholders::make(&context.state, &wanted)
+    StubFiles::make(&context.state, &wanted)
 }
 
-/// The second half: hands the plan over and waits until the program is about to be executed.
+/// The second half: sends the plan and waits until the program is about to be executed.
 ///
 /// # Errors
-/// The step that failed; nothing is left running.
+/// The failed step; nothing keeps running.
 async fn finish(
     context: &Context,
     begun: PreparedSandbox,
@@ -175,7 +175,7 @@ async fn finish(
     let first_task = passed.len();
     passed.extend(cgroup.take_tasks());
     let join = (first_task..passed.len()).collect();
-    // What is written to a layer is looked at when it is applied.
+    // Review mode checks writes when they are applied.
     let decides = reports_to.as_ref().is_some_and(|(session, _)| !session.facts.is_reviewed);
     let guarded = if decides { Guarded::of(&layout, asks) } else { Guarded::default() };
     let names = guarded.names();
@@ -183,7 +183,7 @@ async fn finish(
     context.host.keep();
     let shown_etc = match context.tier {
         // Where it cannot be kept it is made, as ever.
-        Tier::Namespaces => kept::show_etc(&context.state, &mut mounts).ok().flatten(),
+        Tier::Namespaces => etc_cache::show_etc(&context.state, &mut mounts, &layout.copied).ok().flatten(),
         Tier::Container => None,
     };
     if let Some(maps) = &context.idmaps {
@@ -210,7 +210,7 @@ async fn finish(
         mounts,
         landlock: layout.landlock,
         limits: plan::Limits {
-            // The kernel counts per user: here those of the container too.
+            // The kernel counts per user, with the container's other processes.
             pids: process.limits.pids.saturating_add(others),
             open_files: process.limits.open_files,
             usual_open_files: zygote::usual_limits().0,
@@ -260,7 +260,7 @@ async fn finish(
     }
     let way_out = egress.zip(child.sockets.take()).map(|(egress, sockets)| network::serve(egress, sockets));
     let watched_memory = (!cgroup.memory_held).then_some(memory);
-    tokio::task::spawn_local(async {
+    agentsh_base::task::spawn_local(async {
         tokio::time::sleep(RELEASE_MEMORY_DELAY).await;
         agentsh_base::memory::trim_heap();
     });
@@ -278,8 +278,8 @@ async fn finish(
     })
 }
 
-/// Sockets that pid 1 made count as the sandbox's for the kernel's programs, which refuse them to anybody else: there ours
-/// are made by who may enter.
+/// With the eBPF programs, the session creates the sockets in the sandbox's network namespace, because the programs
+/// count pid 1's sockets as the sandbox's.
 fn publish_on(
     published: Vec<Published>,
     is_policed: bool,
@@ -298,7 +298,7 @@ fn publish_on(
     Ok(publish::serve(published, sockets))
 }
 
-/// A part of what the user has for everything: the agent gets half, a server an eighth.
+/// A share of the user's limit: half for the agent, an eighth for a server.
 fn share(name: &str, kind: ProcessKind) -> u64 {
     const LEAST: u64 = 8;
     let text = proc_file::read(Path::new("/proc/sys/user").join(name)).unwrap_or_default();

@@ -19,14 +19,14 @@ use agentsh_broker::logins::flow::{Request, log_in};
 use agentsh_broker::logins::{Store, clients, record, word};
 use agentsh_host::Backend;
 
-/// Whose servers are meant: those of every agent.
+/// All agents' servers.
 const AGENT: &str = "generic";
 
-/// Logs in to a server. `out` gets the address for the browser, in a line of its own. Must be called inside a `LocalSet`.
+/// Logs in to a server. `out` gets the URL for the browser on its own line. Call inside a `LocalSet`.
 ///
 /// # Errors
-/// `Usage`, without a session, when the server or the variable of the secret is not known. When the session cannot be opened, or
-/// nothing came of the login.
+/// `Usage`, without a session, for an unknown server or variable. When the session cannot be opened, or the login
+/// fails.
 pub async fn login(request: Request, out: &mut dyn Write) -> Result<(), RunError> {
     let found = Context::find_for_server().map_err(SessionError::from)?;
     let (id, url) = find(&found.0, &request)?;
@@ -62,7 +62,7 @@ async fn open(
     Ok(Rc::new(Session::open(context, opening).await?))
 }
 
-/// The server that is meant, and where it is.
+/// The server and its URL.
 fn find(context: &Context, request: &Request) -> Result<(ServerId, String), RunError> {
     let name = &request.server;
     if let Some(url) = &request.url {
@@ -98,10 +98,10 @@ fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
     if names.is_empty() { "none is".to_owned() } else { names.into_iter().collect::<Vec<_>>().join(", ") }
 }
 
-/// Forgets a login, here and at its authorization server. Must be called inside a `LocalSet`.
+/// Removes a login, here and at its authorization server. Call inside a `LocalSet`.
 ///
 /// # Errors
-/// `Usage`, without a session, when there is no such login. When it cannot be removed.
+/// `Usage`, without a session, if there is none. When it cannot be removed.
 pub async fn logout(server: &str, policy: Option<String>) -> Result<(), RunError> {
     let found = Context::find_for_server().map_err(SessionError::from)?;
     let url = if server.contains("://") { shown_url(server) } else { server.to_owned() };
@@ -126,7 +126,7 @@ async fn log_out(session: &Rc<Session>, meant: Vec<Grant>) -> Result<(), RunErro
     let io = |source| RunError::Io { doing: "forget the login", source };
     for grant in meant {
         let lock = store.lock(&grant.url).map_err(io)?;
-        // With its tokens, to revoke them; where they cannot be had it is forgotten all the same.
+        // With its tokens, to revoke them; without them it is removed anyway.
         let grant = store.find(&grant.url).ok().flatten().unwrap_or(grant);
         store.remove(&grant.url, &lock).map_err(io)?;
         let id = ServerId(grant.name.clone());

@@ -1,10 +1,10 @@
-//! `agentsh mcp run -- CMD ARGS` and `agentsh mcp run --url URL`: one server, policed, on our own standard input and
-//! output, for clients that agentsh did not start. A command runs in a sandbox; a URL is asked by the session.
+//! `agentsh mcp run`: one server on standard input and output, for any client. A command runs in a sandbox; the session
+//! connects to a URL.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use super::network;
 use super::remote::{self, Remote};
 use super::run_error::{RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
-use super::standard;
+use super::stdio;
 use super::{Session, SessionError, SessionOptions, load_policy, search, signals};
 use agentsh_host::Backend;
 use agentsh_host::{Facts, Record};
@@ -36,10 +36,10 @@ use agentsh_verifier::Registered;
 pub struct Request {
     pub id: Option<String>,
     pub policy: Option<String>,
-    /// What the command line adds to the policy of the server.
+    /// Flags for the server's policy.
     pub flags: Flags,
     pub allow_degraded: bool,
-    /// What sandboxes are made of.
+    /// The kind of sandboxes.
     pub tier: agentsh_sandbox::Tier,
     pub backend: Backend,
     /// Print at the end what would have to be allowed.
@@ -47,7 +47,7 @@ pub struct Request {
     pub what: ServerSource,
 }
 
-/// Whose built-in policy lies below: that of no agent in particular.
+/// The built-in policy of no particular agent.
 const AGENT: &str = "generic";
 
 /// Which server.
@@ -56,20 +56,20 @@ pub enum ServerSource {
     Command(Vec<String>),
     Url {
         url: String,
-        /// `NAME: VALUE`, with variables of the user's environment as `${NAME}`.
+        /// `NAME: VALUE`, with `${NAME}` for the user's variables.
         headers: Vec<String>,
     },
-    /// As the project or its user has configured it for an agent.
+    /// From an agent's configuration.
     Configured(ServerId),
 }
 
-/// How long a server may take to say all that it offers; its packages may have to be fetched first.
+/// Timeout of a listing, including the fetch of packages.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Serves until the client closes our standard input. Must be called inside a `LocalSet`.
+/// Serves until the client closes standard input. Call inside a `LocalSet`.
 ///
 /// # Errors
-/// When the session cannot be opened. A server that cannot be started is told to the client, message by message.
+/// When the session cannot be opened. If the server cannot start, its messages get errors.
 pub async fn run(request: Request) -> Result<u8, RunError> {
     let learn = request.learn;
     let command = request.what.program();
@@ -78,7 +78,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     if std::io::stdin().is_terminal()
         && let Some(code) = missing(&session.facts, &session.record, command.as_deref())
     {
-        // Nobody types the protocol, and so nobody would be told by an answer.
+        // On a terminal nobody would send the protocol.
         session.close(code).await?;
         return Ok(code);
     }
@@ -88,8 +88,8 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let is_over = Rc::new(Cell::new(false));
     let bridges = &bridges.with_classifier()?.with_standard_client(Rc::clone(&is_over));
     let io = |source| RunError::Io { doing: "use standard input and output", source };
-    let (input, output) = standard::streams().map_err(io)?;
-    let (input, end_of_input) = standard::StoppableReader::new(input);
+    let (input, output) = stdio::streams().map_err(io)?;
+    let (input, end_of_input) = stdio::StoppableReader::new(input);
     let failure = Failure::default();
     let serving = serve(bridges, session, (input, output), declared, id.clone(), &failure);
     let served = signals::serve_until_end(serving, || {
@@ -111,12 +111,12 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     Ok(code)
 }
 
-/// What the server offers, as it offers it: for a registry, which hides nothing. Must be called inside a `LocalSet`.
+/// The server's whole interface, for a registry. Call inside a `LocalSet`.
 ///
 /// # Errors
-/// When the session cannot be opened; `NotStarted` when the server cannot be started, `Refused` when it does not answer.
+/// When the session cannot be opened; `NotStarted` if the server does not start, `Refused` if it does not answer.
 pub async fn capture(request: Request) -> Result<Captured, RunError> {
-    // What a server offers is asked here for the registry, which has not heard of it yet.
+    // The registry does not know this interface yet, so it is not checked.
     let Opened { session, id, declared } = open(request, false).await?;
     let session = &session;
     let bridges = &Bridges::as_offered(Rc::clone(session));
@@ -130,8 +130,8 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     })
 }
 
-/// What the configured servers offer, each as it offers it: with the lists of the policy and without what scans hide. `only`:
-/// these servers; empty means all. Must be called inside a `LocalSet`.
+/// The interfaces of configured servers, with the policy's lists and without hiding by scans. `only`: these servers;
+/// empty: all. Call inside a `LocalSet`.
 ///
 /// # Errors
 /// When the session cannot be opened, or one of `only` is not configured.
@@ -159,7 +159,7 @@ pub async fn capture_all(
     Ok(answers)
 }
 
-/// What one server offers; None where this process is asked to end. The server has ended then.
+/// One server's interface; None if this process has to end. The server has ended.
 async fn ask(
     bridges: &Bridges,
     session: &Rc<Session>,
@@ -179,16 +179,15 @@ async fn ask(
         }
     };
     let serving = serve(bridges, session, tokio::io::split(theirs), declared, id, failure);
-    // When nobody asks any more, the server's input ends, and it ends in order.
+    // After the last question, the server's input ends.
     let both = async move { tokio::join!(asking, serving).0 };
     Ok(signals::serve_until_end(both, || drop(stop)).await?.ok().flatten())
 }
 
-/// The exit status that says why a server did not start, once that was tried.
+/// The exit status of a failed start.
 type Failure = Rc<Cell<Option<u8>>>;
 
-/// For a client that went away before it asked for anything: nobody else has told that there is no such program, or
-/// that it cannot be executed.
+/// If the client left before its first message: reports that the program is missing or cannot be executed.
 fn missing(facts: &Facts, record: &Record, program: Option<&str>) -> Option<u8> {
     use std::os::unix::fs::PermissionsExt;
     let program = program?;
@@ -212,12 +211,11 @@ fn missing(facts: &Facts, record: &Record, program: Option<&str>) -> Option<u8> 
 struct Opened {
     session: Rc<Session>,
     id: ServerId,
-    /// What is to be started or asked.
+    /// The server.
     declared: Declared,
 }
 
-/// `asks`: the registry of the policy is asked about what the server offers. Nothing is recorded of a server that nobody
-/// configured.
+/// `asks`: the policy's registry is asked. The behaviour of unconfigured servers is not stored.
 async fn open(request: Request, asks: bool) -> Result<Opened, RunError> {
     let context = Context::find_for_server().map_err(SessionError::from)?;
     let id = ServerId(request.id.clone().unwrap_or_else(|| request.what.derive_id()));
@@ -249,7 +247,7 @@ async fn open_in(
     )
     .await?;
     if !asks {
-        session.live.registered = Registered::unasked();
+        session.live.servers.registered = Registered::unasked();
     }
     Ok(Rc::new(session))
 }
@@ -284,7 +282,7 @@ fn declared(context: &Context, request: &Request, id: &ServerId) -> Result<Decla
             args: command.iter().skip(1).cloned().collect(),
             env: BTreeMap::new(),
             cwd: None,
-            users_word: true,
+            from_user: true,
             agreed: false,
             place: None,
         })),
@@ -292,7 +290,7 @@ fn declared(context: &Context, request: &Request, id: &ServerId) -> Result<Decla
             id,
             url: url.clone(),
             headers: headers.iter().map(|line| remote::header(line, &context.env)).collect(),
-            users_word: true,
+            from_user: true,
             place: None,
             is_configured: false,
         })),
@@ -303,7 +301,7 @@ fn declared(context: &Context, request: &Request, id: &ServerId) -> Result<Decla
     }
 }
 
-/// By the policy as it is before a session is opened.
+/// With the policy from before the session.
 fn configured_here(
     context: &Context,
     request: &Request,
@@ -314,7 +312,7 @@ fn configured_here(
     configured::configured(context, &policy)
 }
 
-/// With the names of those that are.
+/// Lists the configured ones.
 fn not_configured(configured: &BTreeMap<ServerId, Declared>, wanted: &ServerId) -> RunError {
     let known: Vec<String> = configured.keys().map(|id| format!("'{}'", escape::line(&id.0))).collect();
     let known = if known.is_empty() { "none is".to_owned() } else { known.join(", ") };
@@ -332,7 +330,7 @@ impl ServerSource {
         }
     }
 
-    /// For the record: without what may be a key.
+    /// For the journal, without possible keys.
     fn shown(&self) -> Vec<String> {
         match self {
             Self::Command(command) => command.clone(),
@@ -353,22 +351,69 @@ impl ServerSource {
     }
 }
 
-/// A name that stays the same from start to start, since pins are kept by it: the package or the script.
+/// A stable name, because pins use it: the package or script.
 fn derive_id(command: &[String]) -> String {
     let launcher = [
         "npx", "uvx", "pipx", "node", "python", "python3", "bun", "bunx", "deno", "uv", "run", "tool", "exec",
     ];
-    let word = command
-        .iter()
-        .filter(|word| !word.starts_with('-'))
-        .map(|word| {
-            PathBuf::from(word)
-                .file_stem()
-                .map(|stem| stem.to_string_lossy().into_owned())
-                .unwrap_or_default()
-        })
-        .find(|word| !launcher.contains(&word.as_str()))
-        .or_else(|| command.first().cloned())
-        .unwrap_or_default();
-    word.split('@').find(|part| !part.is_empty()).unwrap_or("server").to_owned()
+    let stem =
+        |word: &Path| word.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let words = command.iter().filter(|word| !word.starts_with('-'));
+    let word = words.into_iter().find(|word| !launcher.contains(&stem(Path::new(word)).as_str()));
+    let word = word.or_else(|| command.first()).map_or("", String::as_str);
+    // Many files and packages of servers have the same name: what is around them tells them apart.
+    let common = [
+        "app",
+        "bin",
+        "build",
+        "cli",
+        "dist",
+        "index",
+        "lib",
+        "main",
+        "mcp",
+        "mcp-server",
+        "mod",
+        "out",
+        "run",
+        "server",
+        "src",
+        "start",
+        "stdio",
+    ];
+    let name = |part: &Path| {
+        let name = part.file_name().unwrap_or_default().to_string_lossy();
+        let package = name.trim_start_matches('@').split('@').next().unwrap_or_default().to_owned();
+        if name.contains('@') { package } else { stem(part) }
+    };
+    let mut names = Path::new(word).ancestors().map(name);
+    let first = names.next().unwrap_or_default();
+    let is_common = |name: &str| common.contains(&name);
+    let around =
+        if is_common(&first) { names.find(|name| !name.is_empty() && !is_common(name)) } else { None };
+    match around {
+        Some(around) => format!("{around}-{first}"),
+        None if first.is_empty() => "server".to_owned(),
+        None => first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_with_common_names_are_told_apart() {
+        for (command, id) in [
+            ("npx -y @mui/mcp@latest", "mui-mcp"),
+            ("npx @modelcontextprotocol/server-everything@1.0", "server-everything"),
+            ("uvx mcp-server-fetch", "mcp-server-fetch"),
+            ("node /srv/notes/build/index.js", "notes-index"),
+            ("python3 server.py", "server"),
+            ("python3 -m", "python3"),
+        ] {
+            let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(derive_id(&words), id, "{command}");
+        }
+    }
 }

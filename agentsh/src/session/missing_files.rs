@@ -1,5 +1,5 @@
-//! Files of this machine that a program looked for and that are not there inside, or may not be written: told where a session
-//! learns or was asked to. They stay as they are.
+//! Reports files of this machine that a program looked for and could not see or write, with `--learn` or
+//! `--tell-files`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use agentsh_base::types::ServerId;
 use agentsh_policy::Question;
 use agentsh_sandbox::seccomp::MissingFile;
 
-/// Of their own in every sandbox, or shown to everybody.
+/// In every sandbox, or generated.
 const OTHERS: [&str; 12] = [
     "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/run",
     "/var/tmp",
 ];
-/// Different ones that are looked at, and the bytes of their names; of more, nothing is learned.
+/// Limit of examined paths, and of their bytes.
 const MAX_LOOKED_AT: usize = 50_000;
 const MAX_BYTES: usize = 8 << 20;
 
 type Key = (Option<ServerId>, PathBuf, bool);
 
-/// Files that were looked for, by whom, and whether to write.
+/// Files that were looked for: by whom, and whether to write.
 #[derive(Debug, Default)]
 pub struct LookedFor {
     seen: BTreeSet<Key>,
@@ -31,7 +31,7 @@ pub struct LookedFor {
 }
 
 impl LookedFor {
-    /// Whether it is one that was not looked at yet, and may be.
+    /// Whether it is new and within the limit.
     fn add(&mut self, key: Key) -> bool {
         if self.is_cut || self.seen.contains(&key) {
             return false;
@@ -42,14 +42,14 @@ impl LookedFor {
     }
 }
 
-/// A call looked for a file and goes on.
+/// Handles a lookup, which continues.
 pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &MissingFile) {
     let Some(path) = wanted.absolute(pid) else { return };
     if OTHERS.iter().any(|other| path.starts_with(other)) {
         return;
     }
     let key = (server.cloned(), path.clone(), wanted.writes);
-    if !session.live.looked_for.borrow_mut().add(key) {
+    if !session.live.refusals.looked_for.borrow_mut().add(key) {
         return;
     }
     let found = missing(session, server, pid, &path, wanted.writes);
@@ -60,8 +60,7 @@ pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Mis
     }
 }
 
-/// What would have to be granted, and the right to it as Landlock calls it; None where nothing would, or where it is not there
-/// outside either.
+/// The missing grant and Landlock right; None if none is missing, or the file does not exist outside either.
 fn missing(
     session: &Session,
     server: Option<&ServerId>,
@@ -89,7 +88,7 @@ fn missing(
                 "fs.read_file"
             }
         }
-        // A new file in a directory that is not there inside.
+        // A new file in an invisible directory.
         (Err(_), Some(directory)) if writes && directory.symlink_metadata().is_ok() && !inside(directory) => {
             "fs.make_reg"
         }
@@ -97,8 +96,8 @@ fn missing(
     };
     let text = path.to_string_lossy().into_owned();
     let question = if writes { Question::Write(text) } else { Question::Read(text) };
-    let answer = why::ask(session, server, &question);
-    // What nothing grants and is there all the same is the sandbox's own.
+    let answer = why::ask(&session.facts, session.live.agent.spec.get(), server, &question);
+    // It exists without a grant: the sandbox's own.
     let is_own = answer.rule.file == "default" && inside(path);
     (!answer.allow && !is_own).then(|| (path.to_owned(), right))
 }

@@ -1,7 +1,6 @@
-//! The way out of the sandboxes of a session: from policy to the plan's network, the service behind it, and what the
-//! user hears of refusals.
+//! The network of a session's sandboxes: from policy to plan and service, and messages about refusals.
 
-mod policed;
+mod ebpf_programs;
 mod unanswered;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -22,29 +21,32 @@ use agentsh_store::summary::PORTS_UNKNOWN;
 use agentsh_store::{Journal, escape};
 
 use super::Session;
+use super::port_owners::PortOwners;
 use super::publish::{Published, PublishedPort};
 use agentsh_approvals::Hosts;
 use agentsh_host::{Backend, Facts, outgoing};
-use policed::{AttachedPrograms, LoadingPrograms};
+use ebpf_programs::{AttachedPrograms, LoadingPrograms};
 use unanswered::UnansweredWatcher;
 
-/// What the ways out of a session's sandboxes share.
+/// What the networks of a session's sandboxes share.
 pub struct Network {
     connections: Rc<ConnectionLimit>,
     resolver: Rc<LazyResolver>,
     loading: LoadingPrograms,
-    /// Made for the first sandbox whose rules look into TLS.
+    /// Created for the first sandbox with TLS inspection.
     pub(super) authority: OnceCell<Option<Rc<agentsh_net::authority::Authority>>>,
     shown: Cell<u32>,
+    /// Agents of the user that listen on this machine.
+    pub(super) listeners: PortOwners,
 }
 
-/// How long connections of a program that has ended may take to end.
+/// For the last connections of an ended program.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
-/// Refusals that are told one by one; the report has them all.
+/// Limit of reported refusals; the report has all.
 const MAX_SHOWN: u32 = 20;
 
 impl Network {
-    /// Begins to load the programs of the eBPF backend, where it may be had.
+    /// Starts to load the eBPF programs, if available.
     #[must_use]
     pub fn new(backend: Backend, hierarchies: &Hierarchies) -> Self {
         Self {
@@ -53,28 +55,29 @@ impl Network {
             loading: LoadingPrograms::begin(backend, hierarchies),
             authority: OnceCell::new(),
             shown: Cell::new(0),
+            listeners: PortOwners::default(),
         }
     }
 
-    /// Ends the connections that programs have left behind, and returns when they are written down.
+    /// Ends remaining connections; returns when they are recorded.
     pub async fn close(&self) {
         self.connections.close(DRAIN_TIMEOUT).await;
     }
 
-    /// What polices, to be dropped after the last sandbox has ended.
+    /// What to drop after the last sandbox has ended.
     #[must_use]
-    pub fn let_go(&self) -> Option<policed::AttachedHold> {
-        self.loading.let_go()
+    pub fn detach(&self) -> Option<ebpf_programs::AttachedHold> {
+        self.loading.detach()
     }
 
-    /// SHA-256 of the programs that are being loaded; None where that is not even tried.
+    /// SHA-256 of the loading programs; None if not tried.
     #[must_use]
     pub fn programs(&self) -> Option<String> {
         self.loading.is_tried().then(agentsh_net::ebpf::object::sha256)
     }
 }
 
-/// The commands that would allow what a session refused.
+/// Commands that would allow what was refused.
 #[must_use]
 pub fn learned(session: &Session) -> String {
     let lines = session.wanted_lines(usize::MAX);
@@ -84,7 +87,7 @@ pub fn learned(session: &Session) -> String {
     format!("these rules would allow what was refused; add only those you need:\n  {}", lines.join("\n  "))
 }
 
-/// The way out of one sandbox, before it is born.
+/// The network of one sandbox, before it starts.
 pub struct Egress {
     session: Rc<Session>,
     server: Option<ServerId>,
@@ -93,32 +96,30 @@ pub struct Egress {
     services: agentsh_net::Services,
     background: &'static [&'static str],
     pub plan: plan::Network,
-    /// Ports of the sandbox that this machine reaches.
+    /// Ports that this machine can reach.
     pub published: Vec<Published>,
     pub enforcement: Enforcement,
 }
 
-/// What the agent's way out has beside its rules.
+/// The agent's network besides its rules.
 #[derive(Default)]
 pub struct OfAgent {
-    /// Asks a person about hosts that no rule names.
+    /// Asks a person about hosts without a rule.
     pub approvals: Option<agentsh_approvals::Approvals>,
-    /// Secrets that go on requests.
+    /// Replaces placeholders by secrets.
     pub broker: Option<Rc<agentsh_net::credentials::Broker>>,
-    /// Speaks with the model in the relay's place.
+    /// Handles the model's connections.
     pub channel: Option<Rc<dyn agentsh_net::channel::Channel>>,
     pub publish: Vec<PublishedPort>,
-    /// Hosts that the agent contacts by itself, for telemetry and updates: where no rule names one, it is refused without a
-    /// question, and only the record and the report say so.
+    /// Hosts that the agent contacts for telemetry and updates: without a rule they are refused without a question,
+    /// and only recorded.
     pub background: &'static [&'static str],
 }
 
-/// Opens the way out of one sandbox, under the rules of its specification and no others: chooses the backend, and what the
-/// network namespace gets.
+/// Opens the network of one sandbox with its specification's rules: chooses the backend and the namespace's setup.
 ///
 /// # Errors
-/// When policy names more ports than can be listened on, the backend that was asked for cannot be had, or a port to publish
-/// is taken.
+/// Too many ports, a missing backend, or a port to publish that is taken.
 pub async fn open(
     session: &Rc<Session>,
     server: Option<ServerId>,
@@ -173,7 +174,7 @@ pub async fn open(
     let resolver = Rc::clone(&session.live.network.resolver);
     let of_session = Rc::clone(session);
     let unadvised: agentsh_net::egress_context::NeverAdvisedPort =
-        Rc::new(move |port| of_session.live.listeners.agent(port).is_some());
+        Rc::new(move |port| of_session.live.network.listeners.agent(port).is_some());
     Ok(Egress {
         session: Rc::clone(session),
         server,
@@ -195,7 +196,7 @@ pub async fn open(
     })
 }
 
-/// Makes servers inside reachable from this machine.
+/// Publishes ports of servers inside.
 fn published(
     facts: &Facts,
     rules: &NetworkPolicy,
@@ -207,7 +208,7 @@ fn published(
     let taken = Allowlist::new(rules).ports();
     let listen = |one: &PublishedPort| {
         let port = one.port;
-        // What listens there inside is the way out: who comes from outside would leave by it.
+        // A listener of the egress inside: connections from outside would leave through it.
         if taken.contains(&port) {
             return Err(format!("cannot publish port {port}: a network rule names it"));
         }
@@ -216,22 +217,22 @@ fn published(
     asked.iter().map(listen).collect()
 }
 
-/// Whether a person is asked about what no rule of the agent names.
+/// Whether a person is asked about hosts without a rule.
 fn asks(facts: &Facts, rules: &NetworkPolicy) -> bool {
-    // Whose organisation locks the network cannot open it by saying yes.
+    // If the organisation locks the network, an answer cannot open it.
     let can = agentsh_approvals::can_ask(facts) && !facts.policy.is_locked("agent.network");
     match &rules.unknown {
         Some(asks) => asks.value && can,
-        // Where a policy lists what may run, it means to leave nothing to chance.
+        // A policy with an exec list is meant to be complete.
         None => can && facts.executable_paths(&facts.policy.agent).is_empty(),
     }
 }
 
-/// Says yes to every host that no rule names: its connection is on record, and a policy is made of the record.
+/// Allows every host without a rule and records it, to generate a policy.
 #[derive(Default)]
 struct Learning(RefCell<BTreeSet<String>>);
 
-/// Hosts that one sandbox may learn; more are refused.
+/// Limit per sandbox; more are refused.
 const MAX_LEARNED: usize = 500;
 
 impl agentsh_net::ask::Ask for Learning {
@@ -256,17 +257,17 @@ fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
     Ok(plan::Network::AnyIp { ports: ports.into_iter().collect() })
 }
 
-/// Of those, refusals that a terminal shows beside what the agent draws: after some, nobody looks.
+/// Limit of refusals shown while the agent uses the terminal.
 const MAX_HINTS: u32 = 3;
 
-/// What userns cannot give.
-const WEAKER: &str = "the process behind a connection is not recorded";
+/// What userns lacks.
+const USERNS_LIMITATION: &str = "the process behind a connection is not recorded";
 
-/// What connections that the session makes cannot give.
+/// What connections of the session lack.
 const BY_THE_SESSION: &str =
     "no UDP and no listening; names are resolved over TCP only, for programs that use the C library";
 
-/// What stands in the report about the network of one process. `missing`: why the kernel programs are not there.
+/// The report about one process's network. `missing`: why there are no eBPF programs.
 fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>) -> Enforcement {
     let backend = if missing.is_some() { "userns" } else { "ebpf" };
     let got = match network {
@@ -277,43 +278,43 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
     };
     match (chosen, missing) {
         (Backend::Ebpf, Some(why)) => {
-            Enforcement::less("network", "ebpf", &got, State::Degraded, format!("{why}; {WEAKER}"))
+            Enforcement::less("network", "ebpf", &got, State::Degraded, format!("{why}; {USERNS_LIMITATION}"))
         }
         (Backend::Auto, Some(why)) => Enforcement {
-            why: format!("not by eBPF: {why}; {WEAKER}"),
+            why: format!("not by eBPF: {why}; {USERNS_LIMITATION}"),
             ..Enforcement::enforced("network", got)
         },
         (Backend::Userns, _) => {
-            Enforcement { why: WEAKER.to_owned(), ..Enforcement::enforced("network", got) }
+            Enforcement { why: USERNS_LIMITATION.to_owned(), ..Enforcement::enforced("network", got) }
         }
         _ => Enforcement::enforced("network", got),
     }
 }
 
 impl Egress {
-    /// Where the sandbox may connect to, for what is done outside in its name.
+    /// The reachable hosts, for work outside on its behalf.
     #[must_use]
     pub fn reachable(&self) -> (Allowlist, Option<Rc<dyn agentsh_net::ask::Ask>>) {
         let ask = self.services.ask.clone();
         (Allowlist::new(&self.rules).asking(ask.is_some()), ask)
     }
 
-    /// Whether the kernel polices connections by who makes them.
+    /// Whether eBPF programs judge connections.
     #[must_use]
     pub fn is_policed(&self) -> bool {
         self.policed.is_some()
     }
 
-    /// Where the sandbox gets its control group.
+    /// The hierarchies for its cgroup.
     #[must_use]
     pub fn hierarchies(&self) -> Option<&Hierarchies> {
         self.policed.as_ref().map(|policed| &policed.hierarchies)
     }
 
-    /// Tells the kernel about the sandbox that is about to be born in this control group.
+    /// Registers a new sandbox's cgroup with the programs.
     ///
     /// # Errors
-    /// When it cannot: nothing may be born there then.
+    /// When that fails: then it must not start.
     pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<EgressContext<Journal>>, String> {
         let network = &self.session.live.network;
         let session = Rc::clone(&self.session);
@@ -353,29 +354,29 @@ pub fn serve(egress: Rc<EgressContext<Journal>>, sockets: Sockets) -> EgressServ
     EgressService { service, unanswered }
 }
 
-/// Serves while it lives.
+/// Serves until dropped.
 pub struct EgressService {
     service: agentsh_net::Service<Journal>,
     unanswered: UnansweredWatcher,
 }
 
-/// Gives what a program that has ended did on the network time to be written down.
+/// Waits until an ended program's connections are recorded.
 pub async fn finish(session: &Session, service: EgressService) {
     if let Ok(policed) = session.live.network.loading.policed().await {
         policed.kernel.told().await;
     }
-    session.close_elsewhere(service.unanswered.finish().await);
+    session.close_in_background(service.unanswered.finish().await);
     service.service.finish(DRAIN_TIMEOUT).await;
 }
 
-/// What a refused connection would have wanted, and the word to the user.
+/// Suggests the rule for a refused connection, and tells the user.
 fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal) {
     let is_of_machine = refusal.reason == Reason::LoopbackPortNotOpen;
-    let behind = if is_of_machine { session.live.listeners.agent(refusal.port) } else { None };
-    // Other changes are said in words.
+    let behind = if is_of_machine { session.live.network.listeners.agent(refusal.port) } else { None };
+    // Other changes are only described.
     let is_piece = refusal.entry.is_some() || is_of_machine;
     if let Some(change) = refusal.change.as_ref().filter(|_| is_piece && behind.is_none()) {
-        session.live.wanted.add(&session.facts, change);
+        session.live.refusals.suggested.add(&session.facts, change);
     }
     let shown = session.live.network.shown.get();
     session.live.network.shown.set(shown.saturating_add(1));
@@ -400,7 +401,7 @@ fn line(server: Option<&ServerId>, refusal: &Refusal, behind: Option<&str>) -> S
     let reason = refusal.reason.code().replace('-', " ");
     let detail = if refusal.detail.is_empty() { reason } else { escape::line(&refusal.detail).into_owned() };
     let change = refusal.change.as_deref();
-    // Which port the program wants, nobody knows yet.
+    // The port is not known yet.
     let ports = if refusal.port == 0 { PORTS_UNKNOWN } else { "" };
     let change = match (behind, change) {
         (Some(agent), _) => format!("; {agent} listens there, outside of every sandbox: do not open it"),

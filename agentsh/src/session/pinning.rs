@@ -1,4 +1,4 @@
-//! From a declaration to the files that will run, compared with what was agreed to, and recorded.
+//! Resolves a declaration to the files that will run, compares them with the pin, and records the result.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,36 +17,36 @@ use super::resolving::{Command, Pinned, resolve, shell_status};
 use super::{Session, fetch, installed};
 use agentsh_host::{Facts, Record};
 
-/// Changed files that an event and a message name.
+/// Limit of files in an event and message.
 const MAX_NAMED: usize = 20;
 
-/// Resolves a server and judges it by its pin.
+/// Resolves a server and compares it with its pin.
 ///
 /// # Errors
-/// What the user has to know: a missing program, or the files that changed.
+/// For the user: a missing program, or changed files.
 pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<Pinned, StartError> {
     let id = &declaration.id;
     let pinning = &session.facts.policy.mcp.pinning;
     let scope = scope(&session.facts, declaration);
-    let pins = &session.live.pins;
+    let pins = &session.live.servers.pins;
     let stored = pins
         .load(id, &scope)
         .await
         .map_err(|error| StartError::permanent(format!("cannot read the pins: {error}")))?;
     let mut command = command(&session.facts, declaration);
     if stored.is_none() && session.record.agent_runs() {
-        // Whatever package lies there now, the agent may have put it there.
+        // The agent may have put a package there.
         command.not_below = Some(repository(&session.facts));
     }
     let command = command;
-    // Whoever forgets a pin asks for what the registry has now.
+    // After `pins reset` the newest version is wanted.
     let renew = stored.is_none() && pinning.enabled && pinning.pin_binary;
     let pinned =
         resolve_or_fetch(session, declaration, &scope, command, renew).await.map_err(|(error, status)| {
             StartError { status, ..StartError::permanent(format!("cannot start server '{id}': {error}")) }
         })?;
     let resolved = &pinned.resolved;
-    if !declaration.users_word
+    if !declaration.from_user
         && let Some(path) = installed::out_of_place(resolved, &session.facts.context)
     {
         return Err(StartError::permanent(format!(
@@ -66,7 +66,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     match (&status, action) {
         (Status::Match, _) | (Status::NotPinned, Action::Proceed) => {}
         (_, Action::PinAndProceed) => {
-            if let Some(why) = session.live.unready.borrow().get(id) {
+            if let Some(why) = session.live.servers.unready.borrow().get(id) {
                 return Err(StartError::permanent(format!(
                     "cannot pin server '{id}': it was not there before the agent started ({why}), so the agent may have written it; restart the session to use it"
                 )));
@@ -145,8 +145,8 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     Ok(pinned)
 }
 
-/// Pins every server that has no pin yet, before the agent can write what it will run. What cannot be pinned now is
-/// remembered, so that it is not pinned later; a package that is yet to be fetched comes from where no agent writes.
+/// Pins servers without a pin before the agent can write their files. What cannot be pinned now is not pinned later
+/// either; packages to be fetched come from where no agent writes.
 pub async fn ahead(session: &Rc<Session>, declared: &BTreeMap<ServerId, Declared>) {
     let pinning = &session.facts.policy.mcp.pinning;
     if !pinning.enabled || !pinning.pin_binary || !pinning.auto_trust_first {
@@ -155,7 +155,7 @@ pub async fn ahead(session: &Rc<Session>, declared: &BTreeMap<ServerId, Declared
     for (id, declared) in declared {
         let Declared::Command(declaration) = declared else { continue };
         let scope = scope(&session.facts, declaration);
-        if !matches!(session.live.pins.load(id, &scope).await, Ok(None)) {
+        if !matches!(session.live.servers.pins.load(id, &scope).await, Ok(None)) {
             continue;
         }
         let outcome = match resolve(session, command(&session.facts, declaration), None).await {
@@ -164,7 +164,7 @@ pub async fn ahead(session: &Rc<Session>, declared: &BTreeMap<ServerId, Declared
             Err(error) => Err(error.to_string()),
         };
         if let Err(why) = outcome {
-            session.live.unready.borrow_mut().insert(id.clone(), why);
+            session.live.servers.unready.borrow_mut().insert(id.clone(), why);
         }
     }
 }
@@ -175,13 +175,13 @@ async fn pin_now(
     scope: &str,
     resolved: &Resolved,
 ) -> Result<(), String> {
-    // Refused when it is started, with the reason.
-    if !declaration.users_word && installed::out_of_place(resolved, &session.facts.context).is_some() {
+    // Refused at its start, with the reason.
+    if !declaration.from_user && installed::out_of_place(resolved, &session.facts.context).is_some() {
         return Ok(());
     }
     let state = state(resolved, declaration, scope);
     let files = state.manifest.len() as u64;
-    let stored = session.live.pins.trust(&state, &texts(resolved), TrustedBy::FirstUse).await;
+    let stored = session.live.servers.pins.trust(&state, &texts(resolved), TrustedBy::FirstUse).await;
     stored.map_err(|error| format!("cannot store its pin: {error}"))?;
     session.record.journal.record(Event::McpServerBinaryPinned {
         server_id: declaration.id.clone(),
@@ -194,8 +194,8 @@ async fn pin_now(
 
 fn command(facts: &Facts, declaration: &Declaration) -> Command {
     let mut env = facts.context.env.clone();
-    // What the process will not have does not lead to its program either.
-    let counts = |name: &str| declaration.users_word || !agentsh_policy::env::is_loader(name);
+    // Variables that the process will not have do not affect its program.
+    let counts = |name: &str| declaration.from_user || !agentsh_policy::env::is_loader(name);
     env.extend(declaration.env.clone().into_iter().filter(|(name, _)| counts(name)));
     Command {
         program: declaration.command.clone(),
@@ -206,23 +206,23 @@ fn command(facts: &Facts, declaration: &Declaration) -> Command {
     }
 }
 
-/// Where packages lie that a command of the user does not mean: in the repository around the project, unless the user
-/// named a working directory there.
+/// Directories whose packages the user's command does not mean: the repository around the project, unless the user set
+/// a working directory there.
 fn foreign_packages(facts: &Facts, declaration: &Declaration) -> Option<PathBuf> {
     let around = repository(facts);
     let is_named = declaration.cwd.as_ref().is_some_and(|cwd| cwd.starts_with(&around));
-    (declaration.users_word && !is_named && facts.project_shown).then_some(around)
+    (declaration.from_user && !is_named && facts.project_shown).then_some(around)
 }
 
-/// The repository around the project, else the project.
+/// The repository around the project, or the project.
 fn repository(facts: &Facts) -> PathBuf {
     let start = &facts.context.directory;
     let found = start.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok());
     found.unwrap_or(start).to_owned()
 }
 
-/// As [`resolve`]; a package that is not on this machine is fetched first. With `renew`, what was fetched before
-/// only counts when nothing newer can be had.
+/// As [`resolve`], after fetching a missing package. With `renew`, an earlier fetch is used only if there is no newer
+/// one.
 async fn resolve_or_fetch(
     session: &Rc<Session>,
     declaration: &Declaration,
@@ -248,7 +248,7 @@ async fn resolve_or_fetch(
     resolve(session, command, Some(store)).await.map_err(told)
 }
 
-/// What went wrong, and the exit status that a shell would have for it.
+/// The error, and a shell's exit status for it.
 fn told(error: PinError) -> (String, u8) {
     (error.to_string(), shell_status(&error).unwrap_or(StartError::FAILED))
 }
@@ -265,12 +265,11 @@ fn state(resolved: &Resolved, declaration: &Declaration, scope: &str) -> PinStat
     }
 }
 
-/// Small files of the pinned set, so that a later difference can be shown line by line. What cannot be read is
-/// left out: its hash still stands in the manifest.
+/// Small files of the pinned set, for later diffs. Unreadable ones are omitted; the manifest has their hashes.
 fn texts(resolved: &Resolved) -> Texts {
     let in_trees =
         resolved.trees.iter().flat_map(|tree| tree.manifest.keys().map(|path| tree.root.join(path)));
-    // Of every role: a script that the kernel starts by its first line is an executable.
+    // In any role: a script with a shebang is an executable.
     let alone = resolved.files.iter().map(|file| file.path.clone());
     let (mut texts, mut room) = (Texts::new(), MAX_TEXTS_BYTES);
     for path in alone.chain(in_trees) {
@@ -288,9 +287,9 @@ fn texts(resolved: &Resolved) -> Texts {
     texts
 }
 
-/// A pin of the user's own server holds everywhere; one that came with a project holds in that project.
+/// A pin of the user's server applies everywhere, a project server's in its project.
 pub fn scope(facts: &Facts, declaration: &Declaration) -> String {
-    if declaration.users_word { String::new() } else { facts.context.project.display().to_string() }
+    if declaration.from_user { String::new() } else { facts.context.project.display().to_string() }
 }
 
 fn on_record(action: Action) -> words::Action {
@@ -309,7 +308,7 @@ async fn commit(record: &Record, event: Event) -> Result<(), StartError> {
         .map_err(|error| StartError::permanent(format!("cannot record the refusal: {error}")))
 }
 
-/// A refusal that the record holds as an event of its own.
+/// A refusal with its own event.
 fn recorded(message: String) -> StartError {
     StartError { recorded: true, ..StartError::permanent(message) }
 }

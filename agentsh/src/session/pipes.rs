@@ -1,4 +1,4 @@
-//! Pipes between the session, which never waits on its end, and a program in a sandbox, which may.
+//! Pipes that are non-blocking on the session's side and blocking on the program's.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use tokio::net::unix::pipe;
 
-/// Bytes that a program may have written, or not yet read. The kernel gives a pipe 64 KiB, and a long line in such pieces is
-/// a change of process for each; a user may have 64 MiB of pipes (fs.pipe-user-pages-soft).
+/// The kernel's default of 64 KiB would cost a context switch per piece of a long line; a user may have 64 MiB of
+/// pipes (fs.pipe-user-pages-soft).
 const PIPE_BYTES: usize = 256 << 10;
 
-/// Our end to write to, and the end for the inside.
+/// Our writing end, and the inner end.
 ///
 /// # Errors
 /// When there are no descriptors left.
@@ -20,7 +20,7 @@ pub fn to_write() -> io::Result<(pipe::Sender, OwnedFd)> {
     Ok((pipe::Sender::from_owned_fd(ours)?, inside))
 }
 
-/// Our end to read from, and the end for the inside.
+/// Our reading end, and the inner end.
 ///
 /// # Errors
 /// When there are no descriptors left.
@@ -31,7 +31,7 @@ pub fn to_read() -> io::Result<(pipe::Receiver, OwnedFd)> {
 }
 
 fn make_ours(end: &OwnedFd) -> io::Result<()> {
-    // A user's pipes may be limited: a small one is slower and works.
+    // At the user's limit the pipe stays small, which is only slower.
     let _ = fcntl_setpipe_size(end, PIPE_BYTES);
     Ok(rustix::io::ioctl_fionbio(end, true)?)
 }

@@ -22,7 +22,7 @@ use super::grants;
 use super::specify::AGENT_SECTION;
 use agentsh_broker::{credentials, ssh};
 use agentsh_host::toolchains::Toolchains;
-use agentsh_model::places::of_endpoints;
+use agentsh_model::endpoints::of_endpoints;
 
 const HOME: &str = "/home/u";
 const PROJECT: &str = "/home/u/project";
@@ -297,9 +297,7 @@ fn told(layout: &Layout) -> String {
         };
         lines.push(format!("{}: {what}", mount.target.display()));
     }
-    lines.extend(
-        layout.placeholders.iter().map(|(path, kind)| format!("stand-in {kind:?}: {}", path.display())),
-    );
+    lines.extend(layout.stubs.iter().map(|(path, kind)| format!("stub {kind:?}: {}", path.display())));
     lines.extend(layout.refused.iter().map(|(path, why)| format!("refused {}: {why}", path.display())));
     let writable = layout.landlock.iter().filter(|rule| matches!(rule.access, LandlockAccess::Write { .. }));
     lines.extend(writable.map(|rule| format!("landlock write {}", rule.path.display())));

@@ -1,5 +1,4 @@
-//! A throw-away sandbox around agentsh's own executable, started as every agent is: how `doctor` asks the kernel
-//! instead of guessing.
+//! A temporary sandbox around agentsh itself, with which `doctor` tests the kernel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,24 +23,23 @@ use super::launch::{self, Handles, Running};
 use super::process::memory_exceeded;
 use super::{pipes, specify};
 
-/// A sandbox that takes longer is killed.
+/// A slower sandbox is killed.
 pub const PROBE_TIMEOUT: Duration = Duration::from_millis(2500);
-/// Most output that is read.
+/// Limit of output.
 const MAX_OUTPUT: u64 = 256 * 1024;
 
-/// What is to run, and what is different from an ordinary agent.
+/// A test run, and its differences from an agent's.
 #[derive(Debug, Default)]
 pub struct Probe {
-    /// Name for messages and cgroups; unique in this process.
+    /// For messages and cgroups; unique in this process.
     pub name: String,
-    /// After agentsh's own name.
+    /// After argv[0].
     pub arguments: Vec<String>,
     pub limits: Limits,
     pub pinned: Vec<PinnedFile>,
-    /// Descriptors that `pinned` refers to.
+    /// Descriptors of `pinned`.
     pub descriptors: Vec<OwnedFd>,
-    /// A directory that is shown writable at [`LANDLOCK_ONLY`], which no Landlock rule opens: whatever is refused
-    /// there is refused by Landlock.
+    /// A directory mounted writable at [`LANDLOCK_ONLY`] without a Landlock rule: only Landlock refuses access there.
     pub landlock_only: Option<PathBuf>,
 }
 
@@ -53,15 +51,15 @@ pub enum ProbeError {
     Io(#[from] io::Error),
 }
 
-/// Starts the sandbox, reads what the program inside prints, and waits for its end.
+/// Runs the program, and returns its output.
 ///
 /// # Errors
-/// When the program could not be started; nothing is left running.
+/// When the program could not be started; nothing keeps running.
 pub async fn run(context: &Context, probe: Probe) -> Result<Probed, ProbeError> {
     let (stdout, inside) = pipes::to_read()?;
     let running = start(context, probe, inside).await?;
     let child = &running.child;
-    let output = tokio::task::spawn_local(read(stdout));
+    let output = agentsh_base::task::spawn_local(read(stdout));
     let mut ended = Ended::ByItself;
     let exit_code = {
         let over = memory_exceeded(&running);
@@ -95,10 +93,10 @@ pub async fn run(context: &Context, probe: Probe) -> Result<Probed, ProbeError> 
     })
 }
 
-/// Starts the sandbox with `stdout` as the only way out, and leaves it running.
+/// Starts the sandbox with only `stdout`.
 ///
 /// # Errors
-/// The step that failed.
+/// The failed step.
 pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<Running, ProbeError> {
     let (executable, key) = &context.executable;
     let nothing = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
@@ -117,7 +115,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         program: executable.clone(),
         argv: words.map(Into::into).collect(),
         pinned: std::iter::once(own).chain(probe.pinned).collect(),
-        // What is missing is what is asked for here.
+        // The probe reports missing layers.
         allow_degraded: true,
         ..specify::bare_process(context, ProcessKind::Probe, &probe.name, limits)
     };
@@ -142,7 +140,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
     Ok(running)
 }
 
-/// Resolves to true when every process that holds the other end is gone.
+/// Resolves to true when every holder of the other end is gone.
 pub async fn gone(mut held: pipe::Receiver, patience: Duration) -> Option<Duration> {
     let started = Instant::now();
     let mut buffer = [0; 64];
@@ -158,7 +156,7 @@ pub async fn gone(mut held: pipe::Receiver, patience: Duration) -> Option<Durati
 
 async fn read(stdout: pipe::Receiver) -> String {
     let mut bytes = Vec::new();
-    // What was read before an error is as true as without it.
+    // Output before an error is valid.
     let _ = stdout.take(MAX_OUTPUT).read_to_end(&mut bytes).await;
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -1,4 +1,4 @@
-//! A process of a session from its start to its end: what the agent, a server and a fetch have in common.
+//! A sandboxed process from start to end: agent, server or fetch.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use agentsh_base::types::ServerId;
 use agentsh_pin::{PinError, Resolved};
-use agentsh_sandbox::mend::Namespaces;
+use agentsh_sandbox::remount_guards::Namespaces;
 use agentsh_sandbox::spec::SandboxSpec;
 use agentsh_sandbox::{Child, SpawnError, Tier, watchdog};
 use agentsh_store::words::ExitCause;
@@ -16,21 +16,21 @@ use super::launch::{self, Handles, Running};
 use super::{Session, network};
 use agentsh_guards::{Before, GuardSession, Guards};
 
-/// As a shell tells of SIGKILL.
+/// 128 + SIGKILL.
 const SIGKILL_EXIT_CODE: u8 = 137;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// What was hashed is not what lies there now.
+    /// A file changed after it was hashed.
     #[error(transparent)]
     Changed(PinError),
     #[error("cannot guard hook files of the project: {0}")]
-    StandIns(io::Error),
+    Stubs(io::Error),
 }
 
-/// A process tree that runs, is guarded, and is on record.
+/// A running, guarded and recorded process tree.
 pub struct Process {
     session: Rc<Session>,
     server: Option<ServerId>,
@@ -39,17 +39,17 @@ pub struct Process {
     inside: Option<Namespaces>,
 }
 
-/// What became of one.
+/// How one ended.
 pub struct ProcessEnd {
     pub cause: ExitCause,
-    /// The program was never executed.
+    /// The program was not executed.
     pub error: Option<SpawnError>,
 }
 
-/// Starts what `resolved` found. `granted` is put on record; `lacks` hears of every grant that is void, and why.
+/// Starts what `resolved` found. `granted` is recorded; `lacks` gets every void grant with its reason.
 ///
 /// # Errors
-/// The step that failed; nothing is left running.
+/// The failed step; nothing keeps running.
 pub async fn start(
     session: &Rc<Session>,
     server: Option<&ServerId>,
@@ -65,16 +65,15 @@ pub async fn start(
     let cgroup = session.next_cgroup();
     let assembled = launch::assemble(context, spec, handles, &cgroup, |layout| {
         layout.refused.iter().for_each(|(path, why)| lacks(path, why));
-        // Before the stand-ins, which may stand in a directory that was pinned.
+        // Before the stubs, which may be in a pinned directory.
         resolved.unchanged_since().map_err(ProcessError::Changed)?;
-        let stand_ins = launch::stand_ins(context, layout).map_err(ProcessError::StandIns)?;
-        Ok::<_, ProcessError>((Before::new(&session.facts, spec, layout), stand_ins))
+        let stubs = launch::stubs(context, layout).map_err(ProcessError::Stubs)?;
+        Ok::<_, ProcessError>((Before::new(&session.facts, spec, layout), stubs))
     });
-    let (mut running, (before, stand_ins)) = assembled.await?;
+    let (mut running, (before, stubs)) = assembled.await?;
     let guarded: Rc<dyn GuardSession> = session.clone();
     let names = std::mem::take(&mut running.guarded);
-    let guards =
-        Guards::start(&guarded, server, before, &mut running.child, &running.cgroup, stand_ins, names);
+    let guards = Guards::start(&guarded, server, before, &mut running.child, &running.cgroup, stubs, names);
     let inside = running.child.namespaces.take();
     session.record.enforcement(server, &running.enforcement);
     session.record.journal.record(Event::ProcessStarted {
@@ -96,32 +95,32 @@ impl Process {
         &self.running.child
     }
 
-    /// What is needed to look into it when its program has ended.
+    /// Its namespaces, for access after its end.
     #[must_use]
     pub fn namespaces(&self) -> Option<Namespaces> {
         self.inside.as_ref().and_then(|inside| inside.try_clone().ok())
     }
 
-    /// The control group by which all of it, pid 1 too, can be held while a person is asked. None in the weaker tier: there
-    /// pid 1 is what ends the others when agentsh is gone, and has to go on for that.
+    /// The cgroup to freeze while a person is asked. None in the container tier, where pid 1 has to keep running to
+    /// end the others.
     #[must_use]
     pub fn group(&self) -> Option<PathBuf> {
         let is_whole = self.session.facts.context.tier == Tier::Namespaces;
         self.running.cgroup.directory().filter(|_| is_whole).map(Path::to_owned)
     }
 
-    /// Whether the kernel ended one of its processes because the limit on memory was reached.
+    /// Whether the OOM killer ended a process at the memory limit.
     #[must_use]
     pub fn was_out_of_memory(&self) -> bool {
         self.running.cgroup.was_out_of_memory()
     }
 
-    /// Resolves when it holds more memory than it may, where no cgroup sees to that; never otherwise.
+    /// Resolves when it exceeds its memory limit without a cgroup; otherwise never.
     pub async fn over_memory(&self) {
         memory_exceeded(&self.running).await;
     }
 
-    /// Waits for its end, and brings it about where it holds too much memory or `until` says why.
+    /// Waits for its end; ends it above its memory limit, or if `until` resolves.
     pub async fn exit(&self, until: impl Future<Output = ExitCause>) -> (u8, ExitCause) {
         let cause = tokio::select! {
             code = self.child().exit() => return (code, ExitCause::Exited),
@@ -132,8 +131,7 @@ impl Process {
         (self.child().exit().await, cause)
     }
 
-    /// Takes down what is left of it: its other processes, its guards, and at last its connections. Writes down how it
-    /// ended.
+    /// Ends its other processes, guards and connections, and records its end.
     pub async fn finish(self, exit_code: u8, cause: ExitCause) -> ProcessEnd {
         let Self { session, server, running, guards, inside } = self;
         let Running { child, cgroup, way_out, published, place, refused_calls, .. } = running;
@@ -148,7 +146,7 @@ impl Process {
             place.put_back(&session.facts, &session.record, server.as_ref());
         }
         guards.finish().await;
-        session.close_elsewhere(inside.map(Namespaces::into_descriptors).unwrap_or_default());
+        session.close_in_background(inside.map(Namespaces::into_descriptors).unwrap_or_default());
         if let Some(way_out) = way_out {
             network::finish(&session, way_out).await;
         }
@@ -157,7 +155,7 @@ impl Process {
     }
 }
 
-/// Resolves when the processes of a sandbox together hold more than its limit; never where a cgroup holds it.
+/// Resolves when a sandbox exceeds its memory limit; never with a cgroup.
 pub async fn memory_exceeded(running: &Running) {
     let Some(limit) = running.watched_memory else { return std::future::pending().await };
     watchdog::exceeded(running.child.pid, limit).await;

@@ -1,4 +1,4 @@
-//! What a server gets from the profile of its package. The package is known only when the program is pinned.
+//! The grants of a server's package profile, which is known only after pinning.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,22 +21,22 @@ use super::declared::Declaration;
 use super::{Session, grants};
 use agentsh_host::{Facts, Record};
 
-/// What one server may touch, all of its policies taken together.
+/// One server's grants from all policies.
 #[derive(Debug, Default)]
 pub struct ServerGrants {
     pub profile: Option<ServerProfile>,
     pub process: ProcessPolicy,
     pub grants: Vec<Grant>,
-    /// Its directory that is kept from run to run.
+    /// Its persistent directory.
     pub own_state: Vec<Grant>,
-    /// Set where neither the user's environment nor the server's configuration sets them.
+    /// Defaults: set unless the user's environment or the server's configuration does.
     pub env: BTreeMap<String, String>,
 }
 
-/// Looks the profile of a pinned program up and makes its directory.
+/// Applies the profile of a pinned program and creates its directory.
 ///
 /// # Errors
-/// A profile of the user that cannot be used; a state directory that cannot be made.
+/// An invalid profile of the user; a state directory that cannot be created.
 pub fn apply(
     session: &Session,
     declaration: &Declaration,
@@ -45,7 +45,7 @@ pub fn apply(
     let id = &declaration.id;
     let mcp = &session.facts.policy.mcp;
     let (package, found) = find(&session.facts, &session.record, declaration, resolved)?;
-    session.live.labels.borrow_mut().insert(
+    session.live.servers.labels.borrow_mut().insert(
         id.clone(),
         Labels::of_server(vouched(&session.facts, declaration), package.as_ref(), found.as_ref()),
     );
@@ -61,14 +61,14 @@ pub fn apply(
     let mut given = ServerGrants { process, ..ServerGrants::default() };
     let Some(profile) = found else { return Ok(given) };
     let entry = mcp.servers.get(id);
-    if declaration.users_word {
+    if declaration.from_user {
         for opened in &profile.opened {
             for value in values(&session.facts, declaration, &opened.value) {
                 open(&session.facts, &session.record, entry, opened, &value, &mut given);
             }
         }
     } else {
-        // The project says how this program is started: what the user has in his environment is not for it.
+        // The project defines this start, so it does not get the user's variables.
         let kept = std::mem::take(&mut given.process.env.allow);
         let (withheld, kept): (Vec<_>, Vec<_>) =
             kept.into_iter().partition(|entry| entry.rule.file == profile.file);
@@ -107,7 +107,7 @@ pub fn apply(
     Ok(given)
 }
 
-/// What the user's policy says of a name, when it was meant for this server.
+/// The user's policy for a name, if it applies to this server.
 fn vouched<'s>(facts: &'s Facts, declaration: &Declaration) -> Option<&'s ServerPolicy> {
     facts.policy.mcp.servers.get(&declaration.id).filter(|_| declaration.has_grants_by_name())
 }
@@ -124,8 +124,7 @@ fn tell_withheld(facts: &Facts, record: &Record, declaration: &Declaration) {
     ));
 }
 
-/// A program out of the project is not a well-known package, whatever its `package.json` says: a cloned repository
-/// could bring anything under that name.
+/// A program of the project never counts as a known package, because a repository can use any name in `package.json`.
 fn find(
     facts: &Facts,
     record: &Record,
@@ -141,8 +140,8 @@ fn find(
     let found = profile::of_package(&package, &context.config).map_err(|error| {
         StartError::permanent(error.render().trim_end().trim_start_matches("error: ").to_owned())
     })?;
-    // As good as a program out of the project: what it adds may do anything in the package's name.
-    let added = resolved.has_additions && !declaration.users_word;
+    // Code that the project adds could act in the package's name.
+    let added = resolved.has_additions && !declaration.from_user;
     if (inside || added)
         && let Some(found) = &found
     {
@@ -155,7 +154,7 @@ fn find(
     Ok(((!inside && !added).then_some(package), found))
 }
 
-/// What stands at a place of the server's configuration.
+/// The values at a place of the server's configuration.
 fn values(facts: &Facts, declaration: &Declaration, opened: &ProfileGrant) -> Vec<String> {
     let args = &declaration.args;
     match &opened.from {
@@ -188,7 +187,7 @@ fn open(
     value: &str,
     given: &mut ServerGrants,
 ) {
-    // A list that somebody wrote in place of others is the whole list.
+    // A replacing list is complete.
     let is_written = |key: &str| entry.is_some_and(|entry| entry.is_whole(key));
     match &opened.value.what {
         What::Host { port, any_tcp } => {
@@ -214,7 +213,7 @@ fn open(
                 What::Directory => path.parent().map_or_else(PathBuf::new, Path::to_owned),
                 _ => path,
             };
-            // A place that holds everything is not what anybody meant by naming a file in it.
+            // Naming a file does not mean granting a huge directory.
             if paths.home.starts_with(&path) || ["/tmp", "/var/tmp"].iter().any(|all| path == Path::new(all))
             {
                 record.note(&format!(
@@ -235,8 +234,7 @@ fn pattern(host: &str) -> Option<HostPattern> {
     if host.contains('*') { None } else { domain::parse_pattern(host).ok() }
 }
 
-/// `$XDG_STATE_HOME/agentsh/servers/ID`: one directory for a server of the user, one per project for a server that
-/// came with a project.
+/// `$XDG_STATE_HOME/agentsh/servers/ID`: one per server of the user, and per project for a project's server.
 fn state_directory(facts: &Facts, declaration: &Declaration) -> Result<PathBuf, StartError> {
     use std::os::unix::fs::DirBuilderExt;
     let mut name: String = declaration
@@ -246,9 +244,9 @@ fn state_directory(facts: &Facts, declaration: &Declaration) -> Result<PathBuf, 
         .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
         .take(64)
         .collect();
-    if name != declaration.id.0 || !declaration.users_word {
+    if name != declaration.id.0 || !declaration.from_user {
         let scope =
-            if declaration.users_word { String::new() } else { facts.context.project.display().to_string() };
+            if declaration.from_user { String::new() } else { facts.context.project.display().to_string() };
         let hash = Sha256::digest(format!("{}\0{scope}", declaration.id.0));
         name.push('-');
         hash.iter().take(8).for_each(|byte| name.push_str(&format!("{byte:02x}")));

@@ -1,20 +1,18 @@
-//! System calls that the filter of a sandbox refuses, told: the program hears EPERM and says what it likes, the user hears what
-//! was asked for, why it is refused and what to do, the record has it, and `agentsh why` inside knows it.
+//! Reports refused system calls, because the program sees only EPERM: to the user, the journal and `agentsh why`.
 
 use std::collections::BTreeMap;
 
-use super::Session;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_host::Record;
 use agentsh_sandbox::seccomp::{Call, calls};
 use agentsh_store::{Event, escape};
 
-/// Different ones of a session that are remembered.
+/// Limit of remembered kinds per session.
 const MAX_DIFFERENT: usize = 200;
-/// Different ones of a session that the user is told of as they fall; the record has the others.
+/// Limit of reported kinds; the journal has all.
 const MAX_SHOWN: usize = 5;
 
-/// What a refused call was for.
+/// What a call is for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Purpose {
     pub what: &'static str,
@@ -52,13 +50,19 @@ const COUNTERS: Purpose = Purpose {
     why: "they expose much of the kernel, and other processes",
     instead: "run it outside",
 };
+/// Programs try it and go on without: recorded, and no reason for a line.
+const FILE_EVENTS: Purpose = Purpose {
+    what: "file events of the whole machine",
+    why: "they name files of every process",
+    instead: "watch directories (inotify), which works",
+};
 const MACHINE: Purpose = Purpose {
     what: "a setting of the machine itself",
     why: "it affects the whole machine",
     instead: "run it outside",
 };
 
-/// By the number of the call.
+/// By call number.
 #[must_use]
 pub fn purpose(number: libc::c_long) -> &'static Purpose {
     Call::of(number).map_or(&MACHINE, of_call)
@@ -95,12 +99,10 @@ fn of_call(call: Call) -> &'static Purpose {
         | calls::SYS_move_pages
         | calls::SYS_migrate_pages => &OTHERS,
         calls::SYS_keyctl | calls::SYS_add_key | calls::SYS_request_key => &KEYS,
-        calls::SYS_bpf
-        | calls::SYS_perf_event_open
-        | calls::SYS_userfaultfd
-        | calls::SYS_fanotify_init
-        | calls::SYS_fanotify_mark
-        | calls::SYS_lookup_dcookie => &COUNTERS,
+        calls::SYS_bpf | calls::SYS_perf_event_open | calls::SYS_userfaultfd | calls::SYS_lookup_dcookie => {
+            &COUNTERS
+        }
+        calls::SYS_fanotify_init | calls::SYS_fanotify_mark => &FILE_EVENTS,
         _ => &MACHINE,
     }
 }
@@ -111,12 +113,20 @@ pub fn rule() -> RuleRef {
     RuleRef { id: "system calls".to_owned(), file: "built-in".to_owned(), line: 0 }
 }
 
-/// What was refused so far, by the program's name and what it asked for.
+/// Refused calls by program name and purpose.
 #[derive(Debug, Default)]
 pub struct Calls(std::cell::RefCell<BTreeMap<(String, &'static str), &'static Purpose>>);
 
 impl Calls {
-    /// True for the first of its kind. None: there are too many different ones.
+    /// Reports the first refused call of its kind: program, call and sandbox.
+    pub fn refused(&self, record: &Record, server: Option<&ServerId>, program: &str, call: libc::c_long) {
+        let purpose = purpose(call);
+        if let Some(number) = self.add(program, purpose) {
+            tell(record, server, program, purpose, number);
+        }
+    }
+
+    /// True for the first of its kind. None: too many kinds.
     fn add(&self, program: &str, purpose: &'static Purpose) -> Option<usize> {
         let mut calls = self.0.borrow_mut();
         let key = (program.to_owned(), purpose.what);
@@ -127,20 +137,12 @@ impl Calls {
         Some(calls.len())
     }
 
-    /// What a program of this name was refused.
+    /// A program's refused call.
     #[must_use]
     pub fn of(&self, program: &str) -> Option<&'static Purpose> {
-        // The kernel keeps no more of a name.
+        // The kernel truncates names.
         let short = program.get(..15).unwrap_or(program);
         self.0.borrow().iter().find(|((name, _), _)| name == short).map(|(_, purpose)| *purpose)
-    }
-}
-
-/// Tells the first call of its kind: what a program of this name was refused, and whose sandbox it is in.
-pub fn refused(session: &Session, server: Option<&ServerId>, program: &str, call: libc::c_long) {
-    let purpose = purpose(call);
-    if let Some(number) = session.live.refused_calls.add(program, purpose) {
-        tell(&session.record, server, program, purpose, number);
     }
 }
 
@@ -149,6 +151,7 @@ fn tell(record: &Record, server: Option<&ServerId>, program: &str, purpose: &Pur
     let who = server.map_or(String::new(), |id| format!(" of server '{}'", escape::line(&id.0)));
     let shown = escape::line(program);
     match number.cmp(&MAX_SHOWN) {
+        _ if purpose == &FILE_EVENTS => {}
         std::cmp::Ordering::Less | std::cmp::Ordering::Equal => record.note(&format!(
             "refused {what} to '{shown}'{who}: {why}, by {}; no policy allows it: {instead}",
             rule()
@@ -167,7 +170,7 @@ fn tell(record: &Record, server: Option<&ServerId>, program: &str, purpose: &Pur
     });
 }
 
-/// Programs that reach for rights or for a service that no sandbox has, and fail before they ask the kernel.
+/// Programs that need rights or services that no sandbox has, and fail before a system call.
 #[must_use]
 pub fn works_outside(program: &str) -> Option<&'static Purpose> {
     const RIGHTS: Purpose = Purpose {

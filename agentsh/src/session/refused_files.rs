@@ -1,5 +1,4 @@
-//! Files that Landlock refused, told: by the audit records of the kernel, where root started agentsh and audit is on. Elsewhere
-//! `agentsh why` answers, and the names of guarded files are watched.
+//! Reports files that Landlock refused, from the kernel's audit log (needs root).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,48 +8,48 @@ use std::rc::Rc;
 use tokio::io::Interest;
 
 use super::Session;
-use super::draining::{Next, serve};
+use super::drain::{Next, serve};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_policy::Question;
 use agentsh_policy::builtin_paths::is_never_offered;
-use agentsh_sandbox::audit::{self, Record};
+use agentsh_sandbox::landlock_audit::{self, Record};
 use agentsh_sandbox::spawn;
 use agentsh_store::{Event, escape, redact};
 
-/// Different ones of a session that are remembered.
+/// Limit of remembered refusals per session.
 const MAX_DIFFERENT: usize = 200;
-/// Told as they fall; the record has the others.
+/// Reported at once; the journal has all.
 const MAX_SHOWN: usize = 5;
-/// Refusals of a domain of which nobody has said yet whose it is. The machine has other users of Landlock.
+/// Limit of refusals of unknown domains, because other programs use Landlock too.
 const MAX_PENDING: usize = 100;
-/// Domains that are known to be somebody else's, or ours.
+/// Limit of known domains.
 const MAX_DOMAINS: usize = 1000;
 
-/// Whose a domain is.
+/// The server of a domain; None: the agent.
 type Owner = Option<ServerId>;
 
-/// What is known of the sandboxes of a session and of their domains.
+/// The session's sandboxes and their domains.
 #[derive(Debug, Default)]
 pub struct Files {
     sandboxes: RefCell<BTreeMap<u32, Owner>>,
-    /// None: not one of ours.
+    /// None: not ours.
     domains: RefCell<BTreeMap<String, Option<Owner>>>,
     pending: RefCell<Vec<(String, Vec<String>, String)>>,
     told: RefCell<BTreeSet<(Owner, String, Vec<String>)>>,
     listens: std::cell::Cell<bool>,
 }
 
-/// A refusal of one of our sandboxes.
+/// A refusal in one of our sandboxes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub owner: Owner,
-    /// As Landlock calls them.
+    /// Landlock's names.
     pub rights: Vec<String>,
     pub path: String,
 }
 
 impl Files {
-    /// Those refusals that are ours, as far as it is known by now.
+    /// The refusals that are known to be ours.
     fn hear(&self, record: Record) -> Vec<Refusal> {
         let mut pending = self.pending.borrow_mut();
         let mut domains = self.domains.borrow_mut();
@@ -84,13 +83,13 @@ impl Files {
         }
     }
 
-    /// Whether there may have been more than are remembered.
+    /// Whether refusals may have been dropped.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.told.borrow().len() >= MAX_DIFFERENT
     }
 
-    /// The number of a refusal that was not told yet.
+    /// The number of an unreported refusal.
     fn number(&self, refusal: &Refusal) -> Option<usize> {
         let mut told = self.told.borrow_mut();
         let key = (refusal.owner.clone(), refusal.path.clone(), refusal.rights.clone());
@@ -99,32 +98,33 @@ impl Files {
     }
 }
 
-/// A sandbox was started: what Landlock refuses to it is told from now on, where that can be heard.
+/// Registers a sandbox, if audit records can be read.
 pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
-    let files = &session.live.refused_files;
+    let files = &session.live.refusals.files;
     files.sandboxes.borrow_mut().insert(pid, owner);
     if files.listens.replace(true) {
         return;
     }
-    // Whoever may not hear the machine's records asks `why`.
-    let Ok(socket) = audit::listen().and_then(|socket| spawn::watch(socket, Interest::READABLE)) else {
+    // Without permission, `agentsh why` still answers.
+    let Ok(socket) = landlock_audit::listen().and_then(|socket| spawn::watch(socket, Interest::READABLE))
+    else {
         return;
     };
     let session = Rc::downgrade(session);
-    tokio::task::spawn_local(async move {
-        let mut message = vec![0; audit::MAX_LENGTH];
+    agentsh_base::task::spawn_local(async move {
+        let mut message = vec![0; landlock_audit::MAX_LENGTH];
         serve(&socket, async || {
             let Some(session) = session.upgrade() else { return Next::Over };
             match rustix::io::read(socket.get_ref(), &mut message) {
                 Ok(length) => {
-                    let record = message.get(..length).and_then(audit::read);
-                    let found = record.map(|record| session.live.refused_files.hear(record));
+                    let record = message.get(..length).and_then(landlock_audit::read);
+                    let found = record.map(|record| session.live.refusals.files.hear(record));
                     for refusal in found.unwrap_or_default() {
                         tell(&session, &refusal);
                     }
                     Next::More
                 }
-                // What came too fast is lost, and what comes next is heard.
+                // Lost records are skipped.
                 Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => Next::More,
                 Err(_) => Next::Empty,
             }
@@ -133,9 +133,9 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
     });
 }
 
-/// Tells of one, the first time.
+/// Reports the first one of a kind.
 pub fn tell(session: &Session, refusal: &Refusal) {
-    let Some(number) = session.live.refused_files.number(refusal) else { return };
+    let Some(number) = session.live.refusals.files.number(refusal) else { return };
     let Refusal { owner, rights, path } = refusal;
     let question = if rights.iter().all(|right| right.starts_with("fs.read_")) {
         Question::Read(path.clone())
@@ -150,10 +150,10 @@ pub fn tell(session: &Session, refusal: &Refusal) {
         !answer.allow && !is_never_offered(Path::new(path), &paths.home, &session.facts.context.state);
     let change = answer.change.filter(|_| is_offered);
     if let Some(change) = &change {
-        // A directory that was looked at, or a file to be made, says nothing of what is needed.
+        // Listing a directory or creating a file does not show what is needed.
         let is_precise = !rights.iter().all(|right| right == "fs.read_dir" || right.starts_with("fs.make_"));
         if is_precise && !matches!(question, Question::Exec(_)) {
-            session.live.wanted.add(&session.facts, change);
+            session.live.refusals.suggested.add(&session.facts, change);
         }
     }
     let what = rights.iter().map(|right| right.trim_start_matches("fs.")).collect::<Vec<_>>().join(", ");
@@ -173,7 +173,7 @@ pub fn tell(session: &Session, refusal: &Refusal) {
     session.record.journal.record(refused(refusal, what, answer.rule, change.as_deref()));
 }
 
-/// A name may be a token: of a path and of what would allow it, the rest is on record.
+/// A name may be a token, which is redacted in the path and suggestion.
 fn refused(refusal: &Refusal, access: String, rule: RuleRef, change: Option<&str>) -> Event {
     Event::FileRefused {
         server_id: refusal.owner.clone(),

@@ -1,4 +1,4 @@
-//! One MCP server behind a URL: asked by the session in its own name, with credentials that no sandbox sees.
+//! One MCP server behind a URL: the session connects, with credentials that no sandbox sees.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use super::address::shown_url;
 use agentsh_broker::logins::{self, StoredLogin};
 use agentsh_host::outgoing::rules;
 
-/// Set for each message by agentsh itself.
+/// Set by agentsh for each message.
 const OWN_HEADERS: [&str; 12] = [
     "accept",
     "connection",
@@ -40,13 +40,13 @@ const OWN_HEADERS: [&str; 12] = [
 pub struct Declaration {
     pub id: ServerId,
     pub url: String,
-    /// With the values of variables; or what they lack.
+    /// With variables filled in, or the missing one.
     pub headers: Result<Vec<(String, String)>, String>,
-    /// The user wrote it; false for a file that came with the project.
-    pub users_word: bool,
-    /// `FILE:LINE` where it stands; None for a command line.
+    /// The user configured it; false for a file of the project.
+    pub from_user: bool,
+    /// `FILE:LINE`; None for a command line.
     pub place: Option<String>,
-    /// `agentsh login` knows it by its id; else by its URL alone.
+    /// `agentsh login` knows its id; else only its URL.
     pub is_configured: bool,
 }
 
@@ -62,17 +62,17 @@ impl Remote {
         Self { session, declaration, pauses: None }
     }
 
-    /// Tells of answers that the server puts off.
+    /// Reports postponed answers.
     #[must_use]
     pub fn telling(self, pauses: PauseSender) -> Self {
         Self { pauses: Some(pauses), ..self }
     }
 
     fn settings(&self) -> Result<Settings, String> {
-        let Declaration { id, url, users_word, .. } = &self.declaration;
+        let Declaration { id, url, from_user, .. } = &self.declaration;
         let headers = self.headers()?;
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
-        let rules = rules(&self.session.facts, id, url, *users_word);
+        let rules = rules(&self.session.facts, id, url, *from_user);
         let proxy = agentsh_host::outgoing::proxy(
             &self.session.facts,
             &self.session.record,
@@ -102,10 +102,10 @@ impl Remote {
         })
     }
 
-    /// The user's login, for what he declared himself and gave no token of his own.
+    /// The user's login, for a server that the user declared without a token.
     fn credentials(&self, headers: &HeaderMap) -> Result<Option<Rc<dyn Credentials>>, String> {
-        let Declaration { id, url, users_word, is_configured, .. } = &self.declaration;
-        if !users_word || headers.contains_key(AUTHORIZATION) {
+        let Declaration { id, url, from_user, is_configured, .. } = &self.declaration;
+        if !from_user || headers.contains_key(AUTHORIZATION) {
             return Ok(None);
         }
         let clients = logins::clients(&self.session.for_logins(), id, url, true)?;
@@ -123,7 +123,7 @@ impl Remote {
         for (name, value) in self.declaration.headers.as_ref().map_err(Clone::clone)? {
             let wrong = |why: &str| format!("its header '{name}' {why}");
             let lower = name.to_ascii_lowercase();
-            if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with(agentsh_mcp::repeated::PARAM) {
+            if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with(agentsh_mcp::mcp_headers::PARAM) {
                 return Err(wrong("is agentsh's own"));
             }
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is not a header name"))?;
@@ -141,13 +141,19 @@ impl Upstream for Remote {
     type Stdout = DuplexStream;
 
     async fn start(&mut self) -> Result<Running<DuplexStream, DuplexStream>, StartError> {
-        let Declaration { id, url, place, users_word, .. } = &self.declaration;
-        let scope = match users_word {
+        let Declaration { id, url, place, from_user, .. } = &self.declaration;
+        let scope = match from_user {
             true => String::new(),
             false => self.session.facts.context.project.display().to_string(),
         };
         let origin = Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
-        let pins = self.session.live.interfaces.expect(&self.session.live.pins, id, &scope, &origin).await;
+        let pins = self
+            .session
+            .live
+            .servers
+            .interfaces
+            .expect(&self.session.live.servers.pins, id, &scope, &origin)
+            .await;
         let what = super::advisories::Launch::Url(url);
         if let Err(error) = super::advisories::check(&self.session, id, &scope, what).await {
             self.session.record.note(&error.message);
@@ -185,7 +191,7 @@ fn remedy(id: &ServerId, url: &str) -> String {
     )
 }
 
-/// Headers as a policy or the proxy's file has them.
+/// Headers from a policy or proxy file.
 ///
 /// # Errors
 /// When a variable is not set.
@@ -196,7 +202,7 @@ pub fn filled(
     headers.iter().map(|(name, value)| header(&format!("{name}: {value}"), env)).collect()
 }
 
-/// `NAME: VALUE`, as on a command line, with variables as `${NAME}`.
+/// Parses `NAME: VALUE` with `${NAME}`.
 ///
 /// # Errors
 /// When a variable is not set.

@@ -1,4 +1,4 @@
-//! From a command to the files that will run: found, opened and hashed, off the thread that serves everybody else.
+//! Finds, opens and hashes the files of a command, on another thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -15,17 +15,17 @@ use agentsh_store::pins::PinStore;
 
 use super::Session;
 
-/// Larger files are bound where they are instead of being copied into the sandbox's memory.
-const LARGEST_COPY: u64 = 16 << 20;
+/// Larger files are bound instead of copied to memory.
+const MAX_COPIED_BYTES: u64 = 16 << 20;
 
-/// A program whose bytes are known.
+/// A pinned program.
 pub struct Pinned {
     pub resolved: Resolved,
     pub files: Vec<PinnedFile>,
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// A command to be resolved: the agent's, or a server's.
+/// The agent's or a server's command.
 #[derive(Clone, Debug)]
 pub struct Command {
     pub program: String,
@@ -36,10 +36,10 @@ pub struct Command {
     pub not_below: Option<PathBuf>,
 }
 
-/// Finds, opens and hashes what a command will run; off the thread that serves everybody else.
+/// Finds, opens and hashes a command's files on another thread.
 ///
 /// # Errors
-/// What `pin` says.
+/// Those of `pin`.
 pub async fn resolve(
     session: &Session,
     command: Command,
@@ -80,7 +80,7 @@ pub async fn resolve(
 fn pinned(resolved: Resolved) -> Result<Pinned, PinError> {
     let (mut files, mut descriptors) = (Vec::new(), Vec::new());
     for file in &resolved.files {
-        let bytes = if file.system_owned || file.size > LARGEST_COPY {
+        let bytes = if file.system_owned || file.size > MAX_COPIED_BYTES {
             PinnedBytes::InPlace(
                 file_key(file.file.as_fd()).map_err(|error| PinError::internal(&error.to_string()))?,
             )
@@ -99,7 +99,7 @@ fn pinned(resolved: Resolved) -> Result<Pinned, PinError> {
     Ok(Pinned { resolved, files, descriptors })
 }
 
-/// The exit status that a shell has for a command that cannot be run; None for what is not a fault of the command.
+/// A shell's exit status for such a command; None if the command is not at fault.
 #[must_use]
 pub fn shell_status(error: &PinError) -> Option<u8> {
     if error.is_missing() {
@@ -111,13 +111,12 @@ pub fn shell_status(error: &PinError) -> Option<u8> {
     }
 }
 
-/// Hashes of files that did not change. Which files a program brings along is known only after looking at them: the
-/// first small ones are hashed without a question, the next few are asked for one by one, and with more everything is
-/// loaded at once.
+/// Cached hashes of unchanged files. The first small files are hashed without a lookup, the next ones are looked up
+/// singly, then the whole cache is loaded.
 struct Cache {
     store: Arc<PinStore>,
     runtime: tokio::runtime::Handle,
-    /// Bytes that are still hashed without a question, and the files that were.
+    /// Remaining bytes to hash without a lookup, and those files.
     unasked_bytes: u64,
     unasked: BTreeSet<FileKey>,
     asked: usize,
@@ -125,22 +124,22 @@ struct Cache {
     fresh: Vec<(FileKey, [u8; 32])>,
 }
 
-/// Reading everything costs as much as about this many single questions.
+/// Loading everything costs as much as this many lookups.
 const SINGLE_QUESTIONS: usize = 24;
 
-/// Hashing this much takes about as long as opening the database for the first question.
+/// Hashing this much takes as long as opening the database.
 const UNASKED_BYTES: u64 = 1 << 20;
 
 impl Cache {
     fn new(session: &Session) -> Self {
-        let (store, runtime) = (Arc::clone(&session.live.pins), tokio::runtime::Handle::current());
+        let (store, runtime) = (Arc::clone(&session.live.servers.pins), tokio::runtime::Handle::current());
         let unasked = BTreeSet::new();
         Self { store, runtime, unasked_bytes: UNASKED_BYTES, unasked, asked: 0, all: None, fresh: Vec::new() }
     }
 
     async fn save(&self) {
         if !self.fresh.is_empty() {
-            // Without the cache everything is hashed again: slower, never wrong.
+            // Without the cache everything is hashed again.
             let _ = self.store.keep_digests(&self.fresh).await;
         }
     }
@@ -171,7 +170,7 @@ impl agentsh_pin::DigestCache for Cache {
     }
 }
 
-/// Hashing that takes longer than a second is told.
+/// Reports hashing that takes longer than a second.
 struct Progress {
     started: std::time::Instant,
     shown: bool,
@@ -181,9 +180,9 @@ struct Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProgressOutput {
     Nowhere,
-    /// One line of the terminal, again and again.
+    /// A line of the terminal, rewritten.
     Line,
-    /// The agent draws on the terminal: what terminals show beside it, once.
+    /// The agent uses the terminal: a title or notification, once.
     Beside,
 }
 

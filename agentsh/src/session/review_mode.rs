@@ -1,5 +1,4 @@
-//! What a run in review mode does beside: the layer is made before the agent, shown to its servers, and told of at the
-//! end.
+//! Review mode during a run: makes the layer, shows it to servers, summarises it at the end.
 
 use crate::session::process::Process;
 use crate::session::run_error::RunError;
@@ -9,7 +8,7 @@ use agentsh_host::review::{Layer, begin as begin_layer, find, forget_old};
 use agentsh_host::toolchains::Caches;
 use agentsh_sandbox::report::Enforcement;
 
-/// What stays locked while the agent runs.
+/// Locks held while the agent runs.
 pub struct Layers {
     _project: Option<Layer>,
     _caches: Caches,
@@ -22,10 +21,10 @@ impl Layers {
     }
 }
 
-/// Makes the layer that is laid over the project.
+/// Creates the project's layer.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn begin(facts: &Facts, agent: &[String]) -> Result<Layer, RunError> {
     let context = &facts.context;
     let unmasked = grants::unmasked(&facts.policy.agent.filesystem, &facts.paths());
@@ -36,37 +35,37 @@ pub fn begin(facts: &Facts, agent: &[String]) -> Result<Layer, RunError> {
         .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))
 }
 
-/// From here on servers get to the layer, through the agent's sandbox.
+/// Shows the layer to servers, through the agent's sandbox.
 ///
 /// # Errors
-/// When they could not: they would see the project itself.
+/// When that fails: they would see the project itself.
 pub fn share(session: &Session, agent: &Process) -> Result<(), RunError> {
     let namespaces = agent.namespaces();
     let namespaces =
         namespaces.ok_or_else(|| RunError::Refused("cannot share the layer with servers".to_owned()))?;
-    // It is set once: a session has one agent.
-    let _ = session.live.layered.set(namespaces);
+    // Set once: a session has one agent.
+    let _ = session.live.agent.layered.set(namespaces);
     let got =
         "a copy-on-write layer, shared with servers; the project changes only with `agentsh review --apply`";
     session.record.enforcement(None, &[Enforcement::enforced("project", got)]);
     Ok(())
 }
 
-/// Says what waits for a person. A layer in which nothing was written is removed.
+/// Summarises the layer for the user. Removes an empty one.
 pub fn tell(session: &Session) {
     let context = &session.facts.context;
     let id = session.facts.id.to_string();
     let Ok(found) = find(&context.state, Some(&id), &context.project) else { return };
     match found.changes(context) {
         Ok((changes, _)) if changes.is_empty() => match found.discard() {
-            Ok(()) if session.live.layered.get().is_none() => {}
+            Ok(()) if session.live.agent.layered.get().is_none() => {}
             Ok(()) => session.record.note("no changes in the project"),
             Err(error) => session.record.note(&error.to_string()),
         },
         Ok((changes, _)) => {
             let guarded = changes.iter().filter(|change| change.guarded.is_some()).count();
             let also = if guarded > 0 {
-                format!(" ({guarded} of them run by themselves outside)")
+                format!(" ({guarded} of them run automatically outside)")
             } else {
                 String::new()
             };

@@ -1,4 +1,4 @@
-//! `agentsh run -- AGENT`: the agent in its sandbox, its servers behind bridges, every decision on record.
+//! `agentsh run -- AGENT`.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::rc::Rc;
 use rustix::process::Signal;
 
 use agentsh_agents::{Kind, Launch};
-use agentsh_home::{brings, files, remember};
+use agentsh_home::{changed_settings, files, remember};
 use agentsh_policy::Credentials;
 use agentsh_store::Event;
 use agentsh_store::words::ExitCause;
 
 use super::bridges::{self, Bridges};
+use super::command_line::CommandLine;
 use super::context::Context;
-use super::given::CommandLine;
 use super::launch::Handles;
 use super::network::OfAgent;
 use super::process::{self, Process};
@@ -22,7 +22,7 @@ use super::publish::PublishedPort;
 use super::resolving::{self, Command, Pinned};
 use super::review_mode::Layers;
 use super::run_error::{RunError, exit_code_of};
-use super::signals::{self, Signals, has_terminal, take_terminal_back};
+use super::signals::{self, Signals, has_terminal, reclaim_terminal};
 use super::suspend::Suspended;
 use agentsh_approvals::guarded_terminal::GuardedTerminal;
 use agentsh_approvals::{Approvals, Terminal};
@@ -32,46 +32,46 @@ use agentsh_model::{Model, Wire};
 
 use super::{
     RemoveOnDrop, Session, SessionError, SessionOptions, configured, go_modules, grants, network, pinning,
-    project_sources, remotes, review_mode, socket_directory, specify, trees, unknown,
+    project_sources, remotes, review_mode, skill_pins, socket_directory, specify, unknown_agent,
 };
 use agentsh_host::{Facts, Record};
 
-/// The command line of `run`.
+/// The arguments of `run`.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub policy: Option<String>,
-    /// What the command line adds to the policy.
+    /// Flags for the policy.
     pub flags: agentsh_policy::Flags,
     pub allow_degraded: bool,
-    /// What sandboxes are made of.
+    /// The kind of sandboxes.
     pub tier: agentsh_sandbox::Tier,
     pub backend: agentsh_host::Backend,
     pub publish: Vec<PublishedPort>,
-    /// Agree to the repositories next to the project that its git leads to.
+    /// Approve the repositories that the project's git uses.
     pub agree: bool,
-    /// What is written to the project is kept apart, and applied afterwards.
+    /// Review mode.
     pub review: bool,
-    /// Hosts that no rule names are reached, to write down what was needed.
+    /// Allow hosts without a rule, to generate a policy.
     pub learns: bool,
-    /// Files that are looked for and not there inside, or not to be written, are told.
+    /// Report missing and unwritable files.
     pub tells_files: bool,
-    /// A summary follows the run, and says what was refused.
+    /// Print a summary.
     pub summarised: bool,
     pub agent: CommandLine,
     /// `run`, or `demo`.
     pub verb: &'static str,
 }
 
-/// What is left of a run: its status, and the session for the report.
+/// The status, and the session for the report.
 pub struct Outcome {
     pub exit_code: u8,
     pub session: Rc<Session>,
 }
 
-/// Runs the agent to its end. Must be called inside a `LocalSet`.
+/// Runs the agent to its end. Call inside a `LocalSet`.
 ///
 /// # Errors
-/// Whatever stopped the agent from being started. A failure after that is the agent's.
+/// Why the agent was not started. Later failures are the agent's.
 pub async fn run(request: Request) -> Result<Outcome, RunError> {
     let program = request.agent.words.first().cloned().unwrap_or_default();
     let kind = Kind::of(&program);
@@ -117,9 +117,9 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
             .map_err(io("make the socket directory"))?,
     );
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
-    // It gets ready while there is other work.
+    // It starts in the background.
     let mut terminal = GuardedTerminal::begin();
-    // Before anything is opened, or told to the agent.
+    // Before anything is opened or told to the agent.
     let sources = remotes::named(&session.facts.context)
         .into_iter()
         .chain(go_modules::named_sources(&session.facts.context));
@@ -141,8 +141,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         session.record.note(note);
     }
     let declared = configured::declarations(&session.facts.context, &session.facts.policy, &launch);
-    brings::tell(&session.facts, &session.record, kind);
-    session.live.neighbours.set(!declared.is_empty());
+    changed_settings::tell(&session.facts, &session.record, kind);
+    session.live.agent.has_neighbours.set(!declared.is_empty());
 
     let command = Command {
         program: launch.argv.first().cloned().unwrap_or_default(),
@@ -154,7 +154,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let (pinned, (), ()) = tokio::join!(
         resolving::resolve(session, command, None),
         pinning::ahead(session, &declared),
-        trees::check(session, kind)
+        skill_pins::check(session, kind)
     );
     let pinned = pinned?;
     for directory in &pinned.resolved.alone_in {
@@ -167,7 +167,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let order = configured::in_order(&launch);
     let bridges = Bridges::in_order(Rc::clone(session), declared, &order).with_policy();
     let bridges = Rc::new(bridges.map_err(io("make a key"))?.with_classifier()?);
-    // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.
+    // Before the agent runs, so that no signal ends us alone.
     let signals = Signals::listen()?;
     if let Some(terminal) = &mut terminal {
         terminal.ready();
@@ -176,7 +176,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let AgentResources { process, layers, keys } =
         start_agent(session, kind, &launch, pinned, &socket, asked).await?;
     let inside = process.namespaces();
-    tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
+    agentsh_base::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let approvals = bridges.approvals();
     let is_headless = kind.is_headless(argv.get(1..).unwrap_or_default());
     let agent = (process.child().pid, process.group());
@@ -187,12 +187,12 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let code = until_exit(&session.record, process, signals, &approvals).await?;
     drop(keys);
     remember::keep(&session.facts, &session.record, kind, &launch, &given, inside.as_ref());
-    if let Some(inside) = inside {
+    for inside in inside.into_iter().chain(session.live.agent.inside.take()) {
         // The last descriptor of a mount namespace takes a grace period of the kernel.
-        session.close_elsewhere(inside.into_descriptors());
+        session.close_in_background(inside.into_descriptors());
     }
     files::finish(&session.facts, &session.record, kind, &launch, &given.paths().collect::<Vec<_>>());
-    // Unlocked: from here on it is a person's.
+    // Unlocked for the person's review.
     drop(layers);
     if let Some(terminal) = terminal.as_mut().filter(|_| code != 0) {
         terminal.restore();
@@ -205,7 +205,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     Ok(code)
 }
 
-/// What the agent uses while it runs, and what has to end with it.
+/// What has the agent's lifetime.
 struct AgentResources {
     process: Process,
     layers: Layers,
@@ -261,7 +261,7 @@ async fn start_agent(
     }
     specify::report(&session.record, None, &spec);
     if kind.is_unknown() {
-        unknown::tell(&session.facts, &session.record, launch, &spec.stripped);
+        unknown_agent::tell(&session.facts, &session.record, launch, &spec.stripped);
     }
     let of_agent = OfAgent {
         approvals: Some(approvals.clone()),
@@ -292,16 +292,19 @@ async fn start_agent(
     let granted = grants::on_record(&session.facts.policy.agent.filesystem);
     let process = process::start(session, None, &spec, handles, &pinned.resolved, granted, lacks).await?;
     // It is set once: a session has one agent.
-    let _ = session.live.agent_spec.set(spec);
+    let _ = session.live.agent.spec.set(spec);
+    if session.live.agent.has_neighbours.get() {
+        session.live.agent.inside.replace(process.namespaces());
+    }
     if layer.is_some() {
         review_mode::share(session, &process)?;
     }
-    // While the agent loads there is time, which a short one would have to wait for at the end.
+    // While the agent loads, because a short one would have to wait at its end.
     session.record.journal.flush_now();
     Ok(AgentResources { process, layers: Layers::new(layer, caches), keys })
 }
 
-/// What the command line says of a port goes before what the policy says.
+/// Ports of the command line override the policy's.
 fn to_publish(facts: &Facts, asked: &[PublishedPort]) -> Vec<PublishedPort> {
     let of_policy = facts.policy.agent_only.publish.iter().map(|port| port.value);
     let of_policy = of_policy.map(|port| PublishedPort { port, host_port: port });
@@ -310,10 +313,10 @@ fn to_publish(facts: &Facts, asked: &[PublishedPort]) -> Vec<PublishedPort> {
 }
 
 const OUT_OF_MEMORY: &str = "agentsh killed the agent: it used more memory than agent.limits.memory allows";
-/// An agent that does not end when it is asked to so often is killed.
+/// After this many requests to end, the agent is killed.
 const MAX_REQUESTS: u32 = 3;
 
-/// Waits for the agent; the terminal's signals are its business, ours are passed on.
+/// Waits for the agent. The terminal signals it directly; other signals are forwarded.
 async fn until_exit(
     record: &Record,
     process: Process,
@@ -333,7 +336,7 @@ async fn until_exit(
                 cause = ExitCause::MemoryLimit;
                 child.kill();
             }
-            // From the terminal they reach the agent too, which decides what they mean.
+            // From the terminal, the agent gets them too and decides.
             _ = signals.interrupt.recv() => if !has_terminal() { child.signal(Signal::INT) },
             _ = signals.quit.recv() => if !has_terminal() { child.signal(Signal::QUIT) },
             _ = signals.terminate.recv() => {
@@ -345,9 +348,9 @@ async fn until_exit(
                     child.kill();
                 }
             }
-            () = child.stopped() => if !approvals.holds_the_agent() { suspended.stop(child) },
+            () = child.stopped() => if !approvals.has_paused_the_agent() { suspended.stop(child) },
             _ = signals.resumed.recv() => suspended.resume(child),
-            // What they mean is the agent's business.
+            // The agent decides.
             _ = stop_key.recv() => {}
             _ = read_behind.recv() => {}
             _ = write_behind.recv() => {}
@@ -356,7 +359,7 @@ async fn until_exit(
             _ = user2.recv() => child.signal(Signal::USR2),
         }
     };
-    if take_terminal_back() {
+    if reclaim_terminal() {
         signals::pass_on(code);
     }
     drop(over);

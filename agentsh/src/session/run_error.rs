@@ -1,4 +1,4 @@
-//! Why a run, or a server of it, was not started, and the exit status that says so.
+//! Why a run or server did not start, and the exit status.
 
 use super::SessionError;
 use super::process::ProcessError;
@@ -18,10 +18,10 @@ pub enum RunError {
     Spawn(#[from] SpawnError),
     #[error("{0}")]
     Refused(String),
-    /// A server whose interface was asked for.
+    /// A server whose interface was requested.
     #[error("{0}")]
     NotStarted(String),
-    /// The command line names what there is not.
+    /// The command line names something unknown.
     #[error("{0}")]
     Usage(String),
     #[error("cannot {doing}: {source}")]
@@ -29,7 +29,7 @@ pub enum RunError {
     #[error(transparent)]
     Login(#[from] agentsh_broker::logins::flow::FlowError),
     #[error("cannot guard hook files of the project: {0}")]
-    StandIns(std::io::Error),
+    Stubs(std::io::Error),
     #[error(transparent)]
     Signals(#[from] super::signals::SignalSetupError),
     #[error("cannot record what happened: {0}")]
@@ -41,13 +41,12 @@ impl From<ProcessError> for RunError {
         match error {
             ProcessError::Spawn(error) => error.into(),
             ProcessError::Changed(error) => error.into(),
-            ProcessError::StandIns(error) => Self::StandIns(error),
+            ProcessError::Stubs(error) => Self::Stubs(error),
         }
     }
 }
 
-/// 127 when the program does not exist, 126 when it cannot be executed, 2 when the command line names what there is not, 125 for
-/// everything else of agentsh's own.
+/// 127 if the program does not exist, 126 if it cannot be executed, 2 for wrong usage, 125 for agentsh's other errors.
 #[must_use]
 pub fn exit_code_of(error: &RunError) -> u8 {
     match error {

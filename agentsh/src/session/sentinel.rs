@@ -1,6 +1,5 @@
-//! Watches the session itself. Everything is served by one thread: if that stands still, nobody answers, enforces or
-//! listens for signals. A second thread asks it for a sign of life and looks at the memory of the process; where
-//! either is missing it ends the sandboxes and the run, and says so.
+//! A watchdog thread: one thread serves the whole session. If it does not respond, or the process uses too much memory,
+//! the watchdog ends all sandboxes and the run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,19 +14,18 @@ use agentsh_store::{Event, Journal};
 
 /// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Looks without an answer and without a step of the thread: it waits for something that does not come. Looks and not
-/// seconds, since a machine or a process that was stopped does not look either.
-const MAX_STILL: u32 = 6;
-/// Looks without an answer while the thread works. Long: a project on a slow disk is searched by it.
+/// Missed responses of an idle thread. Counted in looks, because a suspended machine or process does not look.
+const MAX_MISSED_BEATS: u32 = 6;
+/// Missed responses of a working thread: searching a project on a slow disk takes long.
 const MAX_BUSY: u32 = 90;
-/// What the process may hold: far more than all that is bounded on its own.
+/// Memory limit, far above the sum of all bounds.
 const MAX_MEMORY: u64 = 1 << 30;
-/// For the last words, which wait for a disk.
+/// For the last message and event.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// As for everything of agentsh's own that failed.
+/// As for agentsh's other errors.
 const EXIT_CODE: u8 = 125;
 
-/// Stops watching when dropped.
+/// Ends the watch on drop.
 #[derive(Debug)]
 pub struct Sentinel {
     shared: Arc<Shared>,
@@ -42,14 +40,14 @@ struct Shared {
 }
 
 impl Sentinel {
-    /// Watches the thread that calls. Must be called inside a `LocalSet`.
+    /// Watches the calling thread. Call inside a `LocalSet`.
     ///
     /// # Errors
-    /// When there is no thread for it.
+    /// Without a thread.
     pub fn start(journal: Journal, max_line_bytes: u64) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let answers = Arc::clone(&shared);
-        let answering = tokio::task::spawn_local(async move {
+        let answering = agentsh_base::task::spawn_local(async move {
             loop {
                 answers.question.notified().await;
                 answers.answers.fetch_add(1, Ordering::Relaxed);
@@ -100,7 +98,7 @@ impl Watch {
                 busy += 1;
                 still = if here == step { still + 1 } else { 0 };
             }
-            if still >= MAX_STILL || busy >= MAX_BUSY {
+            if still >= MAX_MISSED_BEATS || busy >= MAX_BUSY {
                 let seconds = POLL_INTERVAL.as_secs() * u64::from(still.max(busy));
                 return self.end(&format!("its I/O thread did not answer for {seconds} s"));
             }
@@ -112,19 +110,19 @@ impl Watch {
         }
     }
 
-    /// Nobody enforces or records any more: what is sandboxed ends first.
+    /// Nothing is enforced or recorded any more: ends the sandboxes first.
     fn end(self, why: &str) {
         let message = format!("agentsh ended the session and all its processes: {why}");
         for child in children() {
-            // It may be gone by now.
+            // It may be gone.
             let _ = kill(child, Signal::SIGKILL);
         }
         let (done, said) = std::sync::mpsc::channel::<()>();
         let journal = self.journal;
-        // What follows may wait for what the other thread holds, or for a reader: no longer than a moment.
+        // This may block on locks or readers, so only for a moment.
         let _no_thread_no_words = std::thread::Builder::new().spawn(move || {
             agentsh_host::standard_error::say(&format!("agentsh: {message}"));
-            super::signals::take_terminal_back();
+            super::signals::reclaim_terminal();
             journal.record(Event::Enforcement {
                 server_id: None,
                 layer: "session".to_owned(),
@@ -144,7 +142,7 @@ impl Watch {
     }
 }
 
-/// Changes whenever the thread does anything: processor time, and how often it began or ceased to run.
+/// Changes with the thread's activity: CPU time and context switches.
 fn steps(thread: Pid) -> String {
     let read = |file: &str| proc_file::read(format!("/proc/self/task/{thread}/{file}"));
     let status = read("status").unwrap_or_default();
@@ -157,7 +155,7 @@ fn resident() -> u64 {
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
-/// Processes that this one began.
+/// Child processes.
 fn children() -> Vec<Pid> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());

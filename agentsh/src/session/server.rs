@@ -1,4 +1,4 @@
-//! One MCP server behind the proxy: resolved, compared with its pin, and started in its sandbox, again and again.
+//! One MCP server behind the proxy: resolved, compared with its pin, started and restarted.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -14,11 +14,11 @@ use agentsh_pin::Resolved;
 use agentsh_policy::ProcessPolicy;
 use agentsh_sandbox::plan::Access;
 use agentsh_sandbox::spec::{Contribution, EnvChange, Feature, PathRules, ProcessKind, ProjectLayer, merge};
-use agentsh_sandbox::{Enforcement, State};
 use agentsh_store::Event;
 use agentsh_store::words::ExitCause;
 
 use super::declared::Declaration;
+use super::held::HeldNames;
 use super::launch::Handles;
 use super::network::{self, OfAgent};
 use super::process::{self, Process, ProcessEnd, ProcessError};
@@ -28,17 +28,17 @@ use super::{
     specify, trust,
 };
 
-/// How long a server may take to end after SIGTERM before it is killed.
+/// Between SIGTERM and SIGKILL.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long an ended server's last words are waited for.
+/// For an ended server's last output.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Where the server's standard error goes.
+/// The destination of a server's standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorOutput {
-    /// The last lines are kept for the message after a crash.
+    /// The last lines are kept for a crash message.
     Kept,
-    /// To agentsh's own, with the server's id in front of each line.
+    /// agentsh's standard error, with the server's id before each line.
     Shown,
 }
 
@@ -48,12 +48,12 @@ pub struct Server {
     process: ProcessPolicy,
     error_output: ErrorOutput,
     starts: u32,
-    /// Set to the exit status of a shell where a start failed.
+    /// Set to a shell's exit status if the start fails.
     failure: Rc<Cell<Option<u8>>>,
 }
 
 impl Server {
-    /// Says in `failure` with which status a shell would have ended, where a start fails.
+    /// Sets `failure` if the start fails.
     #[must_use]
     pub fn telling(mut self, failure: Rc<Cell<Option<u8>>>) -> Self {
         self.failure = failure;
@@ -73,7 +73,7 @@ impl Server {
         Self { session, declaration, process, error_output, starts: 0, failure: Rc::default() }
     }
 
-    /// What will run, as pinned; refused when the pin says so.
+    /// The pinned program; refused if it differs from its pin.
     async fn pinned(&self) -> Result<Pinned, StartError> {
         pinning::check(&self.session, &self.declaration).await
     }
@@ -112,12 +112,13 @@ impl Server {
         let Pinned { resolved, files, descriptors } = self.pinned().await?;
         let scope = pinning::scope(&session.facts, &self.declaration);
         advisories::check(&session, id, &scope, advisories::Launch::Command(&resolved)).await?;
-        // Other arguments make another server: what it offers may follow from them.
+        // Other arguments may change the interface.
         let basis = interface_pins::basis(&resolved.digest, &self.declaration.args);
         session
             .live
+            .servers
             .interfaces
-            .expect(&session.live.pins, id, &scope, &basis)
+            .expect(&session.live.servers.pins, id, &scope, &basis)
             .await
             .map_err(|error| StartError::permanent(format!("cannot start server '{id}': {error}")))?;
         let given = profiles::apply(&session, &self.declaration, &resolved)?;
@@ -126,7 +127,7 @@ impl Server {
         let of_policy = grants::contribution(&self.process.filesystem, &session.facts.paths())
             .map_err(|why| StartError::permanent(format!("cannot start server '{id}': {why}")))?;
         let directory = self.declaration.cwd.clone().unwrap_or_else(|| context.directory.clone());
-        let own = self.declaration.users_word;
+        let own = self.declaration.from_user;
         let (from_arguments, refused) =
             grants::from_arguments(&self.declaration.args, &directory, &session.facts.paths(), own);
         for line in refused {
@@ -171,11 +172,11 @@ impl Server {
         let filesystem = &self.process.filesystem;
         let paths = PathRules {
             project_access: session.facts.project_shown.then_some(Access::ReadOnly),
-            layer: session.live.layered.get().map(|_| ProjectLayer::Lent),
+            layer: session.live.agent.layered.get().map(|_| ProjectLayer::Lent),
             program_roots: resolved.read_roots.clone(),
             guard_all: filesystem.guard_all.as_ref().is_some_and(|all| all.value),
             execute: session.facts.executable_paths(&self.process),
-            shared_sockets: !session.live.neighbours.get(),
+            shared_sockets: !session.live.agent.has_neighbours.get(),
             ..specify::path_rules(context, ProcessKind::Server, &limits)
         };
         let section = format!("sandbox.mcp.servers[{id}]");
@@ -186,7 +187,7 @@ impl Server {
             .map_err(|why| StartError::permanent(format!("cannot start server '{id}': {why}")))?;
         let handles = Handles {
             descriptors,
-            lender: session.live.layered.get(),
+            lender: session.live.agent.layered.get(),
             egress: Some(egress),
             stdio: [stdin_inside.as_fd(), stdout_inside.as_fd(), stderr_inside.as_fd()],
             reports_to: Some((Rc::clone(&session), Some(id.clone()))),
@@ -200,42 +201,33 @@ impl Server {
             }
         };
         let granted = grants::on_record(filesystem);
+        // Before the last look at them.
+        let held = HeldNames::of(&session, &resolved)
+            .map_err(|why| StartError::permanent(format!("cannot start server '{id}': {why}")))?;
         let started = process::start(&session, Some(id), &spec, handles, &resolved, granted, lacks).await;
         let process = started.map_err(|error| match error {
             ProcessError::Spawn(error) => StartError::permanent(error.to_string()),
             ProcessError::Changed(error) => {
                 StartError::permanent(format!("cannot start server '{id}': {error}"))
             }
-            ProcessError::StandIns(error) => failed(id, &error),
+            ProcessError::Stubs(error) => failed(id, &error),
         })?;
         self.starts += 1;
-        // Between the last look and the moment at which the interpreter reads it.
-        let is_open = |file: &agentsh_pin::PinnedFile| file.path.starts_with(&context.project);
-        let open =
-            resolved.files.iter().find(|file| session.live.agent_spec.get().is_some() && is_open(file));
-        if let Some(file) = open {
-            let why = format!("the agent may write where {} lies", file.path.display());
-            let less = Enforcement::less(
-                "pinned files",
-                "what runs is what was hashed",
-                "compared before each start",
-                State::Degraded,
-                why,
-            );
-            session.record.enforcement(Some(id), &[less]);
+        if let Some(held) = held {
+            held.until_it_speaks(&stdout).map_err(|error| failed(id, &error))?;
         }
         drop((stdin_inside, stdout_inside, stderr_inside));
-        // The manifest of a large tree is needed no more; the session lives on.
+        // The manifest may be large, and the session long.
         drop(resolved);
         agentsh_base::memory::trim_heap();
         let said =
             server_errors::follow(stderr, (self.error_output == ErrorOutput::Shown).then(|| id.clone()));
-        let said = tokio::task::spawn_local(said);
+        let said = agentsh_base::task::spawn_local(said);
         Ok(supervised(session, id.clone(), process, stdin, stdout, (said, self.error_output)))
     }
 }
 
-/// Turns the sandbox into what the proxy holds: streams, an exit to await, a way to kill.
+/// Wraps the sandbox for the proxy: streams, exit, kill.
 fn supervised(
     session: Rc<Session>,
     id: ServerId,
@@ -247,13 +239,13 @@ fn supervised(
     let (kill, mut killed) = tokio::sync::mpsc::unbounded_channel::<()>();
     let told = Rc::new(Cell::new(false));
     let is_told = Rc::clone(&told);
-    let exit = tokio::task::spawn_local(async move {
+    let exit = agentsh_base::task::spawn_local(async move {
         let is_ended = Cell::new(false);
         let (code, cause) = process
             .exit(async {
                 killed.recv().await;
                 is_ended.set(true);
-                // Its input was closed before.
+                // Its input is closed.
                 process.child().signal(Signal::TERM);
                 tokio::time::sleep(TERMINATE_TIMEOUT).await;
                 ExitCause::Killed
@@ -286,7 +278,7 @@ fn supervised(
         exit: Box::pin(async move {
             exit.await.unwrap_or_else(|_| ExitInfo { code: u8::MAX, cause: "killed".to_owned() })
         }),
-        // Nobody listens any more: the server has ended already.
+        // The server may have ended.
         kill: Box::new(move || {
             let _ = kill.send(());
         }),
@@ -294,7 +286,7 @@ fn supervised(
     }
 }
 
-/// A grant must not make the pinned program itself writable.
+/// A grant must not make the pinned program writable.
 fn covered(resolved: &Resolved, path: &std::path::Path) -> bool {
     resolved.files.iter().any(|file| file.path == path)
         || resolved.trees.iter().any(|tree| path.starts_with(&tree.root))

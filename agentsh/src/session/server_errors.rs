@@ -1,5 +1,4 @@
-//! What a server says on its standard error. It is shown line by line with the server's id in front, so that it can
-//! neither drive the terminal nor pass for a message of agentsh, and not faster than somebody could want to keep it.
+//! A server's standard error, line by line with its id in front, rate-limited, without terminal control.
 
 use std::time::Duration;
 
@@ -11,17 +10,17 @@ use agentsh_base::types::ServerId;
 use agentsh_host::standard_error;
 use agentsh_store::escape;
 
-/// Bytes that are kept for the message after a crash.
+/// For a crash message.
 const KEPT_BYTES: usize = 4096;
-/// Bytes of one server that are shown in a second; what is more is counted.
+/// Limit per server and second; more is counted.
 const SHOWN_BYTES: usize = 256 << 10;
 const SECOND: Duration = Duration::from_secs(1);
-/// Longer lines are broken.
+/// Longer lines are split.
 const MAX_LINE: usize = 8 << 10;
-/// How long the end of a server waits for its last words to be read.
+/// At a server's end.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Reads until the end and gives the last lines. They are shown on the way where there is a `name` for them.
+/// Reads to the end and returns the last lines. With a `name` they are also shown.
 pub(super) async fn follow(mut stderr: pipe::Receiver, name: Option<ServerId>) -> String {
     let mut shown = name.map(|name| StderrLines::new(&name));
     let mut kept = Vec::new();
@@ -53,7 +52,7 @@ pub(super) async fn follow(mut stderr: pipe::Receiver, name: Option<ServerId>) -
         .join("\n")
 }
 
-/// One server's lines on the way to whoever started agentsh.
+/// One server's output.
 struct StderrLines {
     prefix: String,
     line: Vec<u8>,

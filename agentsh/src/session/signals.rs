@@ -1,24 +1,24 @@
-//! Signals to agentsh while an agent runs, and whose the terminal is.
+//! Signals to agentsh, and the foreground of the terminal.
 
 use agentsh_base::proc_file;
 use nix::unistd::Pid;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Nothing can be listened for: whoever asked to end would not be heard.
+/// Signals cannot be received, so requests to end would be missed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen for signals: {0}")]
 pub struct SignalSetupError(#[from] std::io::Error);
 
-/// What may arrive while the agent runs.
+/// The signals during a run.
 pub(super) struct Signals {
     pub interrupt: Signal,
     pub quit: Signal,
     pub terminate: Signal,
     pub hang_up: Signal,
-    /// The terminal's way to stop a job. Listened for, so that it stops the agent alone: agentsh follows the agent.
+    /// The terminal's stop signals. Handled, so that they stop only the agent, which agentsh follows.
     pub stop: [Signal; 3],
     pub resumed: Signal,
-    /// What a program makes of them is its own business (`dd`, Node's inspector).
+    /// Programs use them for anything (`dd`, Node's inspector).
     pub user: [Signal; 2],
 }
 
@@ -26,10 +26,10 @@ fn listen(kind: SignalKind) -> Result<Signal, SignalSetupError> {
     Ok(signal(kind)?)
 }
 
-/// Waits until this process is asked to end; gives its exit status, 128 and the signal.
+/// Waits for a signal to end; returns 128 and its number.
 ///
 /// # Errors
-/// When nothing can be listened for.
+/// When signals cannot be received.
 pub(super) fn end() -> Result<impl Future<Output = u8>, SignalSetupError> {
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
@@ -43,12 +43,11 @@ pub(super) fn end() -> Result<impl Future<Output = u8>, SignalSetupError> {
     })
 }
 
-/// Serves a client until it has gone, which gives what `serving` gives; or until this process is asked to end, which gives the
-/// exit status. Then `hang_up` ends the client's input, and the servers end as they do when a client has gone. Who asks once
-/// more does not wait for that.
+/// Serves a client to its end and returns `serving`'s result, or a signal's exit status. On a signal `hang_up` ends
+/// the client's input, and servers end as usual; a second signal ends the wait.
 ///
 /// # Errors
-/// When nothing can be listened for.
+/// When signals cannot be received.
 pub(super) async fn serve_until_end<T>(
     serving: impl Future<Output = T>,
     hang_up: impl FnOnce(),
@@ -73,8 +72,8 @@ fn raw(number: i32) -> SignalKind {
 
 impl Signals {
     pub fn listen() -> Result<Self, SignalSetupError> {
-        // With the agent in the foreground, what is said here comes from the background. Where the agent has the terminal
-        // stop that (`stty tostop`), a handler would be called for ever: blocked, the kernel lets it through.
+        // With the agent in the foreground, our output comes from the background. With `stty tostop` a handled SIGTTOU
+        // would repeat forever; if blocked, the kernel permits the output.
         let mut writes = nix::sys::signal::SigSet::empty();
         writes.add(nix::sys::signal::Signal::SIGTTOU);
         writes.thread_block().map_err(std::io::Error::from)?;
@@ -90,27 +89,27 @@ impl Signals {
     }
 }
 
-/// Whether the keys of a terminal signal this process group.
+/// Whether the terminal's keys signal this process group.
 pub(super) fn has_terminal() -> bool {
     let terminal = std::fs::File::open("/dev/tty");
     terminal.is_ok_and(|terminal| nix::unistd::tcgetpgrp(terminal) == Ok(nix::unistd::getpgrp()))
 }
 
-/// A key that ended the agent was meant for the whole job, and reached the agent's group alone. A shell that runs a script
-/// ends with the program it waits for.
+/// A key that ended the agent was meant for the whole job, but reached only the agent's group. A script's shell ends
+/// like the program it waits for.
 pub(super) fn pass_on(status: u8) {
     use nix::sys::signal::{Signal as NixSignal, kill};
     let signal = [NixSignal::SIGINT, NixSignal::SIGQUIT];
     let signal = signal.into_iter().find(|signal| i32::from(status) == 128 + *signal as i32);
     if let Some(signal) = signal {
-        // This process listens for both.
+        // This process handles both.
         let _ = kill(nix::unistd::Pid::from_raw(0), signal);
     }
 }
 
-/// An agent with a process group of its own leaves it in the foreground. Whether it did. A job in the background leaves the
-/// terminal to whoever has it: the shell would be told that it is at an end.
-pub(super) fn take_terminal_back() -> bool {
+/// Takes the terminal back from the agent's process group. Returns whether it did. A background job leaves the
+/// terminal alone.
+pub(super) fn reclaim_terminal() -> bool {
     use nix::sys::signal::{SigSet, Signal as NixSignal, kill};
     let (terminal, own) = (std::io::stdin(), nix::unistd::getpgrp());
     let Ok(group) = nix::unistd::tcgetpgrp(&terminal) else { return false };
@@ -120,7 +119,7 @@ pub(super) fn take_terminal_back() -> bool {
     }
     let mut stop = SigSet::empty();
     stop.add(NixSignal::SIGTTOU);
-    // Blocked, or the kernel would stop us for touching a terminal that we do not own.
+    // Otherwise the kernel would stop us for using a terminal in the background.
     if stop.thread_block().is_ok() {
         let _ = nix::unistd::tcsetpgrp(terminal, own);
         let _ = stop.thread_unblock();
@@ -139,12 +138,11 @@ pub(super) fn parent(pid: Pid) -> Option<Pid> {
     Some(Pid::from_raw(number))
 }
 
-/// Whether the agent may have the terminal in place of this job: nobody else of it reads there. With a pipe at either end
-/// there are others; without a terminal there is nothing to take.
+/// Whether the agent may have the terminal alone: not in a pipeline, and not without a terminal.
 pub(super) fn may_have_the_terminal(is_headless: bool) -> bool {
     use std::io::IsTerminal;
     match std::fs::File::open("/dev/tty") {
-        // Questions to the person are asked there: see `approvals::Terminal`.
+        // Questions are asked there: see `approvals::Terminal`.
         Ok(_) if is_headless => false,
         Ok(terminal) => {
             nix::unistd::tcgetpgrp(terminal) == Ok(nix::unistd::getpgrp())

@@ -1,6 +1,6 @@
-//! From facts about this host to the specification of one sandbox: each feature gives a [`Contribution`], and
-//! [`spec::merge`](agentsh_sandbox::spec::merge) decides who wins. A feature that shows one more directory is one file with such a
-//! function, and one line here.
+//! The specification of a sandbox: collects a [`Contribution`] from each feature, and
+//! [`spec::merge`](agentsh_sandbox::spec::merge) merges them. To show one more directory, write such a function and
+//! call it here.
 
 mod agent;
 
@@ -24,7 +24,7 @@ use agentsh_host::{Facts, Record};
 
 pub use agent::{Agent, project_access, specify};
 
-/// The program of a sandbox, as it was found and pinned.
+/// A found and pinned program.
 pub struct Pinning<'a> {
     pub resolved: &'a Resolved,
     pub pinned: Vec<PinnedFile>,
@@ -32,7 +32,7 @@ pub struct Pinning<'a> {
     pub workdir: PathBuf,
 }
 
-/// Who and what runs.
+/// Identity and program.
 #[must_use]
 pub fn process(
     facts: &Facts,
@@ -77,7 +77,7 @@ pub fn bare_process(context: &Context, kind: ProcessKind, label: &str, limits: R
     }
 }
 
-/// Where home and project are. What is shown of them is for contributions to say.
+/// Home and project. Contributions decide what is visible.
 #[must_use]
 pub fn path_rules(context: &Context, kind: ProcessKind, limits: &ResolvedLimits) -> PathRules {
     PathRules {
@@ -85,7 +85,7 @@ pub fn path_rules(context: &Context, kind: ProcessKind, limits: &ResolvedLimits)
         project: context.project.clone(),
         start: context.directory.clone(),
         has_project_directory: kind.is_agent(),
-        stand_ins: kind != ProcessKind::Probe,
+        stubs: kind != ProcessKind::Probe,
         git: user_git::everywhere(context),
         named: agentsh_host::named_files::named(context),
         private_bytes: private_bytes(context, limits),
@@ -93,14 +93,13 @@ pub fn path_rules(context: &Context, kind: ProcessKind, limits: &ResolvedLimits)
     }
 }
 
-/// Pages of a private directory belong to the sandbox's cgroup and count there. Where no cgroup holds memory nobody
-/// counts them, so the four directories together get as much as the limit.
+/// Private directories count towards the cgroup's memory. Without one, the four share the limit.
 fn private_bytes(context: &Context, limits: &ResolvedLimits) -> u64 {
     const LARGEST: u64 = 1 << 30;
     if context.hierarchies.may_hold_memory() { LARGEST } else { (limits.memory / 4).min(LARGEST) }
 }
 
-/// The first standard stream that is a terminal, by its name on this host.
+/// The first standard stream's terminal.
 fn own_terminal() -> Option<PathBuf> {
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let name = |stream: BorrowedFd<'_>| nix::unistd::ttyname(stream).ok();
@@ -108,29 +107,28 @@ fn own_terminal() -> Option<PathBuf> {
     found.starts_with("/dev").then_some(found)
 }
 
-/// What every sandbox has, and what none has: the records and the policy of agentsh are nobody's business inside, wherever
-/// they were put.
+/// What every sandbox has; and agentsh's records and policy, which none has.
 #[must_use]
 pub fn of_sandbox(context: &Context, kind: ProcessKind) -> Contribution {
     let own = [context.state.clone(), context.config.join("agentsh")];
-    // A server may be a package that agentsh fetched, and lies there.
+    // A fetched server package is there.
     let data = kind.is_agent().then(|| context.data.clone());
     let part = Contribution::new(Feature::Sandbox).hiding(own.into_iter().chain(data));
     let links = context.links.iter().cloned().collect();
     let mut environment = environment::of_sandbox(context);
     if kind == ProcessKind::Agent {
-        // As the user came there, perhaps behind links.
+        // The path as typed, perhaps through links.
         let directory = context.directory_as_given.display().to_string();
         environment.push(EnvChange::Set("PWD".to_owned(), directory));
     }
     Contribution { environment, links, ..part }
 }
 
-/// Places that no rule opens: who judges a sandbox must not be reached from it.
+/// Hosts that no rule opens: the registry and fleet server that judge this sandbox.
 #[must_use]
 pub fn closed_hosts(session: &Session) -> Contribution {
     let mut part = Contribution::new(Feature::ClosedHosts);
-    let registry = session.live.registered.settings();
+    let registry = session.live.servers.registered.settings();
     let registry = registry.and_then(|settings| Some((settings.place()?, settings.rule.clone())));
     let fleet = fleet::place(&session.facts.context.state)
         .map(|place| (place, agentsh_base::types::RuleRef::default_rule("fleet")));
@@ -138,21 +136,21 @@ pub fn closed_hosts(session: &Session) -> Contribution {
     part
 }
 
-/// What the interpreter or package of a program needs in its environment.
+/// Variables that a program's interpreter or package needs.
 #[must_use]
 pub fn of_program(env: impl IntoIterator<Item = (String, String)>) -> Contribution {
     Contribution::new(Feature::Program).setting(env)
 }
 
-/// A file or directory of the host at another place.
+/// A host path at another place.
 fn at(host: &Path, inside: PathBuf, access: Access) -> RelocatedPath {
     RelocatedPath { host: host.to_owned(), inside, access }
 }
 
-/// Where a rule about a variable of the agent would stand.
+/// Where a rule about the agent's variables would be.
 pub const AGENT_SECTION: &str = "agent";
 
-/// What a policy says of a process, for the merge.
+/// A process's policy, for the merge.
 #[must_use]
 pub fn rules<'a>(
     process: &'a ProcessPolicy,
@@ -162,7 +160,7 @@ pub fn rules<'a>(
     agentsh_sandbox::spec::Rules { env: &process.env, section, inherited, network: &process.network }
 }
 
-/// Tells the user and the record what was decided while the specification was made.
+/// Reports decisions of the specification to user and journal.
 pub fn report(record: &Record, server: Option<&ServerId>, spec: &SandboxSpec) {
     spec.notices.iter().for_each(|notice| record.note(notice));
     record.enforcement(server, &spec.enforcement);

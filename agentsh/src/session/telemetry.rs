@@ -1,5 +1,5 @@
-//! Whom the policy and the environment want told of a session, for [`agentsh_telemetry`]. What cannot be told is said; the
-//! session goes on, since its record is the journal.
+//! The receivers of a session's events, for [`agentsh_telemetry`]. A receiver that cannot be used is reported, and the
+//! session continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use agentsh_telemetry::subscriber::{Hook, Settings, Subscriber};
 use agentsh_telemetry::syslog::Syslog;
 use agentsh_telemetry::webhook;
 
-/// Longest time for one request that the environment can ask for, in milliseconds.
+/// Limit of the environment's timeout, in milliseconds.
 const MAX_TIMEOUT: u64 = 60_000;
 
 type Environment = BTreeMap<String, String>;
 
-/// Tells everybody of every event from now on; None where nobody is named.
+/// Starts all receivers; None if none is configured.
 pub fn start(
     facts: &Facts,
     record: &Record,
@@ -78,7 +78,7 @@ fn hook(written: &EventWebhook, env: &Environment) -> Result<Hook, String> {
     let url = address(&written.url)?;
     let secret = match &written.secret_env {
         None => None,
-        // Unsigned where it was to be signed is worse than nothing.
+        // Not unsigned if a signature is configured.
         Some(name) => {
             let value = env.get(name).filter(|value| !value.is_empty());
             Some(value.ok_or_else(|| format!("the variable {name} is not set"))?.clone().into_bytes())
@@ -87,10 +87,10 @@ fn hook(written: &EventWebhook, env: &Environment) -> Result<Hook, String> {
     Ok(Hook { settings: webhook::Settings::new(url, secret), events: written.events.clone() })
 }
 
-/// None where there is no receiver.
+/// None without a receiver.
 ///
 /// # Errors
-/// Why the one that is named cannot be used.
+/// Why the configured one cannot be used.
 fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Settings>, String> {
     let variable = |name: &str| env.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
     if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
@@ -109,7 +109,7 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         variable("OTEL_EXPORTER_OTLP_PROTOCOL").map(|text| (text, OtlpProtocol::named(text))),
     ) {
         (Some(written), _) => encoding(written.value),
-        // How the receiver of the environment is spoken to may not be how this one is.
+        // The environment's protocol may not fit this receiver.
         (None, Some((_, Some(OtlpProtocol::Grpc) | None))) if is_named => Encoding::Protobuf,
         (None, Some((_, Some(said)))) => encoding(said),
         (None, None) => Encoding::Protobuf,
@@ -195,8 +195,8 @@ fn encoding(protocol: OtlpProtocol) -> Encoding {
 }
 
 fn address(text: &str) -> Result<Url, String> {
-    // A key may stand in its path or query: the text is not repeated.
-    Target::parse(text, &Rules::users_word())
+    // Its path or query may contain a key, so it is not repeated.
+    Target::parse(text, &Rules::user_configured())
         .map(|target| target.url().clone())
         .map_err(|why| format!("its URL cannot be used: {why}"))
 }
@@ -208,7 +208,7 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> 
     Ok((HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable())?, value))
 }
 
-/// `a=b,c=d` with `%XX`, as OpenTelemetry has it.
+/// `a=b,c=d` with `%XX`, as OpenTelemetry defines it.
 fn pairs(variable: &str, text: Option<&str>) -> Result<Vec<(String, String)>, String> {
     let entries = text.unwrap_or_default().split(',').filter(|entry| !entry.trim().is_empty());
     let pair = |entry: &str| {

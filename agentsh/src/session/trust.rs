@@ -1,5 +1,4 @@
-//! Whom programs inside trust: the machine's authorities, those that the user's variables and tools name, and the session's own
-//! where the policy has a rule with `inspect`.
+//! The certificate authorities inside: the machine's, the user's, and the session's own if a rule has `inspect`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,31 +14,31 @@ use super::{Context, Session};
 
 mod java;
 
-/// Whether a rule wants TLS to end at agentsh.
+/// Whether a rule needs TLS inspection.
 #[must_use]
 pub fn is_wanted(rules: &NetworkPolicy) -> bool {
     rules.allow.iter().any(|rule| rule.value.inspect)
 }
 
-/// The authority for a sandbox with these rules; None when no rule needs one. A session has one at most.
+/// The authority for these rules; None if not needed. One per session.
 #[must_use]
 pub fn authority(session: &Session, rules: &NetworkPolicy) -> Option<Rc<Authority>> {
     if !is_wanted(rules) {
         return None;
     }
-    // Without one, connections under these rules are refused.
+    // Without it, connections under these rules are refused.
     session.live.network.authority.get_or_init(|| Authority::new().ok().map(Rc::new)).clone()
 }
 
-/// What makes the programs of a sandbox trust whom the user trusts, and the session's own authority where a rule needs it: a
-/// bundle over the system's own, and the variables that name it. Nothing where the machine's own is all there is.
+/// A CA bundle over the system's, and variables that name it, with the user's authorities and the session's if needed.
+/// Nothing if the machine's are all.
 #[must_use]
 pub fn contribution(context: &Context, authority: Option<&Authority>, with_java: bool) -> Contribution {
     assemble(context, authority, &[], false, with_java)
 }
 
-/// The same for a fetch, with authorities that the package manager's own word names. The machine's count there too where they are
-/// all: Node has a list of its own, and would not look at them.
+/// The same for a fetch, with the package manager's own authorities. Also if the machine's are all, because Node has
+/// its own list.
 #[must_use]
 pub fn contribution_to_fetch(
     context: &Context,
@@ -59,9 +58,9 @@ fn assemble(
     let mut part = Contribution::new(Feature::Trust);
     let bundle_and_file = |bundle: &&str| Some((PathBuf::from(*bundle), std::fs::canonicalize(bundle).ok()?));
     let (named_so, system) = authorities::SYSTEM_CA_BUNDLES.iter().find_map(bundle_and_file).unzip();
-    // Only the user's own word counts: a file that somebody else names would be read for them.
+    // Only files that the user names, because they are read on the user's behalf.
     let named = authorities::named(&|name| context.env.get(name).cloned(), Some(&context.project));
-    // A dozen variables often name one file, and most often the machine's own.
+    // Often a dozen variables name one file, mostly the machine's.
     let mut seen: BTreeSet<PathBuf> = system.iter().cloned().chain(named_so).collect();
     let is_new = |source: &&Source| match source {
         Source::File(path) => {
@@ -72,9 +71,9 @@ fn assemble(
         Source::Text(_) => true,
     };
     let extra = named.iter().map(|named| &named.source).chain(more).filter(is_new);
-    // What cannot be read is not trusted.
+    // Unreadable ones are not trusted.
     let extra: Vec<String> = extra.filter_map(|source| source.pem().ok()).collect();
-    // The list of a machine is long, and most runs have nothing to add to it.
+    // The machine's list is long, and most runs add nothing.
     if authority.is_none() && extra.is_empty() && !(with_machine && system.is_some()) {
         return part;
     }
@@ -90,7 +89,7 @@ fn assemble(
     }
     let path = system.unwrap_or_else(|| Path::new(OWN_DIRECTORY).join("authorities.pem"));
     let value = path.display().to_string();
-    // What a server's own declaration names holds where no connection of it ends here.
+    // A server's own declaration applies unless TLS is inspected.
     let change = match authority {
         Some(_) => EnvChange::Set,
         None => EnvChange::ReplaceInherited,
@@ -106,7 +105,7 @@ fn assemble(
     part
 }
 
-/// The same for Java, in the place of each store that is installed here.
+/// The same for each installed Java.
 fn java_stores(context: &Context, bundle: &[u8]) -> Vec<File> {
     let stores = java::stores(context);
     if stores.is_empty() {
@@ -116,7 +115,7 @@ fn java_stores(context: &Context, bundle: &[u8]) -> Vec<File> {
     stores.into_iter().map(|path| File::new(path, content.clone(), 0o444)).collect()
 }
 
-/// Every certificate of the texts once, and no other part of them.
+/// Every certificate once, and nothing else.
 fn bundle<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<u8> {
     let (mut seen, mut all) = (BTreeSet::new(), String::new());
     for certificate in texts.flat_map(certificates).filter(|one| seen.insert(*one)) {
@@ -131,7 +130,7 @@ fn certificates(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices(BEGIN).filter_map(|(start, _)| {
         let rest = text.get(start..)?;
         let whole = rest.get(..rest.find(END)? + END.len())?;
-        // One that is cut off would take the next one's end.
+        // A truncated one would take the next one's end.
         (!whole.get(BEGIN.len()..)?.contains(BEGIN)).then_some(whole)
     })
 }

@@ -1,5 +1,4 @@
-//! What the session answers when something in the agent's sandbox asks it why: about the one thing that was asked, from
-//! the policy that is in force, without a look at the disk.
+//! Answers `agentsh why` inside: about the one thing that was asked, from the policy in force.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,24 +11,24 @@ use tokio::net::UnixStream;
 use agentsh_base::remedy;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_policy::{Answer, Question, domain};
-use agentsh_sandbox::spec::Visibility;
+use agentsh_sandbox::spec::{SandboxSpec, Visibility};
 use agentsh_store::{Event, redact};
 
-use super::Session;
-use super::refused_calls;
-use agentsh_host::Facts;
+use super::refused_calls::{self, Calls};
+use super::{Refusals, Session};
+use agentsh_host::{Facts, Record};
 
-/// How long the answer may take to be read.
+/// For the answer to be read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Different questions of a session that are on record.
+/// Limit of recorded questions per session.
 const MAX_DIFFERENT: usize = 200;
 
 /// Answers one question and closes the connection.
 pub async fn answer(session: &Session, word: &str, mut stream: UnixStream) {
     let pid = stream.peer_cred().ok().and_then(|who| who.pid()).unwrap_or_default();
     let text = text(session, pid, word);
-    // Who went away needs no answer.
+    // The asker may be gone.
     let _ = tokio::time::timeout(WRITE_TIMEOUT, stream.write_all(text.as_bytes())).await;
 }
 
@@ -43,20 +42,21 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
     if let Some((_, text)) = NOTES.iter().find(|(words, _)| words.contains(&word)) {
         return format!("+{text}\n");
     }
+    let Session { facts, record, live } = session;
     let mut text = String::new();
     let mut allow = true;
     let mut is_for_outside = false;
     for (what, question) in questions(word) {
-        let asked = || as_built(session, pid, &question, ask(session, None, &question));
-        let answer = never(session, &question).unwrap_or_else(asked);
+        let asked = || as_built(facts, pid, &question, ask(facts, live.agent.spec.get(), None, &question));
+        let answer = never(&live.refusals.calls, &question).unwrap_or_else(asked);
         is_for_outside |= answer.rule == refused_calls::rule();
         allow &= answer.allow;
         remember(session, &question, &answer);
-        record(session, what, &question, &answer);
+        record_first(record, &live.refusals, what, &question, &answer);
         let mut said = answer.to_string();
         if let Some(change) = answer.change.as_deref().filter(|_| !answer.allow)
             && let Some(command) = remedy::command(change)
-            && let Some(typed) = session.facts.allowing(change).and_then(|allow| allow.line())
+            && let Some(typed) = facts.allowing(change).and_then(|allow| allow.line())
         {
             said = said.replace(&command, &typed);
         }
@@ -65,7 +65,7 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
     }
     if allow {
         text.push_str(
-            "if it fails all the same, it is missing, its own permissions say no, or a limit is reached (`agentsh why limits`)\n",
+            "if it still fails, the file is missing, its permissions forbid it, or a limit is reached (`agentsh why limits`)\n",
         );
     } else if is_for_outside {
         text.push_str("no policy allows it: tell the user, who can do it outside\n");
@@ -75,10 +75,10 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
     format!("{}{text}", if allow { '+' } else { '-' })
 }
 
-/// What asks about the limits of the sandbox: programs that show or set them, and the words of those that met one.
+/// Questions about limits: programs that show or set them, and words of their errors.
 const LIMITS: [&str; 6] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "ENOMEM"];
 
-/// What is so in every sandbox, by programs that meet it and the words of those that met it.
+/// Facts about every sandbox, by programs and words of their errors.
 const NOTES: &[(&[&str], &str)] = &[
     (
         &["chown", "chgrp", "setuid", "setgid", "EPERM", "EINVAL"],
@@ -90,7 +90,7 @@ const NOTES: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Each limit of the agent's sandbox, with its rule.
+/// The agent's limits, with their rules.
 fn limits(facts: &Facts) -> String {
     let limits = facts.policy.agent.limits.clone().or(agentsh_policy::limits::limits_for_agent());
     let mut text = "+".to_owned();
@@ -119,54 +119,54 @@ fn limits(facts: &Facts) -> String {
     text
 }
 
-/// What no policy allows to a program, whoever may execute it.
-fn never(session: &Session, question: &Question) -> Option<Answer> {
+/// What no policy allows.
+fn never(refused: &Calls, question: &Question) -> Option<Answer> {
     let Question::Exec(word) = question else { return None };
     let name = Path::new(word).file_name()?.to_str()?;
-    let purpose = session.live.refused_calls.of(name).or_else(|| refused_calls::works_outside(name))?;
+    let purpose = refused.of(name).or_else(|| refused_calls::works_outside(name))?;
     let text = format!("'{name}' wants {}: {}; {}", purpose.what, purpose.why, purpose.instead);
     Some(Answer { allow: false, rule: refused_calls::rule(), text, change: None })
 }
 
-/// What was asked for and is denied belongs to what the end of the run suggests.
+/// Adds a denied question to the suggestions.
 fn remember(session: &Session, question: &Question, answer: &Answer) {
     let (false, Some(change)) = (answer.allow, &answer.change) else { return };
     let is_wanted = match question {
-        // What is guarded or secret is not suggested because somebody asked for it: only because it was refused. Whoever asks
-        // for a path is told about both; what he may read he asks to write.
+        // Guarded and secret paths are suggested only if refused. Questions ask both ways, so a readable path asks to
+        // write.
         Question::Read(_) => !change.contains("unmask: ["),
         Question::Connect(_, port) if change.contains("loopback: [") => {
-            session.live.listeners.agent(*port).is_none()
+            session.live.network.listeners.agent(*port).is_none()
         }
         Question::Connect(..) => true,
         _ => false,
     };
     if is_wanted {
-        session.live.wanted.add(&session.facts, change);
+        session.live.refusals.suggested.add(&session.facts, change);
     }
 }
 
-/// Once for each question, and not for each of too many.
-fn record(session: &Session, what: &str, question: &Question, answer: &Answer) {
+/// Once per question, up to the limit.
+fn record_first(record: &Record, refusals: &Refusals, what: &str, question: &Question, answer: &Answer) {
     let about = match question {
         Question::Read(about) | Question::Write(about) | Question::Exec(about) => about.clone(),
         Question::Connect(host, port) => format!("{host}:{port}"),
         _ => return,
     };
-    let mut told = session.live.whys.borrow_mut();
+    let mut told = refusals.asked.borrow_mut();
     if answer.allow || told.len() >= MAX_DIFFERENT || !told.insert((what.to_owned(), about.clone())) {
         return;
     }
-    session.record.journal.record(denied(what, &about, answer));
+    record.journal.record(denied(what, &about, answer));
 }
 
-/// The question is the agent's own words: a token in it stays out of the record.
+/// The question is the agent's text: a token in it is not recorded.
 fn denied(what: &str, about: &str, answer: &Answer) -> Event {
     let change = answer.change.as_deref().map(redact::text);
     Event::WhyDenied { what: what.to_owned(), about: redact::text(about), rule: answer.rule.clone(), change }
 }
 
-/// What a word can mean.
+/// The meanings of a word.
 fn questions(word: &str) -> Vec<(&'static str, Question)> {
     if let Some((scheme, rest)) = word.split_once("://") {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -190,21 +190,27 @@ fn questions(word: &str) -> Vec<(&'static str, Question)> {
     }
 }
 
-/// What the agent (`from` is None) or a server hears of a question.
-pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> Answer {
-    let paths = session.facts.paths();
-    let of_agent = session.live.agent_spec.get().filter(|_| from.is_none());
-    let Some(spec) = of_agent else { return session.facts.policy.ask(from, question, &paths) };
+/// The policy's answer for the agent (`from` is None) or a server; `agent` is the agent's sandbox, once started.
+pub fn ask(
+    facts: &Facts,
+    agent: Option<&SandboxSpec>,
+    from: Option<&ServerId>,
+    question: &Question,
+) -> Answer {
+    let paths = facts.paths();
+    let Some(spec) = agent.filter(|_| from.is_none()) else {
+        return facts.policy.ask(from, question, &paths);
+    };
     if let Question::Connect(host, port) = question {
         return agentsh_policy::ask_connect(&spec.network, None, host, *port);
     }
-    let answer = session.facts.policy.ask(None, question, &paths);
+    let answer = facts.policy.ask(None, question, &paths);
     let (text, wants_write) = match question {
         Question::Read(text) => (text, false),
         Question::Write(text) => (text, true),
         _ => return answer,
     };
-    // What the policy refuses by name stays refused: hook files, masks, and what a rule denies.
+    // Explicit refusals stay: hook files, masks, and denying rules.
     let nothing_names_it = answer.rule.file == "default";
     let explained = spec.explain(&agentsh_policy::place::resolve(text, &paths));
     let (place, rule) = (explained.place.display(), explained.rule);
@@ -223,26 +229,30 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
     }
 }
 
-/// As the sandbox was built, looked at where who asks sees it: what nothing grants and is there all the same is its own.
-fn as_built(session: &Session, pid: i32, question: &Question, answer: Answer) -> Answer {
+/// The asker's real view: what exists without a grant is the sandbox's own.
+fn as_built(facts: &Facts, pid: i32, question: &Question, answer: Answer) -> Answer {
     let (text, wants_write) = match question {
         Question::Read(text) => (text, false),
         Question::Write(text) => (text, true),
         _ => return answer,
     };
-    let path = agentsh_policy::place::resolve(text, &session.facts.paths());
+    let path = agentsh_policy::place::resolve(text, &facts.paths());
     let own = |allow: bool, text: String, change: Option<String>| {
         let rule = RuleRef { id: "sandbox".to_owned(), file: "built-in".to_owned(), line: 0 };
         Answer { allow, rule, text, change }
     };
     if STREAMS.iter().any(|stream| path.starts_with(stream)) {
-        let from_root = session.facts.context.identity.from_root;
+        let from_root = facts.context.identity.from_root;
         let note = if from_root {
             "; a file or terminal of root works only through a descriptor that is already open"
         } else {
             ""
         };
-        return own(true, format!("`{}` is what the program was started with{note}", path.display()), None);
+        return own(
+            true,
+            format!("`{}` is a stream that the program was started with{note}", path.display()),
+            None,
+        );
     }
     let Some((found, read_only)) = inside(pid, &path) else { return answer };
     let (is_there, shown) = (found == path, found.display());
@@ -257,10 +267,10 @@ fn as_built(session: &Session, pid: i32, question: &Question, answer: Answer) ->
     }
 }
 
-/// Names of what is open.
+/// Names of open streams.
 const STREAMS: [&str; 5] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
 
-/// What a process sees at a path, or at the nearest above it, and whether that is mounted read-only.
+/// A process's view of a path or its nearest parent, and whether that is mounted read-only.
 fn inside(pid: i32, path: &Path) -> Option<(&Path, bool)> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;

@@ -5,7 +5,7 @@ use super::{Thing, refused, works};
 const GIT: &[&str] = &["git"];
 
 pub const THINGS: &[Thing] = &[
-    works("git status is clean, no stand-ins listed", GIT, "test -z \"$(git status --porcelain)\""),
+    works("git status is clean, no stubs listed", GIT, "test -z \"$(git status --porcelain)\""),
     works(
         "git commit with the name of ~/.gitconfig",
         GIT,
@@ -67,13 +67,13 @@ pub const THINGS: &[Thing] = &[
     ),
     works("git clean -fd", GIT, "mkdir d; echo x > d/x; git clean -fd; test ! -e d"),
     refused(
-        "git clean -fdx (it clears everything else, and says that it cannot remove stand-ins)",
+        "git clean -fdx (it clears everything else, and says that it cannot remove stubs)",
         GIT,
         "mkdir -p node_modules/x; echo x > prog; git clean -fdx || { test ! -e prog; /run/agentsh/agentsh why .claude; }",
         "agentsh policy allow --write .claude",
     ),
     works("git clean -fdX of what is built", GIT, "echo x > prog; git clean -fdX src node_modules prog; test ! -e prog"),
-    works("git add -A (stand-ins not added)", GIT, "echo x > n; git add -A; test \"$(git status --porcelain)\" = 'A  n'"),
+    works("git add -A (stubs not added)", GIT, "echo x > n; git add -A; test \"$(git status --porcelain)\" = 'A  n'"),
     works(
         "git reset --hard; git merge; git rebase",
         GIT,

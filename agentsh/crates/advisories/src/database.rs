@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
 use super::deny::Entry;
+use super::import::Import;
 use super::kev;
 use super::osv::Record;
 use super::policy::{AdvisoryKind, Level};
 use super::read::Document;
 use super::status::Summary;
-use super::taking::Taking;
 use super::{Advisory, Package, level, shortened};
 
 /// Below the directory of data.
@@ -49,7 +49,7 @@ DROP TABLE kev_before;
 COMMIT;
 ";
 /// A status page is old news after this long.
-const STATUS_LASTS: jiff::SignedDuration = jiff::SignedDuration::from_hours(6);
+const STATUS_LIFETIME: jiff::SignedDuration = jiff::SignedDuration::from_hours(6);
 
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
@@ -162,10 +162,10 @@ impl Database {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn begin<'d>(&'d mut self, source: &'d str, now: Timestamp) -> Result<Taking<'d>, DatabaseError> {
+    pub fn begin<'d>(&'d mut self, source: &'d str, now: Timestamp) -> Result<Import<'d>, DatabaseError> {
         let (sql, path) = (self.sql(), self.path.clone());
         let inside = self.connection.transaction().map_err(&sql)?;
-        Ok(Taking::new(inside, path, source, now))
+        Ok(Import::new(inside, path, source, now))
     }
 
     /// The sources that were read, by name.
@@ -267,7 +267,7 @@ impl Database {
             .optional()
             .map_err(self.sql())?;
         let Some((text, at)) = row else { return Ok(None) };
-        let is_old = at.parse::<Timestamp>().is_ok_and(|at| now.duration_since(at) > STATUS_LASTS);
+        let is_old = at.parse::<Timestamp>().is_ok_and(|at| now.duration_since(at) > STATUS_LIFETIME);
         let summary = Summary::read(&text).ok().filter(|_| !is_old);
         Ok(summary.and_then(|summary| {
             Some(Advisory {

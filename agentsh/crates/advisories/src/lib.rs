@@ -1,12 +1,13 @@
-//! Security advisories about servers.
+//! Vulnerability advisories about MCP servers, for the session and `agentsh advisories`.
 //!
-//! [`read`] tells the forms apart ([`osv`], [`kev`], [`deny`], [`status`]; [`archive`] holds many records), [`database`] keeps
-//! what they say, and gives what of it is about a server: its packages, its host, its name. Nothing here asks anybody.
+//! [`read`] recognises the formats ([`osv`], [`kev`], [`deny`], [`status`]; [`archive`] holds many records), and
+//! [`database`] stores the records and finds those about a server by package, host or name. No network access.
 
 pub mod archive;
 mod cvss;
 pub mod database;
 pub mod deny;
+mod import;
 pub mod kev;
 mod list;
 pub mod osv;
@@ -14,14 +15,13 @@ mod package;
 pub mod read;
 mod source;
 pub mod status;
-mod taking;
 
 pub use agentsh_policy as policy;
 
 pub use database::{Database, DatabaseError, Kept, TrustedSigners};
+pub use import::Import;
 pub use package::{Ecosystem, Package};
 pub use source::Source;
-pub use taking::Taking;
 
 use policy::{AdvisoryKind, Level};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{
     AgentError, Context, Launch, aider, amp, claude, cline, codex, copilot, cursor, gemini, generic, goose,
-    lesser, opencode, qwen,
+    opencode, qwen, small_agents,
 };
 
 /// What agentsh knows of one agent before anything is read.
@@ -38,11 +38,11 @@ const ADAPTERS: &[&Adapter] = &[
     &goose::ADAPTER,
     &cline::ADAPTER,
     &amp::ADAPTER,
-    &lesser::PI,
-    &lesser::DROID,
-    &lesser::CRUSH,
-    &lesser::KIMI,
-    &lesser::VIBE,
+    &small_agents::PI,
+    &small_agents::DROID,
+    &small_agents::CRUSH,
+    &small_agents::KIMI,
+    &small_agents::VIBE,
 ];
 
 /// Hosts that serve nothing but telemetry and updates, as they are in the programs' own code.

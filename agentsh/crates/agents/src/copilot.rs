@@ -3,7 +3,7 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, moved_or,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, host_or_default,
     nothing_remembered, nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
@@ -63,7 +63,7 @@ const FACTS: Facts = Facts {
 /// GitHub's, by the plan of the account; or another provider that the user has configured.
 fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
     let host = "api.githubcopilot.com";
-    let mut found = vec![moved_or(context, &["COPILOT_PROVIDER_BASE_URL"], host, "GitHub Copilot")?];
+    let mut found = vec![host_or_default(context, &["COPILOT_PROVIDER_BASE_URL"], host, "GitHub Copilot")?];
     if found.iter().all(|endpoint| endpoint.host == host) {
         for plan in ["individual", "business", "enterprise"] {
             found.push(endpoint::https(&format!("api.{plan}.githubcopilot.com"), "GitHub Copilot"));

@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, moved_or,
-    nothing_remembered, nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, host_or_default,
+    login, nothing_remembered, nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind};
 
@@ -43,5 +43,5 @@ const FACTS: Facts = Facts {
 };
 
 fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
-    Ok(vec![moved_or(context, &["CURSOR_API_ENDPOINT"], "api2.cursor.sh", "Cursor")?])
+    Ok(vec![host_or_default(context, &["CURSOR_API_ENDPOINT"], "api2.cursor.sh", "Cursor")?])
 }

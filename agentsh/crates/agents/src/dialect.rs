@@ -29,7 +29,7 @@ pub enum Dialect {
 }
 
 /// Members of an entry that say how a server is started or reached.
-const OF_THE_START: &[&str] = &[
+const START_MEMBERS: &[&str] = &[
     "args",
     "cmd",
     "command",
@@ -144,7 +144,7 @@ impl Dialect {
         }
         let kept = before.and_then(Value::as_object).into_iter().flatten();
         entry.extend(
-            kept.filter(|(name, _)| !OF_THE_START.contains(&name.as_str()))
+            kept.filter(|(name, _)| !START_MEMBERS.contains(&name.as_str()))
                 .map(|(name, value)| (name.clone(), value.clone())),
         );
         Value::Object(entry)

@@ -187,7 +187,7 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
     let lists = facts.lists.iter().filter(|list| list.whose == ConfigScope::Project);
     let own: Vec<PathBuf> =
         lists.flat_map(|list| of_project(context, list.path)).map(|path| real(&path)).collect();
-    super::project::cover(context, &own, &mut launch);
+    super::project::mask(context, &own, &mut launch);
     gathered.finish(context, &mut launch);
     tell(context, facts, &mut users, &mut launch)?;
     write_users(context, facts, users, &mut launch)?;
@@ -327,7 +327,7 @@ fn project_file(
         gathered.refused.extend(own.refused);
         gathered.notes.extend(own.notes);
     }
-    let taken = project::take_out(&mut document);
+    let taken = project::remove_disallowed(&mut document);
     if !taken.is_empty() {
         let names = agentsh_base::escape::line(&taken.join(", ")).into_owned();
         launch.notes.push(format!(
@@ -479,7 +479,7 @@ fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(
 }
 
 /// The first of these variables that is set moves the model; else it is at `host`.
-pub(super) fn moved_or(
+pub(super) fn host_or_default(
     context: &Context<'_>,
     variables: &[&str],
     host: &str,

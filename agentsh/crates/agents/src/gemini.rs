@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, HomeEntry, List, Models, login,
-    moved_or, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, HomeEntry, List, Models,
+    host_or_default, login, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, Key, Shape, StateKind, endpoint};
 
@@ -137,11 +137,11 @@ fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentEr
             Some(area @ ("us" | "eu")) => format!("aiplatform.{area}.rep.googleapis.com"),
             Some(region) => format!("{region}-aiplatform.googleapis.com"),
         };
-        found.push(moved_or(context, &["GOOGLE_VERTEX_BASE_URL"], &host, "Vertex AI")?);
+        found.push(host_or_default(context, &["GOOGLE_VERTEX_BASE_URL"], &host, "Vertex AI")?);
         found.push(endpoint::google_login("Google access tokens"));
     }
     if facts.place(context, "$own/oauth_creds.json").is_file() {
-        found.push(moved_or(
+        found.push(host_or_default(
             context,
             &["CODE_ASSIST_ENDPOINT"],
             "cloudcode-pa.googleapis.com",
@@ -152,7 +152,7 @@ fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentEr
     let has_key = set("GEMINI_API_KEY").is_some() || set("GOOGLE_GEMINI_BASE_URL").is_some();
     if has_key || found.is_empty() {
         let host = "generativelanguage.googleapis.com";
-        found.push(moved_or(context, &["GOOGLE_GEMINI_BASE_URL"], host, "Gemini API")?);
+        found.push(host_or_default(context, &["GOOGLE_GEMINI_BASE_URL"], host, "Gemini API")?);
     }
     Ok(found)
 }

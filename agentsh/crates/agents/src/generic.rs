@@ -49,7 +49,7 @@ fn usual(path: &Path) -> (&'static str, Dialect) {
 
 fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     let mut launch = Launch { argv: context.argv.to_vec(), ..Launch::default() };
-    super::project::cover(context, &[], &mut launch);
+    super::project::mask(context, &[], &mut launch);
     let Some(path) = context.generic_config else {
         if !context.extra.is_empty() {
             launch.notes.push(

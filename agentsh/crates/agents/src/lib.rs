@@ -23,7 +23,6 @@ mod generic;
 mod goose;
 pub mod json;
 mod launch;
-mod lesser;
 mod opencode;
 mod plugins;
 pub mod project;
@@ -31,6 +30,7 @@ pub mod providers;
 mod qwen;
 mod read;
 mod servers;
+mod small_agents;
 pub mod trees;
 mod walk;
 

@@ -18,7 +18,7 @@ const OWN_TOOLS: &str = "agent";
 pub(super) const PROJECTS_REMOTE: &str =
     "it came with the project and is a remote server; to use it, declare it in your own configuration";
 /// Transports behind a URL that agentsh does not speak.
-const NOT_SPOKEN: [&str; 4] = ["ws", "ws-ide", "sse-ide", "sdk"];
+const UNSUPPORTED_TRANSPORTS: [&str; 4] = ["ws", "ws-ide", "sse-ide", "sdk"];
 /// The agent's own credentials: nothing that came with the project gets them by naming them.
 const CREDENTIALS: &[&str] = &[
     "ANTHROPIC_API_KEY",
@@ -247,7 +247,7 @@ fn transport(entry: &Value, expand: &mut impl FnMut(&str) -> String) -> Result<T
         )
         | (None, Some(_)) => {
             let kind = match kind {
-                Some(kind) if NOT_SPOKEN.contains(&kind) => RemoteKind::Other,
+                Some(kind) if UNSUPPORTED_TRANSPORTS.contains(&kind) => RemoteKind::Other,
                 Some("sse") => RemoteKind::Sse,
                 _ => RemoteKind::Http,
             };

@@ -16,7 +16,7 @@ use agentsh_store::words::ApprovalScope;
 
 use super::{Approvals, Item};
 use agentsh_content::content::since_1970;
-use agentsh_fleet::place;
+use agentsh_fleet::key_files;
 use agentsh_host::outgoing;
 use agentsh_host::{Facts, Record};
 
@@ -62,7 +62,7 @@ impl Fleet {
             expires_at: i64::try_from(item.expires_at).ok()?,
         };
         let (over, is_over) = oneshot::channel::<()>();
-        tokio::task::spawn_local(async move {
+        agentsh_base::task::spawn_local(async move {
             tokio::select! {
                 // Dropped, or never sent on: it ends both ways.
                 _ = is_over => {
@@ -87,7 +87,7 @@ impl Fleet {
 }
 
 fn client(facts: &Facts) -> Result<Client, String> {
-    let host = place::enrolled(&facts.context.state)
+    let host = key_files::enrolled(&facts.context.state)
         .ok_or("this host is not enrolled: `agentsh fleet enrol --url URL --token TOKEN`")?;
     Client::host(outgoing::client()?, &host).map_err(|error| error.to_string())
 }

@@ -8,9 +8,9 @@ pub mod guarded_terminal;
 mod hosts;
 mod lasting;
 mod logins;
+mod notify;
 mod release;
 mod socket;
-mod tell;
 mod terminal;
 mod webhook;
 
@@ -34,7 +34,7 @@ use agentsh_store::{Event, Offered, redact};
 
 use agentsh_content::content::{self, since_1970};
 use agentsh_content::interface_pins::InterfacePins;
-use agentsh_fleet::place;
+use agentsh_fleet::key_files;
 use agentsh_host::{Facts, Record};
 use agentsh_store::pins::PinStore;
 
@@ -42,8 +42,8 @@ pub use files::FileChange;
 pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
 pub use logins::FurtherRights;
+pub use notify::{beside, hint, notice};
 pub use socket::{Asking, SocketReply, ask, sockets};
-pub use tell::{beside, hint, notice};
 pub use terminal::Terminal;
 
 /// Questions that wait at once; more are refused.
@@ -280,8 +280,8 @@ impl Approvals {
 
     /// Whether the agent was stopped by a question, and not by a person.
     #[must_use]
-    pub fn holds_the_agent(&self) -> bool {
-        self.0.terminal.get().is_some_and(Terminal::holds_the_agent)
+    pub fn has_paused_the_agent(&self) -> bool {
+        self.0.terminal.get().is_some_and(Terminal::has_paused_the_agent)
     }
 
     /// What waits, the oldest first.
@@ -375,7 +375,7 @@ impl Approvals {
         let terminal = self.0.terminal.get().filter(|_| is_for_anywhere);
         let shown = terminal.and_then(|terminal| terminal.ask(self, &item));
         if shown.is_none() {
-            tell::tell(&self.0.session.facts, &self.0.session.record, &item);
+            notify::tell(&self.0.session.facts, &self.0.session.record, &item);
         }
         state.open.insert(
             item.id.clone(),
@@ -573,7 +573,7 @@ pub fn can_ask(facts: &Facts) -> bool {
 fn asks_elsewhere(facts: &Facts) -> bool {
     let approvals = &facts.policy.mcp.approvals;
     (approvals.webhook.is_some() && approvals.webhook_secret_env.is_some())
-        || (approvals.asks_the_fleet() && place::enrolled(&facts.context.state).is_some())
+        || (approvals.asks_the_fleet() && key_files::enrolled(&facts.context.state).is_some())
 }
 
 /// Arguments line by line.

@@ -12,7 +12,7 @@ impl Approvals {
         let elsewhere = self.elsewhere();
         self.0.session.interfaces.ask_by(Rc::new(move |withheld: WithheldEntry| {
             let approvals = elsewhere.there().filter(Approvals::can_ask)?;
-            Some(tokio::task::spawn_local(approvals.release(withheld)).abort_handle())
+            Some(agentsh_base::task::spawn_local(approvals.release(withheld)).abort_handle())
         }));
     }
 

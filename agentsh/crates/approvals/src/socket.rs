@@ -71,7 +71,7 @@ impl ApprovalSocket {
         let hidden = directory.join(hidden);
         std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&hidden, &path)?;
-        let task = tokio::task::spawn_local(serve(listener, Rc::downgrade(&approvals.0)));
+        let task = agentsh_base::task::spawn_local(serve(listener, Rc::downgrade(&approvals.0)));
         Ok(Self { task, path })
     }
 }

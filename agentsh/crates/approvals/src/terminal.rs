@@ -24,7 +24,7 @@ use agentsh_sandbox::freeze::{Freezer, FrozenSandbox};
 use agentsh_store::escape;
 use agentsh_store::words::ApprovalScope;
 
-use super::{Answer, Approvals, Item, lasting, tell};
+use super::{Answer, Approvals, Item, lasting, notify};
 use crate::guarded_terminal::{RESET, understands_reset};
 use agentsh_content::content::since_1970;
 
@@ -110,7 +110,7 @@ impl Terminal {
 
     /// Whether the agent is stopped for a question.
     #[must_use]
-    pub fn holds_the_agent(&self) -> bool {
+    pub fn has_paused_the_agent(&self) -> bool {
         self.0.holds.get()
     }
 
@@ -124,8 +124,8 @@ impl Terminal {
     pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<PendingQuestion> {
         free()?;
         let (terminal, approvals, item) = (self.clone(), approvals.clone(), item.clone());
-        tell::tell_desktop(&approvals.0.session.facts, &item);
-        let task = tokio::task::spawn_local(async move {
+        notify::notify_desktop(&approvals.0.session.facts, &item);
+        let task = agentsh_base::task::spawn_local(async move {
             let turn = terminal.0.turn.lock().await;
             let answer = terminal.until_answered(&approvals, &item).await;
             drop(turn);
@@ -133,7 +133,7 @@ impl Terminal {
                 Some((is_yes, scope, by)) => {
                     approvals.answer(&item.id, is_yes, scope, by);
                 }
-                None => tell::tell(&approvals.0.session.facts, &approvals.0.session.record, &item),
+                None => notify::tell(&approvals.0.session.facts, &approvals.0.session.record, &item),
             }
         });
         Some(PendingQuestion(task.abort_handle()))
@@ -245,7 +245,7 @@ impl Drop for TerminalQuestion {
 impl TerminalQuestion {
     async fn has_stayed_still(&self) -> bool {
         let still = Arc::clone(&self.still);
-        tokio::task::spawn_blocking(move || still.has_stayed()).await.unwrap_or(false)
+        tokio::task::spawn_blocking(move || still.has_not_run()).await.unwrap_or(false)
     }
 
     async fn say(&self, text: &str) -> std::io::Result<()> {
@@ -321,7 +321,7 @@ fn free() -> Option<File> {
 /// Everything that an answer is bound to, made safe to show.
 fn question(item: &Item, line: &str) -> String {
     let left = Duration::from_secs(item.expires_at.saturating_sub(since_1970().as_secs()));
-    let mut text = format!("\nagentsh: {}\n  rule: {}\n", tell::what(item), escape::line(&item.rule));
+    let mut text = format!("\nagentsh: {}\n  rule: {}\n", notify::what(item), escape::line(&item.rule));
     if let Some(from) = &item.from {
         text.push_str(&format!("  contains data from server '{}'\n", escape::line(from)));
     }

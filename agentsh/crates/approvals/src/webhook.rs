@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use hmac::{Hmac, KeyInit, Mac};
+use ring::hmac;
 use serde::Deserialize;
 use serde_json::json;
-use sha2::Sha256;
 use tokio::task::AbortHandle;
 use url::Url;
 
@@ -86,7 +85,7 @@ impl Hook {
     pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<PendingQuestion> {
         let (hook, approvals, item) = (self.clone(), approvals.clone(), item.clone());
         let nonce = random::hex::<16>().ok()?;
-        let task = tokio::task::spawn_local(async move {
+        let task = agentsh_base::task::spawn_local(async move {
             match hook.until_answered(&item, &nonce).await {
                 Ok((is_yes, scope, by)) => {
                     approvals.answer(&item.id, is_yes, scope, by);
@@ -173,7 +172,5 @@ fn is_signed(secret: &[u8], text: &[u8], signature: &str) -> bool {
     };
     let byte = |at: usize| hex.get(2 * at..2 * at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     let Some(bytes) = (0..32).map(byte).collect::<Option<Vec<u8>>>() else { return false };
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return false };
-    mac.update(text);
-    mac.verify_slice(&bytes).is_ok()
+    hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, secret), text, &bytes).is_ok()
 }

@@ -12,7 +12,7 @@ pub enum AuditAnswer<'a> {
 
 /// None: it is something else, whatever else is in it.
 pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
-    let text = after_thoughts(text.trim())?;
+    let text = without_thoughts(text.trim())?;
     if let Some(rest) = text.strip_prefix("CLEAN ") {
         return (rest == code).then_some(AuditAnswer::Clean);
     }
@@ -29,7 +29,7 @@ pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
 
 /// What is behind the thoughts, if there are any. None: they do not end, or there are more of them, so that nobody can
 /// say where they end.
-pub fn after_thoughts(text: &str) -> Option<&str> {
+pub fn without_thoughts(text: &str) -> Option<&str> {
     let Some((open, close)) = THOUGHTS.into_iter().find(|(open, _)| text.starts_with(open)) else {
         return Some(text);
     };

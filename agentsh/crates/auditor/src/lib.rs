@@ -1,8 +1,7 @@
-//! Two models that check a call before it is sent. Both must say that it is clean.
+//! Two auditor models that check a call before it is sent: both must answer that it is clean.
 //!
-//! What they are shown is redacted and bounded by [`redact`], and is between boundaries that nobody can know
-//! beforehand. Only one form of answer counts; everything else is a failure, and a failure lets nothing pass unless
-//! the user's file says so.
+//! [`redact`] removes secrets from the text and bounds it; random boundaries surround it. An answer in any other form
+//! is a failure, and a failure refuses the call unless the user's file allows it.
 
 mod answer;
 pub mod classifier;
@@ -24,7 +23,7 @@ use agentsh_secrets::values;
 use agentsh_store::redact;
 
 use answer::AuditAnswer;
-pub(crate) use answer::after_thoughts;
+pub(crate) use answer::without_thoughts;
 use request::Question;
 
 /// What an auditor is shown of the arguments.

@@ -217,7 +217,7 @@ fn check(want: &Want, piece: &str, place: &Surroundings) -> Result<(), Failure> 
         )));
     }
     let is_pattern = text.contains(['*', '?']);
-    // Who makes a file that runs by itself makes it inside, and it may not be there yet.
+    // Who makes a file that runs automatically makes it inside, and it may not be there yet.
     if !is_pattern && !piece.contains("unmask: [") && path.symlink_metadata().is_err() {
         return Err(Failure::No(format!("there is no {shown}; nothing was written")));
     }

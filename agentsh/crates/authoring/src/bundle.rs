@@ -143,7 +143,7 @@ fn described(bundle: &Bundle) -> String {
 }
 
 /// How the bundle in force stands, for people.
-pub fn standing(found: &InForce) -> String {
+pub fn bundle_status(found: &InForce) -> String {
     let mut text = format!(
         "organisation '{}' version {}, until {}",
         found.name,
@@ -169,13 +169,13 @@ pub fn is_fetched(place: &Surroundings) -> bool {
 }
 
 /// How the organisation's policy is here, for people, and whether that is well. None: no organisation is named.
-pub fn stands(place: &Surroundings) -> Option<(bool, String)> {
+pub fn status_line(place: &Surroundings) -> Option<(bool, String)> {
     let named = match Organisation::find(&place.system, &place.config_home, &place.state) {
         Ok(named) => named?,
         Err(error) => return Some((false, error.to_string())),
     };
     Some(match named.in_force(Timestamp::now()) {
-        Ok((_, found)) => (found.refused.is_none() && !found.is_expired, standing(&found)),
+        Ok((_, found)) => (found.refused.is_none() && !found.is_expired, bundle_status(&found)),
         Err(error) => (false, error.to_string()),
     })
 }
@@ -278,7 +278,7 @@ pub fn status(as_json: bool, place: &Surroundings, out: &mut dyn Write) -> Resul
     match found {
         Ok(_) if as_json => Ok(OK),
         Ok((bundle, found)) => {
-            writeln!(out, "{}", standing(&found))?;
+            writeln!(out, "{}", bundle_status(&found))?;
             writeln!(out, "kept {}, signed by {}", organisation.kept().display(), bundle.signer)?;
             writeln!(
                 out,

@@ -149,7 +149,7 @@ fn look(policy: &Policy, subject: Of, message: &Json<'_>) -> Vec<ContentFinding>
         }
         Of::Questions => return asked(policy, message),
     };
-    let mut guard = Guard::beyond_lists(&policy.mcp);
+    let mut guard = Guard::without_lists(&policy.mcp);
     guard.add(Arc::new(ContentScan::new(&policy.mcp)));
     let decision = guard.decide(&ServerId("text".to_owned()), matter, Duration::ZERO);
     let mut found = of_checks(subject, &decision);

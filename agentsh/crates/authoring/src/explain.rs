@@ -14,7 +14,7 @@ use crate::{Surroundings, Which};
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::{Guard, Outcome, SubjectKind};
-use agentsh_model::places::of_endpoints;
+use agentsh_model::endpoints::of_endpoints;
 use agentsh_policy::{Answer, PathContext, Policy, Question, Ruled};
 use agentsh_store::escape;
 use agentsh_terminal::exit::{FAILED, NO};
@@ -203,7 +203,7 @@ pub async fn explain(
 /// calls, finds nothing in a single one.
 fn called(policy: &Policy, server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, answer: &mut Answer) {
     let matter = SubjectKind::Call { tool, hash: None, arguments, unlisted: false };
-    let decision = Guard::beyond_lists(&policy.mcp).decide(server, matter, Duration::ZERO);
+    let decision = Guard::without_lists(&policy.mcp).decide(server, matter, Duration::ZERO);
     let Some(found) = decision.deciding() else { return };
     answer.rule = found.verdict.rule.clone();
     answer.change = None;

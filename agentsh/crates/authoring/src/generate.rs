@@ -1,8 +1,8 @@
 //! `agentsh policy generate SESSION`: the policy that a session would have needed, from its journal: files, servers
 //! and tools with the hashes of their definitions, hosts, ports of this machine. Refused tools and hosts are comments.
 
+mod cross_server;
 mod files;
-mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use agentsh_store::{
     Event, EventFilter, Offered, PinStore, Reader, Record, StoreError, WhichInterface, escape,
 };
 use agentsh_terminal::output::{Context, Failure, OK};
-use together::Together;
+use cross_server::CrossServerUse;
 
 /// Events of a session that are looked at, the newest ones.
 const MAX_EVENTS: u64 = 200_000;
@@ -50,7 +50,7 @@ struct Observed {
     hosts: BTreeMap<Option<ServerId>, BTreeMap<(String, u16), Occurrences>>,
     loopback: BTreeMap<Option<ServerId>, BTreeSet<u16>>,
     refused_hosts: BTreeMap<(Option<ServerId>, String, u16), (u64, String)>,
-    together: Together,
+    together: CrossServerUse,
     files: files::Files,
     project: PathBuf,
 }

@@ -14,9 +14,9 @@ mod listing;
 mod package;
 pub mod profiles;
 pub mod reference;
+pub mod replay;
 pub mod show;
 mod tools;
-pub mod tried;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -68,7 +68,7 @@ pub async fn show(
         listing::Listing { out, columns, aligned: width.unwrap_or_default(), home: &place.home };
     listing.head(&policy.source)?;
     if let Some(found) = &policy.organisation {
-        listing.head(&bundle::standing(found))?;
+        listing.head(&bundle::bundle_status(found))?;
     }
     for line in &lines {
         // Whose word it is says more than the file where somebody else's counts too.

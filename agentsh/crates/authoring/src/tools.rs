@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::Surroundings;
 use crate::listing::Listing;
+use agentsh_base::real_paths::RealPaths;
 use agentsh_host::facts::lists_programs;
 use agentsh_host::toolchains::{self, SearchContext, Toolchains};
 use agentsh_policy::Policy;
@@ -20,7 +21,8 @@ pub fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
     let configured = place.env.get("XDG_DATA_HOME").map(Path::new).filter(|path| path.is_absolute());
     let data = configured.map_or_else(|| place.home.join(".local/share"), Path::to_owned).join("agentsh");
     let own = [place.state.as_path(), &data, &place.config_home];
-    toolchains::find(SearchContext { home: &place.home, project: &place.project, env: &place.env, own })
+    let around = SearchContext { home: &place.home, project: &place.project, env: &place.env, own };
+    toolchains::find(around, &RealPaths::default())
 }
 
 pub fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How long at most, each time: this much of one processor, which nobody else wants, is lost by it. Long enough for all
 /// the steps of somebody near, and next to nothing next to the work of anybody else.
-pub const MOMENT: Duration = Duration::from_micros(200);
+pub const POLL_DURATION: Duration = Duration::from_micros(200);
 
 /// With one processor, looking would keep the others from answering.
 static USEFUL: LazyLock<bool> =

@@ -15,6 +15,7 @@ pub mod remedy;
 mod shown_time;
 pub mod site;
 pub mod small_file;
+pub mod task;
 pub mod types;
 pub mod url_path;
 pub mod wsl;

@@ -17,7 +17,7 @@ enum LinkTarget {
 }
 
 /// What was said of links. For a short time: they may change.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RealPaths(RefCell<HashMap<PathBuf, LinkTarget>>);
 
 impl RealPaths {

@@ -1,5 +1,4 @@
-//! What the agent uses without seeing it: secrets on requests, keys of an ssh agent, and logins to servers behind a
-//! URL.
+//! Secrets that the session uses for the agent: credentials on requests, ssh keys, and logins to remote servers.
 
 pub mod credentials;
 pub mod logins;

@@ -22,7 +22,7 @@ use agentsh_sandbox::seccomp::listener::{Address, Listener, PendingConnect};
 /// Where names are asked for over TCP.
 const DOMAIN: u16 = 53;
 /// Connections that the relay has not taken yet; more are refused.
-const MAX_ON_THE_WAY: usize = 10_000;
+const MAX_PENDING: usize = 10_000;
 
 /// How long a connection to a queue of the session's own may take: it is full, and everybody else waits meanwhile.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
@@ -143,7 +143,7 @@ impl Worker {
         let caller = Caller { pid: asked.pid, comm: comm.trim_end().to_owned() };
         {
             let mut told = relay.told.lock().map_err(|_| Errno::NETUNREACH)?;
-            if told.len() >= MAX_ON_THE_WAY {
+            if told.len() >= MAX_PENDING {
                 return Err(Errno::CONNREFUSED.into());
             }
             told.insert(own, AcceptedConnection { destination: to, caller: Some(caller) });

@@ -1,9 +1,8 @@
-//! The container tier: a sandbox without mounts (decision 270).
+//! The container tier (`--tier container`): a sandbox without mounts (decision 270).
 //!
-//! What would be bound at its own place is opened by a rule of Landlock. What would stand at a place of the sandbox's own
-//! (its home, agentsh's files, generated ones) is in a private directory, and the program is told that path. What
-//! would be hidden cannot be: the launch is refused. What would be guarded is kept as a copy, compared when the last
-//! process is gone, and put back.
+//! Landlock rules replace bind mounts. A private directory holds the sandbox's own files (home, generated files), and
+//! the program is told its path. Hidden files cannot be hidden, so the launch is refused. Guarded files are copied,
+//! compared after the last process has ended, and restored.
 
 mod connect;
 
@@ -103,7 +102,7 @@ impl ContainerFiles {
             }
             self.keep(target)?;
         }
-        for (path, _) in std::mem::take(&mut layout.placeholders) {
+        for (path, _) in std::mem::take(&mut layout.stubs) {
             self.keep(path)?;
         }
         let runs = PROJECT_READ_ONLY.iter().filter(|entry| entry.tier == Tier::Runs && !entry.is_pattern());
@@ -338,6 +337,8 @@ impl Fill<'_> {
                 }
                 write_anew(inside, &self.translated(content), mode | 0o400)
             }
+            // Nobody may look into it: mounts are made there.
+            (NodeContent::Directory { mode: 0 }, _) => Ok(()),
             (NodeContent::Directory { mode }, Some(inside)) => {
                 above(&inside.join("."))?;
                 fs::set_permissions(inside, fs::Permissions::from_mode(mode | 0o700))

@@ -20,28 +20,28 @@ use agentsh_store::words::ForgotReason;
 use agentsh_store::{Journal, StoreError, TaintStore};
 
 mod ahead;
+mod deferred_results;
 mod files;
 mod judged;
-mod later;
-mod little;
-mod own;
+mod leak_budget;
 mod pairs;
 pub(super) mod random;
 mod remembered;
 mod report;
 mod settings;
+mod standalone;
 
+use deferred_results::DeferredResults;
 pub use files::{FILES, secret_lines};
 use judged::{names_places, replaced};
-use later::DeferredResults;
-use little::Little;
-pub use own::MarkedText;
+use leak_budget::LeakBudget;
 use pairs::Pairs;
 pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
 use random::Random;
 use remembered::hints_open_world;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
+pub use standalone::MarkedText;
 
 /// Requests of the protocol itself, which a client sends whatever its agent wants. In all others an agent may choose what
 /// is there.
@@ -72,7 +72,7 @@ pub struct Content {
     random: Random,
     later: DeferredResults,
     pairs: Pairs,
-    little: Little,
+    little: LeakBudget,
     /// Definitions that were remembered, each with its server.
     listed: BTreeSet<(ServerId, String)>,
     /// How often was judged what goes to each server.
@@ -149,7 +149,7 @@ impl Content {
             random,
             later: DeferredResults::default(),
             pairs: Pairs::default(),
-            little: Little::default(),
+            little: LeakBudget::default(),
             listed: BTreeSet::new(),
             judged: BTreeMap::new(),
             undecided: false,

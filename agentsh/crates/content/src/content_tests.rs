@@ -88,7 +88,7 @@ fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Con
     let shared = Rc::new(RefCell::new(std::mem::replace(content, empty(content))));
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(Rc::clone(&shared));
-    let errand = guard.errand(&server, matter, Duration::ZERO).unwrap();
+    let errand = guard.offload_job(&server, matter, Duration::ZERO).unwrap();
     let seen = std::thread::spawn(move || errand.run()).join().unwrap();
     meanwhile(&mut shared.borrow_mut());
     let decision = guard.decide_parts(&server, &[(matter, &seen)], Duration::ZERO);

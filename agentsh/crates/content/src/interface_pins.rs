@@ -186,7 +186,11 @@ impl State {
                 return;
             }
             Some((Some((_, before)), _)) => {
-                (Reason::InterfaceChanged, ignored.difference(before.as_deref(), definition))
+                let differs = ignored.difference(before.as_deref(), definition);
+                // Of one listing too: two entries of one name.
+                let earlier = "the server offered another one of this name in this session";
+                let what = if known.is_new { format!("{earlier}: {differs}") } else { differs };
+                (Reason::InterfaceChanged, what)
             }
             Some((None, others)) if others.values().any(is_same) => {
                 known.drifted.remove(&(audience.to_owned(), key));

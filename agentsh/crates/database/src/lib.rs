@@ -1,6 +1,6 @@
-//! Connections to the database of a server, with the same SQL text for both kinds.
+//! Database connections of the servers: SQLite and PostgreSQL with the same SQL text.
 //!
-//! Placeholders are `$1`, `$2`, …; there are two types of column, TEXT and BIGINT.
+//! Placeholders are `$1`, `$2`, …; column types are TEXT and BIGINT.
 
 mod pool;
 #[cfg(feature = "postgres")]

@@ -1,6 +1,5 @@
-//! What leaves through tools: copies of what servers said ([`taint`]), in whatever they are encoded ([`text`]), judged by
-//! the labels of both sides ([`flow`]); and the hosts that a call names ([`destination`]). Pure: no input or output, no
-//! clock, no runtime; time comes in as a parameter.
+//! Data that leaves through tools: copies of results ([`taint`]) in any encoding ([`text`]), judged by both servers'
+//! labels ([`flow`]); and the hosts that a call names ([`destination`]). Pure; time is a parameter.
 
 use agentsh_base::{json, types};
 use agentsh_policy as policy;

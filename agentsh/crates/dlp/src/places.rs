@@ -1,4 +1,4 @@
-//! Whether the arguments of a call name a place that they must not name.
+//! Whether arguments name a forbidden place.
 
 use crate::destination::{self, Destination, Form, Target};
 use crate::policy::domain::Host;

@@ -1,4 +1,4 @@
-//! Two independent looks at one long text, on two processors, and whole judgements apart from the thread that asks.
+//! Runs two searches of one long text on two processors, and whole judgements off the session's thread.
 
 use std::sync::OnceLock;
 

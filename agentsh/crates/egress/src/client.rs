@@ -204,7 +204,7 @@ impl Client {
 
 /// The count of redirections ends the loop long before.
 fn unreachable_hops() -> Result<Response, HttpError> {
-    Err(HttpError::Broken("it is redirected without end".to_owned()))
+    Err(HttpError::Broken("too many redirects".to_owned()))
 }
 
 fn redirection(answer: &Response) -> Option<String> {

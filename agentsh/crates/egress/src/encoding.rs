@@ -112,7 +112,7 @@ pub fn decode(headers: &mut HeaderMap, body: Bytes, most: usize) -> Result<Bytes
         while let Some(piece) = decoder.next_piece()? {
             whole.extend_from_slice(&piece);
             if whole.len() > most {
-                return Err(format!("it gives more than {most} bytes"));
+                return Err(format!("it decompresses to more than {most} bytes"));
             }
         }
     }

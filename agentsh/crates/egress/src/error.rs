@@ -14,7 +14,7 @@ pub enum HttpError {
     TimedOut(Duration),
     #[error("the server sent nothing for {} ms in the middle of its answer", .0.as_millis())]
     Idle(Duration),
-    #[error("{host} is not asked: {why}")]
+    #[error("cannot connect to {host}: {why}")]
     Refused { host: String, why: Refused },
     #[error("the name '{name}': {why}")]
     Name { name: String, why: ResolveError },

@@ -1,9 +1,8 @@
-//! All connections that the session makes in its own name.
+//! Connections that agentsh makes itself. Policy rules are parameters.
 //!
-//! [`target`] reads a URL and says whether it may be asked, [`resolve`] where its name leads, [`special_use`] and
-//! [`special_names`] what is not public; [`dial`] connects to a vetted address, [`tls`] says which server is believed and
-//! [`authorities`] whom the user trusts besides, [`proxy`] goes through the user's own proxy where the caller asks for it, and
-//! [`client`] speaks HTTP, [`encoding`] undoes what a body is compressed with. Nothing here reads policy: the rules are parameters.
+//! [`target`] parses a URL, [`resolve`] resolves its host, [`special_use`] and [`special_names`] list what is not
+//! public, [`dial`] connects to a checked address, [`tls`] verifies the server with [`authorities`], [`proxy`] uses the
+//! user's proxy, [`client`] speaks HTTP, and [`encoding`] decompresses bodies.
 
 pub mod authorities;
 pub mod base64;

@@ -71,7 +71,7 @@ impl Proxy {
         url.set_scheme("https").map_err(refused)?;
         url.set_port(Some(port)).map_err(refused)?;
         // Judged as an address that the user named: it may be anywhere, and what goes through it has its own TLS.
-        let target = Target::parse(&url[..Position::AfterPort], &Rules::users_word())
+        let target = Target::parse(&url[..Position::AfterPort], &Rules::user_configured())
             .map_err(|why| format!("the address of the proxy: {why}"))?;
         let except = except.split([',', ' ']).map(|host| host.trim().to_ascii_lowercase());
         Ok(Self { target, authorization, except: except.filter(|host| !host.is_empty()).collect() })
@@ -117,7 +117,7 @@ impl Proxy {
             Err(_) => format!("{host}:{port}"),
         };
         let refused = |why: String| HttpError::Proxy { proxy: proxy.clone(), host: host.clone(), why };
-        let addresses = self.target.resolve(&Rules::users_word(), lookup).await;
+        let addresses = self.target.resolve(&Rules::user_configured(), lookup).await;
         let addresses = addresses.map_err(|why| refused(why.to_string()))?;
         let failed = |source| HttpError::Connect { host: proxy.clone(), source: Arc::new(source) };
         let dialled = dial(&addresses, self.target.port(), Timeouts::default()).await.map_err(failed)?;
@@ -132,7 +132,7 @@ impl Proxy {
                 // Byte by byte: what follows the head belongs to the server behind.
                 match stream.read_u8().await {
                     Ok(byte) if head.len() < MAX_HEAD => head.push(byte),
-                    Ok(_) => return Err(refused("its answer has no end".to_owned())),
+                    Ok(_) => return Err(refused("its answer is too long".to_owned())),
                     Err(error) => return Err(refused(error.to_string())),
                 }
             }

@@ -32,7 +32,7 @@ pub struct Rules {
 impl Rules {
     /// For an address that the user wrote in an own setting: anywhere, in plain text on this machine alone.
     #[must_use]
-    pub fn users_word() -> Self {
+    pub fn user_configured() -> Self {
         Self { loopback: true, permitted: Vec::new(), anywhere: true }
     }
 
@@ -54,7 +54,7 @@ pub struct Target {
 pub enum Refused {
     #[error("it is not a URL: {0}")]
     NoUrl(String),
-    #[error("other programs may read it otherwise: {0}")]
+    #[error("other programs may parse it differently: {0}")]
     Ambiguous(&'static str),
     #[error("it contains a user name or a password; put them into a header")]
     Credentials,
@@ -74,7 +74,7 @@ pub enum Refused {
     LeadsTo { name: String, address: IpAddr, why: &'static str },
     #[error("'{name}' resolves to '{alias}', which is not public ({why})")]
     Alias { name: String, alias: String, why: &'static str },
-    #[error("'{0}' leads to itself")]
+    #[error("'{0}' is an alias of itself")]
     Loop(String),
     #[error("'{name}' resolves through {count} aliases; at most {MAX_CHAIN} are followed")]
     Chain { name: String, count: usize },
@@ -82,6 +82,8 @@ pub enum Refused {
     Redirects,
     #[error("it is redirected from https to http")]
     Weaker,
+    #[error("it is redirected to another service of this machine, port {0}")]
+    Elsewhere(u16),
     #[error("'{name}': {why}")]
     Unresolved { name: String, why: ResolveError },
 }
@@ -105,7 +107,8 @@ impl Target {
         Self::of(read(text, None)?, rules)
     }
 
-    /// Where a redirection from here leads: three of them at most, and none from TLS to plain text.
+    /// Where a redirection from here leads: three of them at most, none from TLS to plain text, and none to another service
+    /// of this machine.
     ///
     /// # Errors
     /// As [`Target::parse`], and when the redirection itself is not followed.
@@ -116,6 +119,10 @@ impl Target {
         let next = Self::of(read(location, Some(&self.url))?, rules)?;
         if next.is_plain() && !self.is_plain() {
             return Err(Refused::Weaker);
+        }
+        // What is allowed of this machine is allowed to this one service of it.
+        if next.is_loopback() && !(self.is_loopback() && next.port() == self.port()) {
+            return Err(Refused::Elsewhere(next.port()));
         }
         Ok(next)
     }
@@ -179,6 +186,11 @@ impl Target {
             Some(Host::Ipv6(address)) => Some(address.into()),
             _ => None,
         }
+    }
+
+    fn is_loopback(&self) -> bool {
+        self.literal()
+            .map_or_else(|| is_localhost(self.name()), |address| address.to_canonical().is_loopback())
     }
 
     /// The host as it is asked for: without a dot at its end.

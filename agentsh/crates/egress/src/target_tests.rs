@@ -63,7 +63,7 @@ fn plain_text_stays_on_this_machine() {
     let localhost = Target::parse("http://localhost/", &rules).unwrap();
     assert!(localhost.addresses(answer(&["127.0.0.1", "::1"], &[]), &rules).is_ok());
     assert!(localhost.addresses(answer(&["1.1.1.1"], &[]), &rules).is_err());
-    let anywhere = Rules::users_word();
+    let anywhere = Rules::user_configured();
     assert!(Target::parse("https://10.0.0.1/", &anywhere).is_ok());
     let far = Target::parse("http://far.example/", &anywhere).unwrap();
     assert!(matches!(far.addresses(answer(&["10.0.0.1"], &[]), &anywhere), Err(Refused::PlainText(_))));

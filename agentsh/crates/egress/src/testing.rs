@@ -35,7 +35,11 @@ pub struct Receiver {
 impl Receiver {
     /// Answers the first request with the first step and so on; the last step goes on.
     pub async fn start(script: Vec<Step>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), script)
+    }
+
+    /// The same, on an address that answers name.
+    pub fn on(listener: TcpListener, script: Vec<Step>) -> Self {
         let port = listener.local_addr().unwrap().port();
         let got = Rc::new(RefCell::new(Vec::new()));
         let kept = Rc::clone(&got);
@@ -95,7 +99,7 @@ pub fn answer(status: &str, body: &str) -> Step {
 
 /// Knows `localhost` alone.
 pub fn client() -> Client {
-    Client::new(lookup(), Rules::users_word())
+    Client::new(lookup(), Rules::user_configured())
 }
 
 pub(crate) fn lookup() -> Arc<Lookup> {

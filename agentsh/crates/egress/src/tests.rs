@@ -112,7 +112,7 @@ async fn only_a_known_authority_and_the_right_name_are_accepted() {
     let known = || {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(include_bytes!("testing_keys/ca.pem")).unwrap()).unwrap();
-        Client::trusting(Ok(roots), lookup(), Rules::users_word())
+        Client::trusting(Ok(roots), lookup(), Rules::user_configured())
     };
     LocalSet::new()
         .run_until(async {
@@ -123,7 +123,7 @@ async fn only_a_known_authority_and_the_right_name_are_accepted() {
             let error = known().post(post(&format!("https://127.0.0.1:{port}/"))).await;
             assert!(matches!(error, Err(HttpError::Tls { .. })), "{error:?}");
             let port = secure_receiver().await;
-            let stranger = Client::trusting(Ok(RootCertStore::empty()), lookup(), Rules::users_word());
+            let stranger = Client::trusting(Ok(RootCertStore::empty()), lookup(), Rules::user_configured());
             let error = stranger.post(post(&format!("https://localhost:{port}/"))).await;
             assert!(matches!(error, Err(HttpError::Tls { .. })), "{error:?}");
         })
@@ -152,17 +152,38 @@ async fn redirections_keep_credentials_at_home() {
     LocalSet::new()
         .run_until(async {
             let client = client();
-            let end = Receiver::start(vec![answer("200 OK", "here")]).await;
-            let start = Receiver::start(vec![sent_on("307", "/b"), sent_on("308", &end.url("/c"))]).await;
+            // The same service by another name: another origin.
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let elsewhere = format!("http://localhost:{}/c", listener.local_addr().unwrap().port());
+            let script = vec![sent_on("307", "/b"), sent_on("308", &elsewhere), answer("200 OK", "here")];
+            let start = Receiver::on(listener, script);
             let answered = client.follow(request(&client, Method::POST, &start.url("/a"))).await.unwrap();
             assert_eq!(answered.whole(100).await.unwrap(), b"here");
-            let (first, last) = (start.got.borrow(), end.got.borrow());
-            assert!(
-                first.iter().all(|(head, body)| head.contains("Bearer secret") && body == "{}"),
-                "{first:?}"
-            );
-            assert_eq!(first.len(), 2);
-            assert!(last[0].0.starts_with("POST /c ") && !last[0].0.contains("secret"), "{last:?}");
+            let got = start.got.borrow();
+            let is_secret: Vec<bool> = got.iter().map(|(head, _)| head.contains("Bearer secret")).collect();
+            assert_eq!(is_secret, [true, true, false], "{got:?}");
+            assert!(got.iter().all(|(_, body)| body == "{}") && got[2].0.starts_with("POST /c "), "{got:?}");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_redirection_leads_to_no_other_service_of_this_machine() {
+    LocalSet::new()
+        .run_until(async {
+            for client in [client(), Client::new(lookup(), Rules { loopback: true, ..Rules::default() })] {
+                let other = Receiver::start(vec![answer("200 OK", "here")]).await;
+                for to in [other.url("/"), format!("http://localhost:{}/", other.port)] {
+                    let start = Receiver::start(vec![sent_on("307", &to)]).await;
+                    let refused = client.follow(request(&client, Method::POST, &start.url("/"))).await;
+                    let why = refused.map(|_| ()).unwrap_err().to_string();
+                    assert!(why.contains("another service of this machine"), "{why}");
+                }
+                assert!(other.got.borrow().is_empty());
+            }
+            let public = Target::parse("https://example.com/", &Rules::user_configured()).unwrap();
+            assert!(public.redirected("https://127.0.0.1:8443/", 0, &Rules::user_configured()).is_err());
+            public.redirected("https://example.org/", 0, &Rules::user_configured()).unwrap();
         })
         .await;
 }
@@ -177,7 +198,7 @@ async fn redirections_are_few_and_vetted() {
                 ("http://169.254.169.254/latest", "169.254.169.254"),
                 ("https://10.0.0.1/", "10.0.0.1"),
                 ("ftp://127.0.0.1/", "ftp"),
-                ("\\\\127.0.0.1/", "otherwise"),
+                ("\\\\127.0.0.1/", "differently"),
                 ("/again", "more than 3 times"),
             ] {
                 let start = Receiver::start(vec![sent_on("302", to)]).await;

@@ -75,7 +75,7 @@ impl Batch {
         let text = unpack(bytes)?;
         let mut lines = text.lines();
         let head = lines.next().unwrap_or_default();
-        let after = place(head).ok_or(Unreadable::Line(1, "it is not a place"))?;
+        let after = place(head).ok_or(Unreadable::Line(1, "it is not a position"))?;
         let mut rows = Vec::new();
         for (line, number) in lines.zip(2..) {
             if rows.len() >= MAX_ROWS as usize {
@@ -112,9 +112,9 @@ fn row(line: &str) -> Result<Raw, &'static str> {
     }
     time.parse::<jiff::Timestamp>().map_err(|_| "that is not a time")?;
     Ok(Raw {
-        id: id.parse().map_err(|_| "that is not a place")?,
+        id: id.parse().map_err(|_| "that is not a position")?,
         session: session.to_owned(),
-        seq: seq.parse().ok().filter(|seq| (1..1 << 53).contains(seq)).ok_or("that is not a place")?,
+        seq: seq.parse().ok().filter(|seq| (1..1 << 53).contains(seq)).ok_or("that is not a position")?,
         time: time.to_owned(),
         body: body.to_owned(),
         hash: keys::hash(hash).ok_or("that is not a hash")?,

@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
+use crate::key_files::HostFile;
 use crate::keys::{self, HostKey};
-use crate::place::HostFile;
 use crate::wire::Position;
 
 /// Longest answer, in bytes.

@@ -9,7 +9,7 @@ use agentsh_store::{Reader, StoreError};
 use crate::batch::{self, Batch, Place};
 use crate::client::{Client, ClientError};
 use crate::wire::Position;
-use crate::{heads, place};
+use crate::{heads, key_files};
 
 /// How often an idle forwarder looks for new rows.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -147,7 +147,7 @@ async fn step(
                 client.send("/v1/heads", heads::packed(position.id, &heads)?).await?;
             done.compared = Some(heads.len() as u64);
             // The next one compares again, if this cannot be noted.
-            let _noted = place::write(&place::compared_file(state_dir), &position.id);
+            let _noted = key_files::write(&key_files::compared_file(state_dir), &position.id);
         }
         *here = Some(position);
         return Ok(0);
@@ -165,7 +165,7 @@ async fn send(client: &Client, batch: Batch) -> Result<Position, ForwardError> {
 }
 
 fn is_time(state_dir: &Path) -> bool {
-    let noted = std::fs::metadata(place::compared_file(state_dir)).and_then(|found| found.modified());
+    let noted = std::fs::metadata(key_files::compared_file(state_dir)).and_then(|found| found.modified());
     noted.is_ok_and(|noted| SystemTime::now().duration_since(noted).is_ok_and(|age| age > COMPARE_INTERVAL))
-        || { !place::compared_file(state_dir).exists() }
+        || { !key_files::compared_file(state_dir).exists() }
 }

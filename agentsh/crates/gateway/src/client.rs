@@ -1,5 +1,4 @@
-//! One client's session with one endpoint: what it says goes to the proxy of its own, and what comes back goes to the
-//! response that waits for it.
+//! One client session with one endpoint: forwards its messages to its proxy, and answers to the waiting response.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -13,82 +12,82 @@ use crate::json;
 use crate::mcp::PauseReceiver;
 use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::{Id, Key};
-use crate::mcp::repeated::Params;
-use crate::mcp::whole_lines::WholeLines;
+use crate::mcp::line_writer::LineWriter;
+use crate::mcp::mcp_headers::Params;
 
 use super::codes;
-use super::era::{Step, Translation};
+use super::id_mapping::IdMapping;
 use super::message::{Incoming, Kind, Outgoing};
-use super::names::Names;
 use super::stream::Stream;
+use super::translation::{Step, Translation};
 
-/// The stream that belongs to no request.
+/// The stream for messages without a request.
 pub const GENERAL_STREAM: u64 = 0;
-/// Requests of one session that may wait for the server at once.
+/// Limit of open requests per session.
 const MAX_OPEN: usize = 256;
-/// How long a server may think about which protocol it speaks, before it is greeted in the older one.
+/// After this time without an answer, the server gets the older handshake.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a listing that nobody asked for may take, and its pages.
+/// Timeout of agentsh's own listing, with all pages.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_PAGES: usize = 64;
 
 pub struct Client {
     pub id: String,
     pub endpoint: String,
-    /// Who opened it; nobody else can use it.
+    /// The owner; nobody else can use it.
     pub subject: String,
-    input: WholeLines<WriteHalf<DuplexStream>>,
+    input: LineWriter<WriteHalf<DuplexStream>>,
     streams: RefCell<BTreeMap<u64, Rc<Stream>>>,
     pending: RefCell<HashMap<Key, Waiting>>,
     /// Between the client's protocol and the server's.
     translation: RefCell<Translation>,
-    /// Arguments that stand in headers too, as the listings say that passed here.
+    /// Arguments repeated in headers, from listings.
     params: RefCell<Params>,
-    /// They are all known.
+    /// All of them are known.
     listed: Cell<bool>,
     listing: Mutex<()>,
-    /// Of running requests that want to hear of their progress.
+    /// Progress tokens of running requests.
     tokens: RefCell<HashMap<Key, Rc<Stream>>>,
-    /// What ids were called before they were renamed.
-    names: RefCell<Names>,
+    /// Original ids of renamed requests.
+    names: RefCell<IdMapping>,
     next_stream: Cell<u64>,
     used: Cell<Instant>,
-    /// Requests and streams that are served now.
+    /// Requests and streams in service.
     serving: Cell<usize>,
     ended: Cell<bool>,
-    /// A reader took something, or the session ended.
+    /// A reader took events, or the session ended.
     pub changed: Notify,
     unread_limit: usize,
 }
 
-/// A request without an answer yet.
+/// An unanswered request.
 struct Waiting {
     stream: Rc<Stream>,
-    /// Its answer is a page of tools.
+    /// It lists tools.
     lists: bool,
 }
 
-/// What leads to a server.
+/// The connection to a server.
 pub struct ServerWire {
     pub lines: DuplexStream,
-    /// Answers that the server puts off.
+    /// Postponed answers.
     pub pauses: PauseReceiver,
 }
 
 impl ServerWire {
-    /// To one that puts nothing off.
+    /// To a server that postpones nothing.
     #[must_use]
     pub fn steady(lines: DuplexStream) -> Self {
         Self { lines, pauses: crate::mcp::pause::pauses().1 }
     }
 }
 
-/// What a session is allowed, in bytes.
+/// Limits of a session, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLimits {
-    /// Longest message of the server.
+    /// A server message.
     pub line: usize,
-    /// Events that nobody reads.
+    /// Unread events.
     pub unread: usize,
 }
 
@@ -97,13 +96,13 @@ pub struct ClientLimits {
 pub enum SendError {
     /// The proxy has ended.
     Ended,
-    /// A request with this id waits for its answer.
+    /// A request with this id is open.
     SameId,
     TooMany,
 }
 
 impl Client {
-    /// Reads what the proxy says until its end. Must be called inside a `LocalSet`.
+    /// Reads from the proxy until its end. Call inside a `LocalSet`.
     pub fn start(
         id: String,
         endpoint: String,
@@ -120,7 +119,7 @@ impl Client {
             id,
             endpoint,
             subject,
-            input: WholeLines::new(input),
+            input: LineWriter::new(input),
             streams: RefCell::new(BTreeMap::from([(GENERAL_STREAM, general)])),
             pending: RefCell::default(),
             tokens: RefCell::default(),
@@ -137,15 +136,15 @@ impl Client {
             listing: Mutex::default(),
         });
         let asked = Rc::downgrade(&client);
-        tokio::task::spawn_local(async move {
+        agentsh_base::task::spawn_local(async move {
             tokio::time::sleep(DISCOVERY_TIMEOUT).await;
             let Some(client) = asked.upgrade() else { return };
             let steps = client.translation.borrow_mut().on_silence();
-            // The server has ended: whoever waits hears so.
+            // The server has ended: waiting requests get errors.
             let _ = client.take(steps).await;
         });
         let paused = Rc::downgrade(&client);
-        tokio::task::spawn_local(async move {
+        agentsh_base::task::spawn_local(async move {
             while let Some(pause) = pauses.recv().await {
                 let Some(client) = paused.upgrade() else { return };
                 if let Some(waiting) = client.pending.borrow().get(&pause.key) {
@@ -154,7 +153,7 @@ impl Client {
             }
         });
         let pumped = Rc::clone(&client);
-        tokio::task::spawn_local(async move {
+        agentsh_base::task::spawn_local(async move {
             pumped.pump(output, bounds.line).await;
             pumped.finish();
             on_end(&pumped);
@@ -167,20 +166,20 @@ impl Client {
         while !self.ended.get() && !lines.is_at_end() {
             while let Some(frame) = lines.next_frame() {
                 let Frame::Line(line) = frame else { continue };
-                if self.translation.borrow().is_straight() {
+                if self.translation.borrow().is_passthrough() {
                     self.deliver(line);
                     continue;
                 }
-                let steps = self.translation.borrow_mut().server_says(line);
+                let steps = self.translation.borrow_mut().on_server_message(line);
                 if steps.iter().all(|step| matches!(step, Step::ToClient(_))) {
                     self.deliver_all(&steps);
                     continue;
                 }
-                // The server may wait for this side to read before it reads itself.
+                // The server may write before it reads.
                 let client = Rc::clone(self);
-                tokio::task::spawn_local(async move { client.take(steps).await });
+                agentsh_base::task::spawn_local(async move { client.take(steps).await });
             }
-            // The server waits while nobody reads: its bytes pile up on its own side.
+            // Stops reading the server while clients do not read.
             while self.unread() > self.unread_limit && !self.ended.get() {
                 self.changed.notified().await;
             }
@@ -238,12 +237,11 @@ impl Client {
         }
     }
 
-    /// Which arguments stand in headers too. Where no listing was seen, the server is asked for one, in the words of this
-    /// request.
+    /// Arguments repeated in headers. Without a listing, the server is asked for one, with this request's metadata.
     pub async fn params(self: &Rc<Self>, like: &Incoming) -> Params {
         let _alone = self.listing.lock().await;
         if !self.listed.replace(true) {
-            // A server that lists nothing repeats nothing.
+            // Without a listing there are no such headers.
             let _ = tokio::time::timeout(LISTING_TIMEOUT, self.list(like)).await;
         }
         self.params.borrow().clone()
@@ -275,12 +273,13 @@ impl Client {
         None
     }
 
-    /// The message under an id that no other client of this connection uses.
+    /// The message with an id that is unique on this connection.
     pub fn rename(&self, message: Incoming) -> Incoming {
         self.names.borrow_mut().rename(message)
     }
 
-    /// Where a message goes that names no request: to the only one that runs, else to who listens, else to the newest.
+    /// The stream for a message without a request: of the only running request, else the listening client, else the
+    /// newest.
     fn nearest(&self) -> Rc<Stream> {
         let pending = self.pending.borrow();
         let general = self.general();
@@ -324,7 +323,7 @@ impl Client {
         if let Some(token) = &message.token {
             self.tokens.borrow_mut().insert(token.clone(), Rc::clone(&stream));
         }
-        // Whoever asks may hang up while the server does not read.
+        // The client may disconnect while the server does not read.
         let mut place = self.place(&stream, key);
         place.id = message.id().cloned();
         self.say(&message.line, &place.is_sent).await?;
@@ -337,7 +336,7 @@ impl Client {
         Place { client: Rc::clone(self), stream: Rc::clone(stream), key, id: None, is_sent, is_kept: false }
     }
 
-    /// Tells the server that nobody wants the answer to a request any more.
+    /// Cancels a request at the server.
     pub fn cancel(self: &Rc<Self>, id: &Id) {
         let line = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the client closed the connection"}}}}"#,
@@ -345,12 +344,12 @@ impl Client {
         );
         let client = Rc::clone(self);
         // The session may have ended meanwhile.
-        tokio::task::spawn_local(async move {
+        agentsh_base::task::spawn_local(async move {
             let _ = client.send(line.as_bytes()).await;
         });
     }
 
-    /// Nobody wants the answer any more, nor can come back for it: the place is free, and unread events go.
+    /// The answer is not wanted and cannot be resumed: frees the place and the unread events.
     pub fn give_up(&self, key: &Key, stream: &Rc<Stream>) {
         let is_waiting =
             self.pending.borrow().get(key).is_some_and(|waiting| Rc::ptr_eq(&waiting.stream, stream));
@@ -365,7 +364,7 @@ impl Client {
         self.changed.notify_one();
     }
 
-    /// Streams that were read to their end, but for the last few: their reader may come back for what got lost.
+    /// Drops read streams, except for the last few, which a client may resume.
     fn forget_old(&self) {
         const KEPT: usize = 16;
         let mut streams = self.streams.borrow_mut();
@@ -383,17 +382,17 @@ impl Client {
         self.say(line, &Cell::new(false)).await
     }
 
-    /// As `send`; `is_sent` is true from when the server gets it, whoever waits for that or does not.
+    /// As `send`; `is_sent` becomes true when the server gets it, even if the caller is gone.
     async fn say(&self, line: &[u8], is_sent: &Cell<bool>) -> Result<(), SendError> {
         self.used.set(Instant::now());
-        if self.translation.borrow().is_straight() {
+        if self.translation.borrow().is_passthrough() {
             return self.write([line, b"\n"].concat(), is_sent).await;
         }
-        let steps = self.translation.borrow_mut().client_says(line);
+        let steps = self.translation.borrow_mut().on_client_message(line);
         self.act(steps, is_sent).await
     }
 
-    /// What a message became. All of it that the server gets goes out at once: nothing of another comes between.
+    /// Carries out steps. The server gets all lines of one message together.
     async fn take(&self, steps: Vec<Step>) -> Result<(), SendError> {
         self.act(steps, &Cell::new(false)).await
     }
@@ -427,7 +426,7 @@ impl Client {
         turn.write(lines).await.map_err(|_| SendError::Ended)
     }
 
-    /// Ends the session: its server is told, and whoever waits hears that there will be nothing more.
+    /// Ends the session: tells the server, and fails waiting requests.
     pub fn end(self: &Rc<Self>) {
         if self.ended.replace(true) {
             return;
@@ -437,7 +436,7 @@ impl Client {
         self.finish();
         let client = Rc::clone(self);
         // A message that is being written is finished first.
-        tokio::task::spawn_local(async move { client.input.close().await });
+        agentsh_base::task::spawn_local(async move { client.input.close().await });
     }
 
     fn finish(&self) {
@@ -452,7 +451,7 @@ impl Client {
         self.ended.get()
     }
 
-    /// How long nobody has used it; zero while something is served.
+    /// Time since the last use; zero while something is served.
     pub fn idle(&self) -> std::time::Duration {
         if self.serving.get() > 0 { std::time::Duration::ZERO } else { self.used.get().elapsed() }
     }
@@ -463,13 +462,13 @@ impl Client {
     }
 }
 
-/// The place of a request among those that wait: free again when this is dropped, unless it is kept.
+/// The place of an open request, freed on drop unless kept.
 struct Place {
     client: Rc<Client>,
     stream: Rc<Stream>,
     key: Key,
     id: Option<Id>,
-    /// The server has it, or will have all of it.
+    /// The server has it, or will have.
     is_sent: Cell<bool>,
     is_kept: bool,
 }
@@ -482,7 +481,7 @@ impl Drop for Place {
         let is_shared = self.client.names.borrow().knows(&self.key);
         let waits = !self.stream.is_done() && !self.client.is_ended();
         match self.id.as_ref().filter(|_| self.is_sent.get() && waits) {
-            // Whose session it is may come back for the answer.
+            // The session's owner may resume.
             Some(_) if !is_shared => {}
             id => {
                 self.client.give_up(&self.key, &self.stream);
@@ -494,7 +493,7 @@ impl Drop for Place {
     }
 }
 
-/// One response is being served; the session is not idle.
+/// A response in service: the session is not idle.
 pub struct Serving(Rc<Client>);
 
 impl Drop for Serving {

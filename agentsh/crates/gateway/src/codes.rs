@@ -1,26 +1,26 @@
-//! Every refusal of the gateway: its code, which a header, the record and the error name, and its status. The codes are those of
-//! ThornGuard's steps.
+//! Every refusal of the gateway: its code, for a header, the journal and the error, and its HTTP status. The codes are
+//! those of ThornGuard's steps.
 
 use hyper::StatusCode;
 
 use crate::json::{self, Json};
 
-/// Longer answers are no refusals.
+/// Refusals are shorter.
 const MAX_LENGTH: usize = 64 << 10;
 
-/// Why a client does not get what it asked for.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
-    /// A page of another origin, or another name of this server.
+    /// A page of another origin, or an unknown host name.
     Origin,
-    /// No key, or none that is known.
+    /// No key, or an unknown one.
     Unauthenticated,
-    /// A key or token that does not reach this far.
+    /// A key or token without this permission.
     Unauthorized,
-    /// Nobody can say whether a token is good.
+    /// The token cannot be verified now.
     Unverifiable,
     Network,
-    /// More requests or sessions than the gateway's configuration allows.
+    /// More requests or sessions than the gateway allows.
     Rate,
     /// More calls than the policy allows.
     PolicyRate,
@@ -29,37 +29,37 @@ pub enum Code {
     TooSlow,
     TooLong,
     MediaType,
-    /// The session that is named is not there.
+    /// No such session.
     NoSession,
     /// None is named.
     SessionMissing,
     /// The session ended meanwhile.
     Ended,
-    /// A request that is running has its id.
+    /// An open request has this id.
     SameId,
     TooManyOpen,
     TooManyConnections,
     Internal,
-    /// The session broke off before there was an answer.
+    /// The session ended before an answer.
     BrokenOff,
-    /// The server would be spoken to in plain text.
+    /// The server's URL is not encrypted.
     InsecureTarget,
-    /// The server's address is not public, or its name leads nowhere.
+    /// The server's address is not public, or unresolvable.
     Ssrf,
     Policy,
     Domain,
-    /// A command that does harm.
+    /// A harmful command.
     Malicious,
     Approval,
     ToolPoisoning,
-    /// A changed tool waits for a person.
+    /// A changed tool waits for approval.
     ToolReviewRequired,
-    /// A tool that nobody reviewed, or that was turned down.
+    /// A tool that was not approved.
     ToolReview,
     ToolQuarantine,
     Pii,
     Anomaly,
-    /// The server, or the way to it, failed. The answer says so as any error of a server.
+    /// The server, or the connection to it, failed. The answer is a server error.
     Upstream,
 }
 
@@ -69,7 +69,7 @@ impl Code {
         self.parts().0
     }
 
-    /// The status of an answer that is this refusal and nothing else. What the protocol answers with an error of its own is 200.
+    /// The HTTP status for a refusal. A protocol error has 200.
     #[must_use]
     pub fn status(self) -> StatusCode {
         self.parts().1
@@ -113,7 +113,7 @@ impl Code {
         }
     }
 
-    /// Of a message that is an error of the proxy, or of the way to the server.
+    /// The code of an error from the proxy or the connection to the server.
     pub(crate) fn of_answer(answer: &[u8]) -> Option<Self> {
         if answer.len() > MAX_LENGTH {
             return None;
@@ -128,7 +128,7 @@ impl Code {
         Self::of_refusal(&reason, &rule)
     }
 
-    /// Which step a stable reason of the proxy belongs to, with the rule that decided.
+    /// The code for a reason of the proxy and its rule.
     fn of_refusal(reason: &str, rule: &str) -> Option<Self> {
         let is_about_changes = rule.contains(".version_pinning");
         Some(match reason {
@@ -151,7 +151,7 @@ impl Code {
             | "audit-timed-out"
             | "audit-failed" => Self::Policy,
             "destination-not-allowed" => Self::Domain,
-            // A command in arguments; what a server says is judged by other rules.
+            // A command in arguments; other rules judge texts of servers.
             "content-suspicious" if rule.contains("content.arguments") => Self::Malicious,
             "content-suspicious" | "not-classified" => Self::ToolPoisoning,
             "approval-timed-out" | "nobody-to-ask" if is_about_changes => Self::ToolReviewRequired,
@@ -176,7 +176,7 @@ impl Code {
     }
 }
 
-/// A refusal with its code beside its reason (`error.data.code`). None: it is not a refusal.
+/// A refusal with its code (`error.data.code`). None: it is not a refusal.
 pub(crate) fn marked(answer: &[u8]) -> Option<Vec<u8>> {
     if answer.len() > MAX_LENGTH {
         return None;

@@ -1,4 +1,4 @@
-//! What `gateway.yaml` says.
+//! `gateway.yaml`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,40 +21,39 @@ pub enum ConfigError {
     Wrong { file: PathBuf, why: String },
 }
 
-/// The file as it is written. Unknown keys are errors.
+/// The configuration file. Unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where clients arrive; 127.0.0.1:8808 by default.
+    /// Listening address; 127.0.0.1:8808 by default.
     #[serde(default = "listen")]
     pub listen: SocketAddr,
-    /// Certificate and key, as PEM files. Without them only a loopback address is served, unless `behind_proxy` says
-    /// that TLS ends before.
+    /// PEM files. Without them only on a loopback address, unless `behind_proxy`.
     #[serde(default)]
     pub tls: Option<Tls>,
-    /// Another server ends TLS in front of this one, and sends on what clients say.
+    /// A proxy in front terminates TLS.
     #[serde(default)]
     pub behind_proxy: bool,
-    /// The address that clients use, for metadata: `https://mcp.example.com`.
+    /// The URL for clients, for metadata: `https://mcp.example.com`.
     #[serde(default)]
     pub public_url: Option<String>,
-    /// Names beside `localhost`, loopback addresses and that of `public_url` by which this server may be called (Host).
+    /// Permitted Host names besides `localhost`, loopback addresses and that of `public_url`.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// Origins of web pages that may ask. A request without an Origin comes from no page.
+    /// Permitted origins of web pages. A request without Origin is from no page.
     #[serde(default)]
     pub origins: Vec<String>,
-    /// Networks that may connect; all where the list is empty.
+    /// Networks that may connect; all if empty.
     #[serde(default)]
     pub allow_from: Vec<IpNet>,
     #[serde(default)]
     pub auth: Auth,
     #[serde(default)]
     pub limits: Limits,
-    /// A policy file, or the name of a built-in policy, as for `agentsh proxy`.
+    /// A policy file, or a built-in policy's name.
     #[serde(default)]
     pub policy: Option<String>,
-    /// Where a person answers questions of `ask` rules: clients that open addresses are shown it. `{id}` is the question.
+    /// The approvals page, shown to clients that can open URLs. `{id}` is the question.
     #[serde(default)]
     pub approvals_page: Option<String>,
     pub endpoints: Vec<Endpoint>,
@@ -70,10 +69,10 @@ pub struct Tls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
-    /// Nobody has to say who he is. Only on a loopback address.
+    /// No authentication. Only on a loopback address.
     #[serde(default)]
     pub open: bool,
-    /// Where `agentsh gateway keys` keeps the hashes of keys; beside the configuration by default.
+    /// The file of key hashes; next to the configuration by default.
     #[serde(default)]
     pub keys: Option<PathBuf>,
     /// Bearer tokens of an authorization server.
@@ -84,19 +83,19 @@ pub struct Auth {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OAuth {
-    /// As tokens name it (`iss`).
+    /// The `iss` of tokens.
     pub issuer: String,
-    /// What tokens must be for (`aud`), by default the public URL of the endpoint.
+    /// The `aud` of tokens; by default the endpoint's public URL.
     #[serde(default)]
     pub audience: Option<String>,
-    /// Keys that sign tokens: a JSON Web Key Set, as a file or an address (`https:`, or `http:` on this machine). Without it,
-    /// where the issuer's metadata says.
+    /// A JSON Web Key Set, as a file or URL (`https:`, or `http:` on this machine). By default from the issuer's
+    /// metadata.
     #[serde(default)]
     pub jwks: Option<String>,
-    /// Algorithms by which tokens may be signed; those of public keys where the list is empty.
+    /// Permitted signature algorithms; all with public keys if empty.
     #[serde(default)]
     pub algorithms: Vec<Algorithm>,
-    /// Scopes that a token must have.
+    /// Scopes that a token needs.
     #[serde(default)]
     pub scopes: Vec<String>,
 }
@@ -104,23 +103,23 @@ pub struct OAuth {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Longest message of a client, in bytes.
+    /// Limit of a client message, in bytes.
     pub message_bytes: usize,
-    /// Requests of one key in a minute; 0 is not a limit.
+    /// Requests per key and minute; 0 is unlimited.
     pub requests_per_minute: u32,
-    /// How long a client may take for the head of a request, for its message, and for its part of a TLS handshake.
+    /// Timeout for a request head, a message, and a TLS handshake.
     pub request_seconds: u64,
-    /// Client sessions at once, over all endpoints.
+    /// Limit of client sessions, over all endpoints.
     pub sessions: usize,
-    /// Client sessions of one key at once.
+    /// Limit of client sessions per key.
     pub sessions_per_key: usize,
     /// Connections at once.
     pub connections: usize,
-    /// A client session that nobody used for so long is ended.
+    /// Idle client sessions end after this.
     pub idle_seconds: u64,
-    /// How long requests may go on after SIGTERM.
+    /// How long requests may continue after SIGTERM.
     pub drain_seconds: u64,
-    /// Bytes of events that one client session may leave unread.
+    /// Limit of unread event bytes per session.
     pub unread_bytes: usize,
 }
 
@@ -148,10 +147,10 @@ pub struct Endpoint {
     /// A remote server.
     #[serde(default)]
     pub url: Option<String>,
-    /// Sent with each request to it; `${NAME}` is a variable of the gateway's environment.
+    /// Sent with each request; `${NAME}` is a variable of the gateway.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// A local server, started in its sandbox, one process for each client session.
+    /// A local server in a sandbox, one process per client session.
     #[serde(default)]
     pub command: Option<String>,
     #[serde(default)]
@@ -160,32 +159,32 @@ pub struct Endpoint {
     pub env: BTreeMap<String, String>,
     #[serde(default)]
     pub cwd: Option<PathBuf>,
-    /// Whether several client sessions use one connection, and one process, of the server.
+    /// Whether client sessions share a server connection.
     #[serde(default)]
     pub shared: Sharing,
 }
 
-/// Which client sessions use one connection with a server.
+/// Which client sessions share a server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
-    /// None: each has its own. Requests without a session share one for each key.
+    /// None. Requests without a session share one per key.
     #[default]
     No,
-    /// Those of one key whose clients can do the same.
+    /// Those of one key with equal capabilities.
     Key,
-    /// Those of everybody whose clients can do the same: what one says, the server may tell another.
+    /// All with equal capabilities: the server may pass data between clients.
     Everybody,
 }
 
 impl OAuth {
-    /// The set of keys, where it is a file.
+    /// The key set's file, if it is one.
     pub(crate) fn jwks_file(&self) -> Option<&Path> {
         self.jwks.as_deref().filter(|place| !place.contains("://")).map(Path::new)
     }
 }
 
-/// Longest name of an endpoint: it stands in paths and records.
+/// Limit of an endpoint's name, which is in paths and events.
 const MAX_ID_BYTES: usize = 64;
 
 fn listen() -> SocketAddr {
@@ -194,7 +193,7 @@ fn listen() -> SocketAddr {
 
 impl Config {
     /// # Errors
-    /// When the file cannot be read, has a key that nobody knows, or says what cannot be.
+    /// When the file cannot be read, has an unknown key, or is inconsistent.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let read = |source| ConfigError::Read { file: file.to_owned(), source };
         let size = std::fs::metadata(file).map_err(read)?.len();
@@ -211,7 +210,7 @@ impl Config {
         let wrong = |why: String| ConfigError::Wrong { file: file.to_owned(), why };
         let mut config: Self = serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string()))?;
         config.check().map_err(wrong)?;
-        // Paths are meant from where they are written.
+        // Relative to the file's directory.
         let directory = file.parent().unwrap_or(Path::new("."));
         let place = |path: &mut PathBuf| *path = directory.join(&*path);
         if let Some(tls) = &mut config.tls {
@@ -227,7 +226,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The address of this server, as clients know it.
+    /// This server's URL for clients.
     pub(crate) fn base(&self) -> String {
         let own = || {
             let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -236,12 +235,12 @@ impl Config {
         self.public_url.as_deref().map_or_else(own, |url| url.trim_end_matches('/').to_owned())
     }
 
-    /// The address of an endpoint: what tokens are for.
+    /// An endpoint's URL, the audience of tokens.
     pub(crate) fn resource(&self, endpoint: &str) -> String {
         format!("{}/mcp/{endpoint}", self.base())
     }
 
-    /// Where the hashes of keys are.
+    /// The file of key hashes.
     #[must_use]
     pub fn keys_file(&self) -> PathBuf {
         self.auth.keys.clone().unwrap_or_else(|| PathBuf::from("gateway-keys.json"))

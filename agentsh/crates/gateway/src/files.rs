@@ -1,4 +1,4 @@
-//! Files that the configuration names, and what is read or fetched because of them.
+//! Files that the configuration names, and what is fetched because of them.
 
 use std::rc::Rc;
 
@@ -6,19 +6,19 @@ use hyper::header::HeaderMap;
 use jsonwebtoken::jwk::JwkSet;
 use tokio_rustls::TlsAcceptor;
 
+use super::admission::{Refusal, check_origin, shown_token};
 use super::codes::Code;
 use super::config::Config;
-use super::door::{Refusal, check_origin, shown_token};
+use super::key_sets::KeySets;
 use super::keys::Keys;
 use super::server::GatewayError;
-use super::signers::Signers;
 use super::tls;
 
-/// What the configuration only names.
+/// The contents of the files in the configuration.
 pub struct Files {
     pub keys: Keys,
     /// Who signs tokens.
-    signers: Option<Rc<Signers>>,
+    signers: Option<Rc<KeySets>>,
     pub tls: Option<TlsAcceptor>,
 }
 
@@ -27,15 +27,15 @@ impl Files {
         let file = config.keys_file();
         let keys = Keys::load(&file).map_err(|source| GatewayError::Keys { file, source })?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose().map_err(GatewayError::Unusable)?;
-        let signers = config.auth.oauth.as_ref().map(Signers::load).transpose();
+        let signers = config.auth.oauth.as_ref().map(KeySets::load).transpose();
         let signers = signers.map_err(GatewayError::Unusable)?.map(Rc::new);
         Ok(Self { keys, signers, tls })
     }
 
-    /// Who may have signed the token that a request shows. Pages of others are no reason to ask for keys.
+    /// The keys that may have signed the request's token. Foreign web pages do not trigger a fetch.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When they are not available.
     pub async fn signers_for(
         &self,
         config: &Config,

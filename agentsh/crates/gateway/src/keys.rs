@@ -1,4 +1,4 @@
-//! Keys of clients. A key is 256 random bits; the file has its SHA-256 alone, so that who reads the file cannot come in.
+//! Client keys: 256 random bits, stored as SHA-256.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Every key begins with it, so that scanners for secrets know one.
+/// Prefix of every key, for secret scanners.
 pub const PREFIX: &str = "agw_";
 
-/// The file: what is known of each key, by the hash of the key.
+/// The key file: data of each key, by hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keys {
@@ -25,9 +25,9 @@ pub struct Keys {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// As people call it; stands in the record.
+    /// Shown in events.
     pub name: String,
-    /// Which endpoints it opens; all of them where the list is empty.
+    /// Its endpoints; all if empty.
     #[serde(default)]
     pub endpoints: Vec<String>,
     pub created: Timestamp,
@@ -35,12 +35,12 @@ pub struct Key {
     pub expires: Option<Timestamp>,
     #[serde(default)]
     pub revoked: Option<Timestamp>,
-    /// Networks from which it opens; all where the list is empty. Beside it `allow_from` of the configuration counts.
+    /// Its networks; all if empty. The configuration's `allow_from` applies too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_from: Vec<IpNet>,
 }
 
-/// Why a key opens nothing.
+/// Why a key is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("unknown key")]
@@ -52,10 +52,10 @@ pub enum KeyError {
 }
 
 impl Keys {
-    /// An absent file has no keys.
+    /// A missing file has no keys.
     ///
     /// # Errors
-    /// When the file cannot be read or is none of ours.
+    /// When the file cannot be read or parsed.
     pub fn load(file: &Path) -> io::Result<Self> {
         match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
@@ -64,7 +64,7 @@ impl Keys {
         }
     }
 
-    /// Writes the file anew, readable by its owner alone.
+    /// Replaces the file, readable only by its owner.
     ///
     /// # Errors
     /// When the directory cannot be written.
@@ -82,10 +82,10 @@ impl Keys {
         std::fs::rename(&temporary, file)
     }
 
-    /// Makes a key and gives it back, for the only time.
+    /// Creates a key and returns it, this once.
     ///
     /// # Errors
-    /// When the system gives no random numbers, or a key that still opens something has this name.
+    /// Without random numbers, or if a valid key has this name.
     pub fn create(&mut self, key: Key, now: Timestamp) -> io::Result<String> {
         if self.keys.values().any(|known| known.name == key.name && known.state(now).is_ok()) {
             let why = format!("the key '{}' already exists: revoke it first", key.name);
@@ -96,13 +96,13 @@ impl Keys {
         Ok(text)
     }
 
-    /// Closes every key of this name; how many there were.
+    /// Revokes all keys with this name; returns how many.
     pub fn revoke(&mut self, name: &str, now: Timestamp) -> usize {
         let open = self.keys.values_mut().filter(|key| key.name == name && key.revoked.is_none());
         open.map(|key| key.revoked = Some(now)).count()
     }
 
-    /// The key that a client showed. The search is by hash, so its time tells nothing about the key.
+    /// Finds a client's key by its hash, so that timing reveals nothing.
     ///
     /// # Errors
     /// An unknown, expired or revoked key.

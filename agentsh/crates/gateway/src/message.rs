@@ -1,4 +1,4 @@
-//! What has to be known of a client's message: its kind, its id, and what the protocol without sessions repeats in headers.
+//! What the gateway reads of a client's message: kind, id, and what the protocol without sessions repeats in headers.
 
 use std::net::IpAddr;
 
@@ -8,9 +8,9 @@ use crate::json::{self, Json};
 use crate::mcp::INVALID_PARAMS;
 use crate::mcp::caller::{self, Caller};
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
-use crate::mcp::repeated::{self, PARAM, Params, unfolded};
+use crate::mcp::mcp_headers::{self, PARAM, Params, decode_value};
 
-pub use crate::mcp::audience::{CAPABILITIES, VERSION};
+pub use crate::mcp::client_capabilities::{CAPABILITIES, VERSION};
 /// The first revision without sessions.
 pub const STATELESS: &str = "2026-07-28";
 /// Revisions with sessions.
@@ -20,18 +20,18 @@ pub const HEADER_MISMATCH: i32 = -32020;
 pub const INVALID_REQUEST: i32 = -32600;
 pub const PARSE_ERROR: i32 = -32700;
 
-/// A message of a client, read once.
+/// A parsed client message.
 #[derive(Debug)]
 pub struct Incoming {
     pub line: Vec<u8>,
     pub kind: Kind,
-    /// The revision that the message itself names.
+    /// The message's own revision.
     pub version: Option<String>,
-    /// What the request means: a tool, a resource, a task.
+    /// The tool, resource or task.
     pub name: Option<String>,
-    /// As the message itself says, as JSON.
+    /// From the message, as JSON.
     pub capabilities: Option<String>,
-    /// Who asks, as every request of the protocol without sessions says, as JSON.
+    /// The client's metadata in a request without sessions, as JSON.
     pub meta: Option<String>,
     pub token: Option<Key>,
 }
@@ -43,7 +43,7 @@ pub enum Kind {
     Response,
 }
 
-/// Why a message goes nowhere.
+/// Why a message is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageError {
     pub code: i32,
@@ -53,7 +53,7 @@ pub struct MessageError {
 
 impl Incoming {
     /// # Errors
-    /// What is not JSON, or no message.
+    /// When it is not JSON, or not a message.
     pub fn read(body: &[u8]) -> Result<Self, MessageError> {
         let tree = json::read(body).map_err(|error| MessageError {
             code: PARSE_ERROR,
@@ -78,12 +78,12 @@ impl Incoming {
             _ => "",
         };
         let mut line = Vec::with_capacity(body.len());
-        // A line has no line break in it.
+        // Serialised without line breaks.
         tree.write(&mut line);
         Ok(Self {
             meta: meta.map(said_each_time),
             version: meta.and_then(|meta| Some(meta.member(VERSION)?.as_text()?.into_owned())),
-            name: repeated::name(method, params).map(std::borrow::Cow::into_owned),
+            name: mcp_headers::name(method, params).map(std::borrow::Cow::into_owned),
             capabilities: meta
                 .and_then(|meta| meta.member(CAPABILITIES))
                 .filter(is_object)
@@ -101,7 +101,7 @@ impl Incoming {
         }
     }
 
-    /// Says in a request from where it comes.
+    /// Adds the caller to a request.
     pub fn tell_caller(&mut self, address: IpAddr, wanted: &[String], headers: &HeaderMap) {
         if !matches!(self.kind, Kind::Request { .. }) {
             return;
@@ -121,15 +121,15 @@ impl Incoming {
         matches!(&self.kind, Kind::Request { method, .. } if method == "initialize")
     }
 
-    /// It belongs to the protocol without sessions.
+    /// Whether it belongs to the protocol without sessions.
     pub fn is_stateless(&self, headers: &HeaderMap) -> bool {
         self.version.is_some() || header(headers, "mcp-protocol-version") == Some(STATELESS)
     }
 
-    /// What stands beside the message must be what it says.
+    /// Compares headers with the message.
     ///
     /// # Errors
-    /// A header that lacks, or says something else.
+    /// A missing or different header.
     pub fn check_headers(&self, headers: &HeaderMap) -> Result<(), MessageError> {
         let mismatch = |why: String| MessageError { code: HEADER_MISMATCH, why, id: self.id().cloned() };
         let Some(version) = &self.version else { return Ok(()) };
@@ -145,10 +145,10 @@ impl Incoming {
             .try_for_each(|(name, wanted)| agrees(headers, name, wanted).map_err(mismatch))
     }
 
-    /// Arguments that the tool's schema wants in headers must stand there as they stand in the body.
+    /// Compares argument headers with the body.
     ///
     /// # Errors
-    /// A header that lacks, says something else, or stands for nothing.
+    /// A missing, different or unexpected header.
     pub fn check_params(&self, known: &Params, headers: &HeaderMap) -> Result<(), MessageError> {
         let mismatch = |why: String| MessageError { code: HEADER_MISMATCH, why, id: self.id().cloned() };
         let Ok(tree) = json::read(&self.line) else { return Ok(()) };
@@ -158,10 +158,10 @@ impl Incoming {
             .try_for_each(|(name, wanted)| agrees(headers, name, wanted.as_deref()).map_err(mismatch))
     }
 
-    /// What every request of the protocol without sessions says of itself.
+    /// Checks the metadata that requests without sessions need.
     ///
     /// # Errors
-    /// When the revision or the client's capabilities lack.
+    /// Without revision or capabilities.
     pub fn check_meta(&self) -> Result<(), MessageError> {
         let Kind::Request { id, .. } = &self.kind else { return Ok(()) };
         let lacking = match (&self.version, &self.capabilities) {
@@ -173,7 +173,7 @@ impl Incoming {
         Err(MessageError { code: INVALID_PARAMS, why, id: Some(id.clone()) })
     }
 
-    /// What the client of a handshake can do, as JSON.
+    /// The client's capabilities in a handshake, as JSON.
     pub fn can(&self) -> String {
         let Ok(tree) = json::read(&self.line) else { return String::new() };
         let can = tree.member("params").and_then(|params| params.member("capabilities"));
@@ -185,7 +185,7 @@ impl Incoming {
     }
 }
 
-/// The members that are of the protocol, and of no request in particular.
+/// The protocol's own members of `_meta`.
 fn said_each_time(meta: &Json<'_>) -> String {
     let own = [VERSION, CAPABILITIES, "io.modelcontextprotocol/clientInfo"];
     let members = own.into_iter().filter_map(|name| Some((name, meta.member(name)?.clone())));
@@ -196,14 +196,14 @@ fn is_object(value: &&Json<'_>) -> bool {
     matches!(value, Json::Object(_))
 }
 
-/// A header says once what the body says; nothing, where that says nothing.
+/// A header must occur once and match the body, or be absent with it.
 fn agrees(headers: &HeaderMap, name: &str, wanted: Option<&str>) -> Result<(), String> {
     let mut all = headers.get_all(name).iter();
     let (found, more) = (all.next(), all.next());
     if more.is_some() {
         return Err(format!("the header {name} occurs more than once"));
     }
-    let found = found.map(|value| value.to_str().ok().and_then(unfolded));
+    let found = found.map(|value| value.to_str().ok().and_then(decode_value));
     match (found, wanted) {
         (None, None) => Ok(()),
         (Some(Some(found)), Some(wanted)) if found == wanted => Ok(()),
@@ -219,16 +219,16 @@ pub fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// What a message of the server is for.
+/// The kind of a server message.
 pub enum Outgoing {
     Answer(Option<Key>),
     Progress(Key),
-    /// Belongs to the request that listens with this id.
+    /// For the listening request with this id.
     Subscription(Key),
     Other,
 }
 
-/// Names the listening request in notifications of the protocol without sessions.
+/// The listening request of a notification, without sessions.
 pub const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 impl Outgoing {

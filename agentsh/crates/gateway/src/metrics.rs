@@ -1,11 +1,11 @@
-//! Counts for `/metrics`, in the text format of Prometheus.
+//! `/metrics`, in the text format of Prometheus.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Upper bounds of the buckets, in seconds.
+/// Bucket bounds, in seconds.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct Inner {
     count: u64,
 }
 
-/// What is so now.
+/// Current values.
 pub struct Gauges {
     pub sessions: usize,
     pub connections: usize,

@@ -1,4 +1,4 @@
-//! A message of a client, and the answer to it: JSON when nothing but the answer comes, else a stream of events.
+//! A client's POST and its response: JSON if there is only the answer, else an event stream.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -12,19 +12,19 @@ use hyper::{Request, StatusCode};
 use crate::json;
 use crate::mcp::jsonrpc::Id;
 
+use super::admission::{Admitted, Refusal};
 use super::client::{Client, SendError};
 use super::codes::Code;
 use super::config::Endpoint;
-use super::door::{Admitted, Refusal};
+use super::event_streams;
 use super::keys::random_hex;
-use super::listen;
 use super::message::{INVALID_REQUEST, Incoming, Kind, STATEFUL, STATELESS, header};
 use super::reply::{self, Answer};
 use super::server::Gateway;
 use super::sessions;
 use super::stream::Stream;
 
-/// How long an answer may come alone; after it a stream is begun, so that the client knows that somebody is there.
+/// After this time without an answer, a stream begins, to show the client that it is being served.
 const STREAM_START_DELAY: Duration = Duration::from_secs(5);
 
 pub async fn post(
@@ -62,7 +62,7 @@ pub async fn post(
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 return malformed(Code::TooLong, &format!("the message is larger than {limit} bytes"));
             }
-            // The client is gone, whatever it hears.
+            // The client is gone.
             Ok(Err(_)) => return reply::empty(StatusCode::BAD_REQUEST),
             Err(_) => {
                 let why = format!("the message did not arrive within {within} s");
@@ -125,7 +125,7 @@ async fn initialize(
     let id = random_hex::<16>().map_err(|error| Refusal::new(Code::Internal, error.to_string()))?;
     let client = gateway.begin(id.clone(), endpoint, admitted, &message.can())?;
     let mut answer = exchange(&client, message, takes, ProtocolMode::Stateful).await;
-    // A refused handshake began nothing.
+    // A refused handshake starts no session.
     if client.is_ended() || answer.status() != StatusCode::OK || reply::is_error(&answer) {
         gateway.sessions.borrow_mut().remove(&id);
         client.end();
@@ -135,7 +135,7 @@ async fn initialize(
     Ok(answer)
 }
 
-/// Without sessions, requests of one client share a connection with the server.
+/// Without sessions, requests of one client share a server connection.
 async fn stateless(
     gateway: &Rc<Gateway>,
     endpoint: &Endpoint,
@@ -152,8 +152,8 @@ async fn stateless(
         return Ok(gateway.wrong(&wrong));
     }
     if message.id().is_none() {
-        // Others use the connection too. What names one of its requests, as a cancellation or an answer does, would be under
-        // the name of another's, and the rest speaks for all of them. A request is cancelled by closing its stream.
+        // On a shared connection, a cancellation or answer could name another client's request, and other messages
+        // would speak for all. Clients cancel by closing the stream.
         return Ok(reply::empty(StatusCode::ACCEPTED));
     }
     let can = message.capabilities.as_deref().unwrap_or_default();
@@ -166,11 +166,11 @@ async fn stateless(
     Ok(exchange(&client, &client.rename(message), takes, ProtocolMode::Stateless).await)
 }
 
-/// Which protocol the client speaks.
+/// The client's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolMode {
     Stateful,
-    /// Closing a stream cancels its request, and errors of the protocol have a status of their own.
+    /// Closing a stream cancels its request, and protocol errors have an HTTP status.
     Stateless,
 }
 
@@ -212,18 +212,18 @@ async fn converse(
             return reply::refusal(code, INVALID_REQUEST, why, Some(id));
         }
     };
-    // A client that hangs up before the answer began does not want it any more.
+    // A client that disconnects before the answer does not want it.
     let abandoned = CancelOnDrop::new(client, &stream, id, era);
-    // What comes within the time and is all, is an answer of its own.
+    // A complete answer within the time needs no stream.
     let begun = tokio::time::timeout(STREAM_START_DELAY, stream.begun()).await;
     let mut code = None;
     if begun.is_ok() && takes.json {
-        // Progress and the answer often come together.
+        // Progress and answer often arrive together.
         tokio::task::yield_now().await;
         let sole = stream.sole();
         code = sole.as_deref().and_then(Code::of_answer);
         let sole = sole.map(|answer| (status_of(&answer, code, era), answer));
-        // A status cannot be said in a stream.
+        // A stream has no status.
         let sole = sole.filter(|(status, _)| !takes.prefers_events || *status != StatusCode::OK);
         if let Some((status, answer)) = sole {
             let mut reader = stream.reader(None);
@@ -243,17 +243,17 @@ async fn converse(
     if !takes.events {
         return whole(client, &stream).await;
     }
-    let shown = listen::StreamFormat::new(client, era, takes.is_primed);
+    let shown = event_streams::StreamFormat::new(client, era, takes.is_primed);
     let reader = stream.reader(None).until_paused(takes.is_primed && era == ProtocolMode::Stateful);
-    let mut answer = listen::events(reader, shown, serving, Some(abandoned));
+    let mut answer = event_streams::events(reader, shown, serving, Some(abandoned));
     if let Some(code) = code {
         answer.extensions_mut().insert(code);
     }
     answer
 }
 
-/// Gives the request up when it is dropped, and cancels it at the server where there is no answer yet. Only without
-/// sessions: else the client may come back for it.
+/// Gives up a request on drop, and cancels it at the server. Only without sessions, because otherwise the client may
+/// resume.
 pub struct CancelOnDrop {
     client: Rc<Client>,
     stream: Rc<Stream>,
@@ -281,7 +281,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// The answer alone, for a client that takes no stream; what came before it is for streams.
+/// Only the answer, for a client without streams.
 async fn whole(client: &Rc<Client>, stream: &Rc<Stream>) -> Answer {
     let mut reader = stream.reader(None);
     let mut last = Bytes::new();
@@ -292,7 +292,7 @@ async fn whole(client: &Rc<Client>, stream: &Rc<Stream>) -> Answer {
     reply::json(StatusCode::OK, last)
 }
 
-/// That of a refusal, where it has one. The protocol without sessions says with the status what kind of error it is.
+/// The HTTP status of an answer. Without sessions it gives the kind of error.
 fn status_of(answer: &[u8], refused: Option<Code>, era: ProtocolMode) -> StatusCode {
     if let Some(status) = refused.map(Code::status).filter(|status| *status != StatusCode::OK) {
         return status;
@@ -314,19 +314,19 @@ fn media_type(headers: &HeaderMap) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// What the client takes for an answer.
+/// The client's Accept header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct AcceptedTypes {
     json: bool,
     events: bool,
-    /// It names a stream before JSON.
+    /// It prefers a stream.
     prefers_events: bool,
-    /// A stream begins with an event from which it can be taken up.
+    /// A stream begins with a resumable event.
     is_primed: bool,
 }
 
 impl AcceptedTypes {
-    /// None when it is neither.
+    /// None: neither type.
     fn read(headers: &HeaderMap) -> Option<Self> {
         let mut takes = Self::default();
         let mut said = false;
@@ -351,6 +351,6 @@ impl AcceptedTypes {
     }
 
     fn primed(self, version: Option<&str>) -> Self {
-        Self { is_primed: version == Some(listen::FIRST_REVISION_WITH_PRIMING), ..self }
+        Self { is_primed: version == Some(event_streams::FIRST_REVISION_WITH_PRIMING), ..self }
     }
 }

@@ -1,4 +1,4 @@
-//! Answers: bodies, and refusals in the shape of the protocol.
+//! Response bodies and errors.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -14,35 +14,37 @@ use tokio::sync::mpsc;
 
 use crate::mcp::jsonrpc::Id;
 
+use super::admission::Refusal;
 use super::codes::Code;
-use super::door::Refusal;
 use super::message::MessageError;
 
 pub type Answer = Response<Content>;
 
-/// Beside an answer: the request of a client who was let in.
+/// Response extension: an authenticated request.
 #[derive(Clone, Debug)]
 pub struct Served {
     pub method: String,
-    /// A tool, a resource or a prompt.
+    /// The tool, resource or prompt.
     pub name: Option<String>,
-    /// As the server's side of the gateway calls it.
+    /// The id on the server's side.
     pub id: serde_json::Value,
 }
 
-/// Beside an answer: why a request reached no server.
+/// Response extension: why the request was refused.
 #[derive(Clone, Debug)]
 pub struct Refused(pub Refusal);
 
-/// Beside an answer: the name of the key.
+/// Response extension: the key's name.
 #[derive(Clone, Debug)]
 pub struct KeyName(pub String);
 
-/// The body of an answer.
+/// A response body.
 pub struct Content {
     kind: ContentKind,
-    /// While it is there, the connection is in use.
+    /// Marks the connection as used.
     pub(crate) in_use: Option<Rc<Cell<u64>>>,
+    /// When it is done, no more events are given.
+    until: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 enum ContentKind {
@@ -52,7 +54,14 @@ enum ContentKind {
 
 impl Content {
     fn whole(bytes: Option<Bytes>) -> Self {
-        Self { kind: ContentKind::Whole(bytes), in_use: None }
+        Self { kind: ContentKind::Whole(bytes), in_use: None, until: None }
+    }
+
+    /// Ends a stream of events when this is done.
+    pub fn end_after(&mut self, done: impl Future<Output = ()> + 'static) {
+        if matches!(self.kind, ContentKind::Events(_)) {
+            self.until = Some(Box::pin(done));
+        }
     }
 }
 
@@ -64,7 +73,11 @@ impl Body for Content {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let next = match &mut self.get_mut().kind {
+        let content = self.get_mut();
+        if content.until.as_mut().is_some_and(|until| until.as_mut().poll(context).is_ready()) {
+            *content = Self::whole(None);
+        }
+        let next = match &mut content.kind {
             ContentKind::Whole(bytes) => Poll::Ready(bytes.take()),
             ContentKind::Events(events) => events.poll_recv(context),
         };
@@ -89,7 +102,7 @@ pub fn empty(status: StatusCode) -> Answer {
     with(status, Content::whole(None))
 }
 
-/// The head alone, as HEAD asks for it.
+/// Keeps the head only, for HEAD.
 pub fn without_body(answer: &mut Answer) {
     if let Some(length) = answer.body().size_hint().exact() {
         answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
@@ -110,17 +123,17 @@ pub fn json(status: StatusCode, body: Bytes) -> Answer {
 }
 
 pub fn events(events: mpsc::Receiver<Bytes>) -> Answer {
-    let content = Content { kind: ContentKind::Events(events), in_use: None };
+    let content = Content { kind: ContentKind::Events(events), in_use: None, until: None };
     let mut answer = with(StatusCode::OK, content);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    // A proxy in between must not wait for more.
+    // A proxy must not buffer.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     answer
 }
 
-/// A refusal as a JSON-RPC error, with its code beside it for the header and the record.
+/// A refusal as a JSON-RPC error with its code.
 pub fn refusal(refused: Code, code: i32, why: &str, id: Option<&Id>) -> Answer {
     let id = id.map_or(serde_json::Value::Null, Id::to_value);
     let data = json!({"code": refused.as_str()});
@@ -134,7 +147,7 @@ pub fn wrong(wrong: &MessageError) -> Answer {
     refusal(Code::Malformed, wrong.code, &wrong.why, wrong.id.as_ref())
 }
 
-/// Whether an answer that is here as a whole is an error of the protocol.
+/// Whether a complete answer is a protocol error.
 pub fn is_error(answer: &Answer) -> bool {
     match &answer.body().kind {
         ContentKind::Whole(Some(body)) => {

@@ -1,4 +1,4 @@
-//! The server: connections, what serves a request, and the sessions of clients.
+//! The HTTP server: connections, requests, client sessions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,52 +13,53 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
+use super::admission::{AttemptLimiter, Refusal, check_origin};
 use super::client::{Client, ServerWire};
 use super::codes::Code;
 use super::config::{Config, Endpoint};
-use super::door::{AttemptLimiter, Refusal, check_origin};
 use super::files::Files;
 use super::message::MessageError;
 use super::metrics::{Gauges, Metrics};
 use super::reply::{self, Answer, KeyName, Refused, Served};
-use super::{listen, pages, post};
+use super::{cors, event_streams, post};
 
-/// Between two looks at sessions that nobody uses.
+/// Interval of checks for idle sessions.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a message to a refused client may take, beside the drain.
+/// For the response to a refused client.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What stands behind the gateway: where every message is judged.
+/// Connects the gateway to the proxies that judge messages.
 pub trait Connector {
-    /// Lines of a client's session with this server. `who` is the name of the key, for the record.
+    /// Lines of a session with this server. `who` is the key's name, for events.
     fn connect(&self, endpoint: &Endpoint, who: &str) -> ServerWire;
-    /// Something was refused before it reached a server.
+    /// A refused request.
     fn refused(&self, answered: &ResponseContext<'_>, refusal: &Refusal);
-    /// A request of a client who was let in has its answer, or the beginning of it.
+    /// An authenticated request's answer began.
     fn answered(&self, answered: &ResponseContext<'_>, served: &Served);
-    /// Headers that rules of the policy name, where it has some about who asks. With them the proxy is told of each request
-    /// from where it came (`mcp::caller`).
+    /// Headers that policy rules name, if rules depend on the caller. Then requests carry their caller
+    /// (`mcp::caller`).
     fn wanted_headers(&self) -> Option<&[String]>;
-    /// How many warnings there are about a server, and how bad the worst is.
+    /// Number and worst severity of a server's advisories.
     fn advisories(&self, endpoint: &str) -> Option<(u64, String)>;
 }
 
-/// What an answer is known by, to the client and in the record.
+/// How a response is identified, for the client and events.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseContext<'a> {
-    /// Empty where the path is none of an endpoint.
+    /// Empty for other paths.
     pub endpoint: &'a str,
-    /// Name of the key; empty before it is known.
+    /// The key's name, once known.
     pub who: &'a str,
     pub peer: IpAddr,
     pub log_id: &'a str,
     pub trace_id: &'a str,
     pub status: u16,
-    /// The step that refused.
+    /// The refusing step.
     pub code: Option<&'static str>,
     pub after: Duration,
 }
@@ -67,7 +68,7 @@ pub struct ResponseContext<'a> {
 pub enum GatewayError {
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    /// A certificate, or a set of keys.
+    /// A certificate or key set.
     #[error("{0}")]
     Unusable(String),
     #[error("cannot read the keys in {file}: {source}")]
@@ -86,13 +87,14 @@ pub struct Gateway {
     draining: Cell<bool>,
     settled: Notify,
     drain: Notify,
+    reloaded: Notify,
 }
 
 impl Gateway {
     /// Reads certificate and keys.
     ///
     /// # Errors
-    /// What of them cannot be used.
+    /// When they cannot be used.
     pub fn new(config: Config, connector: Rc<dyn Connector>) -> Result<Rc<Self>, GatewayError> {
         let files = Files::load(&config)?;
         Ok(Rc::new(Self {
@@ -107,17 +109,20 @@ impl Gateway {
             draining: Cell::new(false),
             settled: Notify::new(),
             drain: Notify::new(),
+            reloaded: Notify::new(),
         }))
     }
 
-    /// Takes a configuration, keys and certificate anew. Sessions and streams go on; only the address stays as it is.
+    /// Takes a configuration, keys and certificate anew. Sessions go on, and streams but those of keys that open them no more;
+    /// only the address stays as it is.
     ///
     /// # Errors
-    /// What of them cannot be used; everything stays as it was then.
+    /// When they cannot be used; nothing changes then.
     pub fn reload(&self, config: Config) -> Result<(), GatewayError> {
         let files = Files::load(&config)?;
         *self.files.borrow_mut() = Rc::new(files);
         *self.config.borrow_mut() = Rc::new(config);
+        self.reloaded.notify_waiters();
         Ok(())
     }
 
@@ -126,16 +131,16 @@ impl Gateway {
     }
 
     /// # Errors
-    /// When the address cannot be had.
+    /// When the address is not available.
     pub async fn bind(&self) -> Result<TcpListener, GatewayError> {
         let address = self.config().listen;
         TcpListener::bind(address).await.map_err(|source| GatewayError::Listen { address, source })
     }
 
-    /// Serves until [`Gateway::drain`]. Must be called inside a `LocalSet`.
+    /// Serves until [`Gateway::drain`]. Call inside a `LocalSet`.
     pub async fn serve(self: &Rc<Self>, listener: TcpListener) {
         let sweeper = Rc::clone(self);
-        let sweeping = tokio::task::spawn_local(async move {
+        let sweeping = agentsh_base::task::spawn_local(async move {
             loop {
                 tokio::time::sleep(SWEEP_INTERVAL).await;
                 sweeper.sweep();
@@ -147,7 +152,7 @@ impl Gateway {
                 () = self.drain.notified() => break,
             };
             let Ok((stream, peer)) = accepted else {
-                // Out of descriptors: let some connection end first.
+                // Without descriptors: wait for a connection to end.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -159,7 +164,7 @@ impl Gateway {
             let _ = stream.set_nodelay(true);
             let (gateway, tls) = (Rc::clone(self), self.files.borrow().tls.clone());
             let patience = self.patience();
-            tokio::task::spawn_local(async move {
+            agentsh_base::task::spawn_local(async move {
                 let _open = CountGuard::new(&gateway, |gateway| &gateway.connections);
                 match tls {
                     None => gateway.connection(stream, peer.ip()).await,
@@ -188,10 +193,10 @@ impl Gateway {
         tokio::time::sleep(DRAIN_TIMEOUT.min(limit)).await;
     }
 
-    /// Takes no new connections, and lets what was asked be answered.
+    /// Accepts no new connections, and finishes open requests.
     pub fn drain(&self) {
         self.draining.set(true);
-        // Streams that never end by themselves.
+        // Streams without an end.
         for client in self.sessions.borrow().values() {
             client.general().finish();
         }
@@ -204,7 +209,7 @@ impl Gateway {
         peer: IpAddr,
     ) {
         let gateway = Rc::clone(self);
-        // How many requests came. Who answers one, and the body of the answer, hold it too.
+        // Counts requests. Handlers and bodies hold it too.
         let requests = Rc::new(Cell::new(0));
         let counted = Rc::clone(&requests);
         let service = service_fn(move |request| {
@@ -220,15 +225,15 @@ impl Gateway {
         builder.http1().timer(TokioTimer::new()).header_read_timeout(self.patience()).half_close(false);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256).max_header_list_size(64 << 10);
         tokio::select! {
-            // A client that hangs up, or that speaks no HTTP.
+            // The client disconnected, or does not speak HTTP.
             _ = builder.serve_connection(TokioIo::new(stream), service) => {}
             () = self.unused(&requests) => {}
         }
     }
 
-    /// Waits until a connection had no request for as long as one may take.
+    /// Waits until a connection has been idle for a request's timeout.
     async fn unused(&self, requests: &Rc<Cell<u64>>) {
-        /// The service of the connection, and this.
+        /// The connection's service, and this.
         const HOLDERS: usize = 2;
         loop {
             let before = requests.get();
@@ -246,10 +251,10 @@ impl Gateway {
         let trace = trace_id(&request).unwrap_or_else(|| log.replace('-', ""));
         let path = request.uri().path();
         let path = path.strip_suffix('/').unwrap_or(path).to_owned();
-        let origin = pages::origin(&self.config(), request.headers());
+        let origin = cors::origin(&self.config(), request.headers());
         let wants_body = request.method() != Method::HEAD;
         let mut answer = self.route(request, &path, peer).await;
-        pages::show(origin, &mut answer);
+        cors::show(origin, &mut answer);
         if !wants_body {
             reply::without_body(&mut answer);
         }
@@ -293,7 +298,7 @@ impl Gateway {
     async fn route(self: &Rc<Self>, request: Request<Body>, path: &str, peer: IpAddr) -> Answer {
         let config = self.config();
         if *request.method() == Method::OPTIONS {
-            let answer = pages::preflight(&config, request.headers());
+            let answer = cors::preflight(&config, request.headers());
             return answer.unwrap_or_else(|refusal| self.refuse("", &refusal));
         }
         match path {
@@ -313,7 +318,7 @@ impl Gateway {
             _ => {}
         }
         if let Some(resource) = path.strip_prefix("/.well-known/oauth-protected-resource") {
-            return listen::resource_metadata(&config, resource);
+            return event_streams::resource_metadata(&config, resource);
         }
         let Some(endpoint) = path.strip_prefix("/mcp/").and_then(|id| self.endpoint(id)) else {
             return reply::text(StatusCode::NOT_FOUND, "text/plain", "endpoints are at /mcp/ID\n".to_owned());
@@ -331,14 +336,34 @@ impl Gateway {
         };
         let mut answer = match *request.method() {
             Method::POST => post::post(self, &endpoint, (&admitted, peer), request).await,
-            Method::GET => listen::listen(self, &endpoint, &admitted, &request),
+            Method::GET => event_streams::listen(self, &endpoint, &admitted, &request),
             Method::DELETE => self.delete(&endpoint, &admitted, &request),
-            // Whether somebody is here; a stream is begun by GET alone.
+            // A health check; only GET starts a stream.
             Method::HEAD => reply::empty(StatusCode::OK),
-            _ => pages::no_such_method(),
+            _ => cors::no_such_method(),
         };
+        if let Some(hash) = admitted.subject.strip_prefix("key:") {
+            answer.body_mut().end_after(Rc::clone(self).closed(hash.to_owned(), endpoint.id));
+        }
         answer.extensions_mut().insert(KeyName(admitted.name));
         answer
+    }
+
+    /// Ends when the key of this hash opens the endpoint no more.
+    async fn closed(self: Rc<Self>, hash: String, endpoint: String) {
+        loop {
+            let reloaded = self.reloaded.notified();
+            let files = Rc::clone(&self.files.borrow());
+            let key = files.keys.keys.get(&hash).filter(|key| key.state(Timestamp::now()).is_ok());
+            if !key.is_some_and(|key| key.opens(&endpoint)) {
+                return;
+            }
+            tokio::select! {
+                () = reloaded => {}
+                // It may have expired.
+                () = tokio::time::sleep(SWEEP_INTERVAL) => {}
+            }
+        }
     }
 
     /// How long a client may take for what it has to say.
@@ -350,7 +375,7 @@ impl Gateway {
         self.config().endpoints.iter().find(|endpoint| endpoint.id == id).cloned()
     }
 
-    /// The answer to a refusal, which is counted and on record with it.
+    /// The response to a refusal, counted and recorded.
     pub(crate) fn refuse(&self, endpoint: &str, refusal: &Refusal) -> Answer {
         let mut answer = reply::refusal(refusal.code, -32000, &refusal.why, None);
         answer.extensions_mut().insert(Refused(refusal.clone()));
@@ -358,19 +383,19 @@ impl Gateway {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if refusal.code == Code::Unauthenticated || refusal.token_error.is_some() {
-            let challenge = listen::challenge(&self.config(), endpoint, refusal.token_error);
+            let challenge = event_streams::challenge(&self.config(), endpoint, refusal.token_error);
             answer.headers_mut().extend(challenge.map(|value| (WWW_AUTHENTICATE, value)));
         }
         answer
     }
 
-    /// The answer to what is not a message of the protocol.
+    /// The response to a malformed message.
     pub(crate) fn wrong(&self, wrong: &MessageError) -> Answer {
         reply::wrong(wrong)
     }
 }
 
-/// A request with the host where HTTP/1.1 has it: HTTP/2 has it beside the headers.
+/// Moves HTTP/2's authority to the Host header.
 fn with_host(mut request: Request<Body>) -> Request<Body> {
     let authority = request.uri().authority().filter(|_| !request.headers().contains_key(HOST));
     if let Some(host) = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
@@ -379,14 +404,14 @@ fn with_host(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
-/// The trace that the client's request belongs to (W3C Trace Context).
+/// The request's trace id (W3C Trace Context).
 fn trace_id(request: &Request<Body>) -> Option<String> {
     let value = super::message::header(request.headers(), "traceparent")?;
     let id = value.split('-').nth(1)?;
     (id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_owned())
 }
 
-/// One of what is counted, until dropped.
+/// Counts until dropped.
 struct CountGuard {
     gateway: Rc<Gateway>,
     count: fn(&Gateway) -> &Cell<usize>,
@@ -408,12 +433,12 @@ impl Drop for CountGuard {
     }
 }
 
-/// Runs what HTTP/2 wants to run beside, on this thread.
+/// Runs HTTP/2 tasks on this thread.
 #[derive(Clone, Copy)]
 struct LocalExec;
 
 impl<F: std::future::Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExec {
     fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
+        agentsh_base::task::spawn_local(future);
     }
 }

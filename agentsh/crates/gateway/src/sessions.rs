@@ -1,4 +1,4 @@
-//! Client sessions: begun, found by those whose they are, shared where the configuration says so, and ended.
+//! Client sessions: created, found for their owner, shared if configured, ended.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -6,30 +6,30 @@ use std::time::Duration;
 use hyper::body::Incoming as Body;
 use hyper::{Request, StatusCode};
 
+use super::admission::{Admitted, Refusal};
 use super::client::{Client, ClientLimits, ServerWire};
 use super::codes::Code;
 use super::config::{Endpoint, Sharing};
-use super::door::{Admitted, Refusal};
-use super::era::Translation;
 use super::keys;
 use super::reply::{self, Answer};
 use super::server::Gateway;
-use super::shared;
+use super::shared_session;
+use super::translation::Translation;
 
-/// Names of connections that several requests share begin with it. No client can ask for one.
+/// Prefix of shared connections' names, which no client can request.
 const SHARED_PREFIX: &str = "shared ";
-/// Whose the connections are that are shared with everybody. No key and no token is called so.
+/// Owner of connections shared by everybody; no key or token has this name.
 const EVERYBODY: &str = "everybody";
-/// Longest message of a server, in bytes: it may be longer than what a client may send.
+/// In bytes; a server's message may be longer than a client's.
 const MAX_LENGTH: usize = 64 << 20;
 
-/// The session that a request names, if a client can be given it.
+/// A request's session, if clients may use it.
 pub fn named(id: Option<&str>) -> Option<&str> {
     id.filter(|id| !id.starts_with(SHARED_PREFIX.trim_end()))
 }
 
 impl Gateway {
-    /// A session of this client with this endpoint. Another's is not there.
+    /// This client's session with this endpoint.
     pub(crate) fn session(&self, id: &str, endpoint: &Endpoint, admitted: &Admitted) -> Option<Rc<Client>> {
         let sessions = self.sessions.borrow();
         let client = sessions.get(id)?;
@@ -38,10 +38,10 @@ impl Gateway {
         is_own.then(|| Rc::clone(client))
     }
 
-    /// Begins a session with a server, for a client that can do this (JSON).
+    /// Starts a session for a client with these capabilities (JSON).
     ///
     /// # Errors
-    /// When there are too many of them.
+    /// When there are too many.
     pub(crate) fn begin(
         self: &Rc<Self>,
         id: String,
@@ -52,16 +52,16 @@ impl Gateway {
         let shared = endpoint.shared != Sharing::No;
         let connection = shared.then(|| self.shared(endpoint, admitted, capabilities)).transpose()?;
         let wire = || match connection {
-            Some(connection) => ServerWire::steady(shared::seat(connection, MAX_LENGTH)),
+            Some(connection) => ServerWire::steady(shared_session::attach(connection, MAX_LENGTH)),
             None => self.connector.connect(endpoint, &admitted.name),
         };
         self.open(id, endpoint, &admitted.subject, wire, Translation::with_sessions())
     }
 
-    /// The connection with a server that requests of this client share.
+    /// The shared connection for this client's requests.
     ///
     /// # Errors
-    /// When there are too many of them.
+    /// When there are too many.
     pub(crate) fn shared(
         self: &Rc<Self>,
         endpoint: &Endpoint,
@@ -70,7 +70,7 @@ impl Gateway {
     ) -> Result<Rc<Client>, Refusal> {
         let for_all = endpoint.shared == Sharing::Everybody;
         let subject = if for_all { EVERYBODY } else { &admitted.subject };
-        // A server is told what its client can do: those that can do the same share a connection.
+        // A server learns the client's capabilities, so only equal ones share.
         let can = keys::hash(capabilities);
         let name = format!("{SHARED_PREFIX}{} {subject} {can}", endpoint.id);
         if let Some(client) = self.session(&name, endpoint, admitted) {

@@ -1,5 +1,4 @@
-//! The events of one HTTP response, kept until they are read, and a while longer: a client whose connection broke comes
-//! back and says which event it saw last (`Last-Event-ID`).
+//! The events of one HTTP response, kept until they are read and a while longer, for reconnection with `Last-Event-ID`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,13 +9,13 @@ use tokio::sync::Notify;
 
 use crate::mcp::Pause;
 
-/// Bytes of events that were read and are kept for who comes back.
+/// Bytes of read events kept for resumption.
 const KEPT_BYTES: usize = 256 << 10;
 
 pub struct Stream {
     pub id: u64,
     inner: RefCell<Inner>,
-    /// Something came, the end, or another reader.
+    /// Events arrived, the stream ended, or another reader came.
     changed: Notify,
 }
 
@@ -24,16 +23,16 @@ pub struct Stream {
 struct Inner {
     /// Oldest first.
     events: VecDeque<Bytes>,
-    /// Number of the oldest event that is kept.
+    /// Number of the oldest kept event.
     first: u64,
-    /// Number of the oldest event that nobody read.
+    /// Number of the oldest unread event.
     unread: u64,
     read_bytes: usize,
     unread_bytes: usize,
     is_done: bool,
-    /// The server put the answer off: who reads is to come back, and then it is asked again.
+    /// The server postponed the answer: the reader should reconnect.
     pause: Option<Pause>,
-    /// Counts readers: the last one is the one that reads.
+    /// Counts readers: only the newest reads.
     reader: u64,
     is_read: bool,
 }
@@ -51,13 +50,13 @@ impl Stream {
         self.changed.notify_waiters();
     }
 
-    /// What comes next comes later.
+    /// The answer is postponed.
     pub fn pause(&self, pause: Pause) {
         self.inner.borrow_mut().pause = Some(pause);
         self.changed.notify_waiters();
     }
 
-    /// Nothing more will come.
+    /// Marks the end.
     pub fn finish(&self) {
         self.inner.borrow_mut().is_done = true;
         self.changed.notify_waiters();
@@ -71,18 +70,18 @@ impl Stream {
         self.inner.borrow().unread_bytes
     }
 
-    /// Somebody reads it now.
+    /// It has a reader.
     pub fn is_read(&self) -> bool {
         self.inner.borrow().is_read
     }
 
-    /// Done, and everything in it was read.
+    /// Complete and read.
     pub fn is_over(&self) -> bool {
         let inner = self.inner.borrow();
         inner.is_done && inner.unread_bytes == 0
     }
 
-    /// What came so far, when it is exactly one message and the last: it needs no stream then.
+    /// The only and last message, if so: it needs no stream.
     pub fn sole(&self) -> Option<Bytes> {
         let inner = self.inner.borrow();
         let is_sole = inner.is_done && inner.first == 0 && inner.events.len() == 1;
@@ -93,7 +92,7 @@ impl Stream {
         self.inner.borrow().events.is_empty()
     }
 
-    /// Waits until something came, or is put off, or the end.
+    /// Waits for an event, a pause or the end.
     pub async fn begun(&self) {
         loop {
             let changed = self.changed.notified();
@@ -104,12 +103,12 @@ impl Stream {
         }
     }
 
-    /// Reads from the event of this number, or from the oldest that nobody read. Who read before reads no more.
+    /// Reads from this event's number, or from the oldest unread. Earlier readers end.
     pub fn reader(self: &std::rc::Rc<Self>, from: Option<u64>) -> Reader {
         let mut inner = self.inner.borrow_mut();
         inner.reader += 1;
         inner.is_read = true;
-        // Who comes back wants to know now.
+        // A resuming client wants the answer now.
         if from.is_some()
             && let Some(pause) = inner.pause.take()
         {
@@ -131,13 +130,13 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Ends where the server puts something off, if this reader knows how to come back.
+    /// Ends at a pause, if this client can resume.
     pub fn until_paused(mut self, may_pause: bool) -> Self {
         self.may_pause = may_pause;
         self
     }
 
-    /// The end is none yet: it goes on behind the event of this number, and the server wants to be left alone for so long.
+    /// Not the real end: the event number to resume from, and the server's delay.
     pub fn paused(&self) -> Option<(u64, Option<Duration>)> {
         let inner = self.stream.inner.borrow();
         let pause = inner
@@ -151,7 +150,7 @@ impl Reader {
         self.stream.id
     }
 
-    /// The next event and its number; None at the end, at a pause, or when somebody else reads now.
+    /// The next event with its number; None at the end, at a pause, or for another reader.
     pub async fn next(&mut self) -> Option<(u64, Bytes)> {
         loop {
             let changed = self.stream.changed.notified();

@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use super::config::Tls;
 
 /// # Errors
-/// What of the two files cannot be used, and why.
+/// What is wrong with the files.
 pub fn acceptor(tls: &Tls) -> Result<TlsAcceptor, String> {
     let read = |what: &str, file: &std::path::Path, error: &dyn std::fmt::Display| {
         format!("cannot use the {what} {}: {error}", file.display())

@@ -1,4 +1,4 @@
-//! Bearer tokens of an authorization server: JSON Web Tokens, signed with a key of its set.
+//! Verifies bearer tokens (JSON Web Tokens) with the keys of their authorization server.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::config::OAuth;
 
-/// Clocks may differ by so many seconds.
+/// Permitted clock difference, in seconds.
 pub const CLOCK_LEEWAY_S: u64 = 60;
 
 #[derive(Debug, Deserialize)]
@@ -27,23 +27,23 @@ struct Claims {
 /// Longest token, in bytes.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Why a token opens nothing.
+/// Why a token is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenError {
     Invalid(String),
-    /// It is good, and not for this.
+    /// Valid, but without this scope.
     Scope(String),
 }
 
 /// # Errors
-/// A file that cannot be read, or is not a set of keys.
+/// When the file cannot be read, or is not a key set.
 pub fn load(file: &Path) -> Result<JwkSet, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("cannot use the keys {}: {error}", file.display());
     let bytes = std::fs::read(file).map_err(|error| wrong(&error))?;
     serde_json::from_slice(&bytes).map_err(|error| wrong(&error))
 }
 
-/// The name of the key that signed a token, as the token says.
+/// The `kid` of a token.
 #[must_use]
 pub fn key_id(token: &str) -> Option<String> {
     if token.len() > MAX_BYTES {
@@ -52,10 +52,10 @@ pub fn key_id(token: &str) -> Option<String> {
     decode_header(token).ok()?.kid
 }
 
-/// The subject of a token that is for `audience`.
+/// The subject of a token for `audience`.
 ///
 /// # Errors
-/// A token of somebody else, for somebody else, over, unsigned, signed with a shared secret, or without a scope.
+/// A token of another issuer or audience, expired, unsigned, signed with a shared secret, or without a scope.
 pub fn check(token: &str, oauth: &OAuth, keys: &JwkSet, audience: &str) -> Result<String, TokenError> {
     let claims: Claims = claims(token, oauth, keys, audience)
         .map_err(|why| TokenError::Invalid(format!("the token is not valid: {why}")))?;
@@ -69,10 +69,10 @@ pub fn check(token: &str, oauth: &OAuth, keys: &JwkSet, audience: &str) -> Resul
     }
 }
 
-/// What a token says that the issuer signed, for `audience` where `oauth` names none, and that is not over.
+/// The verified claims of a token for `audience`, unless `oauth` names one.
 ///
 /// # Errors
-/// Why it is none, for people.
+/// Why it is not valid, for people.
 pub fn claims<T: DeserializeOwned>(
     token: &str,
     oauth: &OAuth,
@@ -88,7 +88,7 @@ pub fn claims<T: DeserializeOwned>(
     }
     let key = match &header.kid {
         Some(kid) => keys.find(kid),
-        // Without a name only where there is no choice.
+        // Without `kid` only if there is one key.
         None => keys.keys.first().filter(|_| keys.keys.len() == 1),
     };
     let key = key.ok_or("it is signed with an unknown key")?;
@@ -106,7 +106,7 @@ pub fn claims<T: DeserializeOwned>(
     Ok(decode(token, &verifier, &validation).map_err(|error| error.to_string())?.claims)
 }
 
-/// RFC 7515: what stands in `crit` has to be understood, and nothing is.
+/// RFC 7515: no `crit` extension is supported.
 fn has_critical(token: &str) -> bool {
     let head = token.split('.').next().unwrap_or_default();
     let head = URL_SAFE_NO_PAD.decode(head).unwrap_or_default();
@@ -114,8 +114,8 @@ fn has_critical(token: &str) -> bool {
     head.get("crit").is_some()
 }
 
-/// What the token says it is signed with, when a key of this kind can have done it. The key decides, not the token: a
-/// public key must never be taken for a shared secret.
+/// The token's algorithm, if the key's type permits it. The key decides: a public key must not be used as a shared
+/// secret.
 fn algorithm(key: &Jwk, said: Algorithm) -> Option<Algorithm> {
     use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
     let can = match &key.algorithm {

@@ -14,7 +14,7 @@ use crate::types::{ServerId, ToolId};
 use crate::verdict::Outcome;
 
 /// How long an agent has for a call that its model asked for, before it counts as another one.
-const PROMISE_LIFE: Duration = Duration::from_secs(600);
+const ANNOUNCED_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Such calls that are remembered; further ones count twice.
 const MAX_PROMISES: usize = 4096;
 
@@ -48,7 +48,7 @@ impl Guard {
 
     /// The same without the lists of servers and tools, for whoever has asked those already, as `policy explain` has.
     #[must_use]
-    pub fn beyond_lists(policy: &McpPolicy) -> Self {
+    pub fn without_lists(policy: &McpPolicy) -> Self {
         Self::in_order(policy, &[])
     }
 
@@ -71,7 +71,7 @@ impl Guard {
     /// The same with the list of servers alone, for whoever wants to see all that one offers.
     #[must_use]
     pub fn of_servers(policy: &McpPolicy) -> Self {
-        let mut guard = Self::beyond_lists(policy);
+        let mut guard = Self::without_lists(policy);
         guard.checks.insert(0, Box::new(ServerList::new(policy)));
         guard
     }
@@ -105,7 +105,7 @@ impl Guard {
 
     /// What another thread may look at before [`Guard::decide_parts`] is asked about the same matter. None: there is
     /// nothing that could be done elsewhere.
-    pub fn errand(
+    pub fn offload_job(
         &mut self,
         server: &ServerId,
         matter: SubjectKind<'_>,
@@ -172,7 +172,7 @@ impl Guard {
 
     fn promise(&mut self, tool: ToolId, now: Duration) {
         self.promised.retain(|_, calls| {
-            calls.retain(|at| now.saturating_sub(*at) <= PROMISE_LIFE);
+            calls.retain(|at| now.saturating_sub(*at) <= ANNOUNCED_CALL_TIMEOUT);
             !calls.is_empty()
         });
         if self.promised.values().map(VecDeque::len).sum::<usize>() < MAX_PROMISES {
@@ -185,7 +185,7 @@ impl Guard {
         let SubjectKind::Call { tool, .. } = matter else { return false };
         let tool = ToolId { server: server.clone(), tool: tool.to_owned() };
         let promised = self.promised.get_mut(&tool).and_then(VecDeque::pop_back);
-        promised.is_some_and(|at| now.saturating_sub(at) <= PROMISE_LIFE)
+        promised.is_some_and(|at| now.saturating_sub(at) <= ANNOUNCED_CALL_TIMEOUT)
     }
 
     /// Does what checks put off. To be called when nobody waits for an answer.

@@ -315,7 +315,7 @@ fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all
     let call =
         |arguments| SubjectKind::Call { tool: "t", hash: None, unlisted: false, arguments: Some(arguments) };
     let mut there = |matter: SubjectKind<'_>| {
-        let errand = guard.errand(&server, matter, Duration::ZERO).unwrap();
+        let errand = guard.offload_job(&server, matter, Duration::ZERO).unwrap();
         let thread = std::thread::Builder::new().name("there".to_owned());
         let seen = thread.spawn(move || errand.run()).unwrap().join().unwrap();
         let first = guard.decide_parts(&server, &[(matter, &seen)], Duration::ZERO);
@@ -326,7 +326,7 @@ fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all
     assert_ne!(again.findings[0].what, "t on there");
     let (refused, _) = there(call(&long));
     assert!(refused.is_block() && refused.findings.is_empty(), "nobody is asked after a refusal");
-    assert!(guard.errand(&server, SubjectKind::Server, Duration::ZERO).is_none());
+    assert!(guard.offload_job(&server, SubjectKind::Server, Duration::ZERO).is_none());
 }
 
 /// Counts what passed, and refuses what a message carries next to its call.

@@ -1,4 +1,4 @@
-//! The decision engine: pure. No input or output, no clock, no runtime; time is a parameter.
+//! The decision engine for MCP messages: no I/O, no clock, no runtime; time is a parameter.
 
 use agentsh_base::{json, types};
 use agentsh_policy as policy;

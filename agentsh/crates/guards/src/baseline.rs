@@ -1,9 +1,8 @@
-//! What was there before a run: repositories, and files that run by themselves. Only they are left as they are at its end: no
-//! git of the host obeys anything that was written inside.
+//! Repositories and automatically run files that existed before a run. At its end everything else is disarmed, so that
+//! git on the host obeys nothing that was written inside.
 //!
-//! A repository is known by the directory itself, and not by its name: whoever takes one away, or renames another directory to
-//! its name, has made a new one, and one that was moved is the same, with its guards, which move with it. Neither does a time say
-//! anything: a rename keeps it.
+//! A repository is identified by the inode of its directory: a moved one keeps its guards, and a directory renamed to
+//! its path counts as new.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -14,19 +13,19 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::fresh;
+use super::disarm_new;
 use super::thread::is_guard;
 use agentsh_policy::builtin_paths::{self, Tier};
 use agentsh_sandbox::host::{RealHost, plain, repository_names};
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::spec::PathRules;
 
-/// What tells one directory from another one at the same path, even if it has got the same inode.
+/// Identity of a directory, also against a reused inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Identity {
     device: u64,
     inode: u64,
-    /// None where the file system does not say.
+    /// None if the file system does not record it.
     born: Option<SystemTime>,
 }
 
@@ -35,27 +34,29 @@ struct Identity {
 pub struct Baseline {
     /// And where they were.
     repositories: BTreeMap<Identity, PathBuf>,
-    /// What a sandbox could not be given, and does not see.
+    /// Directories that were refused to the sandbox and are invisible in it.
     refused: BTreeSet<PathBuf>,
-    /// Directories at whose top nothing that runs by itself may appear.
+    /// Directories at whose top no automatically run file may appear.
     worked_in: Vec<PathBuf>,
-    /// Those in which nothing at all may.
+    /// Directories in which nothing may appear.
     closed: Vec<PathBuf>,
-    /// Those in which nothing may that has the name of a command.
+    /// Directories in which no file with a command's name may appear.
     commands: Vec<PathBuf>,
-    /// Where commands are: PATH, without what a sandbox may write.
+    /// PATH without directories that the sandbox may write.
     path: Vec<PathBuf>,
-    /// Nor what instructs or configures.
+    /// Instruction and configuration files are guarded too.
     guards_all: bool,
-    /// Hooks and programs that the user's git looks for in every repository.
+    /// Hooks and programs that the user's git searches for in every repository.
     in_repositories: BTreeSet<PathBuf>,
     /// What was guarded from the start.
     guarded: BTreeSet<PathBuf>,
-    /// What runs by itself there and is guarded where it stands, or may be made by the policy.
+    /// Automatically run files that existed before, or that the policy allows.
     present: BTreeSet<PathBuf>,
+    /// Directories of agentsh's that a sandbox writes to by another path: package caches, and what an agent keeps.
+    private: Vec<PathBuf>,
 }
 
-/// As it is written down: a path is any bytes.
+/// The serialised form; paths may be any bytes.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     repositories: Vec<(Vec<u8>, Identity)>,
@@ -76,6 +77,8 @@ struct Stored {
     guarded: Vec<Vec<u8>>,
     #[serde(default)]
     present: Vec<Vec<u8>>,
+    #[serde(default)]
+    private: Vec<Vec<u8>>,
 }
 
 impl From<Baseline> for Stored {
@@ -92,6 +95,7 @@ impl From<Baseline> for Stored {
             in_repositories: baseline.in_repositories.into_iter().map(bytes).collect(),
             guarded: baseline.guarded.into_iter().map(bytes).collect(),
             present: baseline.present.into_iter().map(bytes).collect(),
+            private: baseline.private.into_iter().map(bytes).collect(),
         }
     }
 }
@@ -110,15 +114,16 @@ impl From<Stored> for Baseline {
             in_repositories: stored.in_repositories.into_iter().map(path).collect(),
             guarded: stored.guarded.into_iter().map(path).collect(),
             present: stored.present.into_iter().map(path).collect(),
+            private: stored.private.into_iter().map(path).collect(),
         }
     }
 }
 
 impl Baseline {
-    /// To be taken before the program runs.
+    /// Call before the program runs.
     #[must_use]
     pub fn of(layout: &Layout, rules: &PathRules, host: &RealHost, path: &str) -> Self {
-        // A relative one counts from wherever a shell is: most often the project.
+        // Relative entries of PATH are resolved by the shell's directory, usually the project.
         let path = path.split(':').map(|directory| plain(&rules.project.join(directory)));
         let is_written =
             |directory: &PathBuf| layout.instructed.iter().any(|root| directory.starts_with(root));
@@ -139,15 +144,33 @@ impl Baseline {
         found.refused.extend(layout.refused.iter().map(|(path, _)| path.clone()));
         for entry in &layout.repositories {
             if found.add(entry) {
-                for directory in fresh::directories_of(entry, host) {
-                    found.add(&directory);
+                for directory in disarm_new::directories_of(entry, host).iter().filter(|one| *one != entry) {
+                    found.add(directory);
                 }
             }
         }
-        // Stand-ins are made by now.
+        // The stubs exist by now.
         found.present = found.arrivals();
         found.present.extend(rules.unmasked.iter().cloned());
         found
+    }
+
+    /// With what a sandbox sees elsewhere than on the host.
+    #[must_use]
+    pub fn with_private(self, directories: impl Iterator<Item = PathBuf>) -> Self {
+        let real = directories.filter_map(|directory| directory.canonicalize().ok());
+        Self { private: real.collect(), ..self }
+    }
+
+    /// The host removed what was there: what comes next is new.
+    pub(super) fn forget(&mut self, path: &Path) {
+        self.present.remove(path);
+    }
+
+    /// Whether a link leads to a directory that is searched for nothing, because nobody works in it.
+    pub(super) fn is_private(&self, link: &Path) -> bool {
+        let end = link.canonicalize().ok().filter(|end| end.is_dir());
+        end.is_some_and(|end| self.private.iter().any(|private| end.starts_with(private)))
     }
 
     /// Directories in which something may appear that is set aside.
@@ -158,7 +181,7 @@ impl Baseline {
         tops.chain(below).collect()
     }
 
-    /// What runs by itself in a directory below one that somebody works in. Repositories are looked at as such.
+    /// Automatically run files below a directory in which people work. Repositories are handled separately.
     fn rows_below(&self) -> impl Iterator<Item = &'static Path> {
         let rows = builtin_paths::PROJECT_READ_ONLY.iter();
         let rows = rows.filter(|row| row.tier == Tier::Runs || self.guards_all);
@@ -168,7 +191,7 @@ impl Baseline {
         })
     }
 
-    /// What is obeyed in the git directories of before the run, and may be made there.
+    /// Files in existing git directories that git obeys and that could be created.
     fn in_git(&self) -> impl Iterator<Item = PathBuf> {
         let (file, directories) = builtin_paths::GIT_OBEYED;
         let entries = move |git: &PathBuf| {
@@ -179,7 +202,7 @@ impl Baseline {
         self.repositories.values().flat_map(entries)
     }
 
-    /// Whether a path means something that runs by itself and was not there before.
+    /// Whether a path would run automatically and did not exist before.
     pub(super) fn is_arrival(&self, path: &Path) -> bool {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
         let is_in = |directories: &[PathBuf]| directories.iter().any(|directory| directory == above);
@@ -204,7 +227,7 @@ impl Baseline {
             && !self.present.contains(path)
     }
 
-    /// What stands there now that was not there before.
+    /// New files among these.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
         let entries = self.watched().into_iter().filter_map(|directory| std::fs::read_dir(directory).ok());
         let entries = entries.flatten().flatten().map(|entry| entry.path());
@@ -215,7 +238,7 @@ impl Baseline {
         self.in_repositories.iter().map(PathBuf::as_path)
     }
 
-    /// Whether nobody inside could change what lies at a path, from the start.
+    /// Whether nothing inside could change a path, from the start.
     pub(super) fn is_guarded(&self, path: &Path) -> bool {
         path.ancestors().any(|above| self.guarded.contains(above))
     }
@@ -228,12 +251,12 @@ impl Baseline {
         is_there
     }
 
-    /// Whether a sandbox could not be given a directory, or one around it.
+    /// Whether a directory, or one above it, was refused to the sandbox.
     pub(super) fn is_refused(&self, directory: &Path) -> bool {
         directory.ancestors().any(|above| self.refused.contains(above))
     }
 
-    /// Whether what lies at a path now was there before.
+    /// Whether the object at a path existed before.
     #[must_use]
     pub fn holds(&self, path: &Path) -> bool {
         self.refused.contains(path)

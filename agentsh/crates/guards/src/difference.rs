@@ -1,4 +1,4 @@
-//! What is different between two versions of a text, for a person.
+//! Readable differences between two versions of a text.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use similar::{ChangeTag, TextDiff};
 
 use agentsh_store::escape;
 
-/// Of two texts that share nothing.
+/// For texts without common parts.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The lines that came and went, each cut to a length and safe to show.
+/// Added and removed lines, cut and escaped.
 #[must_use]
 pub fn lines(before: &str, now: &str, max_columns: usize) -> Vec<String> {
     let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, now);
@@ -22,7 +22,7 @@ pub fn lines(before: &str, now: &str, max_columns: usize) -> Vec<String> {
     changes.map(line).collect()
 }
 
-/// The same with the lines around each, and where they stand.
+/// As [`lines`], with context and line numbers.
 #[must_use]
 pub fn around(before: &str, now: &str) -> String {
     let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, now);

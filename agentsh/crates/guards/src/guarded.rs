@@ -1,9 +1,8 @@
-//! Names of guarded files that something else is to get, by a rename or a link. The kernel would refuse it, whatever it says; here
-//! it is decided: git's own configuration may say more that runs nothing, and the session writes it. Every other new version of a
-//! guarded file is a question to a person, where one can be asked; else it is refused, and told (decisions 580 and 680).
+//! Decides about renames and links over guarded names, which seccomp reports before the kernel refuses them. Harmless
+//! changes of git's own configuration are written by the session; for any other a person is asked, or it is refused
+//! (decisions 580 and 680).
 //!
-//! The mount over the name stays where it is, so that whoever changes a path while it is read gains nothing: what goes on meets
-//! the mount.
+//! The mount over the name stays, so a path that is changed while it is read gains nothing.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +17,8 @@ use tokio::task::JoinSet;
 
 use super::GuardSession;
 use super::baseline::Baseline;
-use super::change::{Change, NewName, Refusal};
-use super::trees::{self, Trees};
+use super::interrupted_git::{self, Trees};
+use super::new_version::{Change, NewName, Refusal};
 use agentsh_approvals::{Approvals, FileChange};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::Reason;
@@ -27,28 +26,28 @@ use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{OTHER_REPOSITORIES, is_never_offered};
 use agentsh_policy::{Answer, Question};
 use agentsh_registry::hex;
-use agentsh_sandbox::git_config::{entries, is_plain, not_harmless};
+use agentsh_sandbox::git_config::{Entry, entries, is_plain, not_harmless};
 use agentsh_sandbox::layout::Layout;
-use agentsh_sandbox::placeholders;
 use agentsh_sandbox::plan::{Access, Kind, Mount, NodeContent, Source};
 use agentsh_sandbox::seccomp::listener::{Listener, Refused};
 use agentsh_sandbox::seccomp::{FileEffect, MissingFile};
+use agentsh_sandbox::stubs;
 use agentsh_store::words::GuardChange;
 use agentsh_store::{Event, escape, redact};
 
-/// Different ones of a sandbox that are on record.
+/// Limit of recorded different refusals per sandbox.
 const MAX_DIFFERENT: usize = 200;
-/// Told as they fall; the record has the others.
+/// Reported at once; the journal has the others.
 const MAX_SHOWN: usize = 5;
-/// Variables that one message names, and the letters of each.
+/// Variables that one message names, and their length.
 const MAX_NAMED: usize = 4;
 const MAX_LETTERS: usize = 120;
-/// Questions of one sandbox that stand at once.
+/// Limit of open questions per sandbox.
 const MAX_ASKED: usize = 16;
-/// How often a question looks whether its caller is still there.
+/// How often a question checks whether its caller still exists.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is guarded in one sandbox, as files of the host. The thread that guards new repositories adds theirs.
+/// Guarded host paths of one sandbox. The thread that guards new repositories adds theirs.
 #[derive(Clone, Debug, Default)]
 pub struct GuardedNames(Arc<Mutex<Names>>);
 
@@ -56,16 +55,17 @@ pub struct GuardedNames(Arc<Mutex<Names>>);
 pub(super) struct Names {
     pub files: BTreeSet<PathBuf>,
     pub directories: BTreeSet<PathBuf>,
-    /// Directories that are mount points, so that what is guarded in them stays in its place.
+    /// Mount points that keep guarded paths in place.
     pub held: BTreeSet<PathBuf>,
-    /// Those of before the run: nobody inside moves or removes them.
+    /// Those that existed before the run: nothing inside may move or remove them.
     held_before: BTreeSet<PathBuf>,
     pub repositories: BTreeSet<PathBuf>,
-    /// Directories of the agent's own lie over these (decision 610): only what is shown of the project in there is guarded.
+    /// The agent's own directories cover these (decision 610), so only visible parts of the project in them are
+    /// guarded.
     covered: BTreeSet<PathBuf>,
-    /// What was there before the run. None: nobody watches this sandbox.
+    /// State before the run. None: this sandbox is not watched.
     pub baseline: Option<Baseline>,
-    /// What somebody inside has begun to remove, for the thread that watches.
+    /// Entries that a program is removing, for the watching thread.
     pub released: Vec<PathBuf>,
 }
 
@@ -74,7 +74,7 @@ impl GuardedNames {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is guarded now, beside what was.
+    /// Adds the guards of a layout.
     pub(super) fn add(&self, layout: &Layout) {
         let mut names = self.lock();
         let is_covered = |target: &Path| names.covered.contains(target);
@@ -100,21 +100,21 @@ impl GuardedNames {
     }
 }
 
-/// Decides about what is guarded in one sandbox.
+/// Decides about guarded paths of one sandbox.
 #[derive(Debug, Default)]
 pub struct Guarded {
     pub(super) names: GuardedNames,
     trees: Trees,
-    /// Who asks a person. None: nobody does in this sandbox.
+    /// None: no person can be asked.
     asks: Option<Approvals>,
     told: RefCell<BTreeSet<String>>,
-    /// Of which the version of before is kept.
+    /// Files whose old version is already kept.
     kept: RefCell<BTreeSet<PathBuf>>,
-    /// Done, and its caller had stopped waiting: it asks once more.
+    /// Done, but the caller had stopped waiting; it will try again.
     unheard: RefCell<Option<NewName>>,
-    /// The same, of what was removed: by whom, and what.
+    /// The same for removals: by whom, and what.
     unheard_removals: RefCell<BTreeSet<(u32, PathBuf)>>,
-    /// Who waits for the answer about a path and a hash.
+    /// Callers that wait for the answer about a path and a hash.
     asked: RefCell<BTreeMap<QuestionKey, Vec<(Refused, NewName)>>>,
     /// Ends with the sandbox.
     asking: RefCell<JoinSet<()>>,
@@ -122,15 +122,15 @@ pub struct Guarded {
 
 type QuestionKey = (PathBuf, String);
 
-/// How a new name was decided about.
+/// The decision about a new name.
 enum RenameDecision {
-    /// Done. What it changed, in words.
+    /// Done. The change, in words.
     Done(Option<String>),
-    /// A person may want it. What speaks against it, where more does than that it is guarded.
+    /// A person decides. The reason, if there is one besides the guard.
     Asks(Change, String),
 }
 
-/// Whose sandbox it is.
+/// Session and server.
 type Owner<'a> = (&'a Rc<dyn GuardSession>, Option<&'a ServerId>);
 
 impl Guarded {
@@ -161,7 +161,7 @@ impl Guarded {
         names.files.is_empty() && names.directories.is_empty()
     }
 
-    /// For the thread that guards what comes later.
+    /// For the thread that adds guards.
     #[must_use]
     pub fn names(&self) -> GuardedNames {
         self.names.clone()
@@ -177,7 +177,7 @@ impl Guarded {
         names.held.contains(path) || names.directories.contains(path)
     }
 
-    /// Answers a call that gives a name, or changes what has one. Gives back what is another call.
+    /// Answers a rename, link or change call. Returns other calls.
     pub fn answer(
         self: &Rc<Self>,
         listener: &Rc<Listener>,
@@ -236,7 +236,7 @@ impl Guarded {
         None
     }
 
-    /// Lets a call go on that changes a file. What is guarded the mount refuses, and that is told; git is stopped before it.
+    /// Continues a call that changes a file. The mount refuses guarded ones, which is reported; git is stopped first.
     fn touched(
         &self,
         listener: &Listener,
@@ -249,7 +249,7 @@ impl Guarded {
         let is_guarded = self.is_guarded(&path) || self.names.lock().directories.contains(&path);
         if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
             let mut text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
-            let left = trees::stop(heard.pid, &text, found);
+            let left = interrupted_git::stop(heard.pid, &text, found);
             text.push_str(match left.is_empty() {
                 true => "; the working tree is as before",
                 false => "; this could not be put back: ",
@@ -269,7 +269,7 @@ impl Guarded {
             }
             return None;
         }
-        // Where every look at a file is told, this one is too.
+        // With file reports on, this call is reported too.
         let is_looked_for = session.facts().tells_files && listener.looked_for(&heard).is_some();
         let exists = is_guarded && path.symlink_metadata().is_ok();
         let would_be_done = match touch {
@@ -316,10 +316,10 @@ impl Guarded {
 
     fn decide(&self, session: &Rc<dyn GuardSession>, name: &NewName) -> Result<RenameDecision, Refusal> {
         let change = Change::read(name)?;
-        // A `config.worktree` that says something is no stand-in any more, and stays.
+        // A `config.worktree` with content is no longer a stub and stays.
         let is_config = name.to.parent().zip(name.to.file_name());
         let is_config = is_config.is_some_and(|(above, last)| self.is_git_config(above, last));
-        if !is_config && placeholders::is_stand_in(&session.facts().context.state, &name.to) {
+        if !is_config && stubs::is_stub(&session.facts().context.state, &name.to) {
             return Err(Refusal::Because(String::new()));
         }
         if change.is_nothing() {
@@ -330,9 +330,16 @@ impl Guarded {
             Err(detail) => Ok(RenameDecision::Asks(change, detail)),
             Ok(()) => {
                 let text = change.old_text().unwrap_or_default();
-                let said = changed(text, change.new.text().unwrap_or_default());
+                let new = change.new.text().unwrap_or_default();
+                let (said, addresses) = (changed(text, new), new_addresses(text, new));
                 self.write(session, &change, &name.to, false)?;
                 let shown = name.to.display();
+                if !addresses.is_empty() {
+                    session.record().note(&escape::line(&format!(
+                        "the agent changed where git sends and fetches ({shown}): {}; `agentsh undo {shown}` restores it",
+                        listed(addresses)
+                    )));
+                }
                 Ok(RenameDecision::Done(Some(format!(
                     "{shown} was changed inside; the change starts no program: {said}; `agentsh undo {shown}` \
                      restores it"
@@ -341,7 +348,7 @@ impl Guarded {
         }
     }
 
-    /// Whether it is git's configuration, and says nothing more that runs something.
+    /// Whether it is git's configuration and adds nothing that runs.
     fn runs_nothing(&self, change: &Change, name: &NewName) -> Result<(), String> {
         let (Some(above), Some(last)) = (name.to.parent(), name.to.file_name()) else {
             return Err(String::new());
@@ -349,7 +356,7 @@ impl Guarded {
         if !self.is_git_config(above, last) {
             return Err(String::new());
         }
-        // Git holds this one while it writes, and whoever else writes waits for it.
+        // git holds its lock while it writes; other writers wait for it.
         let lock = name.to.with_added_extension("lock");
         let old = change.old_text()?;
         let new = change.new.text()?;
@@ -357,7 +364,7 @@ impl Guarded {
             return Err("it has lines that git itself would not write, so it cannot be compared".to_owned());
         }
         if let Some(differ) = not_harmless(old, new) {
-            return Err(format!("it would say {}", listed(differ)));
+            return Err(format!("it would set {}", listed(differ)));
         }
         if name.is_link || name.from != lock {
             return Err("only changes by git itself are written without a question".to_owned());
@@ -365,7 +372,7 @@ impl Guarded {
         Ok(())
     }
 
-    /// Keeps what stands there, writes the new version, and takes away what was renamed.
+    /// Keeps the old version, writes the new one and removes the source.
     fn write(
         &self,
         session: &Rc<dyn GuardSession>,
@@ -383,8 +390,8 @@ impl Guarded {
         change.take_source()
     }
 
-    /// Asks a person, where one can be asked, about what is different. Whoever comes with the same meanwhile waits for the same
-    /// answer: a question on the terminal stops its caller, whose call comes again.
+    /// Asks a person about a difference. Other callers with the same difference wait for the same answer. A question
+    /// on the terminal stops its caller, which calls again.
     fn ask(
         self: &Rc<Self>,
         listener: &Rc<Listener>,
@@ -456,7 +463,7 @@ impl Guarded {
         });
     }
 
-    /// Whether git reads it as the configuration of a repository. A file of that name elsewhere may be anything.
+    /// Whether git reads it as a repository's configuration. Elsewhere a file of that name may be anything.
     fn is_git_config(&self, above: &Path, name: &OsStr) -> bool {
         let is_other = OTHER_REPOSITORIES.iter().any(|(other, _)| above.file_name() == Some(other.as_ref()));
         (name == "config" || name == "config.worktree")
@@ -469,7 +476,7 @@ impl Guarded {
         self.tell(owner.0, owner.1, path, GuardChange::Refused, text);
     }
 
-    /// Which file, why, by which rule, and what to do.
+    /// File, reason, rule, and what to do.
     fn refusal(&self, owner: Owner<'_>, path: &Path, detail: &str) -> String {
         let session = owner.0;
         let answer = ask_why(owner, path);
@@ -490,7 +497,7 @@ impl Guarded {
         )
     }
 
-    /// Once. What was written is on record; what was refused is shown as well.
+    /// Reports once. Written changes are recorded; refusals are also shown.
     fn tell(
         &self,
         session: &Rc<dyn GuardSession>,
@@ -515,22 +522,22 @@ impl Guarded {
     }
 }
 
-/// What no rule allows to write there, and why.
+/// Why no rule can allow this write.
 fn ask_why((session, server): Owner<'_>, path: &Path) -> Answer {
     let answer = session.ask(server, &Question::Write(path.to_string_lossy().into_owned()));
     if !answer.allow {
         return answer;
     }
-    // The policy lets it be written; what the host's git or a guarded link makes of it is not the policy's to say.
+    // The policy allows it, but a host program or a guarded link uses it.
     Answer {
         allow: false,
         rule: RuleRef::default_rule("guard"),
-        text: "a program of the host reads it by itself, or a guarded file leads to it".to_owned(),
+        text: "a program of the host reads it, or a guarded file points to it".to_owned(),
         change: None,
     }
 }
 
-/// As a person in the project names it.
+/// The path as people in the project write it.
 fn shown(session: &Rc<dyn GuardSession>, path: &Path) -> String {
     path.strip_prefix(&session.facts().context.project).unwrap_or(path).display().to_string()
 }
@@ -544,7 +551,7 @@ fn because(detail: &str, reason: Option<Reason>) -> String {
     [detail, said].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// Ends when every caller of a question is gone.
+/// Resolves when every caller of a question is gone.
 async fn nobody_waits(guarded: &Weak<Guarded>, key: &QuestionKey) {
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
@@ -557,12 +564,19 @@ async fn nobody_waits(guarded: &Weak<Guarded>, key: &QuestionKey) {
     }
 }
 
-/// The variables that came and went.
+/// Added and removed variables.
 fn changed(before: &str, now: &str) -> String {
     let (before, now) = (entries(before), entries(now));
     let added = now.iter().filter(|entry| !before.contains(entry)).map(ToString::to_string);
     let gone = before.iter().filter(|entry| !now.contains(entry)).map(|entry| format!("no {entry}"));
     listed(added.chain(gone).collect())
+}
+
+/// Remotes and servers that a configuration did not name before.
+fn new_addresses(before: &str, now: &str) -> Vec<String> {
+    let before = entries(before);
+    let is_new = |entry: &Entry| entry.names_address() && !before.contains(entry);
+    entries(now).iter().filter(|entry| is_new(entry)).map(ToString::to_string).collect()
 }
 
 fn listed(words: Vec<String>) -> String {

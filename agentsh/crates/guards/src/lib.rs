@@ -1,26 +1,25 @@
-//! Guards that stay: a thread beside each sandbox that guards something.
+//! A thread for each sandbox that keeps its guards mounted.
 //!
-//! A guard is a mount over one name. Whoever renames something over that name on the host takes the mount away. The
-//! kernel tells at once; then the sandbox is stopped, what stands there is compared with what stood there, and everything
-//! is guarded again before it goes on (decision 47).
+//! A rename on the host over a guarded name removes the mount. The kernel reports that at once; the thread stops the
+//! sandbox, compares the files with their copies, mounts all guards again and resumes the sandbox (decision 47).
 
 mod baseline;
-mod change;
-mod changed;
-mod deep;
+mod changed_instructions;
+mod crash_recovery;
 mod difference;
-mod fresh;
+mod disarm_new;
 mod guarded;
-mod names;
-mod newcomers;
+mod interrupted_git;
+mod name_watcher;
+mod new_repositories;
+mod new_version;
 mod removal;
 mod thread;
-mod trees;
-mod unfinished;
+mod unreachable_repositories;
 
+pub use crash_recovery::recover_all;
 pub use guarded::{Guarded, GuardedNames};
 pub use thread::arrived;
-pub use unfinished::finish_all;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -39,9 +38,9 @@ use agentsh_policy::{Answer, Question};
 use agentsh_sandbox::cgroup::Cgroup;
 use agentsh_sandbox::freeze::Freezer;
 use agentsh_sandbox::layout::Layout;
-use agentsh_sandbox::placeholders::Placeholders;
-use agentsh_sandbox::plan::{Executable, Identity, Mount};
+use agentsh_sandbox::plan::{Access, Executable, Identity, Mount};
 use agentsh_sandbox::spec::{PathRules, SandboxSpec};
+use agentsh_sandbox::stubs::StubFiles;
 use agentsh_sandbox::{Child, State, Zygote};
 use agentsh_store::Event;
 use agentsh_store::words::GuardChange;
@@ -50,13 +49,13 @@ use agentsh_store::words::GuardChange;
 pub trait GuardSession {
     fn facts(&self) -> &Facts;
     fn record(&self) -> &Record;
-    /// Whether the policy grants it, by which rule, and which change of the policy would.
+    /// Whether the policy grants it, by which rule, and which change would.
     fn ask(&self, server: Option<&ServerId>, question: &Question) -> Answer;
-    /// Names a change of the policy at the end of the run, as one that would allow what was refused.
+    /// Suggests a policy change at the end of the run.
     fn suggest(&self, change: &str);
 }
 
-/// What is known before the start and needed afterwards.
+/// State before the start that is needed later.
 pub struct Before {
     rules: PathRules,
     identity: Identity,
@@ -64,53 +63,59 @@ pub struct Before {
     executable: Executable,
     baseline: Baseline,
     directories: Vec<PathBuf>,
-    /// At whose top files may lie that instruct.
+    /// Directories that may have instruction files at their top.
     instructed: BTreeSet<PathBuf>,
     instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
     copies: BTreeMap<PathBuf, Copy>,
 }
 
-/// Guards of which copies are made before the start; those of the others are made by the thread.
+/// Guards that are copied before the start; the thread copies the others.
 const MAX_COPIED_FIRST: usize = 200;
 
 impl Before {
-    /// To be called before the program runs: it may change what instructs at once.
+    /// Call before the program runs, because it may change instructions at once.
     #[must_use]
     pub fn new(facts: &Facts, spec: &SandboxSpec, layout: &Layout) -> Self {
         let path = facts.context.env.get("PATH");
         let instructed: BTreeSet<_> = layout.instructed.iter().chain(&layout.worked_in).cloned().collect();
+        let shown = spec.placed.elsewhere.iter().filter(|shown| shown.access == Access::ReadWrite);
+        let (in_place, moved): (Vec<_>, Vec<_>) = shown.partition(|shown| shown.host == shown.inside);
+        let layers = spec.placed.caches.iter().map(|cache| cache.layer.clone());
+        let private = moved.into_iter().map(|shown| shown.host.clone()).chain(layers);
+        let in_place = in_place.into_iter().map(|shown| shown.host.clone()).filter(|path| path.is_dir());
         Self {
             rules: spec.paths.clone(),
             identity: spec.process.identity,
             guards: layout.guards.clone(),
             executable: layout.executable.clone(),
-            baseline: Baseline::of(layout, &spec.paths, &facts.context.host, path.map_or("", String::as_str)),
+            baseline: Baseline::of(layout, &spec.paths, &facts.context.host, path.map_or("", String::as_str))
+                .with_private(private),
             copies: thread::copies(layout.guards.iter().take(MAX_COPIED_FIRST)),
-            directories: layout.instructed.clone(),
-            instructions: changed::instructions(&instructed, &facts.context.host),
+            directories: layout.instructed.iter().cloned().chain(in_place).collect(),
+            instructions: changed_instructions::instructions(&instructed, &facts.context.host),
             instructed,
         }
     }
 }
 
-/// Something that a person should know.
+/// A message for the user.
 struct GuardNotice {
     path: PathBuf,
     what: GuardChange,
     text: String,
 }
 
-/// The watch over one sandbox. Dropping it gives up the stand-ins without a last look.
+/// The guards of one sandbox. Dropping it releases the stubs without a final check.
 pub struct Guards {
-    /// Closed to ask for the end.
+    /// Closed to end the thread.
     stop: Option<OwnedFd>,
     thread: Option<std::thread::JoinHandle<()>>,
     telling: Option<tokio::task::JoinHandle<()>>,
-    stand_ins: Option<Placeholders>,
+    stubs: Option<StubFiles>,
 }
 
 impl Guards {
-    /// Begins to watch. What cannot be watched is on record.
+    /// Starts the thread. What cannot be watched is recorded.
     #[must_use]
     pub fn start(
         session: &Rc<dyn GuardSession>,
@@ -118,12 +123,12 @@ impl Guards {
         before: Before,
         child: &mut Child,
         cgroup: &Cgroup,
-        stand_ins: Placeholders,
+        stubs: StubFiles,
         guarded: GuardedNames,
     ) -> Self {
-        let mut guards = Self { stop: None, thread: None, telling: None, stand_ins: None };
+        let mut guards = Self { stop: None, thread: None, telling: None, stubs: None };
         if before.guards.is_empty() && before.directories.is_empty() {
-            guards.stand_ins = Some(stand_ins);
+            guards.stubs = Some(stubs);
             return guards;
         }
         guarded.lock().baseline = Some(before.baseline.clone());
@@ -143,7 +148,7 @@ impl Guards {
                 targets: before.guards.iter().map(|mount| mount.target.clone()).collect(),
                 guards: before.guards,
                 executable: before.executable,
-                unfinished: unfinished::Unfinished::begin(
+                unfinished: crash_recovery::CrashMarker::begin(
                     &session.facts().context.state,
                     &session.facts().id.to_string(),
                     &before.directories,
@@ -162,13 +167,14 @@ impl Guards {
                 zygote: Zygote::default(),
                 closer: session.facts().context.zygote.closer(),
                 host: agentsh_sandbox::host::RealHost::default(),
-                stand_ins: Vec::new(),
+                stubs: Vec::new(),
                 stop,
                 tell,
                 copies: before.copies,
+                removed: BTreeMap::new(),
                 seen: BTreeMap::new(),
                 names: None,
-                newcomers: newcomers::NewRepositoryWatcher::default(),
+                newcomers: new_repositories::NewRepositoryWatcher::default(),
                 is_moved: false,
                 arrivals: BTreeSet::new(),
                 look_again: None,
@@ -176,7 +182,7 @@ impl Guards {
             Ok((watch, ask_to_stop))
         };
         let started = parts().and_then(|(mut watch, stop)| {
-            watch.stand_ins.push(stand_ins);
+            watch.stubs.push(stubs);
             let thread = std::thread::Builder::new().name("guards".to_owned()).stack_size(1 << 20);
             Ok((thread.spawn(move || watch.run())?, stop))
         });
@@ -185,7 +191,7 @@ impl Guards {
                 guards.thread = Some(thread);
                 guards.stop = Some(stop);
                 let (session, server) = (Rc::clone(session), server.cloned());
-                guards.telling = Some(tokio::task::spawn_local(async move {
+                guards.telling = Some(agentsh_base::task::spawn_local(async move {
                     while let Some(GuardNotice { path, what, text }) = told.recv().await {
                         let lines: Vec<_> = text.lines().map(agentsh_store::escape::line).collect();
                         session.record().note(&lines.join("\n"));
@@ -207,7 +213,7 @@ impl Guards {
                 }));
             }
             Err(error) => {
-                // What cannot be guarded does not run.
+                // Without guards the sandbox must not run.
                 child.kill();
                 let why = format!(
                     "{error}: files that the host replaced could not be guarded again, so the sandbox \
@@ -227,14 +233,14 @@ impl Guards {
         guards
     }
 
-    /// After the sandbox ended: a last look, and the stand-ins are given up.
+    /// After the sandbox ended: final check, and release of the stubs.
     pub async fn finish(mut self) {
         drop(self.stop.take());
         if let Some(telling) = self.telling.take() {
             let _ = telling.await;
         }
         if let Some(thread) = self.thread.take() {
-            // It let go of what it tells with, which is its last step. A panic was told where it happened.
+            // It dropped its sender as its last step. A panic was reported where it happened.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! What is guarded in a repository that was made during the run belongs to whoever made it: he may remove it, and move it. Its guards
-//! are mounts, which the kernel lets nobody inside remove; from outside it takes them away with what they lie on (decision 750).
+//! Programs may remove and move repositories that they created. The guards are mounts, which they cannot remove; the
+//! session unmounts them (decision 750).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, RenameFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use super::change::{NewName, seen};
 use super::guarded::{Guarded, Names};
+use super::new_version::{NewName, seen};
 use agentsh_base::proc_file;
-use agentsh_sandbox::placeholders;
 use agentsh_sandbox::seccomp::FileEffect;
+use agentsh_sandbox::stubs;
 
 impl Names {
-    /// Whether a path is no part of a repository of before the run. Within: the new one of which it is a part; none for a
-    /// directory that is only held in its place.
+    /// Whether a path is in no repository of before the run. Inner: the new repository; None for a directory that only
+    /// keeps others in place.
     fn made_inside(&self, path: &Path) -> Option<Option<PathBuf>> {
         let Some(entry) = path.ancestors().find(|above| self.repositories.contains(*above)) else {
             return self.held.contains(path).then_some(None);
@@ -24,7 +24,7 @@ impl Names {
         is_new.then(|| Some(entry.to_owned()))
     }
 
-    /// What does not lie there any more.
+    /// Forgets removed paths.
     fn forget(&mut self, gone: &Path) {
         for names in [&mut self.files, &mut self.directories, &mut self.held] {
             names.retain(|name| !name.starts_with(gone));
@@ -33,8 +33,8 @@ impl Names {
 }
 
 impl Guarded {
-    /// Removes what is guarded in a new repository, or a directory that is empty and was only held in its place. None: the kernel
-    /// answers.
+    /// Removes a guarded file of a new repository, or an empty directory that only kept others in place. None: the
+    /// kernel decides.
     pub(super) fn removed(
         &self,
         state: &Path,
@@ -53,13 +53,13 @@ impl Guarded {
         let (above, inside) = seen(pid, path).ok()?;
         let mut names = self.names.lock();
         let entry = names.made_inside(path).filter(|_| may_change(pid, inside.as_fd()))?;
-        // Before it is gone: the thread would guard it again at once.
+        // Before it is gone, or the thread would guard it again at once.
         names.released.extend(entry);
         let name = path.file_name()?;
         let mut outcome = rustix::fs::unlinkat(&above, name, flags);
         if outcome == Err(Errno::NOTEMPTY) {
-            // Made after its caller had listed it.
-            placeholders::remove_in(state, path);
+            // Stubs created after the caller listed the directory.
+            stubs::remove_in(state, path);
             outcome = rustix::fs::unlinkat(&above, name, flags);
         }
         if outcome.is_ok() {
@@ -69,7 +69,7 @@ impl Guarded {
         Some(outcome)
     }
 
-    /// Moves a new repository, or a directory in which nothing else is guarded. None: the kernel answers.
+    /// Moves a new repository, or a directory without other guards. None: the kernel decides.
     pub(super) fn moved(&self, name: &NewName) -> Option<Result<(), Errno>> {
         let NewName { pid, from, to, is_link, .. } = name;
         if *is_link || !self.is_held(from) && !self.is_guarded(from) || self.is_guarded(to) {
@@ -89,7 +89,7 @@ impl Guarded {
         {
             return None;
         }
-        // What would be replaced may be a mount point inside.
+        // The target may be a mount point inside.
         let flags = RenameFlags::NOREPLACE;
         let outcome = rustix::fs::renameat_with(&beside, from.file_name()?, &above, to.file_name()?, flags);
         match outcome {
@@ -101,7 +101,7 @@ impl Guarded {
     }
 }
 
-/// Whether a process may give and take names in a directory, as its owner does.
+/// Whether a process may rename in a directory, as its owner.
 fn may_change(pid: u32, directory: BorrowedFd<'_>) -> bool {
     let status = proc_file::read(format!("/proc/{pid}/status")).unwrap_or_default();
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));

@@ -1,11 +1,11 @@
-//! The thread itself: waits, stops the sandbox, compares, guards again.
+//! The thread's loop: wait, stop the sandbox, compare, guard again.
 
-mod ending;
-mod guarding;
-mod hearing;
+mod check_guards;
+mod final_check;
+mod inotify_events;
 
-pub use guarding::arrived;
-pub(super) use guarding::{copies, is_guard};
+pub use check_guards::arrived;
+pub(super) use check_guards::{copies, is_guard};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,43 +16,42 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::baseline::Baseline;
-use super::names::{NameChange, Names};
-use super::newcomers::NewRepositoryWatcher;
-use super::unfinished::Unfinished;
-use super::{GuardNotice, GuardedNames, fresh};
+use super::crash_recovery::CrashMarker;
+use super::name_watcher::{NameChange, Names};
+use super::new_repositories::NewRepositoryWatcher;
+use super::{GuardNotice, GuardedNames, disarm_new};
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::SavedVersions;
 use agentsh_sandbox::freeze::Freezer;
 use agentsh_sandbox::host::RealHost;
-use agentsh_sandbox::mend::Namespaces;
-use agentsh_sandbox::mounted::MountList;
-use agentsh_sandbox::placeholders::Placeholders;
+use agentsh_sandbox::mount_list::MountList;
 use agentsh_sandbox::plan::{Executable, Identity, Mount};
+use agentsh_sandbox::remount_guards::Namespaces;
 use agentsh_sandbox::spec::PathRules;
+use agentsh_sandbox::stubs::StubFiles;
 use agentsh_sandbox::{Closer, Zygote, spawn};
 use agentsh_store::words::GuardChange;
 
-/// After events that were about nothing guarded: a program that writes a lot costs little.
+/// After events without guarded names, so that a busy program costs little.
 const IDLE_PAUSE: Duration = Duration::from_millis(3);
-/// Where not every name is told, repositories are looked for: no more often than this, and no longer than this part of
-/// the time.
+/// If some names are not watched: the minimum interval between searches for repositories, and their share of the time.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 const PART_OF_THE_TIME: u32 = 20;
 
 pub(super) struct Watch {
-    /// What is guarded again when the host takes it away.
+    /// The rules of what to guard.
     pub rules: PathRules,
     pub identity: Identity,
     pub guards: Vec<Mount>,
-    /// Renames over these are decided about.
+    /// Renames over these are decided by the session.
     pub guarded: GuardedNames,
     /// Where they lie.
     pub targets: BTreeSet<PathBuf>,
     pub executable: Executable,
     /// Repositories of before the run, and what was not guarded from the start.
     pub baseline: Baseline,
-    /// What the next run does if this one is killed.
-    pub unfinished: Unfinished,
+    /// For recovery, if this run is killed.
+    pub unfinished: CrashMarker,
     pub directories: Vec<PathBuf>,
     pub instructed: BTreeSet<PathBuf>,
     pub instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
@@ -60,27 +59,29 @@ pub(super) struct Watch {
     pub aside: SavedVersions,
     pub sandbox: OwnedFd,
     pub namespaces: Namespaces,
-    /// None: nobody knows what is mounted in it.
+    /// None: the mount list is not available.
     pub mounted: Option<MountList>,
     pub freezer: Freezer,
     pub zygote: Zygote,
     /// Of the session's own.
     pub closer: Closer,
     pub host: RealHost,
-    pub stand_ins: Vec<Placeholders>,
+    pub stubs: Vec<StubFiles>,
     /// Readable when the sandbox has ended.
     pub stop: OwnedFd,
     pub tell: UnboundedSender<GuardNotice>,
     pub copies: BTreeMap<PathBuf, Copy>,
-    /// What happened to guarded names since they were last as they should be.
+    /// Guarded files that the host has removed, as they were.
+    pub removed: BTreeMap<PathBuf, Copy>,
+    /// Events of guarded names since the last check.
     pub seen: BTreeMap<PathBuf, Vec<NameChange>>,
     pub names: Option<Names>,
     pub newcomers: NewRepositoryWatcher,
-    /// A repository of before the run lies elsewhere now.
+    /// A repository of before the run was moved.
     pub is_moved: bool,
-    /// What runs by itself and has just been made.
+    /// New automatically run files.
     pub arrivals: BTreeSet<PathBuf>,
-    /// When repositories are looked for, where not every name is told.
+    /// When to search for repositories, if some names are not watched.
     pub look_again: Option<Instant>,
 }
 
@@ -130,7 +131,7 @@ impl Watch {
         self.finish();
     }
 
-    /// What cannot be guarded does not run.
+    /// Ends the sandbox, because it cannot be guarded.
     fn end(&mut self, why: &str) {
         let text = format!(
             "agentsh ended the sandbox: files that the host replaced could not be guarded again: \
@@ -141,13 +142,13 @@ impl Watch {
         self.freezer.thaw();
     }
 
-    /// Not every name is told: a repository may come into being unseen.
+    /// Some names are not watched, so a new repository may be missed.
     fn is_incomplete(&self) -> bool {
         self.names.as_ref().is_none_or(|names| names.is_incomplete)
     }
 
-    fn search(&self) -> fresh::Search<'_> {
-        fresh::Search { roots: &self.directories, baseline: &self.baseline, host: &self.host }
+    fn search(&self) -> disarm_new::Search<'_> {
+        disarm_new::Search { roots: &self.directories, baseline: &self.baseline, host: &self.host }
     }
 
     fn must_guard_newcomers(&mut self) -> bool {
@@ -161,7 +162,7 @@ impl Watch {
         let start = Instant::now();
         self.arrivals
             .extend(self.baseline.arrivals().into_iter().filter(|path| !self.targets.contains(path)));
-        for entry in fresh::repositories(&self.directories, &self.host).0 {
+        for entry in disarm_new::repositories(&self.directories, &self.host).0 {
             if !self.newcomers.holds(&entry) {
                 self.note_repository(&entry);
             }
@@ -169,18 +170,18 @@ impl Watch {
         self.look_again = Some(start + LOOK_AGAIN.max(start.elapsed() * PART_OF_THE_TIME));
     }
 
-    /// While nothing runs: what would run by itself is taken out before the rest is guarded.
+    /// Sets aside what would run automatically in new repositories, before they are guarded. Call while nothing runs.
     fn disarm_newcomers(&mut self) {
         for entry in self.newcomers.take() {
-            let done = fresh::disarm(&entry, self.search(), &self.aside);
-            fresh::renew(&entry, self.search());
+            let done = disarm_new::disarm(&entry, self.search(), &self.aside);
+            disarm_new::renew(&entry, self.search());
             if !done.is_empty() {
                 self.say(&entry, GuardChange::NewRepository, set_aside(&entry, &done));
             }
         }
     }
 
-    /// Waits for the end, for names and for mounts.
+    /// Waits for the end, an event or a mount.
     fn wait(&self, at_most: Option<Duration>, with_names: bool) -> (bool, bool, bool) {
         let mut wanted = vec![PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
         match &self.mounted {
@@ -208,14 +209,14 @@ impl Watch {
     }
 
     fn say(&self, path: &Path, what: GuardChange, text: String) {
-        // A session that is gone hears nothing.
+        // The session may be gone.
         let _ = self.tell.send(GuardNotice { path: path.to_owned(), what, text });
     }
 }
 
 pub(super) fn set_aside(entry: &Path, done: &[String]) -> String {
     format!(
-        "new repository: {}; files that would run by themselves were set aside (`agentsh undo FILE` restores \
+        "new repository: {}; files that would run automatically were set aside (`agentsh undo FILE` restores \
          them): {}",
         entry.display(),
         done.join("; ")

@@ -1,6 +1,6 @@
-//! The agent's own files of the user's home: as the agent sees them, what is kept after the run, and which agent
-//! settings a project contains.
+//! The agent's own files in the user's home: the copy that the agent sees, what is kept after the run, and the agent
+//! settings that a project contains.
 
-pub mod brings;
+pub mod changed_settings;
 pub mod files;
 pub mod remember;

@@ -12,8 +12,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use agentsh_agents::{Format, InjectedFile, KeptFile, Key, Kind, Launch, Shape, json as strict};
-use agentsh_sandbox::mend::Namespaces;
-use agentsh_sandbox::visit;
+use agentsh_sandbox::open_inside;
+use agentsh_sandbox::remount_guards::Namespaces;
 
 use super::files;
 use agentsh_host::copies::write_anew;
@@ -147,7 +147,7 @@ fn name(key: &Key) -> String {
 
 /// What the agent left at a path.
 fn left(facts: &Facts, inside: &Namespaces, path: &Path) -> Option<String> {
-    text_of(visit::open(&facts.context.zygote, inside, path).ok().flatten()?)
+    text_of(open_inside::open(&facts.context.zygote, inside, path).ok().flatten()?)
 }
 
 /// As [`left`], in a directory that was the agent's: it may have put anything there.

@@ -25,7 +25,7 @@ const NO_PROJECT: &str = "/run/agentsh/no-project";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
-    #[error("cannot tell the current directory: {0}")]
+    #[error("cannot find the current directory: {0}")]
     NoDirectory(std::io::Error),
     #[error(
         "HOME is not set to an absolute path that exists; agentsh needs it to know which secrets to hide"
@@ -63,6 +63,8 @@ pub struct Context {
     pub env: BTreeMap<String, String>,
     /// Those of it whose values are not UTF-8: nothing here reads them, programs get them as they are.
     pub env_bytes: BTreeMap<String, OsString>,
+    /// What was said of links before the first sandbox started.
+    pub paths: RealPaths,
     pub hierarchies: Hierarchies,
     /// Show files of root, and of other owners, as the sandbox's own; only when started as root.
     pub idmaps: Option<IdMaps>,
@@ -77,6 +79,8 @@ pub struct Context {
     pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// What the user's configurations name, once they were read.
     pub(super) named_files: OnceLock<Vec<PathBuf>>,
+    /// What the project's repository named as its remotes, once it was read.
+    pub(super) remotes: OnceLock<Vec<(String, PathBuf)>>,
     /// What each git of the user answered, once it was asked.
     pub(super) git_says: Mutex<BTreeMap<PathBuf, Option<Settings>>>,
     /// What was found wanting while looking.
@@ -182,6 +186,7 @@ impl Context {
             tier: Tier::default(),
             usable_path: OnceLock::new(),
             named_files: OnceLock::new(),
+            remotes: OnceLock::new(),
             git_says: Mutex::default(),
             notes,
             home,
@@ -189,6 +194,7 @@ impl Context {
             links,
             env,
             env_bytes,
+            paths,
         })
     }
 }
@@ -247,10 +253,11 @@ fn repository_top(directory: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let owner = |path: &Path| std::fs::symlink_metadata(path).ok().map(|found| found.uid());
     let here = owner(directory)?;
-    let top = directory.ancestors().find(|above| std::fs::symlink_metadata(above.join(".git")).is_ok())?;
-    let git = top.join(".git");
-    let is_repository = git.is_file() || git.join("HEAD").symlink_metadata().is_ok();
-    (is_repository && owner(top) == Some(here) && owner(&git) == Some(here)).then(|| top.to_owned())
+    let found = |above: &Path| std::fs::symlink_metadata(above.join(".git")).ok();
+    let (top, git) = directory.ancestors().find_map(|above| Some((above, found(above)?)))?;
+    let is_repository = top.join(".git/HEAD").symlink_metadata().is_ok() || top.join(".git").is_file();
+    let is_own = git.uid() == here && (top == directory || owner(top) == Some(here));
+    (is_repository && is_own).then(|| top.to_owned())
 }
 
 /// A directory whose grant would show the whole machine, or undo the private home, is not a project.

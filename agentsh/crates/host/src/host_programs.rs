@@ -94,7 +94,7 @@ fn usable(context: &Context) -> &[Usable] {
     context.usable_path.get_or_init(|| {
         let writable = writable(context);
         let path = context.env.get("PATH").map(String::as_str).unwrap_or_default();
-        let looks = PathChecks::default();
+        let looks = PathChecks { paths: context.paths.clone(), ..PathChecks::default() };
         usable_of(path, &looks.paths, &|path| !looks.is_writable_inside(path, &writable))
     })
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::Context;
 use agentsh_sandbox::layout::Layout;
-use agentsh_sandbox::lend::lend;
-use agentsh_sandbox::mend::Namespaces;
 use agentsh_sandbox::plan::{Mount, NodeContent, Source};
+use agentsh_sandbox::remount_guards::Namespaces;
+use agentsh_sandbox::share_mounts::share;
 
 /// Puts mounts of the agent's layer where a layout shows parts of it. They go to the end of `descriptors`.
 ///
@@ -24,7 +24,7 @@ pub fn borrow(
         return Ok(());
     }
     let wanted: Vec<PathBuf> = parts.iter().map(|(_, below)| place(&context.project, below)).collect();
-    let lent = lend(&context.zygote, agent, &wanted)?;
+    let lent = share(&context.zygote, agent, &wanted)?;
     for ((source, _), mount) in parts.iter_mut().zip(lent) {
         descriptors.push(mount);
         **source = Source::Detached(descriptors.len().saturating_sub(1));

@@ -9,7 +9,7 @@ pub mod context;
 pub mod copies;
 pub mod environment;
 pub mod facts;
-pub mod git_answers;
+pub mod git_cache;
 pub mod git_identity;
 pub mod git_settings;
 pub mod go_modules;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use agentsh_base::small_file;
-use agentsh_sandbox::listed_host::ListedHost;
+use agentsh_sandbox::cached_host::CachedHost;
 
 use super::Context;
 
@@ -58,7 +58,7 @@ pub fn named(context: &Context) -> Vec<PathBuf> {
 
 fn find(context: &Context) -> Vec<PathBuf> {
     // Most are missing: a directory is read once, and not asked for each.
-    let host = ListedHost::new(&context.host);
+    let host = CachedHost::new(&context.host);
     host.read(&context.home);
     let mut found = NamedFiles::default();
     let mut read = |path: &Path, every: bool| {

@@ -22,7 +22,7 @@ use crate::{Facts, Record};
 pub fn client() -> Result<Client, String> {
     let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
     let proxy = Proxy::of_environment(|name| std::env::var(name).ok())?;
-    Ok(Client::new(lookup, Rules::users_word()).with_proxy(proxy))
+    Ok(Client::new(lookup, Rules::user_configured()).with_proxy(proxy))
 }
 
 /// A document of the web, redirections followed.
@@ -62,7 +62,7 @@ pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Op
         }
         Some((ProxyChoice::Environment, _)) | None => {
             Ok(Proxy::of_environment(variable).unwrap_or_else(|why| {
-                record.note_lack(&format!(
+                record.note_missing(&format!(
                     "HTTPS_PROXY is not used: {why}; to turn this message off: `network: {{proxy: off}}`"
                 ));
                 None
@@ -72,11 +72,11 @@ pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Op
 }
 
 /// Public addresses over TLS; and this machine where the user says so, and the networks that the server's rules name.
-pub fn rules(facts: &Facts, id: &ServerId, url: &str, users_word: bool) -> Rules {
+pub fn rules(facts: &Facts, id: &ServerId, url: &str, from_user: bool) -> Rules {
     let mut rules = Rules::default();
     let Ok(url) = Url::parse(url) else { return rules };
     let port = url.port_or_known_default().unwrap_or(443);
-    rules.loopback = users_word && is_here(&url);
+    rules.loopback = from_user && is_here(&url);
     if let Some(server) = facts.policy.mcp.servers.get(id) {
         let network = &server.process.network;
         rules.loopback |= is_here(&url) && network.loopback.iter().any(|open| open.value == port);

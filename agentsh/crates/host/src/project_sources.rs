@@ -1,24 +1,28 @@
 //! Network rights that project files may give: a remote of the repository, a module in a lock file.
 //!
 //! An agent writes such files. What they say counts as it stood when agentsh first ran in the project, kept by hash outside of
-//! every sandbox; what came later is opened once the user agrees to it (`agentsh run --agree`).
+//! every sandbox; what came later is opened once the user agrees to it (`agentsh run --agree`). A project is known by its path, by
+//! its repository (it may have been moved, or be another working tree), and by the directories around it: an agent may have
+//! made all of it there.
 
 use std::collections::BTreeSet;
 use std::io::Read;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use super::Context;
+use agentsh_sandbox::host::{Host, RealHost};
 
 /// Longest list that is read: 65 bytes are one source.
 const MAX_BYTES: u64 = 4 << 20;
 /// New sources that are told one by one.
-const MAX_TOLD: usize = 5;
+const MAX_REPORTED: usize = 5;
 
 /// What the user has agreed to, by being there first or by word.
 pub struct ApprovedSources {
-    project: String,
+    projects: Vec<String>,
     hashes: BTreeSet<String>,
 }
 
@@ -26,12 +30,13 @@ impl ApprovedSources {
     /// What is known of this project. Nothing, where no run was here before.
     #[must_use]
     pub fn load(context: &Context) -> Self {
-        Self { project: project(context), hashes: read(context).unwrap_or_default() }
+        let projects = projects(context);
+        Self { hashes: read(context, &projects).unwrap_or_default(), projects }
     }
 
     #[must_use]
     pub fn holds(&self, kind: &str, source: &str) -> bool {
-        self.hashes.contains(&hash(&self.project, kind, source))
+        is_known(&self.hashes, &self.projects, kind, source)
     }
 }
 
@@ -41,40 +46,73 @@ impl ApprovedSources {
 /// # Errors
 /// When the list cannot be written: nothing new is opened then.
 pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::io::Result<Vec<String>> {
-    let before = read(context);
-    let is_first = before.is_none();
+    let projects = projects(context);
+    let before = read(context, &projects);
+    let is_first = before.is_none() && !is_inside_another(context);
     let mut hashes = before.unwrap_or_default();
-    let project = project(context);
     let new: Vec<&(&str, String)> =
-        sources.iter().filter(|(kind, source)| !hashes.contains(&hash(&project, kind, source))).collect();
-    if new.is_empty() && !is_first {
+        sources.iter().filter(|(kind, source)| !is_known(&hashes, &projects, kind, source)).collect();
+    let is_whole = projects.iter().all(|project| place(context, project).exists());
+    if new.is_empty() && is_whole {
         return Ok(Vec::new());
     }
-    if is_first || agree {
-        hashes.extend(new.iter().map(|(kind, source)| hash(&project, kind, source)));
-        write(context, &hashes)?;
+    if is_first || agree || new.is_empty() {
+        for project in &projects {
+            hashes.extend(sources.iter().map(|(kind, source)| hash(project, kind, source)));
+        }
+        for project in &projects {
+            write(context, project, &hashes)?;
+        }
         return Ok(Vec::new());
     }
     let mut lines: Vec<String> = new
         .iter()
-        .take(MAX_TOLD)
+        .take(MAX_REPORTED)
         .map(|(kind, source)| {
             let source = agentsh_store::escape::line(source);
             format!("{kind} '{source}' is new in this project and stays blocked; to allow it: `agentsh run --agree`")
         })
         .collect();
-    if new.len() > MAX_TOLD {
-        lines.push(format!("{} more sources of the project are new and stay blocked", new.len() - MAX_TOLD));
+    if new.len() > MAX_REPORTED {
+        lines.push(format!(
+            "{} more sources of the project are new and stay blocked",
+            new.len() - MAX_REPORTED
+        ));
     }
     Ok(lines)
 }
 
-fn place(context: &Context) -> PathBuf {
-    context.state.join("sources").join(project(context))
+fn place(context: &Context, project: &str) -> PathBuf {
+    context.state.join("sources").join(project)
 }
 
-fn project(context: &Context) -> String {
-    agentsh_base::hex(&Sha256::digest(context.project.as_os_str().as_encoded_bytes()))
+fn by_path(directory: &Path) -> String {
+    agentsh_base::hex(&Sha256::digest(directory.as_os_str().as_encoded_bytes()))
+}
+
+/// By its path, and by its repository where it has one.
+fn projects(context: &Context) -> Vec<String> {
+    let host = RealHost::default();
+    let entry = context.project.join(".git");
+    let git = host.git_directory(&entry).unwrap_or(entry);
+    let common =
+        host.common_directory(&git).unwrap_or(git).symlink_metadata().ok().filter(|found| found.is_dir());
+    let by_repository = common.map(|found| {
+        // Another repository may get the number of one that is gone.
+        let born = found.created().ok();
+        agentsh_base::hex(&Sha256::digest(format!("{} {} {born:?}", found.dev(), found.ino())))
+    });
+    [by_path(&context.project)].into_iter().chain(by_repository).collect()
+}
+
+/// Whether an agent ran in a directory around the project.
+fn is_inside_another(context: &Context) -> bool {
+    let around = context.project.ancestors().skip(1).take_while(|around| *around != context.home);
+    around.into_iter().any(|around| place(context, &by_path(around)).exists())
+}
+
+fn is_known(hashes: &BTreeSet<String>, projects: &[String], kind: &str, source: &str) -> bool {
+    projects.iter().any(|project| hashes.contains(&hash(project, kind, source)))
 }
 
 fn hash(project: &str, kind: &str, source: &str) -> String {
@@ -87,19 +125,26 @@ fn hash(project: &str, kind: &str, source: &str) -> String {
 }
 
 /// None where no run was here before. A list that cannot be read holds nothing.
-fn read(context: &Context) -> Option<BTreeSet<String>> {
-    let file = match std::fs::File::open(place(context)) {
+fn read(context: &Context, projects: &[String]) -> Option<BTreeSet<String>> {
+    let lists: Vec<String> = projects.iter().filter_map(|project| list(&place(context, project))).collect();
+    if lists.is_empty() {
+        return None;
+    }
+    Some(lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect())
+}
+
+fn list(file: &Path) -> Option<String> {
+    let file = match std::fs::File::open(file) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(_) => return Some(BTreeSet::new()),
+        Err(_) => return Some(String::new()),
     };
     let mut text = String::new();
-    let read = file.take(MAX_BYTES).read_to_string(&mut text);
-    Some(if read.is_ok() { text.lines().map(str::to_owned).collect() } else { BTreeSet::new() })
+    Some(if file.take(MAX_BYTES).read_to_string(&mut text).is_ok() { text } else { String::new() })
 }
 
 /// In one step: half a list must not pass for a whole one.
-fn write(context: &Context, hashes: &BTreeSet<String>) -> std::io::Result<()> {
+fn write(context: &Context, project: &str, hashes: &BTreeSet<String>) -> std::io::Result<()> {
     let text: String = hashes.iter().flat_map(|hash| [hash.as_str(), "\n"]).collect();
-    agentsh_base::small_file::replace(&place(context), text.as_bytes())
+    agentsh_base::small_file::replace(&place(context, project), text.as_bytes())
 }

@@ -128,7 +128,7 @@ impl Record {
     }
 
     /// As [`Self::note`], for what lacks because of a server: once, and without the reason, where that was told.
-    pub fn note_lack(&self, message: &str) {
+    pub fn note_missing(&self, message: &str) {
         let mut told = self.told.borrow_mut();
         let known = told.iter_mut().find_map(|(why, lacks)| Some((message.find(why.as_str())?, lacks)));
         let news = match known {

@@ -384,14 +384,15 @@ fn maven(context: &Context) -> Vec<RegistryAddress> {
 
 /// The repository that is in every project's model.
 fn super_pom(libraries: &Path) -> Option<RegistryAddress> {
-    const LARGEST_JAR: u64 = 4 << 20;
+    const MAX_JAR_BYTES: u64 = 4 << 20;
     const MODEL: &str = "org/apache/maven/model/pom-4.0.0.xml";
     let files = std::fs::read_dir(libraries).ok()?.flatten().map(|entry| entry.path());
     let is_builder = |file: &PathBuf| {
         file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("maven-model-builder"))
     };
     let jar = files.filter(is_builder).max()?;
-    let bytes = (std::fs::metadata(&jar).ok()?.len() <= LARGEST_JAR).then(|| std::fs::read(&jar).ok())??;
+    let bytes =
+        (std::fs::metadata(&jar).ok()?.len() <= MAX_JAR_BYTES).then(|| std::fs::read(&jar).ok())??;
     let mut model = String::new();
     let take = |name: &str, content: &[u8]| {
         if name == MODEL {

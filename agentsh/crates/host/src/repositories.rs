@@ -138,9 +138,13 @@ fn configurations(context: &Context) -> (Vec<PathBuf>, Option<PathBuf>) {
     (vec![config], elsewhere)
 }
 
-/// The addresses of the project's remotes, each with the configuration that says so.
+/// The addresses of the project's remotes, each with the configuration that says so. Read once.
 #[must_use]
 pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
+    context.remotes.get_or_init(|| read_addresses(context)).clone()
+}
+
+fn read_addresses(context: &Context) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for config in configurations(context).0 {
         let entries = entries(&bounded(&config).unwrap_or_default());

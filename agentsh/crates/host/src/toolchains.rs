@@ -12,9 +12,9 @@ use sha2::{Digest, Sha256};
 use agentsh_base::real_paths::RealPaths;
 use agentsh_policy::builtin_paths::HOME_MASKS;
 use agentsh_policy::toolchains::{self, expand};
+use agentsh_sandbox::cached_host::CachedHost;
 use agentsh_sandbox::host::RealHost;
-use agentsh_sandbox::layout::is_system;
-use agentsh_sandbox::listed_host::ListedHost;
+use agentsh_sandbox::layout::{OWN_DIRECTORY, is_system};
 use agentsh_sandbox::plan::{Access, UPPER, WORK};
 use agentsh_sandbox::spec::{CacheLayer, Contribution, EnvChange, Feature, Grant, RelocatedPath, resolve};
 
@@ -73,17 +73,17 @@ impl Toolchains {
 
 /// Looks at what is there. Starts nothing.
 #[must_use]
-pub fn find<'a>(around: impl Into<SearchContext<'a>>) -> Toolchains {
+pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Toolchains {
     let around = around.into();
     let home = around.home.display().to_string();
     let mut out = Toolchains::default();
     let mut shown = BTreeSet::new();
     let real = RealHost::default();
-    let host = ListedHost::new(&real);
-    let paths = RealPaths::default();
-    let programs = program_directories(&around, &paths);
+    let host = CachedHost::new(&real);
+    let programs = program_directories(&around, paths);
     // Dozens of names are asked for in each.
-    programs.iter().map(PathBuf::as_path).chain([around.home]).for_each(|directory| host.read(directory));
+    let share = around.home.join(".local/share");
+    programs.iter().map(PathBuf::as_path).chain([around.home, &share]).for_each(|one| host.read(one));
     for table in toolchains::builtin() {
         let place = |path: &String| expand(path, &home, around.env).map(PathBuf::from);
         let is_there = table.detect.iter().filter_map(place).any(|path| host.exists(&path));
@@ -101,8 +101,8 @@ pub fn find<'a>(around: impl Into<SearchContext<'a>>) -> Toolchains {
         out.set.extend(table.set);
         out.found.push(table.id);
     }
-    shown.extend(on_path(&around, &paths));
-    let shown = behind_links(shown, &around, &paths);
+    shown.extend(on_path(&around, paths));
+    let shown = behind_links(shown, &around, paths);
     out.grants = shown.paths.into_iter().map(|path| Grant { path, access: Access::ReadOnly }).collect();
     out.links = shown.links;
     if !out.links.is_empty() {
@@ -180,7 +180,6 @@ const MARKERS: &[(&str, &[&str])] = &[
     ("Go", &["VERSION", "src/runtime"]),
     ("Java", &["release", "lib/modules"]),
     ("Java 8", &["release", "jre/lib"]),
-    ("Python's virtual environment", &["pyvenv.cfg"]),
     ("conda", &["conda-meta"]),
     ("Homebrew", &["Cellar"]),
     ("Dart", &["version", "lib/core"]),
@@ -210,14 +209,28 @@ fn installed_in(root: &Path) -> Vec<PathBuf> {
     let is_dotted =
         |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let is_marked = MARKERS.iter().any(|(_, marks)| marks.iter().all(|mark| root.join(mark).exists()));
+    // A project may be an environment of Python itself, or be laid out as an installation.
+    let is_project = root.join(".git").exists();
+    let is_environment = root.join("pyvenv.cfg").exists();
+    if is_environment && is_project {
+        let of_python = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"python"))
+        };
+        let libraries =
+            std::fs::read_dir(root.join("lib")).into_iter().flatten().flatten().map(|entry| entry.path());
+        return libraries.filter(of_python).chain([root.join("include"), root.join("pyvenv.cfg")]).collect();
+    }
     let is_prefix = directories.iter().any(|path| is_called(path, &["lib", "libexec", "share", "include"]))
         && directories
             .iter()
             .all(|path| is_called(path, &PREFIX) || is_called(path, &CONFIGURATION) || is_dotted(path));
-    if !is_marked && !is_prefix {
+    if !is_marked && !is_prefix && !is_environment {
         return Vec::new();
     }
-    let is_shown = |path: &PathBuf| !is_dotted(path) && (is_marked || !is_called(path, &CONFIGURATION));
+    let is_shown = |path: &PathBuf| match is_marked || is_prefix {
+        true => !is_dotted(path) && (is_marked || !is_called(path, &CONFIGURATION)),
+        false => is_called(path, &PREFIX),
+    };
     let directories = directories.into_iter().filter(is_shown);
     let files = files.into_iter().filter(|path| is_called(path, &OF_PROGRAMS));
     let mut shown: Vec<PathBuf> = directories.chain(files).collect();
@@ -255,8 +268,10 @@ fn is_plain(path: &Path) -> bool {
 /// The caches of one run.
 #[derive(Debug, Default)]
 pub struct Caches {
-    /// Directories of the project's own: place on the host and inside.
+    /// Directories of the project's own: place below `base` and inside.
     pub own: Vec<(PathBuf, PathBuf)>,
+    /// Where they lie on the host: beside the layers, which no sandbox sees.
+    base: PathBuf,
     /// Those of the user, each below a layer of the project's own.
     pub layers: Vec<CacheLayer>,
     /// Held while the run lasts: a layer can be mounted once.
@@ -266,13 +281,13 @@ pub struct Caches {
 impl Caches {
     #[must_use]
     pub fn contribution(&self) -> Contribution {
-        let at = |(host, inside): &(PathBuf, PathBuf)| RelocatedPath {
-            host: host.clone(),
-            inside: inside.clone(),
-            access: Access::ReadWrite,
-        };
-        let elsewhere = self.own.iter().map(at).collect();
-        Contribution { elsewhere, caches: self.layers.clone(), ..Contribution::new(Feature::Caches) }
+        // One mount for all of them.
+        let inside = Path::new(OWN_DIRECTORY).join("caches");
+        let link = |(below, at): &(PathBuf, PathBuf)| (at.clone(), inside.join(below));
+        let links: BTreeMap<PathBuf, PathBuf> = self.own.iter().map(link).collect();
+        let shown = RelocatedPath { host: self.base.clone(), inside, access: Access::ReadWrite };
+        let elsewhere = if links.is_empty() { Vec::new() } else { vec![shown] };
+        Contribution { elsewhere, links, caches: self.layers.clone(), ..Contribution::new(Feature::Caches) }
     }
 }
 
@@ -297,13 +312,13 @@ pub fn caches<'p>(
         true => Ok(()),
         false => std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path),
     };
-    let mut made = Caches::default();
+    let own = base.join("own");
+    let mut made = Caches { base: own.clone(), ..Caches::default() };
     let mut slot = None;
-    let paths = RealPaths::default();
     for inside in places {
         let Ok(rest) = inside.strip_prefix(&context.home) else { continue };
         let is_hidden = hidden.iter().any(|path| path.starts_with(inside) || inside.starts_with(path));
-        let lower = paths.canonical(inside).filter(|lower| lower.is_dir() && !is_hidden);
+        let lower = context.paths.canonical(inside).filter(|lower| lower.is_dir() && !is_hidden);
         let lower = lower.filter(|lower| !hidden.iter().any(|path| path.starts_with(lower)));
         let inside = &resolve(links, inside);
         if lower.is_some() && slot.is_none() {
@@ -321,9 +336,8 @@ pub fn caches<'p>(
                 made.layers.push(CacheLayer { lower, layer, inside: inside.clone() });
             }
             _ => {
-                let host = base.join(rest);
-                make(&host)?;
-                made.own.push((host, inside.clone()));
+                make(&own.join(rest))?;
+                made.own.push((rest.to_owned(), inside.clone()));
             }
         }
     }

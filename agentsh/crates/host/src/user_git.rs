@@ -14,7 +14,7 @@ use agentsh_sandbox::git_config::Entry;
 use agentsh_sandbox::host::plain;
 use agentsh_sandbox::spec::GitEverywhere;
 
-use super::git_answers::GitAnswers;
+use super::git_cache::GitCache;
 use super::git_settings::{Scope, Setting, Settings};
 use super::{Context, host_programs};
 
@@ -52,7 +52,7 @@ pub fn everywhere(context: &Context) -> GitEverywhere {
     found.said.hooks.extend(value("GIT_TEMPLATE_DIR").cloned());
     let programs =
         ["GIT_ASKPASS", "GIT_EDITOR", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH", "GIT_SSH_COMMAND"];
-    found.said.commands.extend(programs.into_iter().filter_map(value).cloned());
+    found.said.programs.extend(programs.into_iter().filter_map(value).cloned());
     found.files = files.into_iter().collect();
     found
 }
@@ -84,7 +84,7 @@ impl<'a> Git<'a> {
         if let Some(said) = known.get(&self.program) {
             return said.clone();
         }
-        let answers = GitAnswers::of(&self.context.state, &self.context.env, &self.program);
+        let answers = GitCache::of(&self.context.state, &self.context.env, &self.program);
         let said = answers.kept().or_else(|| {
             let said = self.ask_top();
             if let Some(said) = &said {

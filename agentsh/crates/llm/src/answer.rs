@@ -1,4 +1,4 @@
-//! An answer that comes as one.
+//! An answer that is not streamed.
 
 use crate::canary::Needle;
 use crate::dialect::{Rulings, holds_only, parse, whole};
@@ -7,10 +7,10 @@ use crate::route::Provider;
 use crate::usage::Usage;
 use crate::{EngineEvent, Judge, LlmError, Ruling};
 
-/// What the agent gets.
+/// The answer for the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// None: the answer as it came.
+    /// None: unchanged.
     pub body: Option<String>,
     pub told: Vec<EngineEvent>,
     /// As the provider counts it.
@@ -18,10 +18,10 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Judges the calls in an answer, and looks for the needle in everything that it says.
+    /// Judges the calls in an answer, and searches its texts for the needle.
     ///
     /// # Errors
-    /// When it cannot be read: it is withheld.
+    /// When it cannot be parsed: it is withheld.
     pub fn of(
         provider: Provider,
         body: &[u8],

@@ -1,38 +1,37 @@
-//! Whether a model gives away its instructions: the first distinctive sentence of the system prompt, looked for in what it
-//! says. Both sides are folded alike (lower case, runs of white space as one space), so line wrapping and capitals do not
-//! matter. A copy in other words is not found: this is a substring search, linear in what is said. What an answer decodes to
-//! is looked through where that is asked for, which takes the whole of it.
+//! Detects whether a model reveals its instructions: searches the answer for distinctive sentences of the system
+//! prompt. Case and white space are folded on both sides. Paraphrases are not found: this is a linear substring search.
+//! Decoded forms are searched on request, which needs the whole answer.
 
-/// Bytes of a sentence that tells one prompt from another, once folded.
+/// Minimum bytes of a distinctive sentence, once folded.
 const MIN_LENGTH: usize = 30;
 const MAX_LENGTH: usize = 240;
 
-/// What takes the place of an answer that holds the sentence.
+/// Replaces an answer that contains the sentence.
 pub const REPLACEMENT: &str = "[Response withheld: the model attempted to reveal protected instructions.]";
 
-/// Sentences that are looked for at once.
+/// Limit of sentences.
 const MAX_COUNT: usize = 64;
 
-/// Gives every text that decodes from a text.
+/// Calls back with every decoded form of a text.
 pub type Views = fn(&str, &mut dyn FnMut(&str));
 
-/// The sentences that are looked for.
+/// The sentences to search for.
 #[derive(Clone, Debug)]
 pub struct Needle {
     patterns: Vec<Pattern>,
     views: Option<Views>,
-    /// Nothing goes on before the whole is known.
+    /// No text is streamed before the whole is known.
     holds: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pattern {
     folded: Vec<char>,
-    /// Of Knuth, Morris and Pratt: how much of the pattern still stands after a character that does not fit.
+    /// Knuth-Morris-Pratt: how much still matches after a mismatch.
     fallback: Vec<usize>,
 }
 
-/// How far the needle has come in one text.
+/// The state of a search in one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
     /// Of each pattern.
@@ -43,7 +42,7 @@ pub struct Search {
     began: bool,
 }
 
-/// Folds text as it comes.
+/// Folds text incrementally.
 fn fold(search: &mut (bool, bool), character: char, mut each: impl FnMut(char)) {
     let (began, after_space) = search;
     if character.is_whitespace() {
@@ -68,13 +67,13 @@ fn folded(text: &str) -> String {
 }
 
 impl Needle {
-    /// The first sentence of a system prompt that is long enough to tell. None: there is none.
+    /// The first distinctive sentence of a system prompt. None: there is none.
     #[must_use]
     pub fn arm(prompt: &str) -> Option<Self> {
         Self::of(sentences(prompt).take(1))
     }
 
-    /// Every sentence of a system prompt that is long enough to tell, the first 64 of them.
+    /// The first 64 distinctive sentences of a system prompt.
     #[must_use]
     pub fn arm_every(prompt: &str) -> Option<Self> {
         Self::of(sentences(prompt).take(MAX_COUNT))
@@ -85,32 +84,32 @@ impl Needle {
         (!patterns.is_empty()).then_some(Self { patterns, views: None, holds: false })
     }
 
-    /// The same, and a word of at least 30 bytes besides. None: there is nothing to look for.
+    /// Adds a word of at least 30 bytes. None: nothing to search for.
     #[must_use]
     pub fn and_word(needle: Option<Self>, word: &str) -> Option<Self> {
         let patterns = needle.into_iter().flat_map(|needle| needle.patterns);
         Self::of(patterns.chain(Pattern::of(word)))
     }
 
-    /// Looks through what an answer decodes to as well. It has to be known as a whole for that.
+    /// Also searches decoded forms, which needs the whole answer.
     #[must_use]
     pub fn in_views(self, views: Views) -> Self {
         Self { views: Some(views), ..self }
     }
 
-    /// Keeps the text of an answer back until it is whole, so that nothing of one that leaks goes on.
+    /// Holds an answer until it is complete, so that nothing of a leaking one is sent.
     #[must_use]
     pub fn held(self) -> Self {
         Self { holds: true, ..self }
     }
 
-    /// Whether nothing of an answer may go on before the whole is known.
+    /// Whether the whole answer is needed first.
     #[must_use]
     pub fn needs_whole(&self) -> bool {
         self.holds || self.views.is_some()
     }
 
-    /// Whether one of the sentences stands in a text that is known as a whole, or in what it decodes to.
+    /// Whether a complete text, or a decoded form, contains a sentence.
     #[must_use]
     pub fn is_in(&self, text: &str) -> bool {
         let mut found = self.find(&mut Search::default(), text);
@@ -120,7 +119,7 @@ impl Needle {
         found
     }
 
-    /// Goes on with a text; true once one of the sentences stands in it.
+    /// Continues a search; true once a sentence was found.
     pub fn find(&self, search: &mut Search, text: &str) -> bool {
         let mut found = false;
         search.matched.resize(self.patterns.len(), 0);
@@ -138,7 +137,7 @@ impl Needle {
     }
 }
 
-/// The distinctive sentences of a prompt, in their order.
+/// The distinctive sentences of a prompt, in order.
 fn sentences(prompt: &str) -> impl Iterator<Item = Pattern> {
     let lines = prompt.lines().filter(|line| !is_wrapper(line.trim()));
     let text = lines.collect::<Vec<_>>().join("\n");
@@ -150,7 +149,7 @@ fn sentences(prompt: &str) -> impl Iterator<Item = Pattern> {
         let ends = match character {
             '.' | '!' | '?' => next.is_none_or(char::is_whitespace),
             '。' | '！' | '？' => true,
-            // An empty line, or one that lists something, ends a sentence too.
+            // An empty line or list item also ends a sentence.
             '\n' => next.is_none_or(|next| matches!(next, '\n' | '-' | '*' | '#')),
             _ => false,
         };
@@ -192,7 +191,7 @@ impl Pattern {
         Some(Self { folded, fallback })
     }
 
-    /// One character more; true when the pattern is complete with it.
+    /// Takes one character; true if it completes the pattern.
     fn advance(&self, matched: &mut usize, one: char) -> bool {
         while *matched > 0 && self.folded.get(*matched) != Some(&one) {
             *matched = self.fallback.get(*matched - 1).copied().unwrap_or(0);
@@ -215,19 +214,19 @@ impl Search {
         self.seen
     }
 
-    /// Folded characters that cannot belong to the needle any more; the rest may be its beginning.
+    /// Folded characters that cannot be part of the needle.
     #[must_use]
     pub fn cleared(&self) -> usize {
         self.seen - self.matched.iter().max().copied().unwrap_or(0)
     }
 
-    /// The text has ended: what is left is not a needle.
+    /// The text has ended, so the rest is not a needle.
     pub fn end(&mut self) {
         self.matched.fill(0);
     }
 }
 
-/// `<instructions>` alone on its line.
+/// `<instructions>` alone on a line.
 fn is_wrapper(line: &str) -> bool {
     let Some(inner) = line.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) else { return false };
     !inner.is_empty() && !inner.contains(['<', '>'])

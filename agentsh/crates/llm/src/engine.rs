@@ -1,6 +1,5 @@
-//! A streamed answer, event by event. An event is held while it belongs to a call that is not complete, or to text that may
-//! be the beginning of the needle; what comes behind it waits, so that the order stays. Everything else goes on at once,
-//! with the bytes it came with.
+//! A streamed answer, event by event. Holds events of an incomplete call, or of text that may begin the canary, and all
+//! events after them; forwards the others unchanged at once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,33 +16,33 @@ pub trait Judge {
     fn judge(&mut self, call: &Call) -> Ruling;
 }
 
-/// What happens to a call.
+/// The decision about a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
     Allow,
-    /// With the reason that the agent reads.
+    /// With the reason for the agent.
     Block(String),
 }
 
-/// What happened on the way, for the record.
+/// What happened, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineEvent {
     Blocked {
         call: Call,
         reason: String,
     },
-    /// The answer held the needle and was replaced.
+    /// The answer contained the needle and was replaced.
     Leaked,
 }
 
 struct Slot {
     frame: Frame,
     at: EventTarget,
-    /// Where the text of this event ends in its channel, in folded characters.
+    /// Where this event's text ends in its channel, in folded characters.
     texts: Vec<(Channel, usize)>,
 }
 
-/// One streamed answer on its way to the agent.
+/// One streamed answer.
 pub struct Stream {
     framer: Framer,
     dialect: Box<dyn Dialect + Send>,
@@ -54,22 +53,22 @@ pub struct Stream {
     needle: Option<Needle>,
     replacement: String,
     searches: BTreeMap<Channel, Search>,
-    /// What was said, where the whole has to be known.
+    /// Texts so far, if the whole is needed.
     said: BTreeMap<Channel, String>,
     told: Vec<EngineEvent>,
     usage: Usage,
-    /// The last event of the answer has come.
+    /// The last event has arrived.
     is_over: bool,
-    /// Something was left out that clients do not read.
+    /// Something was dropped that clients ignore.
     has_dropped: bool,
     ended: bool,
 }
 
-/// How streams of OpenAI end, and those of gateways whatever they speak.
+/// The end of OpenAI's streams, and of gateways'.
 const DONE: &str = "[DONE]";
 
 impl Stream {
-    /// With the needle of the request's system prompt, if it has one.
+    /// With the request's needle, if it has one.
     #[must_use]
     pub fn new(provider: Provider, needle: Option<Needle>, replacement: &str) -> Self {
         Self {
@@ -91,10 +90,10 @@ impl Stream {
         }
     }
 
-    /// Takes bytes of the model's and adds those for the agent.
+    /// Takes the model's bytes and appends those for the agent.
     ///
     /// # Errors
-    /// When the answer cannot be read: nothing more of it may go on than what was added.
+    /// When the answer cannot be parsed: only what was appended may be sent.
     pub fn push(&mut self, bytes: &[u8], judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
         let mut frames = Vec::new();
         let read = self.framer.push(bytes, &mut frames);
@@ -121,32 +120,32 @@ impl Stream {
             self.take(frame, judge, out)?;
         }
         self.close(judge, out)?;
-        // Its last line has no end: nothing may come behind it.
+        // Its last line is incomplete, so nothing may follow.
         if !self.ended {
             out.extend_from_slice(&rest);
         }
         Ok(())
     }
 
-    /// What happened since this was asked last.
+    /// Events since the last call.
     pub fn told(&mut self) -> Vec<EngineEvent> {
         std::mem::take(&mut self.told)
     }
 
-    /// Tokens so far, as the provider says.
+    /// Tokens so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// It does not go on byte by byte, although nothing was refused: clients would have read other calls in it than were judged,
-    /// or there is something in it that they leave unread.
+    /// It is not forwarded byte by byte, even without refusals: clients would have parsed other calls, or it has
+    /// ignored parts.
     #[must_use]
     pub fn is_changed(&self) -> bool {
         self.has_dropped || self.dialect.is_ambiguous()
     }
 
-    /// The answer was replaced: nothing more comes, and the model may stop.
+    /// The answer was replaced: the model may stop.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.ended
@@ -157,7 +156,7 @@ impl Stream {
             return Ok(());
         }
         let Some(data) = said(&frame) else {
-            // A comment says nothing, and may keep a connection alive; so may an event without data.
+            // A comment or an event without data only keeps the connection alive.
             if frame.has_unknown {
                 self.has_dropped = true;
             } else {
@@ -165,7 +164,7 @@ impl Stream {
             }
             return Ok(());
         };
-        // No client reads on behind the end. Some gateways write the end of another API there.
+        // No client reads after the end. Some gateways append another API's end.
         if self.is_over {
             if data == DONE {
                 out.extend_from_slice(&frame.raw);
@@ -175,7 +174,7 @@ impl Stream {
             return Ok(());
         }
         let taken = match self.dialect.take(&frame.event, data) {
-            // What clients do not know by its name they do not read: heartbeats of gateways.
+            // Clients ignore unknown names, such as gateways' heartbeats.
             Err(LlmError::Json(_)) if self.dialect.is_unknown(&frame.event) => {
                 self.has_dropped = true;
                 return Ok(());
@@ -219,13 +218,13 @@ impl Stream {
     }
 
     /// # Errors
-    /// When a call goes on that was judged already: a client might run what nobody has judged.
+    /// When a judged call continues: a client might run something unjudged.
     fn draft(&mut self, piece: Piece) -> Result<(), LlmError> {
         if let Some((judged, _)) = self.rulings.get(&piece.key) {
             let is_repeated = piece.is_whole
                 && piece.arguments == judged.arguments
                 && piece.name.as_deref().is_none_or(|name| name == judged.name);
-            // Some close a call with an empty piece.
+            // Some end a call with an empty piece.
             let is_empty = piece.name.is_none() && piece.arguments.is_empty();
             return if is_repeated || is_empty {
                 Ok(())
@@ -244,7 +243,7 @@ impl Stream {
             draft.id = piece.id.unwrap_or_default();
         }
         draft.namespace = draft.namespace.take().or(piece.namespace);
-        // Some send the whole name once, some a piece each time, some the whole again and again.
+        // Some send the whole name once, some in pieces, some repeatedly.
         if let Some(name) = piece.name.filter(|name| *name != draft.name) {
             draft.name.push_str(&name);
         }
@@ -262,7 +261,7 @@ impl Stream {
             return;
         }
         let Some(call) = self.drafts.remove(&key) else { return };
-        // The last event of some providers has every call once more.
+        // Some providers repeat every call in the last event.
         let before = self.rulings.values().find(|(known, _)| !call.id.is_empty() && *known == call);
         if let Some((_, ruling)) = before {
             let ruling = ruling.clone();
@@ -281,7 +280,7 @@ impl Stream {
         in_arguments(needle, &call.arguments)
     }
 
-    /// Everything that is still open is decided as it is.
+    /// Decides everything that is open, as it is.
     fn close(&mut self, judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
         let open: Vec<Key> = self.drafts.keys().copied().collect();
         for key in open {
@@ -304,7 +303,7 @@ impl Stream {
             let is_cleared = slot.texts.iter().all(|(channel, end)| {
                 self.searches.get(channel).is_none_or(|search| search.cleared() >= *end)
             });
-            // Nothing of a text goes on before all of it was looked through.
+            // Holds a text until all of it was searched.
             let is_whole = slot.texts.iter().all(|(channel, _)| !self.said.contains_key(channel));
             if !is_decided || !is_cleared || !is_whole {
                 return Ok(());
@@ -333,12 +332,12 @@ impl Stream {
     }
 }
 
-/// The data of an event, where there is any.
+/// The data of an event, if any.
 fn said(frame: &Frame) -> Option<&str> {
     frame.data.as_deref().map(str::trim).filter(|data| !data.is_empty())
 }
 
-/// A call whose arguments are no JSON is none that anybody could have judged.
+/// A call whose arguments are not JSON cannot be judged.
 pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call) -> Ruling {
     let broken = |why: &str| Ruling::Block(why.to_owned());
     if call.name.is_empty() {
@@ -350,7 +349,7 @@ pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call) -> Ruling {
     judge.judge(call)
 }
 
-/// Whether the needle stands in a text of the arguments.
+/// Whether arguments contain the needle.
 pub(crate) fn in_arguments(needle: &Needle, arguments: &str) -> bool {
     fn any(value: &Json<'_>, needle: &Needle) -> bool {
         match value {

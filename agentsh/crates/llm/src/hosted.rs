@@ -1,53 +1,53 @@
-//! What a question makes the provider do on the agent's behalf: fetch a URL, ask a server of tools, run code. Each is a tool
-//! of the agent's, under one name whichever API asks for it.
+//! Tools that the provider runs for the agent: fetching a URL, calling an MCP server, running code. Judged as tools of
+//! the agent, with one name for all APIs.
 //!
-//! Where a tool is declared is known API by API; where a URL stands for an image or a file is looked for in the whole
-//! question, so that a new kind of block with the same member is found too. What nobody knows counts as reaching anywhere.
+//! Declared tools are parsed per API. URLs of images and files are searched for in the whole request, so that new kinds
+//! of blocks are covered. An unknown tool counts as reaching any host.
 
 use crate::LlmError;
 use crate::dialect::{parse, with};
 use crate::json::Json;
 use crate::route::Provider;
 
-/// Something that the provider is to do.
+/// A tool that the provider runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hosted {
-    /// As policies name it, with the server `agent`: [`FETCH`], [`SEARCH`], [`CODE`] and so on.
+    /// The policy's name, for the server `agent`: [`FETCH`], [`SEARCH`], [`CODE`] and so on.
     pub tool: String,
-    /// As the API writes it, where that is another word.
+    /// The API's name, if different.
     pub written: String,
     pub reach: HostedReach,
 }
 
-/// How far it reaches.
+/// What it can reach.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostedReach {
-    /// What the provider holds itself: an index, files of the account, a machine without a network.
+    /// Only the provider's own: an index, the account's files, a machine without network.
     Provider,
-    /// This URL, by `GET`.
+    /// This URL, with `GET`.
     Url(String),
-    /// The server of tools at this URL, by `POST`.
+    /// The MCP server at this URL, with `POST`.
     Server(String),
-    /// These domains, with everything below them.
+    /// These domains and everything below.
     Domains(Vec<String>),
-    /// Wherever the model says, or wherever a place that is named elsewhere lies.
+    /// Anything.
     Anywhere,
 }
 
-/// The provider loads what a URL names.
+/// The provider fetches a URL.
 pub const FETCH: &str = "web_fetch";
-/// It looks in its index of the web.
+/// It searches its web index.
 pub const SEARCH: &str = "web_search";
-/// It runs code on a machine of its own.
+/// It runs code on its own machine.
 pub const CODE: &str = "code_execution";
-/// It asks a server of tools.
+/// It calls an MCP server.
 pub const MCP: &str = "mcp";
-/// Questions that nobody here reads: they stand in a file of the provider's.
+/// A batch of questions in a file at the provider, which nothing here reads.
 pub const BATCH: &str = "batch";
-/// The provider keeps a file.
+/// The provider stores a file.
 pub const FILES: &str = "files";
 
-/// Tools that the agent runs itself, as APIs write them without date.
+/// Tools that the agent runs itself, without dates.
 const CLIENTS: &[&str] = &[
     "",
     "apply_patch",
@@ -66,7 +66,7 @@ const CLIENTS: &[&str] = &[
     "text_editor",
 ];
 
-/// Tools of providers: as APIs write them, as they are named here.
+/// Provider tools: the API's names, and the policy's.
 const PROVIDERS: &[(&str, &str)] = &[
     ("advisor", "advisor"),
     ("code_execution", CODE),
@@ -89,10 +89,10 @@ const PROVIDERS: &[(&str, &str)] = &[
     ("web_search_preview", SEARCH),
 ];
 
-/// Members in which a URL stands for what it leads to, without case and underscores: some providers read both spellings.
+/// Members whose URLs the provider loads, without case and underscores, because some providers accept both.
 const URLS: [&str; 6] = ["audiourl", "documenturl", "fileurl", "fileuri", "imageurl", "videourl"];
 
-/// Members that hold what a tool says or takes, or the form of an answer: nobody loads what they name.
+/// Members with tool inputs or schemas, whose URLs are not loaded.
 const OPAQUE: [&str; 12] = [
     "args",
     "arguments",
@@ -108,7 +108,7 @@ const OPAQUE: [&str; 12] = [
     "schema",
 ];
 
-/// Everything that a question makes the provider do, each once. Time is linear in the question.
+/// All tools that a question makes the provider run, each once. Linear time.
 #[must_use]
 pub fn read(provider: Provider, question: &Json<'_>) -> Vec<Hosted> {
     let mut found = HostedTools { provider, all: Vec::new() };
@@ -118,7 +118,7 @@ pub fn read(provider: Provider, question: &Json<'_>) -> Vec<Hosted> {
     found.all
 }
 
-/// The question with its searches kept to the provider's index, which OpenAI's can be. All other bytes stay.
+/// The question with OpenAI's search limited to its index. Other bytes stay.
 ///
 /// # Errors
 /// When it is not strict JSON.
@@ -134,13 +134,13 @@ pub fn within_index(body: &[u8]) -> Result<String, LlmError> {
     Ok(with(&tree, &[("tools", Some(format!("[{}]", tools.join(","))))]))
 }
 
-/// Whether [`within_index`] takes away what reaches too far here.
+/// Whether [`within_index`] makes this question acceptable.
 #[must_use]
 pub fn has_index(provider: Provider, hosted: &Hosted) -> bool {
     provider == Provider::OpenAiResponses && undated(&hosted.written) == SEARCH && hosted.tool == SEARCH
 }
 
-/// Says of OpenAI's search whether it opens pages.
+/// Whether OpenAI's search opens pages.
 const LIVE: &str = "external_web_access";
 
 struct HostedTools {
@@ -153,12 +153,15 @@ impl HostedTools {
         self.all.push(Hosted { tool: tool.to_owned(), written: written.to_owned(), reach });
     }
 
-    /// `name` is that of the member which holds the value.
+    /// `name` is the member with the value.
     fn walk(&mut self, value: &Json<'_>, name: Option<&str>) {
         match value {
             Json::Array(items) => items.iter().for_each(|item| self.walk(item, name)),
             Json::Object(members) => {
                 let kind = word(value, "type").unwrap_or_default();
+                if matches!(name, Some("content" | "input")) && is_medium(&kind) {
+                    self.medium(value);
+                }
                 for (raw, inner) in members {
                     let member = plain(&unescaped(raw));
                     if OPAQUE.contains(&member.as_str())
@@ -175,19 +178,54 @@ impl HostedTools {
         }
     }
 
+    /// A part that is no text: whatever in it is a URL, somebody loads.
+    fn medium(&mut self, value: &Json<'_>) {
+        match value {
+            Json::Array(items) => items.iter().for_each(|item| self.medium(item)),
+            Json::Object(members) if word(value, "type").as_deref() != Some("text") => {
+                let said = ["context", "text", "title"];
+                let others = members.iter().filter(|(raw, _)| !said.contains(&unescaped(raw).as_str()));
+                others.for_each(|(_, inner)| self.medium(inner));
+            }
+            Json::String(_) => {
+                let text = value.as_text().unwrap_or_default();
+                let scheme =
+                    text.trim_start().split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+                if matches!(scheme.as_deref(), Some("http" | "https")) {
+                    self.url(Some(value));
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn member(&mut self, name: &str, value: &Json<'_>) {
-        let items = value.as_array().unwrap_or_default();
+        // Google's parser takes one object for a list of it.
+        let items = match value {
+            Json::Array(items) => items,
+            Json::Object(_) => std::slice::from_ref(value),
+            _ => &[],
+        };
         match name {
             "tools" => items.iter().for_each(|tool| self.tool(tool)),
             "mcpservers" => items.iter().for_each(|server| self.server(server)),
             "websearchoptions" if is_there(value) => {
                 self.add(SEARCH, "web_search_options", HostedReach::Provider)
             }
-            // Of xAI: feeds are loaded from wherever they are.
+            // xAI: feeds are loaded from anywhere.
             "searchparameters" if is_there(value) => {
                 self.add(SEARCH, "search_parameters", HostedReach::Anywhere)
             }
-            // Of OpenRouter.
+            // Of Azure OpenAI: the conversation goes to the endpoint that each names.
+            "datasources" => items.iter().for_each(|_| self.add("data_source", "", HostedReach::Anywhere)),
+            // Of Cohere, Alibaba and OpenRouter.
+            "connectors" => items.iter().for_each(|_| self.add(SEARCH, "connectors", HostedReach::Anywhere)),
+            "enablesearch" if matches!(value, Json::Bool(true)) => {
+                self.add(SEARCH, "enable_search", HostedReach::Provider);
+            }
+            "model" if value.as_text().is_some_and(|model| model.ends_with(":online")) => {
+                self.add(SEARCH, "online", HostedReach::Provider);
+            }
             "plugins" => items.iter().for_each(|plugin| match word(plugin, "id").as_deref() {
                 Some("web") => self.add(SEARCH, "web", HostedReach::Provider),
                 Some("response-healing" | "file-parser" | "moderation" | "auto-router") => {}
@@ -220,7 +258,7 @@ impl HostedTools {
             for (raw, value) in tool.as_object().unwrap_or_default() {
                 let written = unescaped(raw);
                 match plain(&written).as_str() {
-                    // Its servers are looked for by their own member.
+                    // Its servers are found by their own member.
                     "mcpservers" => {}
                     "computeruse" => {}
                     name => self.named(name, &written, value),
@@ -236,7 +274,7 @@ impl HostedTools {
         if name == MCP {
             return self.server(tool);
         }
-        // A machine of the agent's, unless the question says whose it is.
+        // The agent's machine, unless the question says otherwise.
         let place = tool.member("environment").or_else(|| tool.member("container"));
         let is_local = place.is_none_or(|place| word(place, "type").as_deref() == Some("local"));
         if CLIENTS.contains(&name) || (name == "shell" && is_local) {
@@ -269,7 +307,7 @@ impl HostedTools {
         self.add(own, written, reach);
     }
 
-    /// A server of tools that the provider asks.
+    /// An MCP server that the provider calls.
     fn server(&mut self, server: &Json<'_>) {
         let transport = server.member("streamableHttpTransport");
         let transport = transport.or_else(|| server.member("streamable_http_transport")).unwrap_or(server);
@@ -278,6 +316,12 @@ impl HostedTools {
         let reach = url.filter(|_| !is_connector).map_or(HostedReach::Anywhere, HostedReach::Server);
         self.add(MCP, MCP, reach);
     }
+}
+
+/// Whether a part of this type stands for something else than a text, and is not what a tool did.
+fn is_medium(kind: &str) -> bool {
+    ["audio", "document", "file", "image", "video"].iter().any(|medium| kind.contains(medium))
+        && ["_call", "_output", "_result"].iter().all(|end| !kind.ends_with(end))
 }
 
 fn is_there(value: &Json<'_>) -> bool {

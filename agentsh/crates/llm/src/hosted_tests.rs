@@ -26,7 +26,8 @@ fn honest_questions_make_the_provider_do_nothing() {
         (
             Provider::OpenAiChat,
             r#"{"messages":[{"role":"user","content":[{"type":"text","text":"https://e/"},
-            {"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}]}],
+            {"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}},
+            {"type":"file","title":"https://e/","file":{"file_data":"data:text/plain;base64,aGk="}}]}],
             "tools":[{"type":"function","function":{"name":"f","parameters":{"examples":[{"image_url":"https://e/"}]}}}]}"#,
         ),
         (
@@ -51,6 +52,12 @@ fn honest_questions_make_the_provider_do_nothing() {
 fn urls_are_found_wherever_they_stand_for_what_they_lead_to() {
     let url = "https://e.test/?d=1";
     for (provider, body) in [
+        (Provider::OpenAiChat, r#"{"messages":[{"content":[{"type":"video","video":["%URL%"]}]}]}"#),
+        (
+            Provider::OpenAiChat,
+            r#"{"messages":[{"content":[{"type":"input_audio","input_audio":{"data":"%URL%"}}]}]}"#,
+        ),
+        (Provider::OpenAiResponses, r#"{"input":[{"content":[{"type":"input_file","file_data":"%URL%"}]}]}"#),
         (
             Provider::Anthropic,
             r#"{"messages":[{"content":[{"type":"image","source":{"type":"url","url":"%URL%"}}]}]}"#,
@@ -181,4 +188,15 @@ fn a_search_can_be_kept_to_the_index() {
     assert_eq!(narrowed, body.replace("true", "false"));
     let found = read(Provider::OpenAiResponses, &parse(body).unwrap());
     assert!(has_index(Provider::OpenAiResponses, &found[0]) && !has_index(Provider::OpenAiChat, &found[0]));
+}
+
+#[test]
+fn what_some_providers_read_in_other_forms_is_found() {
+    let google = r#"{"contents":[],"tools":{"urlContext":{}}}"#;
+    assert_eq!(asked(Provider::Google, google), one(FETCH, HostedReach::Anywhere));
+    let azure = r#"{"messages":[],"data_sources":[{"type":"azure_search","parameters":{"endpoint":"https://e.test"}}]}"#;
+    assert_eq!(asked(Provider::OpenAiChat, azure), one("data_source", HostedReach::Anywhere));
+    for body in [r#"{"model":"a/b:online"}"#, r#"{"enable_search":true}"#] {
+        assert_eq!(asked(Provider::OpenAiChat, body), one(SEARCH, HostedReach::Provider), "{body}");
+    }
 }

@@ -1,20 +1,20 @@
-//! The channel between an agent and its model, as text: which request is which ([`route`]), what the model wants to call
-//! and what it says ([`Answer`], [`Stream`]), and whether it gives away its instructions ([`canary`]).
+//! The connection between an agent and its model, as text: the API of a request ([`route`]), tool calls and texts of an
+//! answer ([`Answer`], [`Stream`]), leaks of instructions ([`canary`]).
 //!
-//! A tool call is judged before the agent sees it; one that is refused becomes a text. Everything else keeps its bytes.
-//! Pure: no clock, no input, no output, no runtime.
+//! A tool call is judged before the agent sees it, and replaced by a text if it is refused. Everything else keeps its
+//! bytes. Pure.
 
+pub mod agent_tool_results;
 mod answer;
+pub mod batch_results;
 pub mod canary;
 mod dialect;
 mod engine;
 pub mod hosted;
-pub mod kept;
-mod mark;
-pub mod own;
 pub mod request;
 pub mod route;
 pub mod sse;
+mod system_prompt;
 mod turn;
 mod usage;
 
@@ -26,31 +26,31 @@ mod golden_tests;
 mod tests;
 
 pub use engine::{EngineEvent, Judge, Ruling, Stream};
-pub use mark::marked;
 pub use route::{Later, Provider, Route, route};
+pub use system_prompt::append_sentence;
 pub use turn::{Conversation, Turns};
 pub use usage::Usage;
 
-/// JSON may be nested this deep: schemas of tools are.
+/// Nesting limit of JSON: tool schemas are deep.
 pub const MAX_DEPTH: usize = 512;
-/// Bytes of one event, and of everything that is held until a call is complete.
+/// Limit of one event, and of everything held for an incomplete call, in bytes.
 pub const MAX_HELD: usize = 16 << 20;
 
-/// A call of a tool that a model asks for.
+/// A tool call of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// As the provider numbers it; the call on the wire that follows does not have it.
+    /// The provider's id; the following MCP call does not have it.
     pub id: String,
-    /// The server's part of the name, where the provider keeps it apart.
+    /// The server's part of the name, if separate.
     pub namespace: Option<String>,
     pub name: String,
-    /// JSON as it came; empty where there are none.
+    /// JSON as received; empty if none.
     pub arguments: String,
-    /// The provider calls it itself, and not the agent.
+    /// The provider runs it, not the agent.
     pub at_provider: bool,
 }
 
-/// Why a question or an answer cannot be read.
+/// Why a question or answer cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LlmError {
     #[error("not strict JSON: {0}")]
@@ -61,14 +61,14 @@ pub enum LlmError {
     TooMuch,
 }
 
-/// Why a call cannot be judged, and is not run.
+/// Why a call cannot be judged, so it is not run.
 pub(crate) const NO_NAME: &str = "the call has no name";
 pub(crate) const INCOMPLETE_ARGUMENTS: &str = "the arguments are no complete JSON";
 
-/// What stands in the place of a refused call.
+/// The text that replaces a refused call.
 #[must_use]
 pub fn refusal(name: &str, reason: &str) -> String {
-    // No rule spoke about these: the model's answer ended too early, at its limit of tokens for instance.
+    // No rule refused these: the answer was cut, for example at its token limit.
     if [NO_NAME, INCOMPLETE_ARGUMENTS].contains(&reason) {
         return format!("[agentsh] the call of tool '{name}' came damaged and was not run: {reason}");
     }

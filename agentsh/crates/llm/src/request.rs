@@ -1,4 +1,4 @@
-//! What an agent asks of its model.
+//! The request of an agent to its model.
 
 use std::borrow::Cow;
 
@@ -9,31 +9,31 @@ use crate::route::Provider;
 use crate::turn::{self, Conversation};
 use crate::{LlmError, MAX_DEPTH};
 
-/// The parts of a request that decide how its answer is read.
+/// What of a request decides how its answer is parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelRequest {
     pub model: String,
     pub stream: bool,
-    /// The system prompt as the model gets it, its parts with newlines between.
+    /// The system prompt, its parts joined by newlines.
     pub system: String,
-    /// By which its turn is known.
+    /// To find its turn.
     pub said: Option<Conversation>,
-    /// What the provider is to do.
+    /// Tools that the provider runs.
     pub hosted: Vec<Hosted>,
 }
 
-/// Reads a request body; `path` is where it goes.
+/// Parses a request body; `path` is its path.
 ///
 /// # Errors
-/// When it is not strict JSON object.
+/// When it is not a strict JSON object.
 pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest, LlmError> {
-    // An answer that was kept is asked for by its name alone.
+    // A stored answer is requested by name only.
     if body.is_empty() {
         return Ok(ModelRequest::default());
     }
     let tree = json::read_to_depth(body, MAX_DEPTH)?;
     if tree.as_object().is_none() {
-        return Err(LlmError::Shape("a request is an object"));
+        return Err(LlmError::Shape("a request must be an object"));
     }
     let text = |name: &str| tree.member(name).and_then(Json::as_text).map(|text| text.into_owned());
     let asked = question(provider, &tree);
@@ -64,15 +64,15 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
     })
 }
 
-/// The member of Code Assist's envelope that holds the question.
+/// The question in Code Assist's envelope.
 pub(crate) const ENVELOPE: &str = "request";
 
-/// A question without the envelope in which Google's Code Assist gets it.
+/// A question without Code Assist's envelope.
 pub(crate) fn question<'a, 'b>(provider: Provider, tree: &'b Json<'a>) -> &'b Json<'a> {
     if provider == Provider::Google { opened(tree, ENVELOPE) } else { tree }
 }
 
-/// The model that a path names: `/v1beta/models/NAME:generateContent`.
+/// The model in a path: `/v1beta/models/NAME:generateContent`.
 fn named(path: &str) -> Option<String> {
     let (_, rest) = path.rsplit_once("/models/")?;
     let name = rest.split([':', '/']).next().filter(|name| !name.is_empty())?;
@@ -95,7 +95,7 @@ pub(crate) fn each_text(value: Option<&Json<'_>>, each: &mut dyn FnMut(Cow<'_, s
     }
 }
 
-/// The messages of the system and of the developer.
+/// System and developer messages.
 fn instructions(messages: Option<&Json<'_>>, out: &mut Vec<String>) {
     for message in messages.and_then(Json::as_array).unwrap_or_default() {
         let role = message.member("role").and_then(Json::as_text);

@@ -1,10 +1,9 @@
-//! Which API a request is for. The path alone says so: a header can be anything.
-//!
-//! A gateway puts its own prefix in front of an API's path (`/anthropic/v1/messages`), so the end of the path decides.
+//! The API of a request, from the end of its path, because gateways add prefixes (`/anthropic/v1/messages`). Headers
+//! are not trusted.
 
 use agentsh_base::url_path::components;
 
-/// Whose API is spoken, and in which form.
+/// The API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// Anthropic Messages.
@@ -15,44 +14,44 @@ pub enum Provider {
     OpenAiResponses,
     /// Google Generate Content.
     Google,
-    /// Ollama's own, in lines.
+    /// Ollama's own, line by line.
     Ollama,
 }
 
-/// What is left with a provider.
+/// What a provider keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Later {
     /// Questions, in the body.
     Questions,
-    /// Questions, in a file that the provider has.
+    /// Questions, in a file at the provider.
     Batch,
     File,
 }
 
-/// What is to become of a request.
+/// What a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The model answers: calls and texts are judged.
+    /// A model answers: calls and texts are judged.
     Model(Provider),
-    /// A route of the API in which no model speaks.
+    /// Another request of the API, without a model.
     Beside(Provider),
-    /// The same, but what a model could be asked goes there: its tokens are counted, or it becomes numbers.
+    /// The same, but with text for a model: token counting, embeddings.
     Measured(Provider),
-    /// What nobody here counts or searches: questions for later, and files.
+    /// Deferred questions and files, neither counted nor searched.
     Left(Provider, Later),
-    /// What models said before is given out: results of batches, and files that may hold them.
+    /// Stored output of models: batch results, and files that may contain them.
     Kept(Provider),
-    /// Nobody knows what goes through there, or the path can be read in more than one way.
+    /// Unknown, or a path with several readings.
     Unknown,
 }
 
-/// `path` is without its query.
+/// `path` without the query.
 #[must_use]
 pub fn route(method: &str, path: &str) -> Route {
     let Some(parts) = components(path) else { return Route::Unknown };
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let parts = parts.strip_suffix(&[""]).unwrap_or(&parts);
-    // What was kept first: the id of a file may be any word, also one that a model answers under.
+    // Stored output first: a file id can be any word, also a model endpoint's.
     if let Some(provider) = kept(method, parts) {
         return Route::Kept(provider);
     }
@@ -66,7 +65,7 @@ pub fn route(method: &str, path: &str) -> Route {
 }
 
 impl Route {
-    /// Whose API it is, where that is known.
+    /// The API, if known.
     #[must_use]
     pub fn provider(self) -> Option<Provider> {
         match self {
@@ -80,13 +79,13 @@ impl Route {
     }
 }
 
-/// Where a model speaks, now or in what it said before.
+/// Where a model answers, now or earlier.
 fn spoken(method: &str, parts: &[&str]) -> Option<Route> {
     let provider = match (method, parts) {
         ("POST", [.., "messages"]) => Provider::Anthropic,
         ("POST", [.., "chat", "completions"]) => Provider::OpenAiChat,
         ("POST", [.., "api", "chat" | "generate"]) => Provider::Ollama,
-        // An answer that was kept is given again.
+        // A stored answer.
         ("GET", [.., "chat", "completions", id]) if !id.is_empty() => Provider::OpenAiChat,
         ("POST", [.., "responses"] | [.., "responses", "compact"] | [.., "responses", _, "cancel"])
         | ("GET", [.., "responses", _]) => Provider::OpenAiResponses,
@@ -126,7 +125,7 @@ fn left(method: &str, parts: &[&str]) -> Option<(Provider, Later)> {
 fn kept(method: &str, parts: &[&str]) -> Option<Provider> {
     match (method, parts) {
         ("GET", [.., "messages", "batches", _, "results"]) => Some(Provider::Anthropic),
-        // Of Anthropic too: the shape of each answer says whose it is.
+        // Anthropic too: each answer's form shows its API.
         ("GET", [.., "files", _, "content"]) => Some(Provider::OpenAiChat),
         ("GET", [.., "messages", "batches", _]) => None,
         ("GET", [.., "batches", _]) => Some(Provider::OpenAiChat),
@@ -135,7 +134,7 @@ fn kept(method: &str, parts: &[&str]) -> Option<Provider> {
     }
 }
 
-/// Methods of Google's Code Assist in which no model speaks.
+/// Code Assist's methods without a model.
 const CODE_ASSIST: [&str; 7] = [
     "fetchAdminControls",
     "getCodeAssistGlobalUserSetting",
@@ -148,7 +147,7 @@ const CODE_ASSIST: [&str; 7] = [
 
 fn beside(method: &str, parts: &[&str]) -> Option<Provider> {
     let provider = match (method, parts) {
-        // What Gemini CLI asks of a login's account before the first question.
+        // Gemini CLI's account requests before the first question.
         ("POST", [.., last])
             if last.strip_prefix("v1internal:").is_some_and(|name| CODE_ASSIST.contains(&name)) =>
         {

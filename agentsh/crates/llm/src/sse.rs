@@ -1,63 +1,62 @@
-//! Server-sent events out of bytes, in whatever pieces they come. An event keeps its bytes, so that what is not changed
-//! goes on as it was.
+//! Parses server-sent events incrementally. An event keeps its bytes, to be forwarded unchanged.
 
 use crate::{LlmError, MAX_HELD};
 
-/// One event, comment or empty line with everything up to and with its end.
+/// One event, comment or empty line, with its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// As it came, with the empty line that ends it.
+    /// As received, with the ending empty line.
     pub raw: Vec<u8>,
-    /// `event:`; empty where there is none.
+    /// `event:`; empty if missing.
     pub event: String,
-    /// The lines of `data:`, with newlines between. None: there is no data.
+    /// The lines of `data:`, joined by newlines. None: no data.
     pub data: Option<String>,
-    /// It has a line that no reader of events knows: a client that reads no events might take it for the answer.
+    /// It has an unknown line, which clients without SSE might take for the answer.
     pub has_unknown: bool,
 }
 
-/// Whether these can be the first bytes of a stream of events.
+/// Whether bytes can begin an event stream.
 #[must_use]
 pub fn begins(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
     [&b"data:"[..], b"event:", b"id:", b"retry:", b":"].iter().any(|field| bytes.starts_with(field))
 }
 
-/// Cuts a stream into events.
+/// Splits a stream into events.
 #[derive(Debug, Default)]
 pub struct Framer {
-    /// Each line is one, and says what it says.
+    /// Each line is an event.
     of_lines: bool,
     raw: Vec<u8>,
-    /// Where the line that is being read begins in `raw`.
+    /// Start of the current line in `raw`.
     line: usize,
     event: String,
     data: Option<Vec<u8>>,
     has_unknown: bool,
     began: bool,
-    /// The last byte was CR: an LF that follows belongs to the same end.
+    /// The last byte was CR, so an LF belongs to it.
     after_return: bool,
-    /// An event is complete, but an LF may still belong to it.
+    /// An event is complete, except for a possible LF.
     complete: bool,
 }
 
 impl Framer {
-    /// For a stream that has a text in each line, and no events.
+    /// For streams of lines, without SSE.
     #[must_use]
     pub fn of_lines() -> Self {
         Self { of_lines: true, ..Self::default() }
     }
 
-    /// Takes bytes in and adds the events that are complete.
+    /// Takes bytes and appends complete events.
     ///
     /// # Errors
-    /// An event that is longer than [`MAX_HELD`], or data that is not an UTF-8. What was complete before is there.
+    /// An event longer than [`MAX_HELD`], or data that is not UTF-8. Earlier events are there.
     pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<Frame>) -> Result<(), LlmError> {
         let mut rest = bytes;
         while let Some((&byte, behind)) = rest.split_first() {
             if self.complete {
                 self.complete = false;
-                // CR LF is one end of a line, also when another piece brings the LF.
+                // CR LF is one line end, also across pieces.
                 let belongs = self.after_return && byte == b'\n';
                 if belongs {
                     self.raw.push(byte);
@@ -81,7 +80,7 @@ impl Framer {
                 behind
             };
         }
-        // Waiting for an LF that may never come would hold an event back.
+        // Does not wait for an optional LF.
         if self.complete && !self.after_return {
             self.complete = false;
             frames.push(self.take()?);
@@ -136,7 +135,7 @@ impl Framer {
                 }
                 None => self.data = Some(value.to_vec()),
             },
-            // With the empty name of comments.
+            // Comments have the empty name.
             b"" | b"id" | b"retry" => {}
             _ => self.has_unknown = true,
         }
@@ -147,10 +146,31 @@ impl Framer {
         let data = self.data.take().map(String::from_utf8).transpose();
         let data = data.map_err(|_| LlmError::Shape("data that is not UTF-8"))?;
         let (raw, event) = (std::mem::take(&mut self.raw), std::mem::take(&mut self.event));
-        Ok(Frame { raw, event, data, has_unknown: std::mem::take(&mut self.has_unknown) })
+        let frame = Frame { raw, event, data, has_unknown: std::mem::take(&mut self.has_unknown) };
+        if ends_other_lines(&frame.raw) { self.spell_anew(frame) } else { Ok(frame) }
     }
 
-    /// What is left at the end of the stream: an event whose last line is missing is still one for many readers.
+    /// The event without bytes at which some readers end a line, and would read calls that stand in no data.
+    fn spell_anew(&self, frame: Frame) -> Result<Frame, LlmError> {
+        let Some(data) = &frame.data else { return Ok(Frame { has_unknown: true, ..frame }) };
+        // Outside of strings JSON has none of them, and in strings it has only these three.
+        let spelled_data =
+            ['\u{85}', '\u{2028}', '\u{2029}'].into_iter().fold(data.clone(), |data, character| {
+                data.replace(character, &format!("\\u{:04x}", u32::from(character)))
+            });
+        if ends_other_lines(spelled_data.as_bytes()) || ends_other_lines(frame.event.as_bytes()) {
+            return Err(LlmError::Shape("bytes at which some clients end a line"));
+        }
+        let raw = if self.of_lines {
+            format!("{spelled_data}\n").into_bytes()
+        } else {
+            let event = Some(frame.event.as_str()).filter(|event| !event.is_empty());
+            spelled(event, &spelled_data.replace('\n', "\ndata: "))
+        };
+        Ok(Frame { raw, ..frame })
+    }
+
+    /// The rest at the end of the stream: many clients accept an incomplete last event.
     ///
     /// # Errors
     /// As [`Framer::push`].
@@ -162,7 +182,7 @@ impl Framer {
             let (kept, returned) = (self.raw.len(), self.after_return);
             self.after_return = false;
             if self.line < kept && !returned {
-                // Ends the line that was being read, and leaves the bytes as they were.
+                // Ends the current line without changing bytes.
                 self.end_of_line(b'\n')?;
                 self.raw.truncate(kept);
             }
@@ -170,6 +190,15 @@ impl Framer {
         self.complete = false;
         self.take().map(Some)
     }
+}
+
+/// Whether a text has bytes at which only some readers end a line (Python's `str.splitlines`).
+fn ends_other_lines(text: &[u8]) -> bool {
+    let is_control = |byte: &u8| matches!(byte, 0x0b | 0x0c | 0x1c..=0x1e);
+    text.iter().any(is_control)
+        || [&b"\xc2\x85"[..], b"\xe2\x80\xa8", b"\xe2\x80\xa9"]
+            .into_iter()
+            .any(|separator| memchr::memmem::find(text, separator).is_some())
 }
 
 /// An event as text.

@@ -356,6 +356,49 @@ fn an_item_of_responses_that_is_told_twice_with_other_words_is_withheld() {
     let text = events(&[&item("added", "read"), &item("done", "read"), &item("done", "send")]);
     assert!(stream.push(text.as_bytes(), &mut Strict, &mut out).is_err());
     assert!(!String::from_utf8_lossy(&out).contains("send"));
+    // Clients run what the end says.
+    let spaced = |kind: &str| item(kind, "read").replace(r#""name""#, r#""namespace":"b","name""#);
+    let arguments =
+        r#"{"type":"response.function_call_arguments.done","output_index":0,"name":"send","arguments":"{}"}"#;
+    for second in [item("done", "xsend"), spaced("done"), arguments.to_owned()] {
+        let text = events(&[&item("added", "read"), &second]);
+        let taken = Stream::new(Provider::OpenAiResponses, None, REPLACEMENT).push(
+            text.as_bytes(),
+            &mut Strict,
+            &mut Vec::new(),
+        );
+        assert!(matches!(taken, Err(LlmError::Shape(_))), "{second}");
+    }
+}
+
+/// Python's `str.splitlines`, with which some clients read a stream, ends a line at more than `\r` and `\n`.
+#[test]
+fn no_other_end_of_a_line_goes_on() {
+    let text = anthropic(&[("read", &["{}"])]);
+    let call = r#"{"type":"content_block_start","index":7,"content_block":{"type":"tool_use","id":"s","name":"send","input":{}}}"#;
+    for end in ["\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}", "\u{85}", "\u{2028}", "\u{2029}"] {
+        for field in [":", "id:", "retry:"] {
+            let (out, told) = through(Provider::Anthropic, &format!("{field} x{end}data: {call}\n\n{text}"));
+            assert!(out == text && told.is_empty(), "{end:?} {field}");
+        }
+        let hidden =
+            format!("event: message_start{end}data: {call}{end}x\n{}", &text[text.find("data:").unwrap()..]);
+        let mut out = Vec::new();
+        let taken = Stream::new(Provider::Anthropic, None, REPLACEMENT).push(
+            hidden.as_bytes(),
+            &mut Strict,
+            &mut out,
+        );
+        assert!(taken.is_err() && out.is_empty(), "{end:?}");
+    }
+    // In a text the last three are ordinary.
+    let said = r#"{"choices":[{"index":0,"delta":{"content":"a\u{2028}data: b\u{85}"}}]}"#
+        .replace("\\u{2028}", "\u{2028}")
+        .replace("\\u{85}", "\u{85}");
+    let (out, _) = through(Provider::OpenAiChat, &chunks(&[&said]));
+    assert_eq!(out, chunks(&[r#"{"choices":[{"index":0,"delta":{"content":"a\u2028data: b\u0085"}}]}"#]));
+    let lines = "{\"message\":{\"content\":\"a\u{2028}b\"}}\n";
+    assert_eq!(through(Provider::Ollama, lines).0, lines.replace('\u{2028}', "\\u2028"));
 }
 
 #[test]
@@ -592,9 +635,16 @@ fn a_call_where_its_api_has_none_is_withheld() {
         (Provider::OpenAiChat, r#"{"choices":[{"index":0,"delta":{},"message":{"tool_calls":[{"id":"c","function":{"name":"send"}}]}}]}"#.to_owned()),
         (Provider::OpenAiResponses, format!(r#"{{"type":"response.created","response":{{"output":[{item}]}}}}"#)),
         (Provider::Google, r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"read"},"executableCode":{"code":"x"}}]}}]}"#.to_owned()),
+        (Provider::OpenAiChat, r#"{"choices":[{"index":0,"delta":{"tool_calls":{"0":{"function":{"name":"send"}}}}}]}"#.to_owned()),
+        (Provider::OpenAiChat, r#"{"choices":[{"index":0,"delta":{"toolCalls":[{"function":{"name":"send"}}]}}]}"#.to_owned()),
+        // Behind bytes that some readers of lines take off.
+        (Provider::Ollama, r#"data: {"message":{"tool_calls":[{"function":{"name":"send"}}]}}"#.to_owned()),
+        (Provider::Ollama, "\u{feff}{\"message\":{\"tool_calls\":[{\"function\":{\"name\":\"send\"}}]}}".to_owned()),
+        (Provider::Ollama, r#"[{"message":{"tool_calls":[{"function":{"name":"send"}}]}}]"#.to_owned()),
     ] {
         let mut out = Vec::new();
-        let taken = Stream::new(provider, None, REPLACEMENT).push(chunks(&[&event]).as_bytes(), &mut Strict, &mut out);
+        let text = if provider == Provider::Ollama { format!("{event}\n") } else { chunks(&[&event]) };
+        let taken = Stream::new(provider, None, REPLACEMENT).push(text.as_bytes(), &mut Strict, &mut out);
         assert!(matches!(taken, Err(LlmError::Shape(_))) && out.is_empty(), "{event}: {taken:?}");
     }
     let twice = format!(r#"{{"choices":[{{"message":{{"tool_calls":[{chat}]}}}}]}}"#);
@@ -628,6 +678,10 @@ fn calls_in_an_envelope_are_judged() {
     assert_eq!((answer.usage.input, answer.usage.output, answer.told.len()), (3, 4, 1));
     let body = answer.body.unwrap();
     assert!(body.starts_with(r#"{"response":{"candidates""#) && body.contains("traceId"), "{body}");
+    // Clients take off the namespace of Gemini's own.
+    let own = envelope.replace("send", "default_api:send");
+    let (_, told) = through(Provider::Google, &chunks(&[&own]));
+    assert!(matches!(&told[..], [EngineEvent::Blocked { call, .. }] if call.name == "send"), "{told:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Turns: a turn is everything between two messages of the user. An agent sends its conversation again with every request,
-//! so a turn begins when a conversation that is known has more messages of the user than before. What a conversation of
-//! another kind begins (a title, an agent below the agent) belongs to the turn in which it happens.
+//! Turns: everything between two messages of the user. An agent sends its conversation with every request; a turn
+//! begins when a known conversation has more user messages. Other conversations (a title, a subagent) belong to the
+//! current turn.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::json::Json;
 use crate::request::each_text;
 use crate::route::Provider;
 
-/// Conversations that are told apart. Of further ones nobody knows where their turns end.
+/// Limit of distinguished conversations; turns of others are unknown.
 const MAX_COUNT: usize = 1024;
 
-/// What a request says of its conversation.
+/// What identifies a request's conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conversation {
-    /// A hash of the first message of the user, which stays while the conversation goes on.
+    /// A hash of the user's first message.
     first: [u8; 32],
-    /// Messages of the user; results of tools are none.
+    /// User messages without tool results.
     messages: usize,
 }
 
@@ -30,7 +30,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// The turn in which this is asked, counted from 1.
+    /// The turn of a request, from 1.
     pub fn hear(&mut self, said: Conversation) -> u64 {
         let is_first = self.known.is_empty();
         let has_room = self.known.len() < MAX_COUNT;
@@ -39,7 +39,7 @@ impl Turns {
                 *before = said.messages;
                 self.number += 1;
             }
-            // A conversation may be taken up again from an earlier place.
+            // A conversation may continue from an earlier point.
             Some(before) => *before = said.messages,
             None if has_room => {
                 self.known.insert(said.first, said.messages);
@@ -51,7 +51,7 @@ impl Turns {
     }
 }
 
-/// None: nobody says anything in it.
+/// None: it has no messages.
 pub(crate) fn said(provider: Provider, tree: &Json<'_>) -> Option<Conversation> {
     let (messages, inner) = match provider {
         Provider::Anthropic | Provider::OpenAiChat | Provider::Ollama => ("messages", "content"),
@@ -59,7 +59,7 @@ pub(crate) fn said(provider: Provider, tree: &Json<'_>) -> Option<Conversation> 
         Provider::Google => ("contents", "parts"),
     };
     let messages = tree.member(messages)?;
-    // A text alone is the whole of what the user says.
+    // A plain text is the user's whole message.
     let whole = std::slice::from_ref(messages);
     let mut first = None;
     let mut count = 0;
@@ -87,7 +87,7 @@ fn is_users(message: &Json<'_>) -> bool {
     message.member("role").and_then(Json::as_text).is_some_and(|role| role == "user")
 }
 
-/// The role of a result is the user's too, where a provider has no other.
+/// Tool results have the user's role at providers without another.
 fn has_result(content: &Json<'_>) -> bool {
     content.as_array().unwrap_or_default().iter().any(|block| {
         block.member("functionResponse").is_some()

@@ -1,4 +1,4 @@
-//! What an answer used, as its provider counts it.
+//! Token usage as the provider counts it.
 
 use crate::dialect::number;
 use crate::json::Json;
@@ -6,14 +6,14 @@ use crate::json::Json;
 /// Tokens of one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Asked, with what came out of a cache.
+    /// Input, with cached tokens.
     pub input: u64,
-    /// Answered, with what was thought.
+    /// Output, with thoughts.
     pub output: u64,
 }
 
 impl Usage {
-    /// What an answer, or an event of one, says of it.
+    /// From an answer or event.
     pub(crate) fn of(tree: &Json<'_>) -> Option<Self> {
         fn told<'a, 'b>(place: &'b Json<'a>) -> Option<&'b Json<'a>> {
             place.member("usage").or_else(|| place.member("usageMetadata"))
@@ -43,7 +43,7 @@ impl Usage {
         })
     }
 
-    /// Counts grow over a stream, and not every event has both.
+    /// Counts grow over a stream, and some events lack one.
     pub(crate) fn merge(&mut self, other: Option<Self>) {
         let other = other.unwrap_or_default();
         self.input = self.input.max(other.input);

@@ -1,10 +1,9 @@
-//! Logins to servers behind a URL: OAuth 2.1, as the Model Context Protocol specifies.
+//! OAuth 2.1 logins to remote MCP servers, as the Model Context Protocol specifies.
 //!
-//! [`challenge`] reads what a server says when it wants a login, [`metadata`] what it and its authorization server say about
-//! themselves; both are pure. [`discovery`] asks for that, [`registration`] makes a client known, [`flow`] sends the user to the
-//! authorization server and trades the code that [`callback`] hears for tokens, and [`grant`] is what comes of it: kept by
-//! somebody else, renewed and revoked here. [`provider`] is the same for pages of our own: an identity in place of access. Every request goes through `egress`, with the client that the caller gives for its
-//! URL.
+//! [`challenge`] and [`metadata`] parse what servers announce, [`discovery`] fetches it, [`registration`] registers the
+//! client, [`flow`] runs the authorization code flow, for which [`callback`] receives the code, and [`grant`] renews
+//! and revokes tokens. [`provider`] is the OpenID Connect sign-in of agentsh's own pages. Requests use the caller's
+//! `egress` client for their URL.
 
 use agentsh_base::{escape, random};
 use agentsh_egress as egress;

@@ -1,14 +1,14 @@
-//! Sentences of our own in front of what a server said, in the form that its answer has.
+//! Inserts agentsh's sentences before a server's text, in the format of the answer.
 
 use crate::json::{self, Json};
 
-/// Under which name they stand where an answer has no place for a text.
+/// The member for advice in an answer without texts.
 const META: &str = "agentsh/advisory";
 
-/// Under which name stands what is known of the server.
+/// The member for facts about the server.
 const ABOUT: &str = "agentsh/advisories";
 
-/// Puts what is known of the server under `_meta` of a result; what the server said there under that name goes.
+/// Puts facts about the server into `_meta` of a result, replacing what the server put there.
 pub(super) fn put_about<'a>(answer: &mut Json<'a>, about: Json<'a>) {
     if let Some(Json::Object(members)) = answer.member_mut("result") {
         put_meta(members, ABOUT, about);
@@ -27,13 +27,13 @@ fn put_meta<'a>(members: &mut Vec<(&'a str, Json<'a>)>, name: &'a str, value: Js
     }
 }
 
-/// The sentences as JSON, and what of the answer they go in front of.
+/// The sentences as JSON, and where they go.
 #[derive(Debug, Default)]
 pub(super) struct Advice {
     blocks: Vec<String>,
-    /// All of them, as one text.
+    /// All sentences as one text.
     text: String,
-    /// The message of an error, with them in front.
+    /// The error message with the sentences before it.
     message: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Advice {
         Self { blocks: sentences.iter().map(|text| json::spell(text)).collect(), text, message }
     }
 
-    /// Puts them into the answer. `is_call`: its result is that of a tool, and may have content.
+    /// Inserts the sentences. `is_call`: a tool's result, which may have content.
     pub fn put<'a>(&'a self, answer: &mut Json<'a>, is_call: bool) {
         if self.blocks.is_empty() {
             return;

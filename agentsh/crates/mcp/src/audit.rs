@@ -1,6 +1,5 @@
-//! Calls that wait until somebody outside has been asked about them: a person, where the decision is `ask`, and then the
-//! auditors. Everything else goes on meanwhile: each question
-//! has a task of its own, and a call that nobody wants any more takes its question with it.
+//! Calls that wait for a person or the auditors. Each waits in its own task, and cancelling a call cancels its
+//! question.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -14,45 +13,45 @@ use crate::guard::{Decision, Finding, Verdict};
 use crate::json::Json;
 use crate::types::ServerId;
 
+use super::approval_page::Page;
 use super::jsonrpc::{Id, Key};
-use super::page::Page;
 use super::record::RecordSubject;
 use crate::store::words::AuditVerdict;
 
-/// Somebody who is asked about every call that the lists, the rates and the guard let pass.
+/// Asked about every call that all checks allow.
 pub trait Audit: Debug {
-    /// Begins to ask. Dropping the future ends the question.
+    /// Starts a question. Dropping the future cancels it.
     fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = AuditResult>>>;
 }
 
-/// A person who is asked about what a rule does not decide.
+/// A person who is asked if no rule decides.
 pub trait Approve: Debug {
-    /// Begins to ask. The verdict replaces the question: it allows or blocks. Dropping the future takes the question back.
+    /// Starts a question. The verdict allows or blocks. Dropping the future withdraws it.
     fn ask(&self, call: &ToApprove<'_>) -> AskedPerson;
 }
 
 /// A question to a person.
 pub struct AskedPerson {
     pub verdict: Pin<Box<dyn Future<Output = Verdict>>>,
-    /// Where it is answered, if there is a page and somebody is asked at all.
+    /// The page for the answer, if there is one.
     pub page: Option<Page>,
 }
 
-/// What a person is asked about. The answer is bound to all of it.
+/// The subject of a question. The answer is bound to all of it.
 #[derive(Clone, Copy, Debug)]
 pub struct ToApprove<'a> {
     pub server: &'a ServerId,
     /// The tool's name, or the method of another request.
     pub name: &'a str,
-    /// Hash of the tool's definition; None: it was never listed.
+    /// Hash of the tool's definition; None: never listed.
     pub interface: Option<&'a str>,
-    /// The arguments of a call, the parameters of another request.
+    /// The call's arguments, or another request's parameters.
     pub arguments: &'a Json<'a>,
-    /// Why it is asked, and by which rule.
+    /// Why, and by which rule.
     pub decision: &'a Decision,
 }
 
-/// What whoever was asked said.
+/// The answers about a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallAnswers {
     pub person: Option<Verdict>,
@@ -60,35 +59,35 @@ pub(super) struct CallAnswers {
     pub auditors: Option<AuditResult>,
 }
 
-/// A call as it is about to be forwarded.
+/// A call about to be forwarded.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     pub server: &'a ServerId,
     pub tool: &'a str,
     pub arguments: Option<&'a Json<'a>>,
-    /// What the guard found and did not refuse, as a clause.
+    /// What the guard found and allowed, as a clause.
     pub finding: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditResult {
     pub word: AuditVerdict,
-    /// Who said it; None: everybody.
+    /// Who decided; None: all.
     pub by: Option<String>,
-    /// To be recorded, and refused when its verdict says so. None: the call goes on.
+    /// Recorded, and refused if its verdict says so. None: the call continues.
     pub found: Option<Finding>,
 }
 
-/// A call that waits.
+/// A waiting call.
 pub(super) struct Parked {
     pub id: Id,
     pub call: RecordSubject,
     /// The whole request, as it will be forwarded.
     pub message: Vec<u8>,
     pub since: Instant,
-    /// What the guard said to it; recorded with the word of whoever is asked.
+    /// The guard's decision, recorded with the answer.
     pub decision: Decision,
-    /// What the client was shown.
+    /// The page that the client was shown.
     pub page: Option<Page>,
     question: AbortHandle,
 }
@@ -99,10 +98,10 @@ impl Parked {
     }
 }
 
-/// A call whose question has ended; None: the question broke.
+/// A call whose question has ended; None: it failed.
 pub(super) type AuditedCall = Box<(Parked, Option<CallAnswers>)>;
 
-/// All calls of one connection that wait.
+/// The waiting calls of one connection.
 #[derive(Default)]
 pub(super) struct Audits {
     running: JoinSet<CallAnswers>,
@@ -130,14 +129,14 @@ impl Audits {
         );
     }
 
-    /// The next call whose question has ended. Never, when none waits.
+    /// The next call whose question has ended. Pending if none waits.
     pub async fn next(&mut self) -> AuditedCall {
         while let Some(ended) = self.running.join_next_with_id().await {
             let (task, audited) = match ended {
                 Ok((task, audited)) => (task, Some(audited)),
                 Err(broken) => (broken.id(), None),
             };
-            // One that was taken back is not there any more.
+            // It may have been cancelled.
             if let Some(parked) = self.take(task) {
                 return Box::new((parked, audited));
             }
@@ -145,14 +144,14 @@ impl Audits {
         pending().await
     }
 
-    /// Takes a call back.
+    /// Cancels a call.
     pub fn cancel(&mut self, key: &Key) -> Option<Parked> {
         let parked = self.take(*self.by_key.get(key)?)?;
         parked.question.abort();
         Some(parked)
     }
 
-    /// Takes all calls back, the longest waiting first.
+    /// Cancels all calls, the oldest first.
     pub fn cancel_all(&mut self) -> Vec<Parked> {
         self.running.abort_all();
         self.by_key.clear();
@@ -174,7 +173,7 @@ impl Audits {
         self.parked.is_empty()
     }
 
-    /// Bytes of all requests that wait.
+    /// Bytes of all waiting requests.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,8 +1,8 @@
-//! `agentsh bridge ID`: what the agent starts where its configuration named a server. It connects to the session,
-//! says which server it stands for, and either hands its standard input and output over to the session, or copies.
+//! `agentsh bridge ID`, which the agent starts in place of a server. Connects to the session, names its server, and
+//! passes its standard streams on, or copies.
 //!
-//! The header is one line: `{"server":"ID"}`. With `"stdio":"offered"` in it, both descriptors travel with its bytes,
-//! and the session answers with one byte: [`DESCRIPTORS_TAKEN`] or [`BRIDGE_COPIES`].
+//! The header is one line: `{"server":"ID"}`. With `"stdio":"offered"`, both descriptors are attached, and the session
+//! answers with [`DESCRIPTORS_TAKEN`] or [`BRIDGE_COPIES`].
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
@@ -48,7 +48,7 @@ pub enum BridgeError {
 /// Runs the bridge for one server until the agent or the session ends it.
 ///
 /// # Errors
-/// No session, or one that does not answer.
+/// No session, or no answer.
 pub fn run(server: &str) -> Result<(), BridgeError> {
     let path = std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from).ok_or(BridgeError::NoSocket)?;
     let stream = connect(&path)?;
@@ -57,7 +57,7 @@ pub fn run(server: &str) -> Result<(), BridgeError> {
     match offer_stdio(&stream, server, stdin.as_fd(), stdout.as_fd()) {
         Ok(DESCRIPTORS_TAKEN) => wait_for_end(stream).map_err(lost),
         Ok(BRIDGE_COPIES) => {
-            // Without the buffers of the standard library: a message must leave at once.
+            // Unbuffered, because a message must leave at once.
             let input = stdin.as_fd().try_clone_to_owned().map(File::from).map_err(lost)?;
             let output = stdout.as_fd().try_clone_to_owned().map(File::from).map_err(lost)?;
             copy(stream, input, output).map_err(lost)
@@ -69,11 +69,11 @@ pub fn run(server: &str) -> Result<(), BridgeError> {
 /// Longest answer to [`why`], in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
 
-/// Asks the session what its policy says about a path, host or command. The first byte of the answer is `+` or `-`:
-/// allowed or not; the rest is for people.
+/// Asks the session about a path, host or command. The answer begins with `+` (allowed) or `-`; the rest is for
+/// people.
 ///
 /// # Errors
-/// No session, or one that does not answer.
+/// No session, or no answer.
 pub fn why(path: &Path, word: &str) -> Result<(bool, String), BridgeError> {
     let lost = |error| BridgeError::Connect { path: path.display().to_string(), error };
     let mut stream = connect(path)?;
@@ -102,7 +102,7 @@ pub fn connect(path: &Path) -> Result<UnixStream, BridgeError> {
         .map_err(|error| BridgeError::Connect { path: path.display().to_string(), error })
 }
 
-/// The header line of a bridge that copies.
+/// The header of a bridge that copies.
 #[must_use]
 pub fn header(server: &str) -> Vec<u8> {
     let mut line = b"{\"server\":".to_vec();
@@ -111,10 +111,10 @@ pub fn header(server: &str) -> Vec<u8> {
     line
 }
 
-/// Sends the header together with both descriptors, and gives the session's decision.
+/// Sends the header with both descriptors, and returns the session's decision.
 ///
 /// # Errors
-/// Those of the socket; a session that closes it instead of deciding is `UnexpectedEof`.
+/// Those of the socket; `UnexpectedEof` if the session closes it instead.
 pub fn offer_stdio(
     stream: &UnixStream,
     server: &str,
@@ -138,7 +138,7 @@ pub fn offer_stdio(
     Ok(decision[0])
 }
 
-/// The session has our descriptors: all that is left is to end when it does.
+/// The session has the descriptors: waits for its end.
 fn wait_for_end(mut stream: UnixStream) -> io::Result<()> {
     let mut byte = [0];
     loop {
@@ -152,10 +152,10 @@ fn wait_for_end(mut stream: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Copies both ways. The end of the input closes the sending half only; the end of the session ends the bridge.
+/// Copies both ways. The end of the input closes only the sending half; the end of the session ends the bridge.
 fn copy(stream: UnixStream, mut input: impl Read + Send + 'static, mut output: impl Write) -> io::Result<()> {
     let mut to_session = stream.try_clone()?;
-    // Not joined: it may wait for the agent's input for ever, and ends with the process.
+    // Not joined: it may wait for input forever, and ends with the process.
     std::thread::Builder::new().name("agent-to-session".to_owned()).stack_size(128 << 10).spawn(
         move || {
             let _session_ended = transfer(&mut input, &mut to_session);

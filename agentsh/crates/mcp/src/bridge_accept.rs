@@ -1,5 +1,5 @@
-//! The session's end of a bridge. The other end is not trusted: the header is bounded in size and time, and of what
-//! it passes only pipes and stream sockets are taken.
+//! Accepts a bridge. It is not trusted: the header is bounded in size and time, and only pipes and stream sockets are
+//! accepted.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -23,14 +23,14 @@ use super::bridge::{BRIDGE_COPIES, DESCRIPTORS_TAKEN, MAX_HEADER};
 use super::lazy_writer::LazyWriter;
 use super::shared_reader::SharedReader;
 
-/// How long a bridge may take for its header.
+/// Timeout for a bridge's header.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a bridge said first.
+/// A bridge's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     pub server: ServerId,
-    /// It offers its standard input and output, and waits for a decision.
+    /// It offers its standard streams and waits for the decision.
     pub offers_stdio: bool,
 }
 
@@ -46,18 +46,18 @@ pub enum AcceptError {
     Io(#[from] io::Error),
 }
 
-/// What arrives on the session's socket.
+/// A connection to the session's socket.
 #[derive(Debug)]
 pub enum Arrival {
     Bridge(Box<Accepted>),
-    /// `{"why":"WORD"}`: a question about the policy, and where its answer goes.
+    /// `{"why":"WORD"}`: a question about the policy, with the stream for the answer.
     Why {
         word: String,
         stream: UnixStream,
     },
 }
 
-/// The agent's end of one connection, ready to be served.
+/// The client's end of a connection.
 #[derive(Debug)]
 pub struct Accepted {
     pub header: Header,
@@ -65,10 +65,10 @@ pub struct Accepted {
     pub output: ClientOutput,
 }
 
-/// Reads the header and decides about the descriptors: the whole of the session's part.
+/// Reads the header and decides about the descriptors.
 ///
 /// # Errors
-/// See [`AcceptError`]; the connection is to be dropped then.
+/// See [`AcceptError`]; drop the connection then.
 pub async fn arrive(stream: UnixStream) -> Result<Arrival, AcceptError> {
     let (line, passed) = first_line(&stream).await?;
     if let Some(word) = parse_question(&line) {
@@ -88,7 +88,7 @@ async fn accept(
     if header.offers_stdio {
         let decision = [if taken { DESCRIPTORS_TAKEN } else { BRIDGE_COPIES }];
         stream.writable().await?;
-        // A fresh socket has room for one byte.
+        // A new socket has room for one byte.
         stream.try_write(&decision)?;
     }
     let (read, write) = stream.into_split();
@@ -101,7 +101,7 @@ async fn accept(
     Ok(Accepted { header, input: ClientInput(input), output: ClientOutput(output) })
 }
 
-/// Reads the header, never beyond its newline, and the descriptors that came with it.
+/// Reads up to the header's newline, and its descriptors.
 pub(super) async fn first_line(stream: &UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>), AcceptError> {
     let mut line = Vec::new();
     let mut passed = Vec::new();
@@ -111,7 +111,7 @@ pub(super) async fn first_line(stream: &UnixStream) -> Result<(Vec<u8>, Vec<Owne
     Ok((line, passed))
 }
 
-/// Descriptors that are not acceptable are closed and given as None.
+/// Closes unacceptable descriptors and returns None.
 pub(super) fn offered(
     line: &[u8],
     passed: Vec<OwnedFd>,
@@ -139,7 +139,7 @@ async fn read_header(
     passed: &mut Vec<OwnedFd>,
 ) -> Result<(), AcceptError> {
     loop {
-        // One byte at a time: what follows the newline belongs to the connection, and a header is short.
+        // Byte by byte: data after the newline belongs to the connection.
         let byte = stream.async_io(Interest::READABLE, || receive_byte(stream, passed)).await?;
         match byte {
             None => return Err(AcceptError::Closed),
@@ -158,7 +158,7 @@ fn receive_byte(stream: &UnixStream, passed: &mut Vec<OwnedFd>) -> io::Result<Op
     let received = recvmsg(stream.as_fd(), &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            // More than two in all are no offer; the surplus is closed here.
+            // More than two are not an offer; the surplus is closed.
             passed.extend(descriptors.take(3_usize.saturating_sub(passed.len())));
         }
     }
@@ -176,7 +176,7 @@ fn parse_header(line: &[u8]) -> Option<Header> {
         .then_some(Header { server: ServerId(server), offers_stdio })
 }
 
-/// A pipe or a connected unix stream socket: nothing that blocks, seeks, or means more than its bytes.
+/// A pipe or a connected unix stream socket.
 fn is_stream(descriptor: &OwnedFd) -> bool {
     let Ok(status) = fstat(descriptor) else { return false };
     match FileType::from_raw_mode(status.st_mode) {
@@ -196,24 +196,24 @@ fn is_unix_stream(descriptor: &OwnedFd) -> bool {
 #[derive(Debug)]
 pub struct ClientInput(Input);
 
-/// Where the agent reads our messages.
+/// The client's output.
 #[derive(Debug)]
 pub struct ClientOutput(Output);
 
 #[derive(Debug)]
 enum Input {
     Bridge(unix::OwnedReadHalf),
-    /// The end of the bridge ends the connection, even while something else holds the agent's pipe open.
+    /// The end of the bridge ends the connection, even if other processes hold the pipe.
     Taken {
         input: Stream,
         bridge: unix::OwnedReadHalf,
     },
 }
 
-/// What the agent's messages come from.
+/// The client's input.
 #[derive(Debug)]
 enum Stream {
-    /// Opened anew: its description is ours alone.
+    /// Reopened, so its file description is ours alone.
     Pipe(pipe::Receiver),
     Socket(SharedReader),
 }
@@ -243,9 +243,8 @@ fn is_socket(descriptor: &OwnedFd) -> bool {
     fstat(descriptor).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Socket)
 }
 
-/// The same pipe, not blocking. `O_NONBLOCK` belongs to the open file description, which the agent's other processes
-/// share: they would be surprised by it, and could take it away and have us wait for ever. So the pipe is opened once
-/// more, and where that is not possible the bridge copies.
+/// The same pipe, non-blocking. `O_NONBLOCK` belongs to the open file description, which other processes share and
+/// could reset, so the pipe is reopened; if that fails, the bridge copies.
 fn own_description(descriptor: &OwnedFd, access: OFlags) -> io::Result<OwnedFd> {
     let flags = fcntl_getfl(descriptor)?;
     let has_access = [access, OFlags::RDWR].contains(&(flags & OFlags::ACCMODE));
@@ -278,13 +277,13 @@ impl AsyncRead for ClientInput {
     }
 }
 
-/// Ready once the bridge is gone: for the reader that is the end of the input.
+/// Ready when the bridge is gone: the end of the input.
 fn poll_bridge_end(bridge: &mut unix::OwnedReadHalf, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     loop {
         let mut space = [MaybeUninit::uninit(); 16];
         let mut ignored = ReadBuf::uninit(&mut space);
         match ready!(Pin::new(&mut *bridge).poll_read(cx, &mut ignored)) {
-            // A bridge that hands its descriptors over has nothing to say.
+            // A bridge that passed its descriptors sends nothing.
             Ok(()) if !ignored.filled().is_empty() => {}
             Ok(()) | Err(_) => return Poll::Ready(Ok(())),
         }

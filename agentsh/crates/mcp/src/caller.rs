@@ -1,5 +1,5 @@
-//! From where a request of a client came to the gateway. The gateway writes it under `_meta` of the request, whatever the client
-//! said there; it is taken out again before anybody else reads the request.
+//! The origin of a gateway client's request. The gateway writes it into `_meta`, and it is removed before anything else
+//! reads the request.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::json::{self, Json, unescape};
 /// The member of `params._meta`.
 const NAME: &str = "io.agentsh/caller";
 
-/// The request with it. None: it is not an object.
+/// The request with its caller. None: it is not an object.
 #[must_use]
 pub fn told(line: &[u8], caller: &Caller) -> Option<Vec<u8>> {
     let text = serde_json::json!({"address": caller.address, "headers": caller.headers}).to_string();

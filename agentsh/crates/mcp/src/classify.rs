@@ -1,5 +1,4 @@
-//! Answers of a server that wait until a classifier has seen them. Everything else goes on meanwhile: each question is a
-//! task of its own.
+//! Answers that wait for a classifier, each in its own task.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -15,37 +14,37 @@ use crate::types::ServerId;
 use super::jsonrpc::{Id, Key};
 use super::pending::Kind;
 
-/// Somebody who says how likely a text gives orders to a model.
+/// Rates how likely a text gives orders to a model.
 pub trait Classify: Debug {
-    /// Begins to ask; None where nothing is to be asked. Dropping the future ends the question.
+    /// Starts a question; None if not needed. Dropping the future cancels it.
     fn ask(&self, brought: &ServerAnswer<'_>) -> Option<Pin<Box<dyn Future<Output = Classified>>>>;
 
-    /// What happens to an answer whose question broke.
+    /// The decision about an answer whose question failed.
     fn broken(&self, server: &ServerId, name: &str) -> Classified;
 }
 
-/// An answer of a server, before anybody else has looked at it.
+/// An unread answer of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerAnswer<'a> {
     pub server: &'a ServerId,
     /// The tool, or the method.
     pub name: &'a str,
     pub answer: &'a Json<'a>,
-    /// The member of the result whose entries are judged one by one.
+    /// The member of the result with the entries to judge.
     pub list: Option<&'static str>,
 }
 
-/// What was said of it.
+/// The classifier's result.
 #[derive(Clone, Debug, Default)]
 pub struct Classified {
     pub findings: Vec<Finding>,
-    /// Sentences in front of a result that passes.
+    /// Sentences to put before a result.
     pub sentences: Vec<String>,
-    /// Entries of the list that are left out, in order.
+    /// Indices of removed entries, in order.
     pub left_out: Vec<usize>,
 }
 
-/// An answer that waits.
+/// A waiting answer.
 pub(super) struct Waiting {
     pub id: Id,
     pub kind: Kind,
@@ -53,10 +52,10 @@ pub(super) struct Waiting {
     pub message: Vec<u8>,
 }
 
-/// An answer whose question has ended; None: the question broke.
+/// An answer whose question has ended; None: it failed.
 pub(super) type ClassifiedAnswer = Box<(Waiting, Option<Classified>)>;
 
-/// All answers of one connection that wait.
+/// The waiting answers of one connection.
 #[derive(Default)]
 pub(super) struct Answers {
     running: JoinSet<Classified>,
@@ -72,7 +71,7 @@ impl Answers {
         self.waiting.insert(task.id(), answer);
     }
 
-    /// The next answer whose question has ended. Never, when none waits.
+    /// The next answer whose question has ended. Pending if none waits.
     pub async fn next(&mut self) -> ClassifiedAnswer {
         while let Some(ended) = self.running.join_next_with_id().await {
             let (task, said) = match ended {
@@ -87,7 +86,7 @@ impl Answers {
         pending().await
     }
 
-    /// Nobody takes them any more.
+    /// Drops all.
     pub fn forget(&mut self) {
         self.running.abort_all();
         self.waiting.clear();
@@ -102,7 +101,7 @@ impl Answers {
         self.waiting.is_empty()
     }
 
-    /// Bytes of all answers that wait.
+    /// Bytes of all waiting answers.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,5 +1,4 @@
-//! The side that asks: what a server connection hands to it. For one server this is the outbox of the client's
-//! stream; where several servers share a client, it decides first whose answer that is.
+//! The receiver of a server connection's messages: the client's outbox, or the aggregate.
 
 use crate::json::Json;
 use crate::types::ToolId;
@@ -14,21 +13,21 @@ pub(super) trait Client {
 
     fn notification(&mut self, method: &str, tree: Json<'_>);
 
-    /// The answer to a request; without an id it is an error that belongs to none.
+    /// The answer to a request; without an id, an error for none.
     fn answer(&mut self, id: Option<&Id>, tree: Json<'_>);
 
-    /// As `answer`, in our own words.
+    /// As `answer`, written by agentsh.
     fn error(&mut self, id: Option<&Id>, error: &ErrorReply);
 
-    /// A request of the server that needs no answer any more.
+    /// A server request that needs no answer any more.
     fn withdraw(&mut self, id: &Id, reason: &str);
 
-    /// Takes a tool of another server out of what the client has not been answered yet; false: there is no such answer.
+    /// Removes another server's tool from pending answers to the client; false: there is none.
     fn take_back(&mut self, _tool: &ToolId) -> bool {
         false
     }
 
-    /// Bytes that the client has not taken yet.
+    /// Bytes that the client has not read.
     fn waiting(&self) -> usize;
 
     /// Whether the server has to wait for the client.

@@ -1,5 +1,4 @@
-//! The state of one server connection. It does no input or output: lines go in, messages go to
-//! the client and collect in an outbox for the server.
+//! The state of one server connection, without input and output.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,12 +22,12 @@ use super::listing::Listing;
 use super::options::Options;
 use super::outbox::Outbox;
 use super::pending::Pending;
+use super::registry_check::ConnectionVerifier;
 use super::reject::AmbiguousAnswer;
 use super::relist::Relisting;
 use super::reply::{self, ErrorReply};
-use super::vouch::ConnectionVerifier;
 
-/// A matter of so many bytes takes longer to judge than another thread takes to wake up.
+/// From this size, judging takes longer than waking another thread.
 const MIN_OFFLOAD_BYTES: usize = 8 << 10;
 
 pub(super) struct Connection<R> {
@@ -37,57 +36,57 @@ pub(super) struct Connection<R> {
     pub record: R,
     pub phase: Phase,
     pub to_server: Outbox,
-    /// Messages for a server that is not ready yet, each with its newline.
+    /// Messages for a server that is not ready, with newlines.
     pub held: Vec<u8>,
-    /// Calls that somebody is asked about, before they are sent to the server.
+    /// Calls that wait for a person or auditors.
     pub audits: Audits,
-    /// Answers of the server that a classifier is asked about.
+    /// Answers that wait for the classifier.
     pub answers: Answers,
-    /// Requests that the client sent to the server.
+    /// Open requests of the client.
     pub from_client: Pending,
-    /// Requests that the server sent to the client.
+    /// Open requests of the server.
     pub from_server: Pending,
-    /// Hash of every tool that this connection listed.
+    /// Hashes of listed tools.
     pub tools: BTreeMap<String, String>,
-    /// How often a tool became another one.
+    /// How often a tool changed.
     pub changes: u64,
     pub listing: Listing,
-    /// Pages that the client was shown and has said nothing to.
+    /// Pages shown to the client and not acknowledged.
     pub shown: BTreeSet<Key>,
     pub vouching: ConnectionVerifier,
     pub relisting: Relisting,
     pub handshake: Handshake,
-    /// Who asks, as far as the client said.
+    /// The client's version and capabilities.
     pub audience: String,
-    /// From where the newest request came.
+    /// The origin of the newest request.
     pub caller: Option<Rc<Caller>>,
     pub serial: u64,
-    /// The client sends nothing more, and its requests may finish.
+    /// The client sends nothing more; its requests may finish.
     pub input_ended: bool,
-    /// What came may have been its answer.
+    /// A request whose answer may have been the ambiguous one.
     pub doubted: Option<AmbiguousAnswer>,
-    /// Messages of the server that were refused, as far as the user was told of them.
+    /// Number of reported refused messages.
     pub told_faults: u32,
-    /// What is kept from the client, as far as the user was told of it.
+    /// Reported hidden entries.
     pub told_hidden: BTreeSet<String>,
 }
 
-/// Where the server is.
+/// The state of the server.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     /// Not running; the next request starts it.
     Idle,
     Starting,
-    /// Running, but the remembered handshake is not answered yet.
+    /// Running; the replayed handshake is not answered.
     Replaying(Key),
     Ready,
-    /// Policy does not let it run.
+    /// The policy refuses it.
     Refused(Verdict),
-    /// It cannot be started: why, and the stable code of that.
+    /// It cannot be started: reason and stable code.
     Failed(String, &'static str),
 }
 
-/// What the client said first, to be said again to a server that was started again.
+/// The client's handshake, to be replayed to a restarted server.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
     /// JSON text of the parameters of `initialize`.
@@ -106,7 +105,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// As the record has it.
+    /// Its name in events.
     pub fn sender(self) -> Sender {
         match self {
             Self::Client => Sender::Client,
@@ -146,7 +145,7 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Whether the client has to wait: the server does not read, or the client does not read our answers.
+    /// Whether to stop reading the client: the server, or the client itself, does not read.
     pub fn client_must_wait(&self, client: &impl Client) -> bool {
         const SLACK: usize = 4 << 20;
         self.to_server.is_full()
@@ -155,7 +154,7 @@ impl<R: Recorder> Connection<R> {
             || client.waiting() > SLACK
     }
 
-    /// Whether the server has to wait, for the same reasons.
+    /// Whether to stop reading the server, for the same reasons.
     pub fn server_must_wait(&self, client: &impl Client) -> bool {
         const SLACK: usize = 4 << 20;
         client.is_full() || self.to_server.waiting() > SLACK || self.answers.bytes() > SLACK
@@ -165,17 +164,17 @@ impl<R: Recorder> Connection<R> {
         matches!(self.phase, Phase::Replaying(_) | Phase::Ready)
     }
 
-    /// Time since the session's epoch, for the guard.
+    /// Time since the session's start, for the guard.
     pub fn now(&self) -> Duration {
         Instant::now().saturating_duration_since(self.options.epoch)
     }
 
-    /// When a request that is sent now is overdue.
+    /// The deadline of a request sent now.
     pub fn deadline(&self) -> Option<Instant> {
         self.timeout().map(|timeout| Instant::now() + timeout)
     }
 
-    /// A timeout of nothing would never let a request be extended.
+    /// A zero timeout could not be extended.
     pub fn timeout(&self) -> Option<Duration> {
         self.options.request_timeout.map(|timeout| timeout.max(Duration::from_millis(1)))
     }
@@ -188,8 +187,8 @@ impl<R: Recorder> Connection<R> {
         guard.decide(&self.options.server, matter, self.now())
     }
 
-    /// Asks the guard about one message: what it asks for, and what it carries beside that. Long parts are looked at on
-    /// another thread first: this connection waits for that, so that its messages keep their order, and nobody else does.
+    /// Asks the guard about a message's content and its other members. Long parts are searched on another thread
+    /// first: this connection waits, to keep the order; others continue.
     pub async fn decide_apart(&self, matter: SubjectKind<'_>, beside: Option<SubjectKind<'_>>) -> Decision {
         let now = self.now();
         let mut parts = Vec::with_capacity(2);
@@ -203,21 +202,21 @@ impl<R: Recorder> Connection<R> {
         guard.decide_parts(&self.options.server, &parts, now)
     }
 
-    /// What another thread sees of a long part. What nobody could look at elsewhere is looked at by the guard.
+    /// Searches a long part on another thread. What cannot be searched there, the guard searches.
     async fn look_ahead(&self, part: SubjectKind<'_>, now: Duration) -> PrecomputedFindings {
         if part.value().is_none_or(|value| value.length() < MIN_OFFLOAD_BYTES) {
             return PrecomputedFindings::default();
         }
-        let Some(errand) = self.guard.borrow_mut().errand(&self.options.server, part, now) else {
+        let Some(offload_job) = self.guard.borrow_mut().offload_job(&self.options.server, part, now) else {
             return PrecomputedFindings::default();
         };
         let (tell, told) = oneshot::channel();
-        // A connection that is gone does not want to know.
-        apart(move || drop(tell.send(errand.run())));
+        // The connection may be gone.
+        apart(move || drop(tell.send(offload_job.run())));
         told.await.unwrap_or_default()
     }
 
-    /// Queues a message for the server; before the server is ready it is held.
+    /// Queues a message for the server, or holds it until the server is ready.
     pub fn forward_to_server(&mut self, message: &Json<'_>) {
         match self.phase {
             Phase::Ready => self.to_server.push(|out| message.write(out)),
@@ -234,12 +233,12 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Puts an event on disk. A store that fails here says so through `Recorder::broken`, and what follows is refused.
+    /// Writes an event to disk. `Recorder::broken` reports a failure, after which everything is refused.
     pub async fn commit(&self, event: Event) {
         let _broken_is_asked_before_anything_is_forwarded = self.record.commit(event).await;
     }
 
-    /// The error for everything that asks for something while nothing can be recorded.
+    /// The error for all requests while nothing can be recorded.
     pub fn store_error(&self) -> Option<ErrorReply> {
         self.record.broken().map(|why| ErrorReply {
             code: reply::STORE_FAILED,

@@ -1,4 +1,4 @@
-//! Lines out of a byte stream, in bounded memory.
+//! Splits a byte stream into lines, in bounded memory.
 
 use std::cell::Cell;
 use std::io;
@@ -9,17 +9,17 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Longest line when the policy says nothing: 16 MiB.
 pub const DEFAULT_LIMIT: usize = 16 << 20;
-/// How much of the start of an oversized line is kept.
+/// Bytes kept from the start of an oversized line.
 pub const HEAD_BYTES: usize = 4096;
-/// How much of its end is kept: many peers write the id last.
+/// Bytes kept from its end, because many peers write the id last.
 pub const TAIL_BYTES: usize = 512;
 
 const CHUNK: usize = 64 << 10;
-/// A buffer above this is given back once it is empty.
+/// A larger buffer is freed once it is empty.
 const KEEP: usize = 1 << 20;
 
-/// Memory for long lines that all connections of a session share. A line up to [`KEEP`] bytes needs none of it, so that
-/// whoever takes it all stops nobody's ordinary messages.
+/// Memory for long lines, shared by all connections of a session. A line up to [`KEEP`] bytes needs none, so using it
+/// up stops no ordinary message.
 #[derive(Clone, Debug, Default)]
 pub struct Budget(Option<Rc<Cell<usize>>>);
 
@@ -29,7 +29,7 @@ impl Budget {
         Self(Some(Rc::new(Cell::new(bytes))))
     }
 
-    /// Takes all of it, or nothing. There is always enough where nobody set a bound.
+    /// Takes all or nothing. Unlimited without a bound.
     fn take(&self, bytes: usize) -> bool {
         let Some(left) = &self.0 else { return true };
         let rest = left.get().checked_sub(bytes);
@@ -44,11 +44,11 @@ impl Budget {
     }
 }
 
-/// One line, without its line end.
+/// One line without its end.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     Line(&'a [u8]),
-    /// The line was over the limit and is gone; `bytes` counts a `\r` at its end.
+    /// The line exceeded the limit; `bytes` includes a final `\r`.
     Oversized {
         bytes: u64,
         head: Vec<u8>,
@@ -56,20 +56,20 @@ pub enum Frame<'a> {
     },
 }
 
-/// Reads lines that end with `\n` or `\r\n`; the last one may lack its end. Blank lines are skipped.
+/// Reads lines that end with `\n` or `\r\n`; the last one may have no end. Skips blank lines.
 #[derive(Debug)]
 pub struct LineReader<R> {
     source: R,
     limit: usize,
     buffer: Vec<u8>,
-    /// Everything before is delivered.
+    /// Earlier bytes are delivered.
     start: usize,
-    /// No newline stands between `start` and here.
+    /// There is no newline between `start` and here.
     scanned: usize,
     skipping: Option<Skipped>,
     ended: bool,
     budget: Budget,
-    /// What of the budget this reader holds.
+    /// This reader's share of the budget.
     taken: usize,
 }
 
@@ -92,7 +92,7 @@ enum Found {
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    /// `limit` is the longest line in bytes, without its line end.
+    /// `limit` in bytes, without the line end.
     pub fn new(source: R, limit: usize) -> Self {
         Self {
             source,
@@ -107,15 +107,15 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    /// With a bound on what it and others hold together. A line for which there is no room is as one over the limit.
+    /// With a shared budget. A line without room counts as oversized.
     #[must_use]
     pub fn within(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Waits for more bytes. False at the end of the stream; what is left is then a last line for
-    /// [`Self::next_frame`]. Nothing is lost when the future is dropped.
+    /// Waits for bytes. False at the end of the stream; the rest is then a last line for [`Self::next_frame`].
+    /// Cancel-safe.
     ///
     /// # Errors
     /// Those of the stream.
@@ -125,17 +125,17 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
         self.make_room();
         let outcome = self.source.read_buf(&mut self.buffer).await;
-        // A stream that failed once gives nothing more.
+        // A failed stream has ended.
         self.ended = !matches!(outcome, Ok(count) if count > 0);
         outcome.map(|count| count > 0)
     }
 
-    /// Whether the stream ended and everything it gave was taken.
+    /// Whether everything was read and taken.
     pub fn is_at_end(&self) -> bool {
         self.ended && self.start == self.buffer.len() && self.skipping.is_none()
     }
 
-    /// The next whole line that is already here.
+    /// The next complete line.
     pub fn next_frame(&mut self) -> Option<Frame<'_>> {
         match self.advance()? {
             Found::Line(range) => Some(Frame::Line(&self.buffer[range])),
@@ -143,7 +143,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    /// Bytes of memory the reader holds.
+    /// Allocated bytes.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
@@ -183,7 +183,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     fn skip_if_oversized(&mut self) {
         let length = self.buffer.len() - self.start;
-        // One more for the `\r` that may belong to the line end.
+        // One more, for a final `\r`.
         if self.skipping.is_none() && length <= self.limit.saturating_add(1) && self.has_room_for(length) {
             return;
         }
@@ -195,7 +195,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.let_go();
     }
 
-    /// Whether an unfinished line of this length may be held. The buffer is up to twice as long.
+    /// Whether an unfinished line of this length fits. The buffer may be twice as long.
     fn has_room_for(&mut self, length: usize) -> bool {
         let most = self.limit.saturating_add(2 * CHUNK);
         let wanted = if length > KEEP { (2 * length).min(most) } else { 0 };
@@ -205,7 +205,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         wanted <= self.taken
     }
 
-    /// A large buffer, and its share of the budget.
+    /// Frees a large buffer and its budget.
     fn let_go(&mut self) {
         if self.buffer.capacity() > KEEP && self.taken > 0 {
             self.buffer = Vec::new();

@@ -1,4 +1,4 @@
-//! The client's messages, phase by phase: read, classify, identify, authorise, forward.
+//! Handles the client's messages: read, classify, identify, authorise, forward.
 
 use std::rc::Rc;
 
@@ -8,12 +8,12 @@ use crate::store::words::AuditVerdict;
 use crate::store::{Event, Recorder};
 use crate::types::RuleRef;
 
-use super::around::around;
-use super::audience;
 use super::audit::{AskedPerson, AuditResult, CallAnswers, Parked, Question, ToApprove};
 use super::caller;
 use super::client::Client;
+use super::client_capabilities;
 use super::connection::{Connection, Handshake, Phase, Side};
+use super::extra_members::extra_members;
 use super::framing::Frame;
 use super::identify::tool_name;
 use super::jsonrpc::{self, Id, Message, Shape};
@@ -22,8 +22,7 @@ use super::record::{AuditorAnswer, RecordSubject};
 use super::reject::InvalidMessage;
 use super::reply::{self, ErrorReply};
 
-/// Requests of the protocol itself: their answers bring in nothing but what this proxy reads. All others bring in what a
-/// server has.
+/// Requests of the protocol whose answers bring no content. All others do.
 const BRINGS_NOTHING: [&str; 5] =
     ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"];
 
@@ -67,7 +66,7 @@ impl<R: Recorder> Connection<R> {
         method: &str,
         params: Option<&Json<'_>>,
     ) {
-        if let Some(audience) = audience::of_request(method, params) {
+        if let Some(audience) = client_capabilities::of_request(method, params) {
             self.audience = audience;
         }
         let audits = &self.audits;
@@ -87,7 +86,7 @@ impl<R: Recorder> Connection<R> {
             Ok(()) => {}
             Err(InsertError::Duplicate) => {
                 let detail = "a request with this id is still running".to_owned();
-                // Answered under the id that was sent, as JSON-RPC asks, though two requests share it.
+                // Answered under the sent id, as JSON-RPC requires, though two requests share it.
                 let error = ErrorReply {
                     code: reply::INVALID_REQUEST,
                     message: format!("the message was not forwarded: {detail}"),
@@ -138,10 +137,10 @@ impl<R: Recorder> Connection<R> {
             }
             _ => SubjectKind::Request { method, params },
         };
-        let rest = around(tree, method);
+        let rest = extra_members(tree, method);
         let beside = rest.as_ref().map(|rest| SubjectKind::Around { name: judged.name(), rest });
         let mut decision = self.decide_apart(matter, beside).await;
-        self.take_back_displaced(client, judged.name(), &decision);
+        self.retract_displaced(client, judged.name(), &decision);
         let rewrites = std::mem::take(&mut decision.rewrites);
         let clean = rewritten(
             tree,
@@ -154,7 +153,7 @@ impl<R: Recorder> Connection<R> {
         let tree = clean.as_ref().unwrap_or(tree);
         let params = tree.member("params");
         if self.options.approve.is_none() {
-            decision.nobody_asked();
+            decision.refuse_instead_of_asking();
         }
         if self.is_asked(&judged, &decision) && self.cannot_run().is_none() {
             return self.park(client, tree, id, judged, decision);
@@ -165,7 +164,7 @@ impl<R: Recorder> Connection<R> {
         self.send_request(client, tree, id, method, params);
     }
 
-    /// Whether somebody has to be asked before it is forwarded.
+    /// Whether a person or an auditor has to be asked first.
     fn is_asked(&self, judged: &RecordSubject, decision: &Decision) -> bool {
         let is_audited = matches!(judged, RecordSubject::Call { .. }) && self.options.audit.is_some();
         decision.is_ask() || is_audited && !decision.is_block()
@@ -210,7 +209,7 @@ impl<R: Recorder> Connection<R> {
         self.forward_to_server(tree);
     }
 
-    /// Lets a call wait for whoever has to be asked.
+    /// Parks a call until it is answered.
     fn park(
         &mut self,
         client: &mut impl Client,
@@ -242,7 +241,7 @@ impl<R: Recorder> Connection<R> {
             if let Some(person) = person {
                 heard.person = Some(person.await);
             }
-            // Nothing leaves the machine for what a person refused.
+            // If a person refused, nothing is sent to auditors.
             if !heard.person.as_ref().is_some_and(Verdict::is_block)
                 && let Some(auditors) = auditors
             {
@@ -250,11 +249,11 @@ impl<R: Recorder> Connection<R> {
             }
             heard
         };
-        let page = page.flatten().filter(|page| self.show_page(client, page, call.name()));
+        let page = page.flatten().filter(|page| self.show_approval_page(client, page, call.name()));
         self.audits.park(id, call, tree.to_compact().into_bytes(), (decision, page), Box::pin(asked));
     }
 
-    /// Goes on with a call that was asked about.
+    /// Continues with an answered call.
     pub async fn on_audited(
         &mut self,
         client: &mut impl Client,
@@ -262,9 +261,9 @@ impl<R: Recorder> Connection<R> {
     ) {
         let is_broken = heard.is_none();
         if let Some(page) = &parked.page {
-            self.end_page(client, page);
+            self.end_approval_page(client, page);
         }
-        // A question that broke says nothing in favour of the call.
+        // A failed question does not favour the call.
         let broken = || AuditResult { word: AuditVerdict::Failed, by: None, found: None };
         let CallAnswers { person, auditors } =
             heard.unwrap_or_else(|| CallAnswers { person: None, auditors: Some(broken()) });
@@ -296,7 +295,7 @@ impl<R: Recorder> Connection<R> {
         if let Some(error) = settled.err().or_else(|| self.store_error()) {
             return client.error(Some(&parked.id), &error);
         }
-        // It was written by us.
+        // agentsh wrote it.
         let Ok(tree) = json::read(&parked.message) else { return };
         let method = match &parked.call {
             RecordSubject::Request { method } => &**method,
@@ -305,7 +304,7 @@ impl<R: Recorder> Connection<R> {
         self.send_request(client, &tree, parked.id, method, tree.member("params"));
     }
 
-    /// The client has ended: nobody is asked on its behalf any more.
+    /// The client has ended: cancels its questions.
     pub async fn drop_audits(&mut self, client: &mut impl Client) {
         for mut parked in self.audits.cancel_all() {
             self.record_cancelled(&mut parked).await;
@@ -325,7 +324,7 @@ impl<R: Recorder> Connection<R> {
         let after_ms = parked.waited_ms();
         let word =
             AuditorAnswer { word: AuditVerdict::Cancelled, by: None, outcome: Outcome::Block, after_ms };
-        // Whoever asked is told in other words, or went away.
+        // The caller gets another error, or is gone.
         let _ = self.settle(&parked.id, &parked.call, &parked.decision, Some(word)).await;
     }
 
@@ -338,7 +337,7 @@ impl<R: Recorder> Connection<R> {
         params: Option<&Json<'_>>,
     ) {
         match method {
-            // Some servers run it all the same, and nobody would be told of a refusal.
+            // Some servers run it anyway, and nobody would learn of a refusal.
             "tools/call" => {
                 let detail = "`tools/call` without an `id`".to_owned();
                 let fault = InvalidMessage::invalid(bytes, "invalid-request", detail, None, Shape::Request);
@@ -358,7 +357,7 @@ impl<R: Recorder> Connection<R> {
                     .filter(|id| !self.listing.is_own(&id.key) && !self.vouching.is_own(&id.key))
                 {
                     if let Some(mut parked) = self.audits.cancel(&id.key) {
-                        // The server never heard of it.
+                        // The server never got it.
                         return self.record_cancelled(&mut parked).await;
                     }
                     self.from_client.cancel(&id.key);
@@ -369,11 +368,11 @@ impl<R: Recorder> Connection<R> {
         let matter = SubjectKind::Around { name: method, rest: params.unwrap_or(&Json::Null) };
         let decision = self.decide_apart(matter, None).await;
         self.record_findings(method, &serde_json::Value::Null, &decision);
-        // Nobody answers a notification; that it was held back is on record.
+        // A notification has no answer; the refusal is recorded.
         if decision.is_block() {
             return;
         }
-        // A server that does not run has nothing to be notified of.
+        // A stopped server needs no notification.
         if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(..)) || !self.held.is_empty()
         {
             self.forward_to_server(tree);
@@ -387,7 +386,7 @@ impl<R: Recorder> Connection<R> {
         tree: &Json<'_>,
         id: Option<Id>,
     ) {
-        if id.as_ref().is_some_and(|id| self.took_page(&id.key)) {
+        if id.as_ref().is_some_and(|id| self.take_page_answer(&id.key)) {
             return;
         }
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_server.answer(&id.key));
@@ -396,34 +395,34 @@ impl<R: Recorder> Connection<R> {
         let (id, tree) = (own.clone().or(id), renamed.as_ref().unwrap_or(tree));
         let method = match &answer {
             Answer::Open(entry) => entry.method.clone(),
-            // The server takes it back and gets it all the same.
+            // The answer was cancelled, and is sent anyway.
             _ => "a cancelled request".into(),
         };
         let mut rewrites = Vec::new();
         if let (Some(id), Some(result)) = (&id, tree.member("result").or_else(|| tree.member("error")))
             && matches!(answer, Answer::Open(_) | Answer::Cancelled(_))
         {
-            let rest = around(tree, &method);
+            let rest = extra_members(tree, &method);
             let beside = rest.as_ref().map(|rest| SubjectKind::Around { name: &method, rest });
             let mut decision =
                 self.decide_apart(SubjectKind::Answer { method: &method, result }, beside).await;
             rewrites = std::mem::take(&mut decision.rewrites);
             let judged = RecordSubject::Request { method };
             if let Err(error) = self.settle(id, &judged, &decision, None).await {
-                // A server is not told what another one said.
+                // A server must not learn what another one said.
                 let message = "the client's answer was not forwarded".to_owned();
                 let error = ErrorReply { message, rule: None, ..error };
                 return self.error_to_server(Some(&id.spelled), &error);
             }
         }
         match answer {
-            // Not held back: a server may wait for it before it answers the handshake.
+            // Not held: a server may need it before it answers the handshake.
             Answer::Open(_) | Answer::Cancelled(_) if self.is_running() => {
                 let clean = rewritten(tree, &rewrites, &["result"]);
                 let tree = clean.as_ref().unwrap_or(tree);
                 self.to_server.push(|out| tree.write(out));
             }
-            // The server can still be told that the client could not read one of its messages.
+            // The server may still learn that a message was unreadable.
             Answer::Unknown if id.is_none() && self.from_server.len() > 0 && self.is_running() => {
                 self.to_server.push(|out| tree.write(out));
             }
@@ -436,7 +435,7 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Why no request can reach this server at all.
+    /// Why no request can reach this server.
     fn cannot_run(&self) -> Option<ErrorReply> {
         match &self.phase {
             Phase::Refused(verdict) => Some(ErrorReply {
@@ -455,7 +454,7 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Beside the verdict, which says that a call was allowed, it has to stand that it got nowhere.
+    /// Records that an allowed call did not reach the server.
     pub fn record_undelivered(&self, id: &Id, tool: &str, why: &str) {
         self.record.record(Event::McpServerUnavailable {
             server_id: self.options.server.clone(),
@@ -480,7 +479,7 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// The message with texts replaced below a path of members; None: nothing is to be replaced.
+/// The message with replaced texts below a path; None: no change.
 pub(super) fn rewritten<'a>(tree: &Json<'a>, rewrites: &'a [Rewrite], path: &[&str]) -> Option<Json<'a>> {
     if rewrites.is_empty() {
         return None;
@@ -491,7 +490,7 @@ pub(super) fn rewritten<'a>(tree: &Json<'a>, rewrites: &'a [Rewrite], path: &[&s
     Some(tree)
 }
 
-/// The tool of a call that was authorised.
+/// The tool of an authorised call.
 fn called_tool(params: Option<&Json<'_>>) -> Box<str> {
     let name = params.and_then(|params| params.member("name")?.as_text());
     name.unwrap_or_default().into()

@@ -1,4 +1,4 @@
-//! The server's messages, phase by phase: read, classify, match with what was asked, inspect, forward.
+//! Handles the server's messages: read, classify, match with a request, inspect, forward.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -22,11 +22,11 @@ use super::record::RecordSubject;
 use super::reject::InvalidMessage;
 use super::reply;
 
-/// What a line asks the proxy to do besides forwarding.
+/// What to do after a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Done,
-    /// The remembered handshake was answered; true when the server agreed.
+    /// The replayed handshake was answered; true if the server agreed.
     Replayed(bool),
 }
 
@@ -93,7 +93,7 @@ impl<R: Recorder> Connection<R> {
                 InsertError::Duplicate => ("duplicate-id", "a request with this id is still running"),
                 InsertError::Full => ("too-many-requests", "too many requests are running"),
             };
-            // With the id of a running request, so the answer cannot be matched by mistake: it has no id.
+            // Without the id of an open request, which could match an answer by mistake.
             let fault = InvalidMessage::invalid(bytes, reason, detail.to_owned(), Some(id), Shape::Request);
             return self.reject(client, Side::Server, fault).await;
         }
@@ -109,7 +109,7 @@ impl<R: Recorder> Connection<R> {
         client.request(&id, clean.unwrap_or(tree));
     }
 
-    /// What is refused is dropped: nobody waits for an answer.
+    /// Refused notifications are dropped.
     async fn server_notification(&mut self, client: &mut impl Client, method: &str, tree: &Json<'_>) {
         let matter = SubjectKind::Notification { method, params: tree.member("params") };
         let mut decision = self.decide_apart(matter, None).await;
@@ -164,7 +164,7 @@ impl<R: Recorder> Connection<R> {
             && !matches!(tree.member("result"), Some(Json::Object(_)))
             && id.as_ref().is_some_and(|id| self.from_client.wants_object(&id.key))
         {
-            // No client takes it, and each would wait on.
+            // No client accepts it, and each would keep waiting.
             let detail = "`result` must be an object".to_owned();
             let fault = InvalidMessage::invalid(bytes, "invalid-request", detail, id, Shape::Response);
             self.reject(client, Side::Server, fault).await;
@@ -184,7 +184,7 @@ impl<R: Recorder> Connection<R> {
         let kind = match answer {
             Answer::Open(entry) if entry.kind == Kind::OwnList => {
                 for (id, caller, message) in self.on_own_page(client, &entry, &mut tree) {
-                    // It was written by us.
+                    // agentsh wrote it.
                     let Ok(call) = json::read(&message) else { continue };
                     self.caller = caller;
                     let params = call.member("params");
@@ -202,9 +202,9 @@ impl<R: Recorder> Connection<R> {
                 kind
             }
             Answer::Expired => return Step::Done,
-            // An error without an id belongs to no request, but the client may want to know of it.
+            // An error without an id belongs to no request, but may interest the client.
             Answer::Unknown if id.is_none() && self.from_client.len() > 0 => {
-                self.doubt("unasked-response", "it is an error that names no request");
+                self.mark_ambiguous("unasked-response", "it is an error that names no request");
                 Kind::Content("error".into())
             }
             Answer::Unknown | Answer::Repeated => {
@@ -229,7 +229,7 @@ impl<R: Recorder> Connection<R> {
         Step::Done
     }
 
-    /// Goes on with an answer that a registry need not vouch for, or has: the classifier is asked first.
+    /// Continues after the registry check: asks the classifier first.
     pub async fn deliver(&mut self, client: &mut impl Client, id: Option<Id>, kind: Kind, tree: Json<'_>) {
         if let Some(id) = &id
             && let Some(question) = self.classifying(&kind, &tree)
@@ -241,7 +241,7 @@ impl<R: Recorder> Connection<R> {
         self.on_answer(client, tree, id, kind, Classified::default()).await;
     }
 
-    /// Begins to ask the classifier, where there is one and it wants to see the answer.
+    /// Starts the classifier, if there is one and it needs the answer.
     fn classifying(
         &self,
         kind: &Kind,
@@ -262,7 +262,7 @@ impl<R: Recorder> Connection<R> {
         classify.ask(&ServerAnswer { server: &self.options.server, name, answer, list })
     }
 
-    /// Goes on with an answer that was classified.
+    /// Continues with a classified answer.
     pub async fn on_classified(
         &mut self,
         client: &mut impl Client,
@@ -278,12 +278,12 @@ impl<R: Recorder> Connection<R> {
             classify.map(|classify| classify.broken(&self.options.server, &name)).unwrap_or_default()
         };
         let said = said.unwrap_or_else(broken);
-        // It was written by us.
+        // agentsh wrote it.
         let Ok(tree) = json::read(&message) else { return };
         self.on_answer(client, tree, Some(id), kind, said).await;
     }
 
-    /// Judges an answer of the server, and forwards what may pass of it.
+    /// Judges an answer, and forwards what may pass.
     async fn on_answer(
         &mut self,
         client: &mut impl Client,
@@ -326,11 +326,11 @@ impl<R: Recorder> Connection<R> {
                 is_call = true;
                 said = Some(tool);
             }
-            // An answer that says nothing brings nothing in.
+            // An empty answer brings no content.
             Kind::Content(method) => said = says_more(&tree).then_some(method),
             Kind::OwnList | Kind::OwnOffer | Kind::Other => {}
         }
-        // What was listed was judged entry by entry.
+        // Entries were judged one by one.
         let mut entries = None;
         if let Some((method, list)) = listed {
             entries = tree
@@ -356,7 +356,7 @@ impl<R: Recorder> Connection<R> {
                         return client.error(Some(id), &error);
                     }
                 }
-                // Nobody waits for it.
+                // No request waits for it.
                 None => {
                     self.record_findings(&tool, &Value::Null, &decision);
                     if decision.is_block() {
@@ -380,7 +380,7 @@ impl<R: Recorder> Connection<R> {
         client.answer(id.as_ref(), tree);
     }
 
-    /// A batch was refused as a whole: the requests that its members would have answered are closed.
+    /// Closes the requests that a refused batch would have answered.
     async fn close_batched(&mut self, client: &mut impl Client, tree: &Json<'_>) {
         for member in tree.as_array().unwrap_or_default() {
             let Some(Ok(id)) = member.member("id").map(Id::from_json) else { continue };
@@ -397,7 +397,7 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// The method that lists something, and the member of its result that does.
+/// The method and result member of a listing.
 fn listing_of(offer: Offer) -> (&'static str, &'static str) {
     match offer {
         Offer::Instructions => ("server/discover", "instructions"),
@@ -407,7 +407,7 @@ fn listing_of(offer: Offer) -> (&'static str, &'static str) {
     }
 }
 
-/// Takes entries out of a listing, as if the server had not sent them.
+/// Removes entries from a listing.
 fn leave_out(answer: &mut Json<'_>, list: &str, which: &[usize]) {
     let entries = answer.member_mut("result").and_then(|result| result.member_mut(list));
     if let Some(Json::Array(entries)) = entries {
@@ -419,7 +419,7 @@ fn leave_out(answer: &mut Json<'_>, list: &str, which: &[usize]) {
     }
 }
 
-/// The entries of a listing, which leave an empty list behind.
+/// Takes the entries of a listing, leaving an empty list.
 fn take_list<'a>(result: &mut Json<'a>, list: &str) -> Option<Vec<Json<'a>>> {
     match result.member_mut(list)? {
         Json::Array(entries) => Some(std::mem::take(entries)),
@@ -427,7 +427,7 @@ fn take_list<'a>(result: &mut Json<'a>, list: &str) -> Option<Vec<Json<'a>>> {
     }
 }
 
-/// Whether an answer to a listing says anything beside its entries.
+/// Whether a listing's answer has other content.
 fn says_more(answer: &Json<'_>) -> bool {
     let silent = [
         "nextCursor",
@@ -452,7 +452,7 @@ fn says_more(answer: &Json<'_>) -> bool {
     }
 }
 
-/// What a server calls itself, without control characters: clients show it on a terminal.
+/// Removes control characters from a server's own name, which clients show on terminals.
 fn without_control(value: &Json<'_>, path: &mut Vec<usize>, rewrites: &mut Vec<Rewrite>) {
     let members = value.as_object().unwrap_or_default().iter().map(|(_, member)| member);
     for (at, item) in members.chain(value.as_array().unwrap_or_default()).enumerate() {

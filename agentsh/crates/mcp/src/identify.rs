@@ -1,4 +1,4 @@
-//! `tools/call`: which tool is it?
+//! Finds the tool of a `tools/call`.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use super::reply::{self, ErrorReply};
 pub(super) const MAX_TOOL_NAME: usize = 1024;
 
 impl<R: Recorder> Connection<R> {
-    /// Names the tool of a call, and puts on record that it was called.
+    /// Finds the tool of a call, and records the call.
     ///
     /// # Errors
-    /// The answer to the client when nobody can tell which tool would be called.
+    /// The error for the client if the tool is ambiguous.
     pub(super) async fn identify_call(
         &mut self,
         bytes: usize,
@@ -56,7 +56,7 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// The one tool that every parser would call.
+/// The tool that every parser would call.
 pub(super) fn tool_name<'a>(params: Option<&Json<'a>>) -> Result<Cow<'a, str>, &'static str> {
     let members =
         params.and_then(Json::as_object).ok_or("`tools/call` needs `params` with the `name` of a tool")?;
@@ -64,14 +64,16 @@ pub(super) fn tool_name<'a>(params: Option<&Json<'a>>) -> Result<Cow<'a, str>, &
         return Err("a member of `params` differs from `name` or `arguments` only in upper and lower case");
     }
     match params.and_then(|params| params.member("name")) {
-        Some(Json::String(raw)) if raw.len() > MAX_TOOL_NAME => Err("a tool's name has at most 1024 bytes"),
+        Some(Json::String(raw)) if raw.len() > MAX_TOOL_NAME => {
+            Err("a tool's name must have at most 1024 bytes")
+        }
         Some(Json::String(raw)) if has_lone_surrogate(raw) => Err("the tool's name is not Unicode text"),
         Some(Json::String(raw)) => Ok(unescape(raw)),
         _ => Err("`params.name` must be a string"),
     }
 }
 
-/// A name that is not `name`, but that a parser which ignores case would take for it.
+/// A member that case-insensitive parsers take for `name`.
 pub(super) fn looks_like_name(raw: &str) -> bool {
     let name = unescape(raw);
     ["name", "arguments"].iter().any(|reserved| name != *reserved && folds_to(&name, reserved))

@@ -1,4 +1,4 @@
-//! The JSON-RPC 2.0 envelope: what a message is, told from its tree and never from its types.
+//! The JSON-RPC 2.0 envelope, read from the JSON tree without typed structs.
 
 use std::borrow::Cow;
 
@@ -6,23 +6,23 @@ use serde_json::Value;
 
 use crate::json::{Json, folds_to, has_lone_surrogate};
 
-/// Longest id, in bytes as spelled: ids are remembered while a request runs.
+/// In bytes as written, because ids are kept while a request runs.
 pub const MAX_ID_BYTES: usize = 256;
 
 const RESERVED: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// What makes two ids the same: `1` and `1.0` are, `"a\/b"` and `"a/b"` too; `1` and `"1"` are not, but see [`Key::twin`].
+/// Identity of ids: `1` equals `1.0`, and `"a\/b"` equals `"a/b"`; `1` and `"1"` differ, but see [`Key::other_spelling`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     Number(Box<str>),
     Text(Box<str>),
 }
 
-/// An id as one side spelled it.
+/// An id as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Id {
     pub key: Key,
-    /// JSON text, to be written back as it came.
+    /// JSON text, to be written back unchanged.
     pub spelled: Box<str>,
 }
 
@@ -39,23 +39,23 @@ pub enum Message<'t, 'a> {
         params: Option<&'t Json<'a>>,
     },
     Response {
-        /// None is `null`, which only an error may have.
+        /// None is `null`, allowed only for errors.
         id: Option<Id>,
         is_error: bool,
     },
 }
 
-/// What a malformed message tried to be.
+/// The kind of a malformed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Request,
     Response,
     Unknown,
-    /// Neither a method nor an answer: a line of a log, a banner.
+    /// Not JSON-RPC: a log line, a banner.
     Noise,
 }
 
-/// Why a message is not a well-formed one.
+/// Why a message is malformed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvelopeError {
     /// Stable code: `batch`, `invalid-request` or `ambiguous-key`.
@@ -65,17 +65,16 @@ pub struct EnvelopeError {
     pub shape: Shape,
 }
 
-/// Tells what a message is.
+/// Classifies a message.
 ///
 /// # Errors
-/// A batch; a missing or wrong `jsonrpc`; an id that is neither string nor integer; a method that is not a string;
-/// members of a request and of a response together; a member whose name differs from a reserved one only in case,
-/// which some parsers would take for it.
+/// A batch; a wrong `jsonrpc`; an invalid id; a method that is not a string; both request and response members; a
+/// member that differs from a reserved name only in case.
 pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeError> {
     let Some(members) = tree.as_object() else {
         let (reason, detail) = match tree {
             Json::Array(_) => ("batch", "batches are not part of this protocol"),
-            _ => ("invalid-request", "a message is an object"),
+            _ => ("invalid-request", "a message must be an object"),
         };
         let shape = if reason == "batch" { Shape::Unknown } else { Shape::Noise };
         return Err(EnvelopeError { reason, detail, id: None, shape });
@@ -132,22 +131,21 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
 }
 
 impl Id {
-    /// Reads an id or a progress token.
+    /// Parses an id or progress token.
     ///
     /// # Errors
-    /// Anything but a string or an integer, or longer than [`MAX_ID_BYTES`]. `1.0` is the integer 1, as readers have it that
-    /// know one kind of number.
+    /// Anything but a string or integer, or longer than [`MAX_ID_BYTES`]. `1.0` is the integer 1.
     pub fn from_json(value: &Json<'_>) -> Result<Self, &'static str> {
         let (key, spelled) = match value {
             Json::Number(raw) | Json::String(raw) if raw.len() > MAX_ID_BYTES => {
-                return Err("an `id` has at most 256 bytes");
+                return Err("an `id` must have at most 256 bytes");
             }
             Json::Number(raw) => match integer(raw) {
                 Some(number) => (Key::Number(number.as_ref().into()), (*raw).to_owned()),
-                None => return Err("an `id` is a string or an integer"),
+                None => return Err("an `id` must be a string or an integer"),
             },
             Json::String(raw) => (Key::Text(crate::json::unescape(raw).into()), format!("\"{raw}\"")),
-            _ => return Err("an `id` is a string or an integer"),
+            _ => return Err("an `id` must be a string or an integer"),
         };
         Ok(Self { key, spelled: spelled.into() })
     }
@@ -161,7 +159,7 @@ impl Id {
         }
     }
 
-    /// For the event log: integers that fit 64 bits as numbers, everything else as text.
+    /// For events: integers of up to 64 bits as numbers, others as text.
     #[must_use]
     pub fn to_value(&self) -> Value {
         match &self.key {
@@ -171,7 +169,7 @@ impl Id {
     }
 }
 
-/// The message under the id that whoever asked gave it.
+/// The message with the requester's id.
 #[must_use]
 pub fn with_id<'a>(mut tree: Json<'a>, id: &'a Id) -> Json<'a> {
     if let Some(place) = tree.member_mut("id") {
@@ -181,10 +179,10 @@ pub fn with_id<'a>(mut tree: Json<'a>, id: &'a Id) -> Json<'a> {
 }
 
 impl Key {
-    /// The other way to write the same number: 1 for `"1"`, `"1"` for 1. Servers that keep ids as text answer so, and the
-    /// official clients look for the number that a text spells.
+    /// The other spelling of a number: 1 for `"1"`, `"1"` for 1. Servers that keep ids as text answer so, and official
+    /// clients accept it.
     #[must_use]
-    pub fn twin(&self) -> Option<Self> {
+    pub fn other_spelling(&self) -> Option<Self> {
         match self {
             Self::Number(raw) => Some(Self::Text(raw.clone())),
             Self::Text(text) => {
@@ -193,14 +191,14 @@ impl Key {
         }
     }
 
-    /// Whether an answer with `other` is the answer to a request with this id.
+    /// Whether an answer with id `other` matches.
     #[must_use]
     pub fn fits(&self, other: &Self) -> bool {
-        self == other || other.twin().as_ref() == Some(self)
+        self == other || other.other_spelling().as_ref() == Some(self)
     }
 }
 
-/// The integer that a number is, without fraction and exponent. Above 2^53 a fraction has no exact value everywhere.
+/// The integer of a number without fraction and exponent. Above 2^53 fractions are not exact everywhere.
 fn integer(raw: &str) -> Option<Cow<'_, str>> {
     const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
     if raw == "-0" {

@@ -1,7 +1,5 @@
-//! Writes to a pipe or socket of somebody else, which the runtime does not watch until it is full.
-//!
-//! Who writes to a watched socket hears of every read at the other end that there is room again. The reader pays for
-//! waking us, twenty microseconds where a processor sleeps, and we have nothing to say.
+//! Writes to a descriptor that is registered with the runtime only once it is full: epoll wakes a writer for each read
+//! at the other end, which costs that reader up to 20 µs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,14 +22,14 @@ pub struct LazyWriter {
 #[derive(Debug)]
 enum State {
     Bare(OwnedFd),
-    /// It was full. Of sockets the runtime's pipes ask no more than of pipes: readiness.
+    /// It was full, and is registered. tokio's pipe type only needs readiness, so it also takes sockets.
     Watched(pipe::Sender),
-    /// The runtime could not take it, or not give it back.
+    /// Registering or unregistering failed.
     Lost,
 }
 
 impl LazyWriter {
-    /// A socket, whoever else holds it; or a pipe with `O_NONBLOCK` whose open file description is ours alone.
+    /// A socket, shared or not; or a non-blocking pipe whose file description is ours alone.
     #[must_use]
     pub fn new(descriptor: OwnedFd) -> Self {
         let is_socket = fstat(&descriptor)
@@ -40,8 +38,7 @@ impl LazyWriter {
     }
 }
 
-/// Writes what there is room for now. Of a socket that is shared nobody can say whether it blocks: others may take the
-/// flag away at any time. So each call says that it does not wait.
+/// Writes without waiting. A shared socket's flags can change at any time, so each call passes `MSG_DONTWAIT`.
 fn write(descriptor: impl AsFd, is_socket: bool, bytes: &[u8]) -> Result<usize, Errno> {
     rustix::io::retry_on_intr(|| match is_socket {
         true => send(&descriptor, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),

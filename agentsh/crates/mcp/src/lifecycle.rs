@@ -1,4 +1,4 @@
-//! What the messages of a connection have to do with the server starting, ending and being late.
+//! What happens to requests when the server starts, ends or times out.
 
 use tokio::time::{Duration, Instant};
 
@@ -13,23 +13,23 @@ use super::pending::{Entry, Kind};
 use super::reply::{self, ErrorReply};
 use super::upstream::{ExitInfo, StartError};
 
-/// How long a request whose client has closed its input may stay without an answer or progress, where policy sets no limit:
-/// as long as the official clients wait.
+/// Limit for open requests after the client closed its input, if the policy sets none: as long as official clients
+/// wait.
 const LAST_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the end of a server means for its connection.
+/// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerEnd {
-    /// It was told to, because its client is gone.
+    /// On request, because its client is gone.
     Asked,
-    /// By itself, and nobody is there to start it again for.
+    /// By itself, and no client needs a restart.
     Last,
     /// By itself.
     Crash { restart_in_ms: u64 },
 }
 
 impl<R: Recorder> Connection<R> {
-    /// Judges the server itself; records a refusal.
+    /// Judges the server; records a refusal.
     pub async fn admit(&mut self) {
         let verdict = self.decide(SubjectKind::Server).verdict;
         if !verdict.is_block() {
@@ -45,7 +45,7 @@ impl<R: Recorder> Connection<R> {
         self.phase = Phase::Refused(verdict);
     }
 
-    /// The server runs: it gets the remembered handshake first, or at once what was held.
+    /// The server runs: replays the handshake, or sends what was held.
     pub fn on_started(&mut self) {
         match self.handshake.params.as_ref().filter(|_| self.handshake.agreed) {
             None => self.become_ready(),
@@ -59,7 +59,7 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// The server agreed to the remembered handshake.
+    /// The server accepted the replayed handshake.
     pub fn on_replayed(&mut self) {
         if let Some(initialized) = &self.handshake.initialized {
             self.to_server.push(|out| out.extend_from_slice(initialized));
@@ -73,7 +73,7 @@ impl<R: Recorder> Connection<R> {
         self.to_server.append(&held);
     }
 
-    /// The server did not start: whoever waits for it is told why.
+    /// The server did not start: answers all waiting requests.
     pub fn on_start_failed(&mut self, client: &mut impl Client, failed: StartError) {
         let StartError { message, permanent, reason, .. } = failed;
         let error = self.start_error(&message, reason);
@@ -85,7 +85,7 @@ impl<R: Recorder> Connection<R> {
         self.phase = if permanent { Phase::Failed(message, reason) } else { Phase::Idle };
     }
 
-    /// The server is gone: its calls get an error, its own requests are withdrawn.
+    /// The server is gone: its calls get errors, its own requests are withdrawn.
     pub async fn on_server_ended(&mut self, client: &mut impl Client, exit: &ExitInfo, end: ServerEnd) {
         let calls = self.from_client.take_all();
         if matches!(self.phase, Phase::Replaying(_)) {
@@ -140,15 +140,15 @@ impl<R: Recorder> Connection<R> {
         self.phase = Phase::Idle;
     }
 
-    /// Puts on record that a call which was allowed stayed here.
+    /// Records that an allowed call did not reach the server.
     fn record_unreached(&self, entry: &Entry, why: &str) {
         if let Kind::ToolCall(tool) = &entry.kind {
             self.record_undelivered(&entry.id, tool, why);
         }
     }
 
-    /// The client sends nothing more but reads on: what it asked for has a limit from here on, and what the server asks is
-    /// answered in its place.
+    /// The client sends nothing more and still reads: limits its open requests, and answers the server's requests in
+    /// its place.
     pub fn finish_requests(&mut self) {
         self.input_ended = true;
         let limit = *self.options.request_timeout.get_or_insert(LAST_LIMIT);
@@ -158,11 +158,10 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Ends requests whose time is over. While the server itself waits for the client (a question to the user, a
-    /// model call), the client's requests get another term.
+    /// Ends overdue requests. While the server waits for the client, the client's requests get more time.
     pub async fn expire_requests(&mut self, client: &mut impl Client) {
         let now = Instant::now();
-        self.end_doubt(client);
+        self.clear_ambiguous(client);
         while let Some(key) = self.from_client.overdue(now) {
             if self.listing.is_own(&key) {
                 self.expire_listing(client, &key);
@@ -210,7 +209,7 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// An id that no request in flight has.
+/// An id that no open request has.
 pub(super) fn private_id(serial: &mut u64, what: &str, is_taken: impl Fn(&Key) -> bool) -> (Key, String) {
     loop {
         *serial += 1;

@@ -1,5 +1,5 @@
-//! Which tools were listed, and asking the server for its listing where a call needs one: a tool whose definition nobody saw
-//! in this session is compared with what was trusted before it is called, and one that no listing shows is known as that.
+//! The tools that were listed. Before a tool is called whose definition was not seen in this session, agentsh lists the
+//! tools itself and compares it with its pin.
 
 use std::rc::Rc;
 
@@ -15,35 +15,35 @@ use super::lifecycle::private_id;
 use super::pending::{Entry, Kind};
 use super::reply::{self, ErrorReply};
 
-/// Pages of a listing of our own; a longer one counts as whole.
+/// Limit of pages; a longer listing counts as complete.
 const MAX_PAGES: u32 = 256;
 /// Calls that wait for a listing.
 const MAX_WAITING_COUNT: usize = 256;
-/// Their messages together, in bytes.
+/// Bytes of their messages.
 const MAX_WAITING: usize = 16 << 20;
 /// How long a page may take.
 const PAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// A call, from where it came, and its message.
+/// A waiting call: id, caller and message.
 type Waiting = (Id, Option<Rc<Caller>>, Vec<u8>);
 
-/// What is known of the listings of one connection.
+/// The listings of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// A page of tools came.
+    /// A page was received.
     seen: bool,
-    /// The last page came, and the server did not say since that its tools changed.
+    /// The last page was received, and no change announced since.
     complete: bool,
-    /// The page that was asked for by nobody but us.
+    /// agentsh's own page request.
     own: Option<Key>,
     pages: u32,
-    /// What the protocol without sessions says beside each request, as the call that waits has it.
+    /// The waiting call's `_meta` of the protocol without sessions.
     meta: Option<String>,
     waiting: Vec<Waiting>,
 }
 
 impl Listing {
-    /// Every tool of the server is known.
+    /// All tools are known.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -64,7 +64,7 @@ impl Listing {
         self.waiting.is_empty()
     }
 
-    /// The client does not want an answer any more; false: nothing of that id waits.
+    /// Cancels a waiting call; false: none has this id.
     pub fn cancel(&mut self, params: Option<&Json<'_>>) -> bool {
         let Some(id) = cancelled_id(params) else { return false };
         let before = self.waiting.len();
@@ -72,12 +72,12 @@ impl Listing {
         self.waiting.len() < before
     }
 
-    /// Nobody is there any more who could be answered.
+    /// Drops everything: no client is left.
     pub fn forget(&mut self) {
         self.waiting = Vec::new();
     }
 
-    /// Takes down a page.
+    /// Notes a page.
     pub fn on_page(&mut self, answer: &Json<'_>) {
         let Some(result) = answer.member("result") else { return };
         self.seen = true;
@@ -91,7 +91,7 @@ impl Listing {
 }
 
 impl<R: Recorder> Connection<R> {
-    /// Whether a call has to wait until the server has listed its tools.
+    /// Whether a call has to wait for a listing.
     pub fn needs_listing(&self, tool: &str) -> bool {
         !self.tools.contains_key(tool)
             && !self.listing.complete
@@ -99,14 +99,14 @@ impl<R: Recorder> Connection<R> {
             && (self.listing.seen || (self.options.has_trusted.0)())
     }
 
-    /// Lets a call wait for the listing.
+    /// Parks a call until the listing.
     pub fn wait_for_listing(&mut self, client: &mut impl Client, id: Id, tree: &Json<'_>) {
         let message = tree.to_compact().into_bytes();
         if !self.listing.has_room(message.len()) {
             let error = ErrorReply {
                 code: reply::TOO_MANY_REQUESTS,
                 message: format!(
-                    "the call was not forwarded: {MAX_WAITING_COUNT} calls wait already until server '{}' has listed its tools",
+                    "the call was not forwarded: {MAX_WAITING_COUNT} calls already wait for server '{}' to list its tools",
                     self.options.server
                 ),
                 reason: "too-many-requests",
@@ -137,7 +137,7 @@ impl<R: Recorder> Connection<R> {
             false => format!(r#","params":{{{}}}"#, members.join(",")),
         };
         let message = format!(r#"{{"jsonrpc":"2.0","id":{spelled},"method":"tools/list"{params}}}"#);
-        // It was written here.
+        // agentsh wrote it.
         let Ok(tree) = json::read(message.as_bytes()) else { return };
         let id = Id { key: key.clone(), spelled: spelled.into() };
         let deadline = tokio::time::Instant::now() + PAGE_TIMEOUT;
@@ -147,7 +147,7 @@ impl<R: Recorder> Connection<R> {
         self.forward_to_server(&tree);
     }
 
-    /// A page that we asked for; the calls that can be judged now.
+    /// Takes agentsh's own page; returns the calls that can be judged.
     pub(super) fn on_own_page(
         &mut self,
         client: &mut impl Client,
@@ -165,19 +165,19 @@ impl<R: Recorder> Connection<R> {
             return Vec::new();
         }
         self.listing.own = None;
-        // Nobody is shown this page.
+        // It is not shown.
         let _ = self.inspect_tools(client, answer);
         let next = answer.member("result").and_then(cursor).map(|cursor| format!("\"{cursor}\""));
         if let Some(cursor) = next.filter(|_| self.listing.pages < MAX_PAGES && !self.listing.is_idle()) {
             self.ask_for_page(Some(&cursor));
             return Vec::new();
         }
-        // A listing that never ends showed all that it will show.
+        // A listing without end counts as complete.
         self.listing.complete |= self.listing.pages >= MAX_PAGES;
         std::mem::take(&mut self.listing.waiting)
     }
 
-    /// The server does not list its tools in time.
+    /// The listing timed out.
     pub fn expire_listing(&mut self, client: &mut impl Client, key: &Key) {
         let Some(entry) = self.from_client.give_up(key) else { return };
         let error = ErrorReply {
@@ -193,7 +193,7 @@ impl<R: Recorder> Connection<R> {
         self.close(client, &entry, &error);
     }
 
-    /// Ends a request of the client with an error; with one of our own, all that waits for it.
+    /// Fails a client's request; or agentsh's own, with all that wait for it.
     pub fn close(&mut self, client: &mut impl Client, entry: &Entry, error: &ErrorReply) {
         if entry.kind == Kind::OwnOffer {
             return self.fail_round(&error.message);
@@ -210,7 +210,7 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// Who asks and by which revision, of a message that says so, as JSON.
+/// Client and revision from a message's `_meta`, as JSON.
 fn meta(tree: &Json<'_>) -> Option<String> {
     let Some(Json::Object(members)) = tree.member("params").and_then(|params| params.member("_meta")) else {
         return None;
@@ -220,8 +220,7 @@ fn meta(tree: &Json<'_>) -> Option<String> {
     (!own.is_empty()).then(|| Json::Object(own).to_compact())
 }
 
-/// Where a listing goes on, between the quotes. An empty text is its end, as clients have it that ask for more while there is
-/// something to ask with.
+/// The next cursor, as written. An empty text is the end, as clients treat it.
 pub(super) fn cursor<'a>(result: &Json<'a>) -> Option<&'a str> {
     match result.member("nextCursor") {
         Some(Json::String(cursor)) if !cursor.is_empty() => Some(cursor),

@@ -1,4 +1,4 @@
-//! What one connection needs to know besides its streams.
+//! The settings of one connection.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,60 +14,58 @@ use crate::types::{ServerId, ToolId};
 use super::audit::{Approve, Audit};
 use super::classify::Classify;
 use super::framing::Budget;
+use super::registry_check::RegistryVerifier;
 use super::relist::ReleaseCounts;
-use super::vouch::RegistryVerifier;
 
 /// Settings of one server connection.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub server: ServerId,
-    /// As `mcp_tool_seen` shows it.
+    /// For `mcp_tool_seen`.
     pub server_type: ServerType,
     /// Longest line in either direction, in bytes.
     pub max_line_bytes: usize,
-    /// Memory for long lines of clients, and of this server: each shared with other connections of the session.
+    /// Memory for long lines of clients and of this server, shared with other connections.
     pub client_lines: Budget,
     pub server_lines: Budget,
-    /// How long a client's request may stay without an answer or progress; None leaves it to the client.
+    /// Timeout of a client's request without answer or progress; None: none.
     pub request_timeout: Option<Duration>,
-    /// How long a server may go on after its input was closed.
+    /// How long a server may run after its input was closed.
     pub exit_grace: Duration,
-    /// Says whether somebody reads what goes to the client. With it, the end of the client's input lets open requests finish,
-    /// which have 60 s from then on where `request_timeout` is None; without it a server has `exit_grace` for them.
+    /// Whether the client is still read. If so, open requests may finish after the client's input ended, within 60 s
+    /// if `request_timeout` is None; else the server has `exit_grace`.
     pub has_reader: Option<HasReader>,
-    /// The end of the client's input says nothing about the client: it is a file. The server's is closed only when its calls
-    /// are done, as some servers give them up then.
+    /// The client's input is a file, whose end says nothing. The server's input stays open until its calls are done.
     pub holds_input: bool,
-    /// Turns a call's arguments into what the event log may show.
+    /// Redacts arguments for events.
     pub redact: fn(&Json<'_>) -> Value,
-    /// Hashes of tools that earlier connections saw.
+    /// Hashes of tools from earlier connections.
     pub known: KnownTools,
-    /// Whether tools of this server were trusted before. Then a call of one that was not listed waits for a listing.
+    /// Whether this server had trusted tools before. If so, a call of an unlisted tool waits for a listing.
     pub has_trusted: HasTrusted,
-    /// The moment from which rate limits count: the same one for every connection of a session.
+    /// Start of rate limits, the same for all connections of a session.
     pub epoch: Instant,
-    /// Is asked about every call that everything else lets pass. With one, the connection must be served inside a
-    /// `LocalSet`.
+    /// Asked about every call that all checks allow. Then serve inside a `LocalSet`.
     pub audit: Option<Rc<dyn Audit>>,
-    /// Is asked where the decision is `ask`. Without one such a call is refused. As `audit`, inside a `LocalSet`.
+    /// Asked if the decision is `ask`. Without it such a call is refused. Needs a `LocalSet`.
     pub approve: Option<Rc<dyn Approve>>,
-    /// Is shown what the server sends. As `audit`, inside a `LocalSet`.
+    /// Gets what the server sends. Needs a `LocalSet`.
     pub classify: Option<Rc<dyn Classify>>,
-    /// What stands under `_meta` of results of calls, beside what the server says.
+    /// Facts for `_meta` of call results.
     pub about: ResultNotice,
-    /// Is asked about all that a server offers, before the client hears of it. As `audit`, inside a `LocalSet`.
+    /// Asked about the interface before the client gets it. Needs a `LocalSet`.
     pub vouch: Option<Rc<dyn RegistryVerifier>>,
-    /// Tells when something is shown that was kept from the client.
+    /// Signals that a hidden entry was released.
     pub released: Option<watch::Receiver<ReleaseCounts>>,
-    /// Is told of a tool of another server that a client may have been shown, and that is blocked since.
+    /// Gets tools of other servers that are blocked after they were shown.
     pub displaced: DisplacedToolSink,
-    /// Requests say from where they came to the gateway.
+    /// Requests have the gateway's caller.
     pub tells_caller: bool,
-    /// Tells the user what a server does wrong.
+    /// Reports the server's faults to the user.
     pub note: NoteSink,
 }
 
-/// Says whether somebody can still read what is written to a client.
+/// Whether something still reads the client's output.
 #[derive(Clone)]
 pub struct HasReader(pub Rc<dyn Fn() -> bool>);
 
@@ -77,7 +75,7 @@ impl std::fmt::Debug for HasReader {
     }
 }
 
-/// Hears of tools that were shown and may not be used any more.
+/// Gets tools that were shown and are blocked now.
 #[derive(Clone)]
 pub struct DisplacedToolSink(pub Rc<dyn Fn(&ToolId)>);
 
@@ -89,7 +87,7 @@ impl std::fmt::Debug for DisplacedToolSink {
 
 type HashOf = dyn Fn(&str) -> Option<String>;
 
-/// Gives the hash that a tool of this server had before this connection.
+/// Returns a tool's hash from before this connection.
 #[derive(Clone)]
 pub struct KnownTools(pub Rc<HashOf>);
 
@@ -99,7 +97,7 @@ impl std::fmt::Debug for KnownTools {
     }
 }
 
-/// Says whether tools of a server were trusted before this connection.
+/// Whether a server had trusted tools before this connection.
 #[derive(Clone)]
 pub struct HasTrusted(pub Rc<dyn Fn() -> bool>);
 
@@ -109,7 +107,7 @@ impl std::fmt::Debug for HasTrusted {
     }
 }
 
-/// Gives JSON that is told of a server with each of its results.
+/// Returns JSON to add to each result of a server.
 #[derive(Clone)]
 pub struct ResultNotice(pub Rc<ServerNoticeFn>);
 
@@ -121,7 +119,7 @@ impl std::fmt::Debug for ResultNotice {
     }
 }
 
-/// Somebody who is told something, in words and not escaped.
+/// Gets messages for the user, not escaped.
 #[derive(Clone)]
 pub struct NoteSink(pub Rc<dyn Fn(&str)>);
 
@@ -132,8 +130,8 @@ impl std::fmt::Debug for NoteSink {
 }
 
 impl Options {
-    /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, nothing known, arguments not shown, and
-    /// nobody who is asked about them.
+    /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, no known tools, arguments omitted, and no
+    /// questions.
     #[must_use]
     pub fn new(server: ServerId) -> Self {
         Self {

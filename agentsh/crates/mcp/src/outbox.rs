@@ -1,4 +1,4 @@
-//! Whole messages waiting to be written: everything that became ready in one turn leaves in one write.
+//! Messages to be written; all that are ready leave in one write.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,14 +7,13 @@ use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
-/// Above this many bytes the proxy stops reading from the other side.
+/// With more bytes, the proxy stops reading the other side.
 const HIGH_WATER_BYTES: usize = 1 << 20;
-/// A buffer above this is given back once it is empty.
+/// A larger buffer is freed once it is empty.
 const KEEP: usize = 1 << 20;
 
-/// Between a progress notification and an answer right behind it. The official TypeScript client forgets the
-/// listener of a request with its answer, and does not see progress that comes in the same read; servers leave a
-/// gap by themselves, which reading and writing in turns would close.
+/// Between a progress notification and a following answer. The official TypeScript client misses progress that arrives
+/// in the same read as the answer; servers leave such a gap, which batching would close.
 const PROGRESS_GAP: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
@@ -24,14 +23,14 @@ pub struct Outbox {
     unflushed: bool,
     /// When the last progress notification was appended.
     progressed: Option<Instant>,
-    /// Places in `buffer` before which there is a gap.
+    /// Places in `buffer` before which to wait.
     gaps: VecDeque<usize>,
-    /// When the gap that writing has reached is over.
+    /// When the current gap ends.
     resume: Option<Instant>,
 }
 
 impl Outbox {
-    /// Appends one message: `write` gives its bytes without the newline.
+    /// Appends one message: `write` writes it without the newline.
     pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.buffer);
         self.buffer.push(b'\n');
@@ -43,7 +42,7 @@ impl Outbox {
         self.progressed = Some(Instant::now());
     }
 
-    /// As `push`, for an answer: not in one write with progress that came just before it.
+    /// As `push`, for an answer: not in one write with a preceding progress notification.
     pub fn push_answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.progressed.take().is_some_and(|progressed| progressed.elapsed() < PROGRESS_GAP) {
             self.gaps.push_back(self.buffer.len());
@@ -68,12 +67,12 @@ impl Outbox {
         self.waiting() == 0 && !self.unflushed
     }
 
-    /// Forgets what is not written yet.
+    /// Drops what is not written.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Writes as much as the sink takes in one go. Nothing is lost or sent twice when the future is dropped.
+    /// Writes what the sink accepts at once. Cancel-safe.
     pub async fn flush_some(&mut self, sink: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         if self.gaps.front() == Some(&self.written) {
             let resume = *self.resume.get_or_insert_with(|| Instant::now() + PROGRESS_GAP);

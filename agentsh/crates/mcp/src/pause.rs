@@ -1,5 +1,4 @@
-//! A remote server may end the stream of an answer before the answer, and ask to be asked again later. Whoever serves a
-//! client over HTTP in turn passes that on; everybody else waits.
+//! Pauses of a remote server's event stream, which the gateway passes on to its HTTP client.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,16 +7,16 @@ use tokio::sync::{Notify, mpsc};
 
 use super::jsonrpc::Key;
 
-/// Pauses that nobody has looked at yet. One more is waited out as if nobody wanted to know.
+/// Unread pauses; more are waited out.
 const MAX_QUEUED_PAUSES: usize = 64;
 
-/// The answer to this request comes later.
+/// This request is answered later.
 #[derive(Clone, Debug)]
 pub struct Pause {
     pub key: Key,
-    /// How long the server wants to be left alone.
+    /// The server's requested delay.
     pub retry: Option<Duration>,
-    /// Whoever asks is back: the server is asked again, at once. Without it, after the time that it asked for.
+    /// Ask again now, because the client is back; otherwise after the delay.
     pub again: Rc<Notify>,
 }
 

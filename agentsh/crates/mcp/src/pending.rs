@@ -1,4 +1,4 @@
-//! Requests of one direction that have no answer yet, and for a while those that will not get one.
+//! Open requests of one direction, and for a while those that were given up.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -8,33 +8,33 @@ use crate::guard::Offer;
 
 use super::jsonrpc::{Id, Key};
 
-/// Requests in flight in one direction.
+/// Limit of open requests per direction.
 pub const MAX_PENDING: usize = 65_536;
-/// Requests that were given up and are still remembered.
+/// Limit of remembered requests that were given up.
 const MAX_CLOSED: usize = 4096;
-/// As much of a method's name as events and errors show.
+/// Recorded length of a method.
 const MAX_METHOD: usize = 256;
 
-/// Methods of the protocol that bring content in.
+/// Protocol methods that bring content.
 const OF_PROTOCOL: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
 
-/// Has no answer until it ends.
+/// Not answered until it ends.
 pub const SUBSCRIPTION: &str = "subscriptions/listen";
 
-/// What has to be done with the answer.
+/// How to handle the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Initialize,
     ToolsList,
-    /// A listing of something else, with the name of the member that lists it.
+    /// Another listing, with its member.
     Offers(Offer),
     /// With the name of the tool.
     ToolCall(Box<str>),
-    /// Something else that brings content in, with the method.
+    /// Other content, with the method.
     Content(Box<str>),
-    /// A listing that we ask for, and that nobody else gets.
+    /// agentsh's own listing.
     OwnList,
-    /// The same of anything that a server offers.
+    /// agentsh's own listing of anything offered.
     OwnOffer,
     Other,
 }
@@ -50,13 +50,13 @@ pub struct Entry {
 
 type Deadline = (Instant, u64);
 
-/// What an answer belongs to.
+/// The request of an answer.
 #[derive(Debug)]
 pub enum Answer {
     Open(Entry),
-    /// The asking side cancelled it, but the answer was on its way: it may still be delivered.
+    /// Cancelled, but the answer was on its way: it may be delivered.
     Cancelled(Kind),
-    /// The asking side was already told that there is no answer.
+    /// The requester already got an error.
     Expired,
     /// It was answered already.
     Repeated,
@@ -64,7 +64,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The id of the request, where the answer has another one: two numbers that are spelled differently are that to some.
+    /// The request's id, if the answer's is spelled differently, which some clients do not match.
     pub fn own_id(&self, answered: Option<&Id>) -> Option<Id> {
         match self {
             Self::Open(Entry { id, .. }) => {
@@ -103,7 +103,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Whether a request with this id could be added now.
+    /// Whether a request with this id can be added.
     pub fn check(&self, key: &Key) -> Result<(), InsertError> {
         if self.open.contains_key(key) {
             return Err(InsertError::Duplicate);
@@ -111,7 +111,7 @@ impl Pending {
         if self.open.len() >= MAX_PENDING { Err(InsertError::Full) } else { Ok(()) }
     }
 
-    /// Adds a request; `token` is the progress token that extends `deadline`.
+    /// Adds a request; `token` is its progress token, which extends `deadline`.
     pub fn insert(
         &mut self,
         id: Id,
@@ -121,7 +121,7 @@ impl Pending {
         deadline: Option<Instant>,
     ) {
         let key = id.key.clone();
-        // Whoever uses an id again means the new request.
+        // A reused id means the new request.
         self.closed.remove(&key);
         let deadline = deadline.map(|at| self.add_deadline(at, &key));
         if let Some(token) = &token {
@@ -131,7 +131,7 @@ impl Pending {
         self.open.insert(key, Entry { id, method, kind, token, deadline });
     }
 
-    /// Takes the request that an answer belongs to, by its id or by the other way to write that.
+    /// Takes the request of an answer, by its id or its other spelling.
     pub fn answer(&mut self, key: &Key) -> Answer {
         if let Some(key) = self.find(key)
             && let Some(entry) = self.take(&key)
@@ -139,7 +139,7 @@ impl Pending {
             self.close(key, Closed::Answered);
             return Answer::Open(entry);
         }
-        let key = if self.closed.contains_key(key) { Some(key.clone()) } else { key.twin() };
+        let key = if self.closed.contains_key(key) { Some(key.clone()) } else { key.other_spelling() };
         let closed = key.and_then(|key| self.closed.get_mut(&key));
         match closed.map(|closed| std::mem::replace(closed, Closed::Answered)) {
             Some(Closed::Cancelled(kind)) => Answer::Cancelled(kind),
@@ -149,53 +149,53 @@ impl Pending {
         }
     }
 
-    /// The open request that an answer with this id belongs to.
+    /// The open request of an answer.
     pub fn find(&self, key: &Key) -> Option<Key> {
         if self.is_open(key) {
             return Some(key.clone());
         }
-        key.twin().filter(|twin| self.is_open(twin))
+        key.other_spelling().filter(|twin| self.is_open(twin))
     }
 
-    /// Whether this is the id of a request of the protocol, each of which is answered with an object.
+    /// Whether this request's answer must be an object.
     pub fn wants_object(&self, key: &Key) -> bool {
         let entry = self.find(key).and_then(|key| self.open.get(&key));
         entry.is_some_and(|entry| match &entry.kind {
             Kind::OwnList | Kind::OwnOffer | Kind::Other => false,
-            // Methods of others are answered with anything.
+            // Extension methods may be answered with anything.
             Kind::Content(method) => OF_PROTOCOL.contains(&&**method),
             _ => true,
         })
     }
 
-    /// Drops interest in all requests but those that somebody waits for.
+    /// Cancels all requests except those with a waiter.
     pub fn cancel_unless(&mut self, is_waited_for: impl Fn(&Key) -> bool) {
         let keys: Vec<Key> = self.open.keys().filter(|key| !is_waited_for(key)).cloned().collect();
         keys.iter().for_each(|key| self.cancel(key));
     }
 
-    /// The asking side does not want the answer any more.
+    /// The requester cancelled it.
     pub fn cancel(&mut self, key: &Key) {
         if let Some(entry) = self.take(key) {
             self.close(key.clone(), Closed::Cancelled(entry.kind));
         }
     }
 
-    /// Gives a request up: its answer, should it come, is dropped.
+    /// Gives up a request: a later answer is dropped.
     pub fn give_up(&mut self, key: &Key) -> Option<Entry> {
         let entry = self.take(key)?;
         self.close(key.clone(), Closed::Expired);
         Some(entry)
     }
 
-    /// Gives every request up.
+    /// Gives up all requests.
     pub fn give_up_all(&mut self) -> Vec<Entry> {
         let mut keys: Vec<Key> = self.open.keys().cloned().collect();
         keys.sort();
         keys.iter().filter_map(|key| self.give_up(key)).collect()
     }
 
-    /// Takes every request out, and forgets those given up: the peer that could answer is gone.
+    /// Takes all requests, and forgets those given up: the peer is gone.
     pub fn take_all(&mut self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = std::mem::take(self).open.into_values().collect();
         entries.sort_by(|left, right| left.id.key.cmp(&right.id.key));
@@ -210,7 +210,7 @@ impl Pending {
         self.open.len()
     }
 
-    /// The request in flight, when there is exactly one.
+    /// The only open request, if there is one.
     pub fn sole(&self) -> Option<Key> {
         if self.open.len() == 1 { self.open.keys().next().cloned() } else { None }
     }
@@ -219,12 +219,12 @@ impl Pending {
         self.deadlines.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// One request whose time is over.
+    /// One overdue request.
     pub fn overdue(&self, now: Instant) -> Option<Key> {
         self.deadlines.first_key_value().filter(|((at, _), _)| *at <= now).map(|(_, key)| key.clone())
     }
 
-    /// Gives every request a deadline that has none; a subscription has no answer to wait for.
+    /// Sets a deadline for all requests without one, except subscriptions.
     pub fn limit_all(&mut self, at: Instant) {
         let lasts = |entry: &Entry| entry.deadline.is_some() || &*entry.method == SUBSCRIPTION;
         let keys: Vec<Key> =
@@ -237,9 +237,9 @@ impl Pending {
         }
     }
 
-    /// Moves the deadline of the request that has this progress token.
+    /// Extends the deadline of the request with this token.
     pub fn extend_by_token(&mut self, token: &Key, deadline: Instant) {
-        let key = self.tokens.get(token).or_else(|| self.tokens.get(&token.twin()?));
+        let key = self.tokens.get(token).or_else(|| self.tokens.get(&token.other_spelling()?));
         if let Some(key) = key.cloned() {
             self.extend(&key, deadline);
         }

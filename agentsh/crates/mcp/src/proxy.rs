@@ -1,6 +1,5 @@
-//! One server for one client, from the first byte to the last.
-//!
-//! The two directions never wait for each other: a side is only not read while what it sent cannot be delivered.
+//! Serves one server to one client. The directions are independent: a side is not read while its messages cannot be
+//! delivered.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,17 +17,17 @@ use super::outbox::Outbox;
 use super::server_session::{ServerSession, SessionEvent};
 use super::upstream::{ExitInfo, Upstream};
 
-/// How a connection ended: always because the client closed it.
+/// How a connection ended, always because the client closed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionEnd {
-    /// How the last server process ended; None when none was started or it could not be waited for.
+    /// How the last server process ended; None if none was started, or waiting failed.
     pub exit: Option<ExitInfo>,
-    /// The server had to be killed because it did not end after its input was closed.
+    /// The server was killed because it did not end after its input was closed.
     pub killed: bool,
 }
 
-/// Serves one connection until the client closes it. The server is started at once, unless policy refuses it, and
-/// started again on the next request after it ended.
+/// Serves one connection until the client closes it. The server starts at once, unless refused, and restarts on the
+/// next request after it ended.
 pub async fn serve<R: Recorder, U: Upstream + 'static>(
     client_in: impl AsyncRead + Unpin,
     mut client_out: impl AsyncWrite + Unpin,
@@ -45,7 +44,7 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
         while takes_lines(&host, &to_client)
             && let Some(frame) = client.next_frame()
         {
-            host.connection.record.room().await;
+            host.connection.record.wait_for_room().await;
             host.connection.on_client_frame(&mut to_client, frame).await;
         }
         if client.is_at_end() {
@@ -69,7 +68,7 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
         match event {
             Event::Read | Event::Written(Ok(())) => {}
             Event::Written(Err(_)) => {
-                host.lose_client();
+                host.on_client_gone();
                 to_client.clear();
             }
             Event::Server(woke) => host.on_woke(&mut to_client, woke).await,
@@ -83,7 +82,7 @@ enum Event<U: Upstream> {
     Server(SessionEvent<U>),
 }
 
-/// What the client sends to a server that is about to be gone waits for the next one.
+/// Messages for an ending server wait for the next one.
 fn takes_lines<R: Recorder, U: Upstream + 'static>(host: &ServerSession<R, U>, to_client: &Outbox) -> bool {
     !host.is_client_gone() && !host.connection.client_must_wait(to_client) && !host.is_dying()
 }

@@ -1,35 +1,35 @@
-//! What was decided goes on record, in one place. A refusal is on disk before its side hears of it.
+//! Records decisions. A refusal is on disk before its side gets it.
 
 use serde_json::Value;
 
 use crate::guard::{self, Decision, Finding, Outcome, Refusal, Verdict};
 use crate::store::words::{Action, AuditVerdict, Severity};
-use crate::store::{Event, Recorder};
+use crate::store::{Event, Recorder, redact};
 use crate::types::ServerId;
 
 use super::connection::Connection;
 use super::jsonrpc::Id;
 use super::reply::{self, ErrorReply};
 
-/// What a decision is about, as long as the record needs it.
+/// The subject of a decision, for the record.
 #[derive(Clone, Debug)]
 pub(super) enum RecordSubject {
     Call {
         tool: Box<str>,
         hash: Option<String>,
     },
-    /// Another request of the client, or its answer to the server.
+    /// Another request, or an answer of the client.
     Request {
         method: Box<str>,
     },
-    /// What a call or another request brought.
+    /// The result of a call or another request.
     Result {
         tool: Box<str>,
     },
 }
 
 impl RecordSubject {
-    /// The tool's name or the method.
+    /// The tool or the method.
     pub fn name(&self) -> &str {
         match self {
             Self::Call { tool, .. } | Self::Result { tool } => tool,
@@ -38,21 +38,21 @@ impl RecordSubject {
     }
 }
 
-/// What whoever was asked about a call said.
+/// The answer about a call.
 pub(super) struct AuditorAnswer {
     pub word: AuditVerdict,
-    /// Who said it; None: everybody.
+    /// Who; None: all.
     pub by: Option<String>,
-    /// What it alone leads to.
+    /// Its effect alone.
     pub outcome: Outcome,
     pub after_ms: u64,
 }
 
 impl<R: Recorder> Connection<R> {
-    /// Records a decision: the verdict on a call, the word of whoever was asked, and every finding.
+    /// Records a decision: verdict, answers and findings.
     ///
     /// # Errors
-    /// The answer to who sent it, when it must not be passed on.
+    /// The error for the sender, if it must not be forwarded.
     pub async fn settle(
         &self,
         id: &Id,
@@ -99,7 +99,7 @@ impl<R: Recorder> Connection<R> {
         Err(ErrorReply { code: reply::REFUSED, message, reason, rule: Some(rule) })
     }
 
-    /// Records what was found where nobody gets an answer, such as in a definition.
+    /// Records findings without an answer, such as in a definition.
     pub fn record_findings(&self, name: &str, jsonrpc_id: &Value, decision: &Decision) {
         for found in &decision.findings {
             self.record.record(finding(&self.options.server, name, jsonrpc_id, found));
@@ -107,7 +107,7 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// What the record has of a call that a model wants: as of one on the wire.
+/// The record of a call that a model requests, as of one on the wire.
 #[must_use]
 pub fn of_model_call(server: &ServerId, tool: &str, jsonrpc_id: &Value, decision: &Decision) -> Vec<Event> {
     let verdict = intercepted(server, tool, jsonrpc_id, None, &decision.verdict);
@@ -146,7 +146,7 @@ fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -
             severity: severity(found.severity),
             reason: found.verdict.reason.code().to_owned(),
             rule: found.verdict.rule.clone(),
-            pointer: found.pointer.clone(),
+            pointer: redact::whole(&found.pointer),
             context: found.context.clone(),
             other_server: other.map(|other| other.server.clone()),
             other_tool: other.map(|other| other.tool.clone()).filter(|tool| !tool.is_empty()),
@@ -166,7 +166,7 @@ fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -
         source_tool: source.map(|source| source.tool.clone()),
         destination: found.destination.clone(),
         context: found.context.clone(),
-        pointer: found.pointer.clone(),
+        pointer: redact::whole(&found.pointer),
         decoded: found.decoded.iter().map(|step| (*step).to_owned()).collect(),
         detail: found.what.clone(),
     }

@@ -1,10 +1,8 @@
-//! Messages that are not forwarded: recorded first, then answered, so that nobody waits for an answer that
-//! cannot come.
+//! Messages that are not forwarded: recorded, then answered.
 //!
-//! Whose request is it? A malformed request is answered to its sender. A malformed answer closes the request it
-//! belongs to, with an error to the side that asked. An answer that belongs to no request puts the only one that is in
-//! flight in doubt: unless its own answer comes within [`LATE_ANSWER_TIMEOUT`], it ends with an error that says what came instead.
-//! Where several are in flight, each one's timeout decides. What is neither a request nor an answer ends nothing.
+//! A malformed request is answered to its sender. A malformed answer ends its request with an error. An answer without
+//! a request makes the only open request doubtful: it fails unless its own answer comes within [`LATE_ANSWER_TIMEOUT`].
+//! With several open requests, their timeouts decide.
 
 use tokio::time::{Duration, Instant};
 
@@ -20,10 +18,10 @@ use super::pending::Answer;
 use super::reply::{self, ErrorReply};
 use super::salvage::{self, Salvage};
 
-/// How long an answer is still waited for after one came that belongs to no request.
+/// How long to wait for the right answer after an ambiguous one.
 const LATE_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Faults of one connection's server that the user is told of.
-const MAX_TOLD: u32 = 3;
+/// Limit of reported faults per connection.
+const MAX_REPORTED: u32 = 3;
 
 /// A message that cannot be forwarded.
 #[derive(Debug)]
@@ -33,7 +31,7 @@ pub(super) struct InvalidMessage {
     pub bytes: u64,
     pub id: Option<Id>,
     pub shape: Shape,
-    /// JSON-RPC code for the sender.
+    /// JSON-RPC code.
     pub code: i32,
 }
 
@@ -50,7 +48,7 @@ impl InvalidMessage {
         }
     }
 
-    /// None for a frame that is not oversized.
+    /// None for a frame within the limit.
     pub fn oversized(frame: &Frame<'_>, limit: usize) -> Option<Self> {
         let Frame::Oversized { bytes, head, tail } = frame else { return None };
         let Salvage { id, shape } = salvage::from_ends(head, tail, *bytes);
@@ -108,7 +106,7 @@ impl<R: Recorder> Connection<R> {
         if from == Side::Server {
             self.tell_fault(&fault);
             if fault.shape == Shape::Noise {
-                // Nobody hears of it, and so nobody has to wait until it is on disk: a log may have many lines.
+                // Not answered, so it need not be on disk first: a log may have many lines.
                 return self.record.record(event);
             }
         }
@@ -119,12 +117,12 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Otherwise a server that prints a banner where messages belong would only look slow.
+    /// Otherwise a server that prints a banner would only look slow.
     fn tell_fault(&mut self, fault: &InvalidMessage) {
         self.told_faults += 1;
         let more = match self.told_faults {
-            ..MAX_TOLD => "",
-            MAX_TOLD => {
+            ..MAX_REPORTED => "",
+            MAX_REPORTED => {
                 "; more messages of that kind are only recorded: agentsh mcp events --type mcp_message_rejected"
             }
             _ => return,
@@ -145,7 +143,7 @@ impl<R: Recorder> Connection<R> {
             }
             return;
         }
-        // An id in flight belongs to another request, which still gets its own answer.
+        // An open request with this id still gets its own answer.
         let id = fault.id.as_ref().filter(|id| !self.from_client.is_open(&id.key));
         client.error(id, &fault.to_sender());
     }
@@ -160,7 +158,7 @@ impl<R: Recorder> Connection<R> {
         if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &fault.id)
             && *replay == id.key
         {
-            // The proxy bounds the handshake by time; nothing is to be answered here.
+            // The handshake has its own timeout.
             return;
         }
         if let Some(id) = &fault.id
@@ -170,12 +168,12 @@ impl<R: Recorder> Connection<R> {
             return self.close(client, &entry, &fault.to_asker(&who));
         }
         if fault.shape == Shape::Response {
-            self.doubt(fault.reason, &fault.detail);
+            self.mark_ambiguous(fault.reason, &fault.detail);
         }
     }
 
-    /// An answer came that belongs to no request; see the head of this file.
-    pub fn doubt(&mut self, reason: &'static str, detail: &str) {
+    /// An answer without a request; see the module's head.
+    pub fn mark_ambiguous(&mut self, reason: &'static str, detail: &str) {
         if self.doubted.is_some() {
             return;
         }
@@ -192,8 +190,8 @@ impl<R: Recorder> Connection<R> {
         self.doubted = Some(AmbiguousAnswer { at: Instant::now() + LATE_ANSWER_TIMEOUT, key, error });
     }
 
-    /// Ends the request that is in doubt once its time is over.
-    pub fn end_doubt(&mut self, client: &mut impl Client) {
+    /// Fails the doubtful request after its timeout.
+    pub fn clear_ambiguous(&mut self, client: &mut impl Client) {
         let Some(AmbiguousAnswer { key, error, .. }) =
             self.doubted.take_if(|doubt| doubt.at <= Instant::now())
         else {
@@ -205,7 +203,7 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// A request that may have been answered by something that cannot be told to be its answer.
+/// A request whose answer may have been an ambiguous one.
 #[derive(Debug)]
 pub(super) struct AmbiguousAnswer {
     pub at: Instant,

@@ -1,4 +1,4 @@
-//! Listings that have become other ones without the server's doing: something that was kept from the client was released.
+//! Notifies the client that a listing changed because a hidden entry was released.
 
 use std::future::pending;
 
@@ -10,7 +10,7 @@ use crate::store::Recorder;
 use super::client::Client;
 use super::connection::Connection;
 
-/// How often something of each listing of a server was released.
+/// Number of releases per listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReleaseCounts {
     pub tools: u64,
@@ -18,7 +18,7 @@ pub struct ReleaseCounts {
     pub resources: u64,
 }
 
-/// What one connection knows of it.
+/// What one connection has seen of it.
 pub(super) struct Relisting {
     source: Option<watch::Receiver<ReleaseCounts>>,
     told: ReleaseCounts,
@@ -30,7 +30,7 @@ impl Relisting {
         Self { source, told }
     }
 
-    /// The next release. Never, where nobody releases anything.
+    /// The next release. Pending if there is none.
     pub async fn next(&mut self) -> ReleaseCounts {
         if let Some(source) = &mut self.source
             && source.changed().await.is_ok()
@@ -42,15 +42,15 @@ impl Relisting {
 }
 
 impl<R: Recorder> Connection<R> {
-    /// Tells the client to list again, and judges anew what it calls without doing so.
+    /// Tells the client to list again, and compares again what it calls without listing.
     pub fn on_released(&mut self, client: &mut impl Client, now: ReleaseCounts) {
         let before = std::mem::replace(&mut self.relisting.told, now);
         if before.tools != now.tools {
             self.listing.changed();
-            // What was listed while it was hidden is compared once more before it is called.
+            // Tools listed while hidden are compared again before a call.
             self.tools.clear();
         }
-        // Before that it has not listed anything.
+        // Nothing was listed before.
         if self.handshake.initialized.is_none() {
             return;
         }
@@ -62,7 +62,7 @@ impl<R: Recorder> Connection<R> {
             if is_other {
                 let method = format!("notifications/{list}/list_changed");
                 let message = format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#);
-                // It was written here.
+                // agentsh wrote it.
                 let Ok(tree) = json::read(message.as_bytes()) else { continue };
                 client.notification(&method, tree);
             }

@@ -17,19 +17,19 @@ pub const TIMED_OUT: i32 = -32004;
 pub const STORE_FAILED: i32 = -32005;
 pub const TOO_MANY_REQUESTS: i32 = -32006;
 
-/// An error, to be written as a response.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorReply {
     pub code: i32,
-    /// Without the `agentsh: ` in front.
+    /// Without the prefix `agentsh: `.
     pub message: String,
     /// Stable code.
     pub reason: &'static str,
-    /// The rule as people read it.
+    /// The rule for people.
     pub rule: Option<String>,
 }
 
-/// For a server that asks a client which has closed its input.
+/// For a server whose client has closed its input.
 pub fn client_ended() -> ErrorReply {
     let message = "the client closed its input and cannot answer".to_owned();
     ErrorReply { code: BAD_ANSWER, message, reason: "client-ended", rule: None }

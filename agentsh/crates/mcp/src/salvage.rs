@@ -1,11 +1,10 @@
-//! What can still be told about a line that cannot be read: enough to answer the right request with an error, so
-//! that nobody waits for ever. Nothing found here is ever forwarded.
+//! Extracts the id from an unreadable line, to answer its request with an error. Nothing of it is forwarded.
 
 use crate::json::{self, Json};
 
 use super::jsonrpc::{Id, Shape};
 
-/// How much of a line is looked at.
+/// Length of a line that is examined.
 const HEAD: usize = super::framing::HEAD_BYTES;
 const TAIL: usize = super::framing::TAIL_BYTES;
 
@@ -15,15 +14,15 @@ pub struct Salvage {
     pub shape: Shape,
 }
 
-/// From a line that is here as a whole.
+/// For a complete line.
 pub fn from_line(line: &[u8]) -> Salvage {
     from_ends(&line[..line.len().min(HEAD)], &line[line.len().saturating_sub(TAIL)..], line.len() as u64)
 }
 
-/// From the first and the last bytes of a line that had `bytes` in all.
+/// For the first and last bytes of a line of `bytes`.
 pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> Salvage {
     let is_cut = bytes > head.len() as u64;
-    // No part of JSON, and some clients write it.
+    // A byte order mark is not JSON, but some clients write it.
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
     let mut seen = Members::default();
     let is_object = head.trim_ascii_start().first() == Some(&b'{');
@@ -33,12 +32,12 @@ pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> Salvage {
     let shape = match (seen.method, seen.answer) {
         (true, false) => Shape::Request,
         (false, true) => Shape::Response,
-        // What tells may stand in the part that is gone.
+        // The deciding members may be in the missing part.
         (false, false) if !(is_object && is_cut) => Shape::Noise,
         _ => Shape::Unknown,
     };
     let id = match seen.ids {
-        // Only where the scan has not already been there.
+        // Only if the scan has not been there.
         0 if is_object && is_cut => id_at_end(tail),
         1 => seen.id,
         _ => None,
@@ -49,13 +48,13 @@ pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> Salvage {
 #[derive(Default)]
 struct Members {
     id: Option<Id>,
-    /// More than one: nobody can say which one counts.
+    /// With several, none counts.
     ids: usize,
     method: bool,
     answer: bool,
 }
 
-/// Walks over the tokens of a prefix and notes the members of the outermost object, until something makes no sense.
+/// Scans tokens, noting members of the outermost object, until something is invalid.
 fn scan(head: &[u8], seen: &mut Members) {
     let mut at = 0;
     let mut depth = 0_usize;
@@ -84,7 +83,7 @@ fn scan(head: &[u8], seen: &mut Members) {
             }
             b'-' | b'0'..=b'9' if depth == 1 => {
                 let length = head[at..].iter().take_while(|byte| !b",}] \t\r\n".contains(byte)).count();
-                // A number at the very end of the prefix may go on behind it.
+                // A number at the end may be cut.
                 if at + length < head.len() {
                     note_value(name.take(), &head[at..at + length], seen);
                 }
@@ -109,7 +108,7 @@ fn note_name(token: &[u8], seen: &mut Members) {
 fn note_value(name: Option<&[u8]>, token: &[u8], seen: &mut Members) {
     if name == Some(b"\"id\"") {
         let id = id_from(token);
-        // The same one twice is one.
+        // A repeated equal id counts once.
         if id.is_some() && id == seen.id {
             seen.ids -= 1;
         }
@@ -121,7 +120,7 @@ fn id_from(token: &[u8]) -> Option<Id> {
     json::read(token).ok().as_ref().and_then(|value: &Json<'_>| Id::from_json(value).ok())
 }
 
-/// `..., "id": 7}`: the brace that ends the line closes the outermost object, so the member belongs to it.
+/// `..., "id": 7}`: the final brace closes the outermost object, so the member belongs to it.
 fn id_at_end(tail: &[u8]) -> Option<Id> {
     let body = tail.trim_ascii_end().strip_suffix(b"}")?.trim_ascii_end();
     let at = memchr::memmem::rfind(body, b"\"id\"")?;

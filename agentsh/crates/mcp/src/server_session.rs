@@ -1,5 +1,4 @@
-//! The server's end of one connection: its process, its streams and its life. What a message means is decided
-//! elsewhere; nothing here looks into one.
+//! The server's end of a connection: process, streams, life. Does not look into messages.
 
 use std::cell::Cell;
 use std::future::{Future, pending};
@@ -24,18 +23,17 @@ use super::lifecycle::ServerEnd;
 use super::options::Options;
 use super::outbox::Outbox;
 use super::proxy::ConnectionEnd;
+use super::registry_check::VerificationEvent;
 use super::relist::ReleaseCounts;
 use super::upstream::{Backoff, ExitInfo, Running, StartError, Upstream};
-use super::vouch::VerificationEvent;
 
-/// How long a server may take to answer the handshake that is replayed to it.
+/// Timeout for the replayed handshake.
 const REPLAY_LIMIT: Duration = Duration::from_secs(60);
-/// How long the output of a server is still read after it exited, and how long a server may live on after it closed
-/// its input or output.
+/// How long to read output after a server exited, and how long it may run after closing its input or output.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
-/// How often it is looked whether somebody still reads the answers that are waited for.
+/// How often to check that awaited answers are still read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a server that is ended may take to be gone: it is asked before it is killed.
+/// Time between the request to end and SIGKILL.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
 /// One server connection without its client's streams.
@@ -45,13 +43,13 @@ pub(super) struct ServerSession<R: Recorder, U: Upstream> {
     launch: Launch<U>,
     live: Option<Live<U::Stdin, U::Stdout>>,
     backoff: Backoff,
-    /// A start waits until then.
+    /// Earliest start.
     not_before: Instant,
-    /// A server that is quick answers before then.
+    /// Busy polling until then, for fast servers.
     looking: Option<std::time::Instant>,
-    /// The client will not send any more.
+    /// The client sends nothing more.
     client_ended: bool,
-    /// The client does not read any more.
+    /// The client reads nothing more.
     client_gone: bool,
     ended: ConnectionEnd,
 }
@@ -62,7 +60,7 @@ type Starting<U> = Pin<Box<dyn Future<Output = (U, Outcome<U>)>>>;
 enum Launch<U: Upstream> {
     Stopped(U),
     Starting(Starting<U>),
-    /// Only while one of the others is being replaced.
+    /// Only during a change of state.
     Nothing,
 }
 
@@ -75,7 +73,7 @@ struct Live<I, O> {
     kill: Box<dyn FnMut()>,
     told: Rc<Cell<bool>>,
     started: Instant,
-    /// When patience ends: kill, then stop waiting.
+    /// The deadline before kill, then before giving up.
     stop_at: Option<Instant>,
     /// It cannot answer any more.
     dying: bool,
@@ -84,7 +82,7 @@ struct Live<I, O> {
     killed: bool,
 }
 
-/// What a wait ended with.
+/// The result of a wait.
 pub(super) enum SessionEvent<U: Upstream> {
     Read(io::Result<bool>),
     Written(io::Result<()>),
@@ -94,11 +92,11 @@ pub(super) enum SessionEvent<U: Upstream> {
     Audited(AuditedCall),
     /// An answer was classified.
     Classified(ClassifiedAnswer),
-    /// What a server offers was asked about.
+    /// The registry check answered.
     VerificationOutcome(VerificationEvent),
-    /// What was kept from the client is not any more.
+    /// A hidden entry was released.
     ReleaseCounts(ReleaseCounts),
-    /// Nothing came at once.
+    /// Nothing came while polling.
     Looked,
     Timer,
 }
@@ -119,7 +117,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         }
     }
 
-    /// Judges the server, and starts it unless policy refuses it.
+    /// Judges the server, and starts it unless refused.
     pub async fn open(&mut self) {
         self.connection.admit().await;
         if matches!(self.connection.phase, Phase::Idle) {
@@ -127,8 +125,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         }
     }
 
-    /// Waits for the next thing that can go on; see [`ServerSession::on_woke`]. `read` is false while the client does not
-    /// take what the server says.
+    /// Waits for the next event, for [`ServerSession::on_woke`]. `read` is false while the client does not read.
     pub async fn wait(&mut self, read: bool) -> SessionEvent<U> {
         let timer = self.next_timer();
         let looking = self.looking.filter(|_| self.connection.from_client.len() > 0);
@@ -164,9 +161,10 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
 
     pub async fn on_woke(&mut self, client: &mut impl Client, woke: SessionEvent<U>) {
         match woke {
-            // A stream that failed has ended, which the reader remembers.
+            // The reader remembers a failed stream.
             SessionEvent::Written(Ok(())) => {
-                self.looking = busy_poll::is_useful().then(|| std::time::Instant::now() + busy_poll::MOMENT);
+                self.looking =
+                    busy_poll::is_useful().then(|| std::time::Instant::now() + busy_poll::POLL_DURATION);
             }
             SessionEvent::Looked => self.looking = None,
             SessionEvent::Read(more) => self.on_server_read(more.unwrap_or(false)),
@@ -175,13 +173,13 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             SessionEvent::Exited(exit) => self.on_exit(exit),
             SessionEvent::Audited(answered) => self.connection.on_audited(client, *answered).await,
             SessionEvent::Classified(heard) => self.connection.on_classified(client, *heard).await,
-            SessionEvent::VerificationOutcome(told) => self.connection.on_told(client, told).await,
+            SessionEvent::VerificationOutcome(told) => self.connection.on_verified(client, told).await,
             SessionEvent::ReleaseCounts(now) => self.connection.on_released(client, now),
             SessionEvent::Timer => self.on_timer(client).await,
         }
     }
 
-    /// Every whole line of the server that is here, as long as the client takes it.
+    /// Handles all complete lines, while the client reads.
     pub async fn take_server_lines(&mut self, client: &mut impl Client) {
         loop {
             if self.connection.server_must_wait(client) {
@@ -190,7 +188,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             let Some(frame) = self.live.as_mut().and_then(|live| live.stdout.as_mut()?.next_frame()) else {
                 break;
             };
-            self.connection.record.room().await;
+            self.connection.record.wait_for_room().await;
             match self.connection.on_server_frame(client, frame).await {
                 Step::Done => {}
                 Step::Replayed(true) => self.on_replayed(),
@@ -200,19 +198,19 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         self.finish_server(client).await;
     }
 
-    /// Starts the server if somebody waits for it, and closes its input after the client's last message.
+    /// Starts the server if a request waits, and closes its input after the client's last message.
     pub fn settle(&mut self) {
         if self.client_ended
             && !self.client_gone
             && self.options().has_reader.as_ref().is_some_and(|has| !(has.0)())
         {
-            self.lose_client();
+            self.on_client_gone();
         }
         self.start_if_needed();
         self.close_if_done();
     }
 
-    /// The client will not send any more.
+    /// The client sends nothing more.
     pub async fn end_input(&mut self, client: &mut impl Client) {
         let is_first = !std::mem::replace(&mut self.client_ended, true);
         self.connection.drop_audits(client).await;
@@ -222,8 +220,8 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         }
     }
 
-    /// The client does not read any more.
-    pub fn lose_client(&mut self) {
+    /// The client reads nothing more.
+    pub fn on_client_gone(&mut self) {
         self.client_gone = true;
         self.client_ended = true;
         self.connection.to_server.clear();
@@ -238,12 +236,12 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         self.client_gone
     }
 
-    /// It cannot answer any more: what is sent now waits for the next one.
+    /// It cannot answer: new messages wait for the next one.
     pub fn is_dying(&self) -> bool {
         self.live.as_ref().is_some_and(|live| live.dying)
     }
 
-    /// Nothing runs, and nobody will ask for anything.
+    /// Nothing runs and nothing is requested.
     pub fn is_done(&self) -> bool {
         self.client_ended
             && self.live.is_none()
@@ -338,7 +336,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         live.stop_at = Some(Instant::now() + DRAIN_LIMIT);
     }
 
-    /// The server does not take requests any more, so nothing it runs can be of use.
+    /// The server reads nothing more, so it is of no use.
     fn lose_server_input(&mut self) {
         self.connection.to_server.clear();
         if let Some(live) = &mut self.live {
@@ -364,7 +362,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             return;
         }
         if live.exited.is_some() {
-            // Something still holds the output of a server that is gone.
+            // Other processes hold the output of an ended server.
             live.stdout = None;
         } else if live.killed {
             live.exited = Some(ExitInfo { code: 137, cause: "killed".to_owned() });
@@ -375,7 +373,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         }
     }
 
-    /// Once the server is gone and its last line is read, its calls are answered.
+    /// Answers the server's calls after its end and last line.
     async fn finish_server(&mut self, client: &mut impl Client) {
         let Some(live) = &mut self.live else { return };
         if live.stdout.as_ref().is_some_and(LineReader::is_at_end) {
@@ -394,8 +392,8 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             let now = Instant::now();
             let wait = self.backoff.after(started, now);
             self.not_before = now + wait;
-            // Its input was closed after the client's: it did what it should, or was made to. With which status is told
-            // where somebody still waited for it.
+            // Its input was closed after the client's, so it ended as asked. The exit status matters only if a request
+            // waited.
             let was_asked = closing && (killed || exit.code == 0 || !self.awaits_answers());
             let end = match (was_asked, self.client_ended) {
                 (true, _) => ServerEnd::Asked,
@@ -409,7 +407,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         self.ended.exit = Some(exit);
     }
 
-    /// Whether the client wants answers that will come or run out of time, though it sends nothing more.
+    /// Whether the client still waits for answers.
     fn awaits_answers(&self) -> bool {
         self.options().has_reader.is_some()
             && !self.client_gone
@@ -420,8 +418,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         &self.connection.options
     }
 
-    /// After the client's last message is delivered, the server's input is closed; its time runs once nobody waits for
-    /// an answer.
+    /// After the client's last message, closes the server's input, and starts its deadline when no answer is awaited.
     fn close_if_done(&mut self) {
         if !self.client_ended {
             return;
@@ -452,14 +449,14 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
 }
 
 impl<I, O> Live<I, O> {
-    /// Sets the end of patience, if it is not sooner already.
+    /// Sets the deadline, unless an earlier one is set.
     fn limit_patience(&mut self, limit: Duration) {
         let at = Instant::now() + limit;
         self.stop_at = Some(self.stop_at.map_or(at, |sooner| sooner.min(at)));
     }
 }
 
-/// A connection that is abandoned leaves no server behind.
+/// An abandoned connection kills its server.
 impl<I, O> Drop for Live<I, O> {
     fn drop(&mut self) {
         if self.exited.is_none() {

@@ -1,7 +1,4 @@
-//! Reads from a socket that somebody else holds too.
-//!
-//! `O_NONBLOCK` belongs to the open file description: whoever shares it may take the flag away between our question
-//! whether there is something to read and the reading, and read it himself. So each call says that it does not wait.
+//! Reads from a socket that other processes share. They can clear `O_NONBLOCK`, so every call passes `MSG_DONTWAIT`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,18 +9,18 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe;
 
-/// At most so much at once: the room for it is cleared first.
+/// Maximum per read, because the buffer is zeroed first.
 const CHUNK: usize = 64 << 10;
 
-/// The reading end of a stream socket; it never blocks, whatever the flags of its description say.
+/// Reads from a stream socket without blocking, whatever its flags.
 #[derive(Debug)]
 pub struct SharedReader(pipe::Receiver);
 
 impl SharedReader {
     /// # Errors
-    /// When the runtime cannot watch it.
+    /// When the runtime cannot register it.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
-        // Of sockets it asks no more than of pipes: readiness.
+        // tokio's pipe type only needs readiness, so it also takes sockets.
         pipe::Receiver::from_owned_fd_unchecked(socket).map(Self)
     }
 }

@@ -1,4 +1,4 @@
-//! Answers to `tools/list`: what the server offers goes on record, what policy denies disappears.
+//! Answers to `tools/list`: records the entries and removes denied ones.
 
 use crate::guard::{Decision, Offer, Reason, Rewrite, SubjectKind, interface};
 use crate::json::{self, Json};
@@ -10,20 +10,20 @@ use super::client::Client;
 use super::connection::Connection;
 use super::identify::{MAX_TOOL_NAME, looks_like_name};
 
-/// Tools that one connection remembers; further ones count as never listed.
+/// Limit of remembered tools; others count as never listed.
 const MAX_TOOLS: usize = 16_384;
-/// As much of a description as an event keeps, in characters.
+/// Recorded length of a description, in characters.
 const MAX_DESCRIPTION: usize = 1024;
-/// The same for a connection that listed more than [`MAX_TOOLS_RECORDED`] tools.
+/// The same after more than [`MAX_TOOLS_RECORDED`] tools.
 const SHORT_DESCRIPTION: usize = 128;
-/// Tools of an answer that are recorded one by one although nothing is new about them.
+/// Limit of unchanged tools of an answer that are recorded one by one.
 const MAX_TOOLS_RECORDED: usize = 256;
-/// Hidden entries of one connection that the user hears of.
-const MAX_TOLD: usize = 16;
-/// Changes of tools that a connection records one by one: a server can make up others without end.
+/// Limit of reported hidden entries per connection.
+const MAX_REPORTED: usize = 16;
+/// Limit of recorded changes, because a server can invent them.
 const MAX_CHANGES: u64 = 4096;
 
-/// Entries of a list that stay, and what is changed in them, by their new places.
+/// The entries that stay, with their changes by new index.
 #[derive(Default)]
 struct KeptEntries {
     count: usize,
@@ -47,7 +47,7 @@ impl KeptEntries {
 }
 
 impl<R: Recorder> Connection<R> {
-    /// Records every tool of a `tools/list` answer and takes out those that must not be seen.
+    /// Records every tool of a `tools/list` answer, and removes hidden ones.
     pub fn inspect_tools(&mut self, client: &mut impl Client, answer: &mut Json<'_>) -> Vec<Rewrite> {
         self.listing.on_page(answer);
         let Some(Json::Array(tools)) =
@@ -62,7 +62,7 @@ impl<R: Recorder> Connection<R> {
         kept.rewrites
     }
 
-    /// The changes with which the tool may be seen; None: it may not.
+    /// The changes to a visible tool; None: hidden.
     fn inspect_tool(
         &mut self,
         client: &mut impl Client,
@@ -72,7 +72,7 @@ impl<R: Recorder> Connection<R> {
         let hash = interface::hash(tool);
         let name = match tool.member("name").and_then(Json::as_text) {
             Some(name) if name.len() <= MAX_TOOL_NAME && !is_ambiguous(tool) => name,
-            // What cannot be named cannot be called either: judged as a tool without a name.
+            // It cannot be called: judged as a tool without a name.
             _ => "".into(),
         };
         let is_counted =
@@ -83,12 +83,12 @@ impl<R: Recorder> Connection<R> {
             false => self.record_findings(&name, &serde_json::Value::Null, &decision),
         }
         self.tell_hidden("tool", &name, &decision);
-        self.take_back_displaced(client, &name, &decision);
+        self.retract_displaced(client, &name, &decision);
         (!decision.is_block()).then_some(decision.rewrites)
     }
 
-    /// Takes what a tool of this server displaces out of what the client is shown of other servers, however that was found.
-    pub fn take_back_displaced(&mut self, client: &mut impl Client, name: &str, decision: &Decision) {
+    /// Removes another server's tool that this one displaces from the client's lists.
+    pub fn retract_displaced(&mut self, client: &mut impl Client, name: &str, decision: &Decision) {
         for displaced in &decision.displaced {
             self.tell_displaced(name, displaced);
             if !client.take_back(displaced) {
@@ -97,11 +97,13 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// The user hears of a tool that was listed before the one for which it passes.
+    /// Reports a displaced tool to the user.
     fn tell_displaced(&mut self, name: &str, displaced: &ToolId) {
         let ToolId { server, tool } = displaced;
         let shown = |name: &str| name.chars().take(80).collect::<String>();
-        if self.told_hidden.len() < MAX_TOLD && self.told_hidden.insert(format!("{server} {}", shown(tool))) {
+        if self.told_hidden.len() < MAX_REPORTED
+            && self.told_hidden.insert(format!("{server} {}", shown(tool)))
+        {
             (self.options.note.0)(&format!(
                 "tool '{}' of server '{server}' imitates '{}' of server '{}', which was declared first: it is hidden from the agent, and its calls are refused",
                 shown(tool),
@@ -111,15 +113,15 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// The user hears once of what is kept from the agent because of what it is, and not because a list names it.
+    /// Reports once what is hidden because of its content, and not because of a list.
     fn tell_hidden(&mut self, kind: &str, name: &str, decision: &Decision) {
         let Some(found) = decision.deciding().filter(|_| decision.is_block()) else { return };
-        // Told once for all that the server offers, by whoever was asked.
+        // The verifier reports it once for the whole server.
         if decision.verdict.reason == Reason::InterfaceNotVouched {
             return;
         }
         let name: String = name.chars().take(80).collect();
-        if self.told_hidden.len() < MAX_TOLD && self.told_hidden.insert(format!("{kind} {name}")) {
+        if self.told_hidden.len() < MAX_REPORTED && self.told_hidden.insert(format!("{kind} {name}")) {
             (self.options.note.0)(&format!(
                 "{kind} '{name}' of server '{}' is hidden from the agent: {} ({}); {}",
                 self.options.server,
@@ -130,8 +132,7 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Takes prompts, resources, templates or the instructions out of an answer that must not be seen. Gives the changes
-    /// of what stays, below the list or the instructions.
+    /// Removes hidden prompts, resources, templates or instructions from an answer. Returns the changes of the rest.
     pub fn inspect_offers(&mut self, offer: Offer, answer: &mut Json<'_>) -> Vec<Rewrite> {
         let (list, named) = match offer {
             Offer::Prompt => ("prompts", "name"),
@@ -159,7 +160,7 @@ impl<R: Recorder> Connection<R> {
         kept.rewrites
     }
 
-    /// The changes with which it may be seen; None: it may not.
+    /// The changes to a visible entry; None: hidden.
     fn offered(&mut self, kind: Offer, name: &str, definition: &Json<'_>) -> Option<Vec<Rewrite>> {
         let hash = interface::hash(definition);
         let decision = self.decide(SubjectKind::Offer { kind, name, hash: &hash, definition });
@@ -213,7 +214,7 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// Whether what there is to say of a tool goes on record by itself.
+/// Whether a tool gets its own event.
 #[derive(PartialEq, Eq)]
 enum RecordMode {
     Told,
@@ -221,7 +222,7 @@ enum RecordMode {
 }
 
 impl<R: Recorder> Connection<R> {
-    /// One event for all tools that got none.
+    /// One event for all tools without their own.
     fn note_repeats(&self, repeats: &Repeats) {
         let further = |count: u64| format!("{count} further tools");
         let known = repeats.known.saturating_sub(MAX_TOOLS_RECORDED as u64);
@@ -244,14 +245,13 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// Tools of one answer about which there is nothing new, and those beyond what a connection remembers: a server can list
-/// the same ones, or make up others, without end.
+/// Unchanged tools of an answer, and those beyond the limit.
 #[derive(Default)]
 struct Repeats {
     known: u64,
     surplus: u64,
     changed: u64,
-    /// Of those that changed.
+    /// Changed ones.
     hidden: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The sandboxed server as the proxy sees it: something that can be started again.
+//! A server that can be restarted, as the proxy sees it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,15 +10,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-/// Starts the server of one connection, and starts it again after it ended.
+/// Starts and restarts the server of one connection.
 pub trait Upstream {
     type Stdin: AsyncWrite + Unpin;
     type Stdout: AsyncRead + Unpin;
 
-    /// Starts the server in its sandbox. Dropping the future must stop whatever it started.
+    /// Starts the server in its sandbox. Dropping the future must stop what it started.
     ///
     /// # Errors
-    /// What the user has to know; see [`StartError`].
+    /// For the user; see [`StartError`].
     fn start(&mut self) -> impl Future<Output = Result<Running<Self::Stdin, Self::Stdout>, StartError>>;
 }
 
@@ -28,9 +28,9 @@ pub struct Running<I, O> {
     pub stdout: O,
     /// Resolves when the server's processes are gone.
     pub exit: Pin<Box<dyn Future<Output = ExitInfo>>>,
-    /// Ends the server at once. May be called after it ended.
+    /// Ends the server at once. Also after its end.
     pub kill: Box<dyn FnMut()>,
-    /// Set when its input was closed because nobody will ask it anything: however it ends then, it does as it was told.
+    /// Set if its input was closed because no request will follow: then any end is normal.
     pub told: Rc<Cell<bool>>,
 }
 
@@ -38,7 +38,7 @@ pub struct Running<I, O> {
 pub struct ExitInfo {
     /// 128+n for signal n.
     pub code: u8,
-    /// `exited`, `killed`, `memory-limit`, or how a server elsewhere went.
+    /// `exited`, `killed`, `memory-limit`, or how a remote server ended.
     pub cause: String,
 }
 
@@ -46,25 +46,25 @@ pub struct ExitInfo {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StartError {
-    /// Shown to the agent and the user: what, by which rule, what to do.
+    /// For agent and user: what, by which rule, what to do.
     pub message: String,
-    /// Trying again cannot help (a pin that does not match, a program that does not exist).
+    /// A retry cannot help (a pin mismatch, a missing program).
     pub permanent: bool,
-    /// The reason stands in the record already, as an event of its own.
+    /// An own event has the reason.
     pub recorded: bool,
-    /// As a shell would tell of it: 127 for a program that is not there, 126 for one that cannot be executed.
+    /// As a shell: 127 for a missing program, 126 for one that cannot be executed.
     pub status: u8,
     /// Stable code, for whoever waits for the server.
     pub reason: &'static str,
 }
 
 impl StartError {
-    /// The status of everything that is not a fault of the program.
+    /// The status of other failures.
     pub const FAILED: u8 = 125;
-    /// The reason of everything that has none of its own.
+    /// The reason of other failures.
     pub const NOT_STARTED: &str = "server-not-started";
 
-    /// Trying again cannot help, and nothing of it is on record.
+    /// A failure that a retry cannot help, without an event.
     #[must_use]
     pub fn permanent(message: String) -> Self {
         let (status, reason) = (Self::FAILED, Self::NOT_STARTED);
@@ -72,7 +72,7 @@ impl StartError {
     }
 }
 
-/// How long to wait before a server that ended is started again.
+/// The delay before a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     next: Duration,
@@ -81,10 +81,10 @@ pub struct Backoff {
 impl Backoff {
     pub const FIRST_BACKOFF: Duration = Duration::from_millis(250);
     pub const MAX_WAIT: Duration = Duration::from_secs(30);
-    /// A server that ran this long counts as healthy.
+    /// After this time a server counts as healthy.
     pub const MIN_HEALTHY_UPTIME: Duration = Duration::from_secs(60);
 
-    /// The wait after a server that ran from `started` ended at `ended`.
+    /// The delay after a server that ran from `started` to `ended`.
     pub fn after(&mut self, started: Instant, ended: Instant) -> Duration {
         if ended.saturating_duration_since(started) >= Self::MIN_HEALTHY_UPTIME {
             self.next = Self::FIRST_BACKOFF;

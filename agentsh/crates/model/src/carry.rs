@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1 as client1, http2 as client2};
 use hyper::header::{HOST, HeaderName};
@@ -24,7 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional_with_sizes;
 use tokio::sync::Mutex;
 
-use super::{Model, Outgoing, places};
+use super::{Model, Outgoing, endpoints};
 use agentsh_llm::{Provider, Route, route};
 use agentsh_net::allow::is_local;
 use agentsh_net::channel::{Channel, ChannelFuture, ChannelTarget, ConnectionEnds, RequestFilter};
@@ -90,19 +91,25 @@ impl Upstream {
     }
 }
 
-/// Whether a request is for the host that its connection is to. Servers behind one address are told apart by that alone.
-fn is_for<B>(request: &Request<B>, host: &str) -> bool {
-    let named = |text: &str| {
+/// Of a request that is refused by its head: so much of its body is read first, and for so long.
+const MAX_UNREAD_BYTES: usize = 1 << 20;
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a request names, in words, that is not the host that its connection is to. Servers behind one address are told apart by
+/// that alone.
+fn misnamed<B>(request: &Request<B>, host: &str) -> Option<String> {
+    let is_named = |text: &String| {
         let Ok(authority) = text.parse::<Authority>() else { return false };
         let name = authority.host().trim_start_matches('[').trim_end_matches(']');
         let is_local_name = |name: &str| domain::normalise(name).is_ok_and(|host| is_local(&host));
         name.eq_ignore_ascii_case(host) || (is_local_name(name) && is_local_name(host))
     };
-    let mut headers = request.headers().get_all(HOST).iter().peekable();
-    let uri = request.uri().authority();
-    (uri.is_some() || headers.peek().is_some())
-        && uri.is_none_or(|authority| named(authority.as_str()))
-        && headers.all(|value| value.to_str().is_ok_and(named))
+    let headers = request.headers().get_all(HOST).iter();
+    let headers = headers.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let names: Vec<String> =
+        request.uri().authority().map(ToString::to_string).into_iter().chain(headers).collect();
+    let other = names.iter().find(|name| !is_named(name)).map(|name| format!("'{}'", escape::line(name)));
+    other.or_else(|| names.is_empty().then(|| "nobody".to_owned()))
 }
 
 /// Whether a request can be a question to a model, by its method and path. Its body says whether it is.
@@ -119,7 +126,7 @@ impl Channel for Model {
     }
 
     fn picks(&self) -> Option<RequestFilter> {
-        places::is_everywhere(&self.facts).then_some(is_question)
+        endpoints::is_everywhere(&self.facts).then_some(is_question)
     }
 
     fn carry<'a>(&'a self, to: ChannelTarget<'a>, (program, model): ConnectionEnds<'a>) -> ChannelFuture<'a> {
@@ -151,8 +158,11 @@ impl Channel for Model {
                 let upstream = Rc::clone(&upstream);
                 async move {
                     // The relay has read the head of a single one.
-                    if !is_one && !is_for(&request, host) {
-                        return Ok(self.misdirected(&request, host));
+                    if let Some(named) = misnamed(&request, host).filter(|_| !is_one) {
+                        // Some clients of HTTP/2 take no answer before their request has ended.
+                        let body = Limited::new(request.into_body(), MAX_UNREAD_BYTES).collect();
+                        let _ = tokio::time::timeout(UNREAD_TIMEOUT, body).await;
+                        return Ok(self.misdirected(&named, host));
                     }
                     Ok::<_, Infallible>(self.serve(request, &upstream).await)
                 }
@@ -201,12 +211,9 @@ impl Channel for Model {
 }
 
 impl Model {
-    fn misdirected(&self, request: &Request<Incoming>, host: &str) -> super::Reply {
-        let written = request.headers().get(HOST).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        let named = request.uri().authority().map(|authority| authority.as_str().into()).or(written);
-        let named = named.map_or("nobody".to_owned(), |name| format!("'{}'", escape::line(&name)));
+    fn misdirected(&self, named: &str, host: &str) -> super::Reply {
         let why = format!(
-            "a request for {named} on a connection to '{host}'; each host has connections of its own"
+            "a request for {named} on a connection to '{host}'; use a separate connection for each host"
         );
         self.withheld(Provider::OpenAiChat, StatusCode::MISDIRECTED_REQUEST, &why)
     }
@@ -218,7 +225,7 @@ struct Spawn;
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Spawn {
     fn execute(&self, task: F) {
-        tokio::task::spawn_local(task);
+        agentsh_base::task::spawn_local(task);
     }
 }
 
@@ -275,5 +282,30 @@ impl ConnectionExecutor<'_> {
             (std::mem::take(&mut tasks.new), std::mem::take(&mut tasks.running))
         };
         drop((new, running));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn the_name_that_is_told_is_the_wrong_one() {
+        let named = |uri: &str, headers: &[&str]| {
+            let request =
+                headers.iter().fold(Request::builder().uri(uri), |all, name| all.header(HOST, *name));
+            let request = request.body(()).unwrap();
+            misnamed(&request, "api.example.com")
+        };
+        let wrong = Some("'other.example'".to_owned());
+        assert_eq!(named("/", &["api.example.com"]), None);
+        assert_eq!(named("http://api.example.com/", &[]), None);
+        assert_eq!(named("/", &[]).unwrap(), "nobody");
+        assert_eq!(named("/", &["other.example"]), wrong);
+        assert_eq!(named("/", &["api.example.com", "other.example"]), wrong);
+        assert_eq!(named("http://api.example.com/", &["other.example"]), wrong);
+        assert_eq!(named("http://other.example/", &["api.example.com"]), wrong);
     }
 }

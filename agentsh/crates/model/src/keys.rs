@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{COOKIE, HeaderMap, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Request, Uri};
 
@@ -26,8 +26,12 @@ const VARIABLES: [&str; 8] = [
 /// Headers in which clients send it.
 const HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
 
-/// Parts of a query in which providers take a key.
-const QUERIES: [&str; 4] = [IN_QUERY, "access_token", "api_key", "oauth_token"];
+/// Parts of the names of headers, cookies and parts of a query that carry a key, whatever stands around them.
+const KEY_WORDS: [&str; 7] =
+    ["api-key", "apikey", "authorization", "auth-token", "access-token", "oauth-token", "session-token"];
+
+/// How the names of cookies begin that a load balancer sets, and clients send back: they are nobody's account.
+const BALANCER_COOKIES: [&str; 6] = ["__cf", "_cf", "cf_", "awsalb", "gclb", "arraffinity"];
 
 /// The part of a query in which Google's clients send it.
 const IN_QUERY: &str = "key";
@@ -65,7 +69,8 @@ impl Keys {
             return Ok(());
         }
         let known: Vec<&str> = own.flat_map(|(_, keys)| keys.iter().map(String::as_str)).collect();
-        let in_headers = HEADERS.iter().flat_map(|name| request.headers().get_all(*name)).map(|value| {
+        let named = request.headers().iter().filter(|(name, _)| is_key_name(name.as_str()));
+        let in_headers = named.map(|(_, value)| {
             let text = String::from_utf8_lossy(value.as_bytes());
             let text = text.trim();
             // A scheme and a token, or the token alone.
@@ -73,10 +78,19 @@ impl Keys {
         });
         let query = request.uri().query().unwrap_or_default();
         let in_query = url::form_urlencoded::parse(query.as_bytes())
-            .filter(|(name, _)| QUERIES.contains(&name.as_ref()))
+            .filter(|(name, _)| is_key_name(name))
             .map(|(_, value)| value.into_owned());
+        // Of an account that nobody gave the agent a key of.
+        let cookies = request.headers().get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+        let cookies = String::from_utf8_lossy(&cookies.collect::<Vec<_>>().join(&b';')).into_owned();
+        let is_balancer = |one: &&str| {
+            let name = one.to_ascii_lowercase();
+            BALANCER_COOKIES.iter().any(|start| name.starts_with(start))
+        };
+        let in_cookies = cookies.split(';').map(str::trim).filter(|one| !is_balancer(one));
+        let in_cookies = in_cookies.map(|one| one.split_once('=').map_or(one, |(_, key)| key).to_owned());
         let is_foreign = |key: &String| !key.is_empty() && !known.contains(&key.as_str());
-        if in_headers.chain(in_query).any(|key| is_foreign(&key)) {
+        if in_headers.chain(in_query).chain(in_cookies).any(|key| is_foreign(&key)) {
             return Err(format!(
                 "the request to {}:{} has a key of another account than the user's, who gave this agent one in its \
                  environment; to use another account, give its key there instead",
@@ -178,6 +192,13 @@ impl Key {
     }
 }
 
+/// However it is spelt: servers behind a gateway read `X_Api_Key` as `X-Api-Key`.
+fn is_key_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
+    let name = name.trim_start_matches('$');
+    matches!(name, IN_QUERY | "token" | "auth") || KEY_WORDS.iter().any(|word| name.contains(word))
+}
+
 fn is_at((place, port): &HostPort, host: &Host, to: u16) -> bool {
     *port == to && (place == host || (is_local(place) && is_local(host)))
 }
@@ -257,7 +278,8 @@ mod tests {
         for own in [
             &[][..],
             &[("authorization", "Bearer sk-real")],
-            &[("x-api-key", "sk-real"), ("x-note", "sk-other")],
+            &[("x-api-key", "sk-real"), ("x-note", "sk-other"), ("idempotency-key", "7")],
+            &[("x-api-key", "sk-real"), ("cookie", "__cf_bm=a.b; _cfuvid=c"), ("cookie", "AWSALB=d")],
         ] {
             check("/v1/models?key=sk-real", own, PLACE).unwrap();
         }
@@ -266,12 +288,18 @@ mod tests {
             &[("authorization", "Bearer sk-real"), ("x-api-key", "sk-other")],
             &[("authorization", "Bearer sk-real"), ("authorization", "bearer sk-other")],
             &[("authorization", "sk-other")],
+            &[("x_api_key", "sk-other")],
+            &[("x-api.key", "sk-other")],
+            &[("cookie", "__cf_bm=a; sessionKey=sk-other")],
+            &[("cookie", "sk-other")],
         ] {
             let why = check("/v1/models", foreign, PLACE).unwrap_err();
             assert!(why.contains("another account") && !why.contains("sk-"), "{why}");
             check("/v1/models", foreign, ChannelTarget { host: "elsewhere.test", ..PLACE }).unwrap();
         }
-        for query in ["key=sk-other", "%6bey=sk-other", "access_token=o"] {
+        for query in
+            ["key=sk-other", "%6bey=sk-other", "access_token=o", "API-Key=o", "%24key=o", "x_api_key=o"]
+        {
             assert!(check(&format!("/v1/m?{query}"), &[], PLACE).is_err(), "{query}");
         }
     }

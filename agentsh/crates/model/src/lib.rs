@@ -1,16 +1,16 @@
 //! The channel between the agent and its model: requests are forwarded, answers are checked before the agent gets
 //! them. The relay passes both ends of the connection.
 
-mod beside;
 mod body;
-mod called;
 mod canary;
 mod carry;
+pub mod endpoints;
+mod finished_call;
 pub mod hosted;
 mod judge;
 mod keys;
 mod ledger;
-pub mod places;
+mod other_requests;
 mod secrets;
 
 use std::cell::{OnceCell, RefCell};
@@ -28,9 +28,9 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 
 use self::body::{JudgedStream, answered, error_body, silent};
-use self::called::{Books, ModelCall};
 use self::canary::Canary;
 use self::carry::Upstream;
+use self::finished_call::{Books, ModelCall};
 use self::hosted::Reachable;
 use self::judge::SessionJudge;
 pub use self::judge::Wire;
@@ -84,7 +84,7 @@ struct PendingAnswer {
 }
 
 /// Different things that are told once each.
-const MAX_TOLD: usize = 4096;
+const MAX_REPORTED: usize = 4096;
 
 type Outgoing = Either<Full<Bytes>, Incoming>;
 type Reply = Response<Either<Full<Bytes>, Either<Incoming, JudgedStream>>>;
@@ -101,10 +101,10 @@ impl Model {
         let policy = &facts.policy.llm;
         let places: Vec<(Host, u16)> = endpoints
             .iter()
-            .filter(|endpoint| places::way(facts, endpoint).is_some())
+            .filter(|endpoint| endpoints::way(facts, endpoint).is_some())
             .filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
             .collect();
-        if places.is_empty() && !places::is_everywhere(facts) {
+        if places.is_empty() && !endpoints::is_everywhere(facts) {
             return None;
         }
         let needs = Canary::of(policy);
@@ -349,7 +349,7 @@ impl Model {
     /// True the first time.
     fn is_new(&self, what: &str) -> bool {
         let mut told = self.told.borrow_mut();
-        if told.len() >= MAX_TOLD {
+        if told.len() >= MAX_REPORTED {
             // What is told once more does less harm than what is told no more.
             told.clear();
         }

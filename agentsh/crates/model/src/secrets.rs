@@ -1,7 +1,6 @@
 //! Keys, passwords and tokens in requests to the model.
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use ring::hmac;
 
 use agentsh_base::json::{self, Json};
 use agentsh_content::content::secret_lines;
@@ -76,21 +75,17 @@ pub(super) struct OwnResult {
 /// What of a request the agent read itself, as far as it holds a secret. Time is linear in the request.
 pub(super) fn own(provider: Provider, body: &[u8], key: &[u8]) -> Vec<OwnResult> {
     // The newest first: what was read before was sent before.
-    let read = agentsh_llm::own::read(provider, body).into_iter().rev().filter_map(|(tool, text)| {
-        let lines = secret_lines(&text)?;
-        Some(OwnResult { tool, hash: hashed(key, &lines), lines })
-    });
+    let read =
+        agentsh_llm::agent_tool_results::read(provider, body).into_iter().rev().filter_map(|(tool, text)| {
+            let lines = secret_lines(&text)?;
+            Some(OwnResult { tool, hash: hashed(key, &lines), lines })
+        });
     read.take(MAX_READ).collect()
 }
 
 fn hashed(key: &[u8], value: &str) -> String {
-    Hmac::<Sha256>::new_from_slice(key).map_or_else(
-        |_| String::new(),
-        |mut mac| {
-            mac.update(value.as_bytes());
-            agentsh_base::hex(mac.finalize().into_bytes().iter().take(8))
-        },
-    )
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    agentsh_base::hex(hmac::sign(&key, value.as_bytes()).as_ref().iter().take(8))
 }
 
 fn told(tree: &Json<'_>, redaction: &Redaction, key: &[u8]) -> SecretFound {

@@ -1,4 +1,4 @@
-//! The allowlist of one sandbox, ready to be asked. Pure.
+//! The compiled allow list of one sandbox. Pure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,34 +10,34 @@ use crate::policy::domain::Host;
 use crate::policy::{HostPattern, NetworkPolicy, NetworkRule, RequestRule, Ruled};
 use crate::types::RuleRef;
 
-/// Where one sandbox may connect to.
+/// The compiled network rules of one sandbox.
 #[derive(Clone, Debug, Default)]
 pub struct Allowlist {
     policy: NetworkPolicy,
-    /// Names that no rule names are asked about.
+    /// A person may be asked about names without a rule.
     asks: bool,
 }
 
-/// What the allowlist says about one destination, and by which rule.
+/// The decision about one destination, with its rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub outcome: Permission,
     pub rule: RuleRef,
     pub reason: Reason,
-    /// Anything over TCP: no TLS or HTTP name checks.
+    /// Any TCP protocol, without TLS or HTTP name checks.
     pub any_tcp: bool,
-    /// TLS ends at agentsh.
+    /// TLS inspection.
     pub inspect: bool,
-    /// Only these requests; empty means every request.
+    /// Allowed requests; empty: every request.
     pub requests: Vec<Ruled<RequestRule>>,
-    /// Blocks of addresses that are not public and that the name may nevertheless resolve to.
+    /// Non-public address blocks that the name may resolve to.
     pub permitted: Vec<IpNet>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     Allowed,
-    /// Refused, unless a person says otherwise.
+    /// Refused, unless a person approves.
     Asked,
     Refused,
 }
@@ -48,7 +48,7 @@ impl Allowlist {
         Self { policy: policy.clone(), asks: false }
     }
 
-    /// A person may be asked about names that no rule names, on the ports of the web.
+    /// Allows questions about names without a rule, on ports 80 and 443.
     #[must_use]
     pub fn asking(mut self, asks: bool) -> Self {
         self.asks = asks;
@@ -60,21 +60,21 @@ impl Allowlist {
         self.asks
     }
 
-    /// One rule more, such as the address of the agent's model. It counts as written before all others.
+    /// Adds a rule, such as the model's address, before all others.
     #[must_use]
     pub fn with(mut self, rule: Ruled<NetworkRule>) -> Self {
         self.policy.allow.insert(0, rule);
         self
     }
 
-    /// One port of the host's loopback more.
+    /// Opens one more port of the host's loopback.
     #[must_use]
     pub fn with_loopback(mut self, port: Ruled<u16>) -> Self {
         self.policy.loopback.push(port);
         self
     }
 
-    /// Every port that any rule names, those of the host's loopback included.
+    /// All ports of rules, with those of the host's loopback.
     #[must_use]
     pub fn ports(&self) -> BTreeSet<u16> {
         let named = self.policy.allow.iter().flat_map(|rule| rule.value.ports().iter().copied());
@@ -82,7 +82,7 @@ impl Allowlist {
         named.chain(self.loopback().map(|(port, _)| port)).chain(of_the_web).collect()
     }
 
-    /// The most precise rule that means this name on any port. The name may be in any spelling.
+    /// The most specific rule for this name on any port. Any spelling.
     #[must_use]
     pub fn name(&self, name: &str) -> Option<&Ruled<NetworkRule>> {
         match crate::policy::domain::normalise(name) {
@@ -91,7 +91,7 @@ impl Allowlist {
         }
     }
 
-    /// Names that stand in the policy as such, without wildcards, in the order in which they are written.
+    /// Names in the policy without wildcards, in their order.
     pub fn exact_names(&self) -> impl Iterator<Item = &str> {
         self.policy.allow.iter().filter_map(|rule| match &rule.value.host {
             HostPattern::Exact(name) => Some(name.as_str()),
@@ -99,11 +99,11 @@ impl Allowlist {
         })
     }
 
-    /// What happens to a connection to this host and port.
+    /// Decides about a host and port.
     #[must_use]
     pub fn decide(&self, host: &Host, port: u16) -> Decision {
         if is_local(host) {
-            if let Some(rule) = self.policy.shut_by(host, port) {
+            if let Some(rule) = self.policy.closed_by(host, port) {
                 return plain(Permission::Refused, rule.clone(), Reason::LoopbackPortNotOpen);
             }
             return match self.loopback().find(|(open, _)| *open == port) {
@@ -111,7 +111,7 @@ impl Allowlist {
                 None => refused("network.loopback", Reason::LoopbackPortNotOpen),
             };
         }
-        if let Some(rule) = self.policy.shut_by(host, port) {
+        if let Some(rule) = self.policy.closed_by(host, port) {
             return plain(Permission::Refused, rule.clone(), Reason::PortNotAllowed);
         }
         let (yes, no) = match host {
@@ -139,7 +139,7 @@ impl Allowlist {
         }
     }
 
-    /// Blocks of addresses that are allowed as such: network address, prefix length, ports.
+    /// Allowed address blocks: network, prefix length, ports.
     pub fn nets(&self) -> impl Iterator<Item = (IpAddr, u8, &[u16])> {
         self.policy.allow.iter().filter_map(|rule| match rule.value.host {
             HostPattern::Net(address, prefix) => Some((address, prefix, rule.value.ports())),
@@ -153,7 +153,7 @@ impl Allowlist {
     }
 }
 
-/// Whether a host is this machine itself.
+/// Whether a host is this machine.
 #[must_use]
 pub fn is_local(host: &Host) -> bool {
     host.is_local()

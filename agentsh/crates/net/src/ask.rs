@@ -1,16 +1,16 @@
-//! Names that no rule names: who is asked about them, and when. A connection waits after its first bytes said the same name as
-//! the program did, and before anything of it leaves.
+//! Questions about hosts without a rule. A connection waits after its first bytes have confirmed the host, before any
+//! byte leaves.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use super::reason::Reason;
 
-/// Why it is refused.
+/// The rule and reason of a refusal.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<(), Reason>> + 'a>>;
 
-/// Whoever can ask a person.
+/// Asks a person.
 pub trait Ask {
-    /// Whether a host may be reached on a port. The answer comes within a bounded time.
+    /// Whether a host and port may be reached. Answers within a bounded time.
     fn ask<'a>(&'a self, host: &'a str, port: u16) -> Answer<'a>;
 }

@@ -1,11 +1,12 @@
-//! The certificate authority of one session: what signs for names inside its sandboxes, and whom the session itself
-//! trusts outside. The key stays in the memory of this process.
+//! The session's certificate authority for TLS inspection, and the authorities that the session trusts. The key is only
+//! in this process's memory.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use agentsh_egress::base64::base64;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
@@ -13,17 +14,17 @@ use rcgen::{
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, ServerConfig};
 
-/// A program may not depend on a certificate that outlives its session by much.
+/// A program must not depend on a certificate much longer than its session.
 const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
-/// Clocks of a program that looks at them differ by less.
+/// Covers differences between clocks.
 const CLOCK_SKEW: Duration = Duration::from_secs(24 * 3600);
-/// Names whose certificates are kept; a wildcard can mean any number.
+/// Limit of cached certificates; a wildcard matches any number of names.
 const MAX_NAMES: usize = 256;
 
-/// What signs for names inside the sandboxes of one session.
+/// The session's certificate authority.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// Of every certificate that is shown inside.
+    /// The key of all certificates shown inside.
     key: KeyPair,
     /// By name.
     shown: RefCell<BTreeMap<String, Arc<ServerConfig>>>,
@@ -47,15 +48,18 @@ impl Authority {
     /// The certificate that sandboxes are to trust, as PEM.
     #[must_use]
     pub fn certificate(&self) -> String {
-        self.issuer.pem()
+        let text = base64(self.issuer.der());
+        let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
+        format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
     }
 
-    /// How agentsh speaks as `name` to a program.
+    /// The TLS configuration with which agentsh answers a program as `name`.
     pub(super) fn inside(&self, name: &str) -> Result<Arc<ServerConfig>, String> {
         if let Some(config) = self.shown.borrow().get(name) {
             return Ok(Arc::clone(config));
         }
-        let text = |error: &dyn std::fmt::Display| format!("cannot speak for '{name}': {error}");
+        let text =
+            |error: &dyn std::fmt::Display| format!("cannot create a certificate for '{name}': {error}");
         let mut params = dated(CertificateParams::new([name.to_owned()]).map_err(|error| text(&error))?);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -78,8 +82,8 @@ impl Authority {
         Ok(config)
     }
 
-    /// How agentsh speaks to the world: whom this machine trusts is trusted, and whom SSL_CERT_FILE and NODE_EXTRA_CA_CERTS
-    /// name.
+    /// The TLS configuration for servers: the machine's authorities, with those of SSL_CERT_FILE and
+    /// NODE_EXTRA_CA_CERTS.
     pub(super) fn outside(&self) -> Result<Arc<ClientConfig>, String> {
         self.outside.get_or_init(trusting).clone()
     }

@@ -1,4 +1,4 @@
-//! A connection that was let through, from its first bytes to its last.
+//! Carries a permitted connection from its first bytes to its end.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
-use super::answers::AnswerReader;
 use super::channel::{self, Channel, ChannelTarget};
 use super::connection_limit::ConnectionSlot;
 use super::copy::{self, reset_when_dropped, write_all};
@@ -17,22 +16,23 @@ use super::protocol_detection::{Closed, FirstBytes, Http};
 use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply, Refused, tell};
 use super::requests::{self, End};
+use super::response_secrets::ResponseReader;
 use super::socket::{Socket, send_now};
 use super::traffic::{Direction, Traffic};
 use super::{hello_retry_request, http_host, inspect};
 use crate::store::words::ConnectionState;
 use crate::store::{Event, Recorder};
 
-/// A connection that lasts longer than this is written down before its end.
+/// A connection that lasts longer is recorded before its end.
 const MIN_LONG_CONNECTION: Duration = Duration::from_secs(1);
 
-/// What was read before the way out was open.
+/// What was read before the outbound connection was open.
 pub(super) enum First {
     Nothing,
     Read(FirstBytes),
 }
 
-/// A connection that may go on, and its way out.
+/// A permitted connection with its outbound connection.
 pub(super) struct OpenConnection {
     pub protocol: &'static str,
     pub first: First,
@@ -40,7 +40,7 @@ pub(super) struct OpenConnection {
     pub address: IpAddr,
 }
 
-/// Copies until the end and writes it down.
+/// Copies to the end, and records it.
 pub(super) async fn carry<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     inside: Socket,
@@ -52,7 +52,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
     let protocol = if permit.decision.inspect && protocol == "tls" { "https" } else { protocol };
     let event = || permit.event(egress, protocol, Some(address), slot.number);
     let start = Instant::now();
-    // Before both are watched, which takes a while.
+    // Before both are registered, which takes time.
     let channel = egress.channel.as_deref().filter(|channel| channel.carries(&permit.host, permit.port));
     let (first, begun) = if channel.is_some() { (first, Ok(())) } else { begin(first, &outside, traffic) };
     let (inside, outside) = match begun.and_then(|()| Ok((inside.watched()?, outside.watched()?))) {
@@ -67,7 +67,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
                 biased;
                 end = copy_all((egress, permit), channel, &inside, &outside, (first, slot.number, traffic)) => end,
                 () = egress.connections.closes() => {
-                    // Whoever is at the other end must not take what arrived for the whole.
+                    // So that the peer does not take a partial response as complete.
                     reset_when_dropped(&inside);
                     reset_when_dropped(&outside);
                     End::Done(Err(io::Error::other("ended with the session")))
@@ -98,7 +98,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
     tell(egress, Socket::Watched(inside), permit, refused).await;
 }
 
-/// The event of a connection, at its end.
+/// The event at the end of a connection.
 fn closed(mut event: Event, end: &End, traffic: &Traffic, start: Instant) -> Event {
     if let Event::McpNetworkConnection { state, detail, bytes_sent, bytes_received, duration_ms, .. } =
         &mut event
@@ -114,7 +114,7 @@ fn closed(mut event: Event, end: &End, traffic: &Traffic, start: Instant) -> Eve
     event
 }
 
-/// Sends what was read, as far as there is room, and gives back the rest.
+/// Sends the bytes read so far, as far as possible, and returns the rest.
 fn begin(first: First, outside: &Socket, traffic: &Traffic) -> (First, io::Result<()>) {
     let First::Read(FirstBytes::Http(mut http)) = first else { return (first, Ok(())) };
     let sent = send_now(outside, http.ready()).map(|sent| {
@@ -157,13 +157,13 @@ async fn copy_all<R: Recorder + 'static>(
                 return End::Closed(Closed::Refused {
                     protocol: Some("tls"),
                     reason: Reason::HelloInterrupted,
-                    detail: "a TLS hello with something behind it in its record".to_owned(),
+                    detail: "a TLS ClientHello with other data in the same record".to_owned(),
                     farewell: CloseReply::Alert(ACCESS_DENIED),
                 });
             };
             let mut hello = bytes;
             let early = hello.split_off(end);
-            // Nothing else watches over a server that takes nothing.
+            // Nothing else detects a server that reads nothing.
             let sent =
                 tokio::time::timeout(hello_retry_request::HELLO_TIMEOUT, write_all(outside, &hello)).await;
             if let Err(error) = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
@@ -193,7 +193,7 @@ fn plainly(permit: &Permit) -> ChannelTarget<'_> {
     ChannelTarget { host: &permit.shown, port: permit.port, is_tls: false, is_one: false }
 }
 
-/// Requests without TLS, as far as the first one that the channel takes.
+/// Plain requests, up to the first that the channel takes.
 async fn followed<R: Recorder + 'static>(
     (egress, permit): (&EgressContext<R>, &Permit),
     inside: &TcpStream,
@@ -210,7 +210,7 @@ async fn followed<R: Recorder + 'static>(
     }
 }
 
-/// TLS ends here, and every request is judged by the rule.
+/// TLS inspection: every request is judged.
 async fn inspected<R: Recorder + 'static>(
     (egress, permit): (&EgressContext<R>, &Permit),
     inside: &TcpStream,
@@ -243,7 +243,7 @@ async fn inspected<R: Recorder + 'static>(
     let answers = egress
         .broker
         .as_ref()
-        .map(|broker| AnswerReader::new(|| broker.watch_answers(&permit.shown, permit.port)));
+        .map(|broker| ResponseReader::new(|| broker.watch_answers(&permit.shown, permit.port)));
     let connection =
         inspect::Inspected { authority, name: &permit.shown, reader, hello, answers, used: &used };
     let refused = async |refused: http_host::Refusal| {

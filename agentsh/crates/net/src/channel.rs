@@ -1,5 +1,5 @@
-//! Connections on which somebody else speaks: who is asked, and with which two ends. Name, policy, address, TLS and record
-//! are the relay's as for every connection.
+//! Connections that the session itself answers, such as the model's: the handler gets both ends. Rules, addresses, TLS
+//! and events are handled as for any connection.
 
 use std::future::Future;
 use std::io;
@@ -21,44 +21,44 @@ pub trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
-/// One end of a connection.
+/// One end.
 pub struct End<'a> {
     pub stream: Box<dyn Duplex + 'a>,
-    /// HTTP/2 was agreed on; else it is HTTP/1.1.
+    /// HTTP/2 was negotiated; else HTTP/1.1.
     pub is_http2: bool,
 }
 
-/// The end that comes from a program, and the one that leads to its server.
+/// The program's end, and the server's.
 pub type ConnectionEnds<'a> = (End<'a>, End<'a>);
 
-/// What a connection is to.
+/// The destination of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelTarget<'a> {
-    /// By name or as an address.
+    /// A name or an address.
     pub host: &'a str,
     pub port: u16,
-    /// TLS is spoken with it.
+    /// It uses TLS.
     pub is_tls: bool,
-    /// The connection ends behind one request: those behind it are not the channel's.
+    /// The connection ends after one request.
     pub is_one: bool,
 }
 
-/// Whether a request belongs to a channel, by its method and its path with the query.
+/// Whether a channel takes a request, by method and path with query.
 pub type RequestFilter = fn(&str, &str) -> bool;
 
 pub type ChannelFuture<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
 
-/// Speaks on the connections that it carries.
+/// Handles connections instead of the relay.
 pub trait Channel {
     fn carries(&self, host: &Host, port: u16) -> bool;
-    /// Which requests it takes out of the other connections without TLS. None: nobody has to look for any.
+    /// The requests that it takes out of other plain connections. None: no connection is searched.
     fn picks(&self) -> Option<RequestFilter>;
-    /// Until both ends are done. Nothing of the one reaches the other by itself. That the requests on a connection say the same
-    /// host as it is to, is for the channel to see to.
+    /// Runs until both ends are done, and copies nothing by itself. The channel has to check that requests name this
+    /// host.
     fn carry<'a>(&'a self, to: ChannelTarget<'a>, ends: ConnectionEnds<'a>) -> ChannelFuture<'a>;
 }
 
-/// A connection without TLS, of which some bytes were read already.
+/// A plain connection, some of whose bytes were read.
 pub(super) async fn plain(
     (channel, to): (&dyn Channel, ChannelTarget<'_>),
     (inside, first): (&TcpStream, Vec<u8>),
@@ -71,7 +71,7 @@ pub(super) async fn plain(
     finish(channel.carry(to, (program, server)), (inside, outside), traffic).await
 }
 
-/// A connection whose TLS ends here.
+/// An inspected TLS connection.
 pub(super) async fn tls(
     channel: &dyn Channel,
     (authority, (host, port)): (&Authority, (&str, u16)),
@@ -111,7 +111,7 @@ async fn finish(
     requests::End::Done(result)
 }
 
-/// Counts what the program sends and gets.
+/// Counts the program's bytes.
 struct CountingStream<'a, S> {
     stream: S,
     traffic: &'a Traffic,

@@ -1,4 +1,4 @@
-//! How many connections a session carries at a time, shared by its sandboxes: a semaphore in which nobody waits.
+//! The number of connections of a session: a semaphore without waiting.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// How many connections a session carries at a time, and the number of the next one.
+/// The connection limit of a session, and the next connection's number.
 #[derive(Debug)]
 pub struct ConnectionLimit {
     pub most: usize,
@@ -16,21 +16,21 @@ pub struct ConnectionLimit {
     closing: Notify,
 }
 
-/// More connections than this are refused, whatever the descriptors would allow.
+/// More connections are refused, even with enough descriptors.
 const MAX_CONNECTIONS: usize = 10_000;
-/// Descriptors that are kept for everything else.
+/// Descriptors for everything else.
 const KEPT_DESCRIPTORS: u64 = 256;
 /// Enough for all of them.
 const DESCRIPTORS: u64 = 2 * MAX_CONNECTIONS as u64 + KEPT_DESCRIPTORS;
 
 impl ConnectionLimit {
-    /// As many connections as the limit on descriptors allows, which is raised to where it may be raised.
+    /// As many as the descriptor limit allows, after raising it.
     #[must_use]
     pub fn new() -> Self {
         use nix::sys::resource::{Resource, getrlimit, setrlimit};
         let raise = |soft, hard| setrlimit(Resource::RLIMIT_NOFILE, soft, hard).is_ok();
         let descriptors = match getrlimit(Resource::RLIMIT_NOFILE) {
-            // Root may have more than it was given.
+            // Root may raise the hard limit.
             Ok((_, hard)) if hard < DESCRIPTORS && raise(DESCRIPTORS, DESCRIPTORS) => DESCRIPTORS,
             Ok((soft, hard)) if soft < hard && raise(hard, hard) => hard,
             Ok((soft, _)) => soft,
@@ -46,7 +46,7 @@ impl ConnectionLimit {
         Self { most: 0, live, next, is_closing, closing: Notify::new() }
     }
 
-    /// Ends what is still carried, and returns when all of it is written down.
+    /// Ends all connections, and returns when they are recorded.
     pub async fn close(&self, limit: Duration) {
         self.is_closing.set(true);
         self.closing.notify_waiters();
@@ -64,14 +64,13 @@ impl ConnectionLimit {
 
     /// Returns when the session closes.
     pub(super) async fn closes(&self) {
-        // Nothing comes between the question and the wait: both happen on one thread.
+        // Check and wait are on one thread, so nothing comes between.
         if !self.is_closing.get() {
             self.closing.notified().await;
         }
     }
 
-    /// A slot for a sandbox that has `own` already. It gets no more than half of what the others leave, so that none
-    /// takes all, however many of them try.
+    /// A slot for a sandbox with `own` connections: at most half of what others leave, so that none takes all.
     pub(super) fn take(self: &Rc<Self>, own: &Rc<Cell<usize>>) -> Option<ConnectionSlot> {
         let others = self.live.get().saturating_sub(own.get());
         if own.get() >= self.most.saturating_sub(others).div_ceil(2) {
@@ -90,7 +89,7 @@ impl Default for ConnectionLimit {
     }
 }
 
-/// One connection that counts in a [`ConnectionLimit`].
+/// One connection of a [`ConnectionLimit`].
 pub(super) struct ConnectionSlot {
     limit: Rc<ConnectionLimit>,
     own: Rc<Cell<usize>>,

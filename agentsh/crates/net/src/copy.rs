@@ -1,5 +1,4 @@
-//! Both ways between two connections until both have ended: a shared buffer for the many small ones, splice(2)
-//! through a pipe for the few large ones.
+//! Copies both directions of a connection: through a shared buffer, or with splice(2) for large transfers.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,29 +12,28 @@ use tokio::net::TcpStream;
 use super::socket::send_now;
 use super::traffic::{Direction, Traffic};
 
-/// A connection over which nothing goes for this long is closed.
+/// An idle connection is closed after this.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A direction that moved this many bytes gets a pipe of its own.
+/// A direction with this many bytes gets its own pipe.
 pub(super) const MIN_SPLICE_BYTES: u64 = 256 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
-/// With half of it the relay sleeps, and wakes others, so often that on a virtual machine of two processors a stream
-/// takes a fifth longer.
+/// With half, the relay sleeps and wakes so often that a stream takes a fifth longer on a virtual machine with two
+/// processors.
 const PIPE_BYTES: usize = 256 * 1024;
-/// What a connection on this machine may have under way. More than this leaves the caches of the processor before the
-/// program reads it, and is then fetched from memory once more.
-const UNDER_WAY_BYTES: usize = 192 * 1024;
-/// Pipes at a time; beyond that large streams are copied too.
+/// Send buffer of local connections: more would leave the processor's caches before the program reads it.
+const IN_FLIGHT_BYTES: usize = 192 * 1024;
+/// Limit of pipes; more large streams are copied.
 const MAX_PIPES: usize = 128;
 
 thread_local! {
-    /// Empty between two turns of any connection, so one serves all of them.
+    /// Empty between turns, so one serves all connections.
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER_BYTES].into_boxed_slice());
     static PIPES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Copies both ways with half-close. Whoever calls closes both next, which passes on the later of the two ends. An end
-/// with an error, or by idleness, resets both sides when they are closed.
+/// Copies both ways with half-close. The caller then closes both, which passes on the later end. After an error or
+/// idleness both sides are reset.
 ///
 /// # Errors
 /// The first error of either side; `TimedOut` for an idle connection.
@@ -57,7 +55,7 @@ pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, traffic: &Traffi
     result
 }
 
-/// One direction to its end, which is passed on when the other direction goes on.
+/// Copies one direction; its end is passed on if the other direction continues.
 ///
 /// # Errors
 /// The error of either side.
@@ -75,11 +73,11 @@ pub async fn one_way(
             Some(0) => break,
             Some(moved) => traffic.moved(direction, moved),
         }
-        // One stream at full speed must not keep the others waiting.
+        // A fast stream must not starve the others.
         tokio::task::coop::consume_budget().await;
     }
     if traffic.ends(direction).await {
-        shut(to);
+        close_sending_side(to);
     }
     Ok(())
 }
@@ -91,7 +89,7 @@ pub(super) struct HalfConnection {
 }
 
 impl HalfConnection {
-    /// Moves what is there: 0 bytes at the end, None when there was nothing after all.
+    /// Moves available bytes: 0 at the end, None if there were none.
     pub(super) async fn turn(
         &mut self,
         from: &TcpStream,
@@ -101,8 +99,8 @@ impl HalfConnection {
         if large && self.pipe.is_none() {
             self.pipe = Pipe::new();
             if self.pipe.is_some() && is_on_this_machine(to) {
-                // A larger one is slower and works.
-                let _ = rustix::net::sockopt::set_socket_send_buffer_size(to, UNDER_WAY_BYTES);
+                // A large buffer would only be slower.
+                let _ = rustix::net::sockopt::set_socket_send_buffer_size(to, IN_FLIGHT_BYTES);
             }
         }
         let moved = match &self.pipe {
@@ -116,12 +114,12 @@ impl HalfConnection {
     }
 }
 
-/// Closes the sending side. A connection that is gone already needs no end.
-pub fn shut(stream: &TcpStream) {
+/// Closes the sending side. Errors of a closed connection are ignored.
+pub fn close_sending_side(stream: &TcpStream) {
     let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Write);
 }
 
-/// Closing then sends a reset instead of an end, which says that something went wrong.
+/// Makes closing send a reset, which signals an error.
 pub fn reset_when_dropped(stream: &impl AsFd) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
@@ -129,7 +127,7 @@ pub fn reset_when_dropped(stream: &impl AsFd) {
 /// # Errors
 /// The connection's own.
 pub async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    // There is room nearly always, also before the runtime has heard of it.
+    // There nearly always is room, before the runtime knows.
     if !bytes.is_empty() {
         let sent = send_now(to, bytes)?;
         bytes = bytes.get(sent..).unwrap_or_default();
@@ -145,7 +143,7 @@ pub async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads once into the buffer that all connections share; `take` sees the bytes, none at the end.
+/// Reads once into the shared buffer; `take` gets the bytes, none at the end.
 pub(super) fn read_some<T>(from: &TcpStream, take: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
     BUFFER.with_borrow_mut(|buffer| {
         let read = from.try_read(buffer)?;
@@ -153,7 +151,7 @@ pub(super) fn read_some<T>(from: &TcpStream, take: impl FnOnce(&[u8]) -> T) -> i
     })
 }
 
-/// Reads once and writes all of it.
+/// Reads once and writes everything.
 async fn copy_some(from: &TcpStream, to: &TcpStream) -> io::Result<usize> {
     let (read, left) = BUFFER.with_borrow_mut(|buffer| -> io::Result<(usize, Vec<u8>)> {
         let read = from.try_read(buffer)?;
@@ -165,7 +163,7 @@ async fn copy_some(from: &TcpStream, to: &TcpStream) -> io::Result<usize> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             written => written?,
         };
-        // Only a peer that does not keep up costs memory, and no more than this until it does.
+        // Only a slow peer needs memory, at most this much.
         Ok((read, bytes.get(written..).unwrap_or_default().to_vec()))
     })?;
     write_all(to, &left).await?;
@@ -189,7 +187,7 @@ async fn splice_some(from: &TcpStream, to: &TcpStream, pipe: &Pipe) -> io::Resul
     Ok(filled)
 }
 
-/// No network lies between, so nothing is gained by many bytes under way.
+/// Local connections gain nothing from large send buffers.
 fn is_on_this_machine(stream: &TcpStream) -> bool {
     stream.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
 }
@@ -200,14 +198,14 @@ struct Pipe {
 }
 
 impl Pipe {
-    /// None when there are enough, or no descriptors: the stream is copied then.
+    /// None at the limit, or without descriptors: the stream is copied.
     fn new() -> Option<Self> {
         if PIPES.get() >= MAX_PIPES {
             return None;
         }
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
         let (leave, enter) = rustix::pipe::pipe_with(flags).ok()?;
-        // A user's pipes may be limited: a small one is slower and works.
+        // The user's pipe limit may be reached: a small pipe is only slower.
         let _ = rustix::pipe::fcntl_setpipe_size(&enter, PIPE_BYTES);
         PIPES.set(PIPES.get() + 1);
         Some(Self { leave, enter })

@@ -1,8 +1,7 @@
-//! Secrets that go on requests in place of placeholders: which request may carry which, and where in its head. Pure.
+//! Replaces placeholders by secrets in request headers. Pure.
 //!
-//! A placeholder stands for a secret in the headers that are made for one, on a connection whose TLS ends here, to the one
-//! host that the secret is for, on requests that its entry lists. Everywhere else a request that holds a placeholder is
-//! refused: it is wrong, or an attempt to find a place where the secret can be read again.
+//! A placeholder is valid only in headers for credentials, on inspected TLS, to the host of its secret, in requests
+//! that its entry allows. Any other request with a placeholder is refused, because it might reveal the secret.
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ use super::reason::Reason;
 use crate::policy::{RequestRule, Ruled};
 use crate::types::RuleRef;
 
-/// Headers that are made for a secret, beside `authorization`.
+/// Headers for secrets, besides `authorization`.
 const HEADERS: [&str; 8] = [
     "private-token",
     "job-token",
@@ -27,17 +26,17 @@ const HEADERS: [&str; 8] = [
     "x-jfrog-art-api",
     "x-nuget-apikey",
 ];
-/// So much of a secret at the end of a piece is not passed on before the next piece shows what it is.
+/// So much of a possible secret at the end of a piece is held until the next piece.
 const MIN_HELD: usize = 4;
 
-/// A secret, its placeholder, and what it may be used for.
+/// A secret, its placeholder and its permitted use.
 #[derive(Clone)]
 pub struct Credential {
-    /// In its one spelling.
+    /// Normalised.
     pub host: String,
     pub port: u16,
     pub placeholder: String,
-    /// The name that belongs to the secret; None: whichever the program sends.
+    /// The user name of the secret; None: the program's.
     pub user: Option<String>,
     pub secret: String,
     pub requests: Vec<Ruled<RequestRule>>,
@@ -50,31 +49,31 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// The secrets of one session.
+/// All secrets of a session.
 #[derive(Debug)]
 pub struct Broker {
     credentials: Vec<Credential>,
-    /// How every placeholder of the session begins.
+    /// The common prefix of placeholders.
     mark: Finder<'static>,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestTarget<'a> {
     pub host: &'a str,
     pub port: u16,
-    /// Its TLS ends here, and another one leads on.
+    /// TLS inspection: TLS ends here and continues to the server.
     pub is_secret: bool,
 }
 
-/// Bytes of a head that others take the place of.
+/// A replacement in a head.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HeadEdit {
-    /// From the first byte of the head.
+    /// Offset in the head.
     pub at: usize,
     pub length: usize,
     pub value: Vec<u8>,
-    /// None: it is not a secret.
+    /// None: not a secret.
     pub used: Option<Use>,
 }
 
@@ -94,16 +93,16 @@ impl fmt::Debug for HeadEdit {
 }
 
 impl Broker {
-    /// `mark` is how every placeholder begins.
+    /// `mark` is the prefix of placeholders.
     #[must_use]
     pub fn new(credentials: Vec<Credential>, mark: &str) -> Self {
         Self { credentials, mark: Finder::new(mark.as_bytes()).into_owned() }
     }
 
-    /// Judges the head of a request to `to`, which the rules of the connection let through. None: it needs no secret.
+    /// Judges the head of a permitted request. None: it needs no secret.
     ///
     /// # Errors
-    /// When a placeholder is where it may not be.
+    /// When a placeholder is not allowed there.
     pub fn judge(
         &self,
         head: &[u8],
@@ -146,7 +145,7 @@ impl Broker {
         if authorizations > 1 {
             return refuse(Reason::AuthorizationTwice);
         }
-        // Its rules are about the method and path that the server acts on.
+        // The credential's rule is about the method and path that the server acts on.
         if is_replaced {
             return refuse(Reason::OverrideNotAllowed);
         }
@@ -170,13 +169,13 @@ impl Broker {
         Ok(Some(HeadEdit { at, length, value: held.with(credential), used: Some(used) }))
     }
 
-    /// Whether a secret is for this place: what it answers is looked through, and has to come as it is read.
+    /// Whether there is a secret for this host, so that its responses are searched and must not be compressed.
     #[must_use]
     pub fn has_secret_of(&self, host: &str, port: u16) -> bool {
         self.credentials.iter().any(|one| one.host == host && one.port == port)
     }
 
-    /// Takes out of a head that an answer may be compressed.
+    /// Removes compression from a head's Accept-Encoding.
     #[must_use]
     pub fn uncompressed(head: &[u8]) -> Vec<HeadEdit> {
         let mut puts = Vec::new();
@@ -203,13 +202,13 @@ impl Broker {
         puts
     }
 
-    /// Looks for placeholders in bodies.
+    /// Searches bodies for placeholders.
     #[must_use]
     pub fn watch(&self) -> Watch {
         Watch::new(vec![self.mark.needle().to_vec()])
     }
 
-    /// Looks for the secrets of a host in what it answers.
+    /// Searches responses for a host's secrets.
     #[must_use]
     pub fn watch_answers(&self, host: &str, port: u16) -> Watch {
         let own = self.credentials.iter().filter(|one| one.host == host && one.port == port);
@@ -227,7 +226,7 @@ impl Broker {
         Some(&found.placeholder)
     }
 
-    /// A value that is a placeholder, in one of the forms that tools send.
+    /// A value with a placeholder, in the forms that tools send.
     fn of_value(&self, value: &[u8], name: &str) -> Option<FoundPlaceholder<'_>> {
         let value = value.trim_ascii();
         let form = |placeholder, form| Some(FoundPlaceholder { placeholder, form });
@@ -257,15 +256,15 @@ impl Broker {
     }
 }
 
-/// How a text stands in base64, whatever is before and behind it, in both alphabets.
+/// A text in base64 at any alignment, in both alphabets.
 fn in_base64(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    // Bits of what is before it reach into so many digits.
+    // Bits of the preceding text affect so many digits.
     const SHARED: [usize; 3] = [0, 2, 3];
     let shifted = SHARED.iter().enumerate().flat_map(|(before, shared)| {
         let bytes = [vec![0; before], text.to_vec()].concat();
         [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(|alphabet| {
             let mut digits = alphabet.encode(&bytes).into_bytes();
-            // And what is behind it into the last one.
+            // The following text affects the last digit.
             if bytes.len() % 3 != 0 {
                 digits.pop();
             }
@@ -276,7 +275,7 @@ fn in_base64(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     all.into_iter()
 }
 
-/// A placeholder, and how it is written.
+/// A placeholder and its form.
 struct FoundPlaceholder<'a> {
     placeholder: &'a str,
     form: SecretForm,
@@ -287,14 +286,14 @@ enum SecretForm {
     Bare,
     /// `Bearer` or `token`.
     Scheme(String),
-    /// The password of this user.
+    /// The password of this user name.
     Password(Vec<u8>),
-    /// The user, with this password.
+    /// The user name, with this password.
     User(Vec<u8>),
 }
 
 impl FoundPlaceholder<'_> {
-    /// The header's value with the secret.
+    /// The header value with the secret.
     fn with(&self, credential: &Credential) -> Vec<u8> {
         let secret = &credential.secret;
         match &self.form {
@@ -312,12 +311,12 @@ impl FoundPlaceholder<'_> {
     }
 }
 
-/// Looks for some texts in a stream, whatever its pieces are.
+/// Searches a stream for texts, in any fragmentation.
 #[derive(Debug)]
 pub struct Watch {
     needles: Vec<Finder<'static>>,
     longest: usize,
-    /// The end of what was seen.
+    /// The last bytes seen.
     tail: Vec<u8>,
 }
 
@@ -339,7 +338,7 @@ impl Watch {
         self.longest as u64
     }
 
-    /// Whether a text is in what was seen, this piece included.
+    /// Whether a text is in the stream, with this piece.
     pub fn sees(&mut self, piece: &[u8]) -> bool {
         if self.needles.is_empty() {
             return false;
@@ -351,7 +350,7 @@ impl Watch {
         found
     }
 
-    /// How many of the last bytes that were seen may be the beginning of a text.
+    /// How many of the last bytes may begin a text.
     #[must_use]
     pub fn begun(&self) -> usize {
         let begins = |length: &usize| {

@@ -1,8 +1,7 @@
-//! Names inside a sandbox: one question in, one answer out. Pure, and nothing is ever asked elsewhere.
+//! Answers DNS queries of a sandbox; nothing is forwarded. Pure.
 //!
-//! A name that is not allowed does not exist: with NXDOMAIN every resolver gives up at once, while REFUSED makes
-//! some of them ask again until they run out of time. The whole name that was asked for is matched, so search
-//! domains and `ndots` only produce more names that do not exist.
+//! A name that is not allowed gets NXDOMAIN, because some resolvers retry REFUSED until they time out. The whole name
+//! is matched, so search domains and `ndots` are harmless.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,16 +14,15 @@ use super::fake_ip_pool::FakeIpPool;
 use super::reason::Reason;
 use crate::types::RuleRef;
 
-/// Seconds for which a program may keep an answer. A pair never changes its name, so this only bounds how soon a
-/// refusal is seen again in the journal.
+/// Seconds. Addresses never change names, so this only bounds when a refusal is recorded again.
 pub const TTL: u32 = 30;
-/// Longest message that is read, in bytes. A question with every option in use is far shorter.
+/// In bytes. A query with all options is far shorter.
 pub const MAX_QUERY: usize = 4096;
-/// Longest answer over UDP for those who do not say that they take more.
+/// UDP limit without EDNS.
 const PLAIN_UDP: usize = 512;
-/// What agentsh takes and sends over UDP without fragments.
+/// UDP limit without fragmentation.
 const OUR_UDP: u16 = 1232;
-/// Bytes of the header: shorter messages have no id to answer to.
+/// A shorter message has no id to answer to.
 const HEADER: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,34 +31,34 @@ pub enum Transport {
     Tcp,
 }
 
-/// What one message got.
+/// The result of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The message to send back; None for what must not be answered at all.
+    /// None: no response may be sent.
     pub response: Option<Vec<u8>>,
-    /// The question, as far as it could be read.
+    /// The query, as far as it could be parsed.
     pub asked: Option<Question>,
     pub outcome: Outcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Lower case, without the trailing dot; bytes that no host name has are escaped.
+    /// Lower case, without the trailing dot, escaped.
     pub name: String,
     pub rtype: RecordType,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The pair that stands for the name, whichever of the two was asked for.
+    /// The name's address pair, whichever was asked for.
     Answered(Ipv4Addr, Ipv6Addr),
-    /// An allowed name, and a type of record that agentsh does not give.
+    /// An allowed name, with an unsupported record type.
     Empty,
     Refused {
         rule: RuleRef,
         reason: Reason,
     },
-    /// Not a question that can be read.
+    /// Not a valid query.
     Malformed(Reason),
 }
 
@@ -71,7 +69,7 @@ pub fn answer(query: &[u8], over: Transport, allow: &Allowlist, pool: &mut FakeI
         return silent(Reason::TooShort);
     };
     let (Some(flags), true) = (query.get(2), query.len() >= HEADER) else { return silent(Reason::TooShort) };
-    // A response to a response is how two resolvers talk for ever.
+    // Answering responses could loop between two resolvers.
     if flags & 0x80 != 0 {
         return silent(Reason::NotAQuery);
     }
@@ -91,7 +89,7 @@ pub fn answer(query: &[u8], over: Transport, allow: &Allowlist, pool: &mut FakeI
     }
 }
 
-/// What the only question of a message gets.
+/// The answer to the only query of a message.
 struct Reply {
     code: ResponseCode,
     records: Vec<RData>,
@@ -134,7 +132,7 @@ fn look_up(name: &Name, rtype: RecordType, allow: &Allowlist, pool: &mut FakeIpP
     }
     let rule = match allow.name(&host) {
         Some(rule) => rule.rule.clone(),
-        // Whether it may be reached is asked when it is connected to: nobody waits so long for an address.
+        // A person is asked at connection time, because resolvers do not wait that long.
         None if allow.asks() => RuleRef::default_rule("network.unknown"),
         None => return no(default(), Reason::NameNotAllowed),
     };
@@ -160,7 +158,7 @@ fn refused(code: ResponseCode, rule: RuleRef, reason: Reason) -> Reply {
     Reply { code, records: Vec::new(), outcome: Outcome::Refused { rule, reason } }
 }
 
-/// The name behind an address of the pool, when `host` is such an address backwards.
+/// The name behind a pool address, for a reverse lookup.
 fn reverse(host: &str, name: &Name, pool: &FakeIpPool) -> Option<Name> {
     if !host.ends_with(".arpa") {
         return None;
@@ -174,7 +172,7 @@ fn reverse(host: &str, name: &Name, pool: &FakeIpPool) -> Option<Name> {
     Some(named)
 }
 
-/// Lower case, without the trailing dot; None when a label has bytes that no host name has.
+/// Lower case, without the trailing dot; None if a label is not a host name's.
 fn host_name(name: &Name) -> Option<String> {
     let mut host = String::new();
     for label in name.iter() {
@@ -189,7 +187,7 @@ fn host_name(name: &Name) -> Option<String> {
     (!host.is_empty()).then_some(host)
 }
 
-/// As [`host_name`], for people: any name at all. A dot inside a label is escaped like any other odd byte.
+/// As [`host_name`], for display: any name, escaped.
 fn shown(name: &Name) -> String {
     let mut text = String::new();
     for label in name.iter() {
@@ -211,7 +209,7 @@ fn shown(name: &Name) -> String {
     if text.is_empty() { ".".to_owned() } else { text }
 }
 
-/// The question goes back byte for byte as it came, whatever its letters' case.
+/// The question is returned byte for byte.
 fn encode(message: &Message, over: Transport, reply: &Reply) -> Option<Vec<u8>> {
     let mut response = Message::response(message.metadata.id, OpCode::Query);
     response.metadata = Metadata::response_from_request(&message.metadata);
@@ -243,7 +241,7 @@ fn silent(why: Reason) -> Answer {
     Answer { response: None, asked: None, outcome: Outcome::Malformed(why) }
 }
 
-/// A header without a question, for what cannot be read further.
+/// A header without a question, for unparsable queries.
 fn bare(id: u16, op_code: OpCode, code: ResponseCode, why: Reason) -> Answer {
     let mut response = Message::new(id, MessageType::Response, op_code);
     response.metadata.response_code = code;

@@ -1,4 +1,4 @@
-//! The sockets of the resolver inside a sandbox, bounded in every direction.
+//! The UDP and TCP sockets of the sandbox's resolver, bounded.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -15,17 +15,17 @@ use super::allow::Allowlist;
 use super::dns::{self, Answer, Transport};
 use super::fake_ip_pool::FakeIpPool;
 
-/// TCP connections at a time; others wait in the listener's queue.
+/// More wait in the listener's queue.
 const MAX_CONNECTIONS: usize = 16;
-/// Questions on one TCP connection.
+/// Limit per TCP connection.
 const MAX_QUESTIONS: usize = 1000;
-/// For a question to arrive whole, and for an answer to be taken.
+/// For a query to arrive, and for a response to be sent.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause after an error of the socket: out of descriptors, or memory.
+/// After an error of the socket: no descriptors or memory.
 const ERROR_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Answers over UDP until dropped. `observe` hears of every question before it is answered, and may keep the answer
-/// back: without a record there is none.
+/// Answers over UDP until dropped. `observe` gets every query first and may suppress the response, if it cannot be
+/// recorded.
 ///
 /// # Errors
 /// When the socket is unusable.
@@ -37,23 +37,23 @@ pub async fn serve_udp(
 ) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let socket = UdpSocket::from_std(socket)?;
-    // One byte more, so that what was cut off is seen to be too long.
+    // One more byte, to detect truncation.
     let mut buffer = vec![0; dns::MAX_QUERY + 1];
     loop {
         let Ok((length, peer)) = socket.recv_from(&mut buffer).await else {
-            // Usually the echo of an answer that nobody waited for.
+            // Usually the ICMP error of an earlier response.
             tokio::task::yield_now().await;
             continue;
         };
         let query = buffer.get(..length).unwrap_or_default();
         if let Some(response) = answered(query, Transport::Udp, allow, pool, observe).await {
-            // Somebody who does not take the answer asks again.
+            // The program will ask again.
             let _ = socket.send_to(&response, peer).await;
         }
     }
 }
 
-/// As [`serve_udp`], over TCP: at most 16 connections at a time, each closed after 5 idle seconds or 1000 questions.
+/// As [`serve_udp`], over TCP: at most 16 connections, each closed after 5 idle seconds or 1000 queries.
 ///
 /// # Errors
 /// When the listener is unusable.
@@ -90,7 +90,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Ends at the first thing that is not a question: over TCP there is no way to find the next one.
+/// Ends at the first invalid query, because the next one cannot be found.
 async fn connection(
     mut stream: TcpStream,
     allow: &Allowlist,
@@ -112,7 +112,7 @@ async fn connection(
     }
 }
 
-/// Its length is in front of it.
+/// Preceded by its length.
 async fn read_message(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     let length = usize::from(stream.read_u16().await?);
     let room = buffer.get_mut(..length).ok_or(io::ErrorKind::InvalidData)?;
@@ -126,7 +126,7 @@ async fn answered(
     pool: &Mutex<FakeIpPool>,
     observe: &impl AsyncFn(&Answer) -> bool,
 ) -> Option<Vec<u8>> {
-    // A pool that somebody broke off in the middle of is still a pool: names are only ever added whole.
+    // An aborted lookup leaves a valid pool: names are added whole.
     let answered = {
         let mut pool = pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         dns::answer(query, over, allow, &mut pool)

@@ -1,4 +1,4 @@
-//! What one sandbox may reach, who hears of it, and how often the same refusal is written down.
+//! The network state of one sandbox: rules, event sink, counts of repeated refusals.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -22,28 +22,28 @@ use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
 use crate::policy::NetworkPolicy;
 use crate::store::words::Action;
-use crate::store::{Event, Recorder};
+use crate::store::{Event, Recorder, redact};
 use crate::types::{RuleRef, ServerId};
 
-/// Why a connection, or a name, is refused.
+/// A refused connection or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub host: String,
-    /// 0 for a name that was looked up.
+    /// 0 for a name lookup.
     pub port: u16,
     pub reason: Reason,
     /// For people; may be empty.
     pub detail: String,
     pub rule: RuleRef,
-    /// The piece of policy that would allow it.
+    /// The policy change that would allow it.
     pub change: Option<String>,
-    /// The same as an entry of `network.allow` alone.
+    /// The same, as an entry of `network.allow`.
     pub entry: Option<String>,
-    /// It is about one request of a connection.
+    /// One request of a connection.
     pub of_request: bool,
 }
 
-/// The host's resolver, set up when the first name is needed.
+/// The host's resolver, created on first use.
 #[derive(Default)]
 pub struct LazyResolver(OnceCell<Result<Resolver, ResolveError>>);
 
@@ -59,7 +59,7 @@ impl LazyResolver {
         }
     }
 
-    /// Everything that a name leads to.
+    /// All addresses of a name.
     pub(super) async fn lookup(&self, name: &str) -> Result<Vec<std::net::IpAddr>, ResolveError> {
         match self.0.get_or_init(Resolver::system) {
             Ok(resolver) => Ok(resolver.lookup(name).await?.addresses),
@@ -68,43 +68,43 @@ impl LazyResolver {
     }
 }
 
-/// Hears of every refusal that differs from those before it in its sandbox.
+/// Called for the first refusal of each kind in a sandbox.
 pub type OnRefusal = Rc<dyn Fn(Option<&ServerId>, &Refusal)>;
 
-/// Whether it is never said how a port of this machine would be opened.
+/// Whether no advice to open a port of this machine is given.
 pub type NeverAdvisedPort = Rc<dyn Fn(u16) -> bool>;
 
-/// How the backend tells where a connection wanted to go.
+/// How the relay learns a connection's destination.
 pub enum Origin {
-    /// Every address is local: where it arrived is where it wanted to go.
+    /// Every address is local: the arrival address is the destination.
     Arrival,
-    /// The kernel keeps the destination for the program's end of the connection.
+    /// The kernel stores the destination of the program's end.
     Kernel(PolicedCgroup),
-    /// Whoever makes the program's connections writes down where each is to go, by its own end.
+    /// The connector announces the destination for its own end.
     Told(AnnouncedConnections),
 }
 
-/// Connections that are on their way to the relay.
+/// Announced connections to the relay.
 pub type AnnouncedConnections = Arc<Mutex<BTreeMap<SocketAddr, AcceptedConnection>>>;
 
-/// A connection and where it wanted to go.
+/// A connection and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptedConnection {
     pub destination: SocketAddr,
     pub caller: Option<Caller>,
 }
 
-/// Who began a connection, as far as the backend knows.
+/// The process of a connection, if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// As the host counts them.
+    /// On the host.
     pub pid: u32,
-    /// The thread's name; it may hold any characters.
+    /// Thread name; any characters.
     pub comm: String,
 }
 
 impl Origin {
-    /// None for a connection that nobody redirected.
+    /// None if the connection was not redirected.
     #[must_use]
     pub fn of(&self, stream: &Socket, peer: Option<SocketAddr>) -> Option<AcceptedConnection> {
         let (address, caller) = match self {
@@ -122,25 +122,25 @@ impl Origin {
     }
 }
 
-/// What serves one sandbox's connections beside its rules.
+/// Services for one sandbox's connections.
 #[derive(Clone, Default)]
 pub struct Services {
     pub resolver: Rc<LazyResolver>,
-    /// Signs for the names whose TLS ends here; None where no rule wants that.
+    /// For TLS inspection; None if no rule needs it.
     pub authority: Option<Rc<Authority>>,
-    /// Asks a person about names that no rule names.
+    /// Asks a person about names without a rule.
     pub ask: Option<Rc<dyn Ask>>,
-    /// The user's own way out.
+    /// The user's proxy.
     pub proxy: Option<Rc<Proxy>>,
-    /// Secrets that go on requests in place of their placeholders.
+    /// Replaces placeholders by secrets.
     pub broker: Option<Rc<Broker>>,
-    /// Speaks in the relay's place on some connections.
+    /// Handles some connections instead of the relay.
     pub channel: Option<Rc<dyn Channel>>,
-    /// Of some ports of this machine it is not said how they would be opened.
+    /// Ports of this machine that are never advised to be opened.
     pub unadvised: Option<NeverAdvisedPort>,
 }
 
-/// The way out of one sandbox.
+/// The network state of one sandbox.
 pub struct EgressContext<R> {
     /// None: the agent.
     pub server: Option<ServerId>,
@@ -152,27 +152,27 @@ pub struct EgressContext<R> {
     pub connections: Rc<ConnectionLimit>,
     pub record: R,
     on_refusal: OnRefusal,
-    /// Signs for the names whose TLS ends here; None where no rule wants that.
+    /// For TLS inspection; None if no rule needs it.
     pub authority: Option<Rc<Authority>>,
-    /// Secrets that go on requests.
+    /// Replaces placeholders by secrets.
     pub broker: Option<Rc<Broker>>,
-    /// Asks a person about names that no rule names.
+    /// Asks a person about names without a rule.
     pub ask: Option<Rc<dyn Ask>>,
-    /// Ports of this machine that nobody is advised to open.
+    /// Ports of this machine that are never advised to be opened.
     pub unadvised: Option<NeverAdvisedPort>,
-    /// The user's own way out.
+    /// The user's proxy.
     pub proxy: Option<Rc<Proxy>>,
-    /// Speaks in the relay's place on some connections.
+    /// Handles some connections instead of the relay.
     pub channel: Option<Rc<dyn Channel>>,
     pub(super) live: Cell<usize>,
-    /// How many of the connections are of this sandbox.
+    /// Connections of this sandbox.
     pub(super) own_connections: Rc<Cell<usize>>,
     counted: RefCell<BTreeMap<Key, EventCount>>,
-    /// Refusals written so far.
+    /// Refusals recorded so far.
     written: Cell<u64>,
 }
 
-/// Host, port and reason; the reason is none for all that are not told apart any more.
+/// Host, port and reason; no reason beyond the limit of kinds.
 type Key = (String, u16, Option<Reason>);
 
 pub(super) const ONLY_RESOLVER: &str = "UDP is allowed only to the sandbox's own resolver";
@@ -184,11 +184,11 @@ struct EventCount {
     refusal: Refusal,
 }
 
-/// Different refusals of one sandbox that are told apart; a program can make up names without end.
+/// Limit of distinguished refusals, because programs can invent names.
 const MAX_DIFFERENT: usize = 1000;
-/// The same refusal is written this often one by one; then only when the number of them has doubled.
-const WRITTEN_SINGLY: u64 = 16;
-/// After so many events of a sandbox, only the first of a kind is still written at once.
+/// So many equal refusals are recorded one by one, then only when their number doubles.
+const RECORDED_SINGLY: u64 = 16;
+/// After so many events of a sandbox, only the first of a kind is recorded at once.
 const WRITTEN_BEFORE: u64 = 512;
 
 impl<R: Recorder + 'static> EgressContext<R> {
@@ -229,15 +229,15 @@ impl<R: Recorder + 'static> EgressContext<R> {
         }
     }
 
-    /// Which requests the channel takes out of connections that it does not carry.
+    /// Requests that the channel takes out of other connections.
     pub(super) fn picks(&self) -> Option<RequestFilter> {
         self.channel.as_ref().and_then(|channel| channel.picks())
     }
 
-    /// Counts a refusal, and tells a new one. Gives the number that the next event stands for, when one is due.
+    /// Counts a refusal, and reports a new one. Returns the count for the next event, if one is due.
     pub(super) fn count(&self, refusal: &Refusal) -> Option<u64> {
         let mut counted = self.counted.borrow_mut();
-        // One refused request must not hide the next: each has a line of its own that allows it.
+        // Each refused request has its own remedy, so none hides another.
         let host = match refusal.of_request {
             true => format!("{} {}", refusal.host, refusal.detail),
             false => refusal.host.clone(),
@@ -252,7 +252,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
         if entry.total == 1 {
             (self.on_refusal)(self.server.as_ref(), refusal);
         }
-        let singly = if self.written.get() < WRITTEN_BEFORE { WRITTEN_SINGLY } else { 1 };
+        let singly = if self.written.get() < WRITTEN_BEFORE { RECORDED_SINGLY } else { 1 };
         if entry.total > singly && !entry.total.is_power_of_two() {
             return None;
         }
@@ -262,7 +262,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
         Some(due)
     }
 
-    /// Writes down the refusals that were counted since the last event of their kind.
+    /// Records refusals counted since the last event of their kind.
     pub(super) fn count_rest(&self) {
         for counted in self.counted.borrow_mut().values_mut() {
             let due = counted.total - std::mem::replace(&mut counted.written, counted.total);
@@ -272,11 +272,11 @@ impl<R: Recorder + 'static> EgressContext<R> {
         }
     }
 
-    /// A connection, or a datagram, that nobody inside answered. It is told where the policy is why; False: it is not.
+    /// Reports an unanswered connection if the policy is the reason; False: it is not.
     pub async fn was_unanswered(&self, destination: SocketAddr, is_tcp: bool) -> bool {
         let refusal = match judge::by_address(self, destination) {
             Err(refusal) => refusal,
-            // Who may be reached and does not answer is not a matter of the policy.
+            // An allowed host that does not answer is not the policy's matter.
             Ok(_) => return false,
         };
         let refusal = match is_tcp {
@@ -286,11 +286,11 @@ impl<R: Recorder + 'static> EgressContext<R> {
         let address = destination.ip().to_string();
         let address = Some(address).filter(|address| *address == refusal.host);
         let protocol = if is_tcp { "tcp" } else { "udp" };
-        self.record.room().await;
+        self.record.wait_for_room().await;
         self.commit_refusal(&refusal, address, Some(protocol), None).await
     }
 
-    /// What policy would have to say to allow this host and port: the whole piece, and the entry alone.
+    /// The policy change that allows a host and port: the whole text, and the entry.
     pub(super) fn change(&self, host: &str, port: u16) -> (Option<String>, Option<String>) {
         let is_here = host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -301,12 +301,12 @@ impl<R: Recorder + 'static> EgressContext<R> {
         (answer.change, crate::policy::allow_entry(host, port))
     }
 
-    /// As [`EgressContext::change`], for an entry of `network.allow` that is more than a host and a port.
+    /// As [`EgressContext::change`], for any entry of `network.allow`.
     pub(super) fn change_to(&self, entry: &str) -> (Option<String>, Option<String>) {
         (Some(crate::policy::allow_line(self.server.as_ref(), entry)), Some(entry.to_owned()))
     }
 
-    /// Records a refused connection; it is on disk when this returns true.
+    /// Records a refused connection; on disk if true.
     #[must_use]
     pub(super) async fn commit_refusal(
         &self,
@@ -319,7 +319,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
         self.record.commit(self.blocked(refusal, address, protocol, caller, count)).await.is_ok()
     }
 
-    /// The event of a refused connection that stands for `count` of them.
+    /// The event for `count` refused connections.
     pub(super) fn blocked(
         &self,
         refusal: &Refusal,
@@ -337,9 +337,10 @@ impl<R: Recorder + 'static> EgressContext<R> {
             protocol: protocol.map(str::to_owned),
             action: Action::Block,
             reason: refusal.reason.to_string(),
-            detail: refusal.detail.clone(),
+            // A path may hold a token.
+            detail: redact::text(&refusal.detail),
             rule: refusal.rule.clone(),
-            change: refusal.change.clone(),
+            change: refusal.change.as_deref().map(redact::whole),
             count,
             pid: caller.map(|caller| caller.pid),
             comm: caller.map(|caller| caller.comm.clone()),

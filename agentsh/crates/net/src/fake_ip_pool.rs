@@ -1,8 +1,7 @@
-//! The addresses that stand for names inside one sandbox. Pure.
+//! Private addresses that stand for names in one sandbox. Pure.
 //!
-//! A program that resolves an allowed name gets an address pair out of two private blocks; a connection to that
-//! address is a connection to that name. A pair belongs to its name for the life of the sandbox, so that an answer
-//! cached by the program never means another name.
+//! An allowed name resolves to an address pair, and a connection to it is a connection to that name. A pair keeps its
+//! name for the life of the sandbox, so cached answers stay valid.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,27 +10,26 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::allow::Allowlist;
 
-/// IPv4 addresses of names: the upper half of the block for benchmarks (RFC 2544), which is public nowhere.
+/// The upper half of the benchmark block (RFC 2544), which is never public.
 pub const V4: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 19, 0, 0), 16);
-/// IPv6 addresses of names: a block of unique local addresses (RFC 4193).
+/// A block of unique local addresses (RFC 4193).
 pub const V6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfd61, 0x6773, 0x6800, 0, 0, 0, 0, 0), 64);
-/// Most names that may be asked for under wildcards. Names that the policy spells out always have a place.
+/// Limit of names that match wildcards. Exact names always have an address.
 pub const MAX_WILDCARD_NAMES: usize = 4096;
-/// Most names altogether: what fits between the first and the last address of [`V4`].
+/// Limit of all names: the usable addresses of [`V4`].
 const MAX_NAMES: usize = 65_534;
 
 /// One address pair per name.
 #[derive(Debug, Default)]
 pub struct FakeIpPool {
     numbers: BTreeMap<String, u16>,
-    /// The name with number n stands at n - 1.
+    /// Name n is at index n - 1.
     names: Vec<String>,
     spelled_out: usize,
 }
 
 impl FakeIpPool {
-    /// A pool in which every name that the policy spells out has its place already: names asked for under wildcards
-    /// cannot take it away.
+    /// Reserves addresses for all exact names, so that wildcards cannot use them up.
     #[must_use]
     pub fn new(allow: &Allowlist) -> Self {
         let mut pool = Self::default();
@@ -42,13 +40,13 @@ impl FakeIpPool {
         pool
     }
 
-    /// The pair of a name, which must be in its one spelling and allowed. None when the pool is full.
+    /// The pair of an allowed, normalised name. None when the pool is full.
     pub fn address_of(&mut self, name: &str) -> Option<(Ipv4Addr, Ipv6Addr)> {
         let most = MAX_NAMES.min(self.spelled_out + MAX_WILDCARD_NAMES);
         self.number(name, most).map(pair)
     }
 
-    /// The name that an address stands for.
+    /// The name of an address.
     #[must_use]
     pub fn name_of(&self, address: IpAddr) -> Option<&str> {
         let number = match address.to_canonical() {
@@ -59,7 +57,7 @@ impl FakeIpPool {
         self.names.get(index).map(String::as_str)
     }
 
-    /// Whether an address belongs to the pool at all, given to a name or not.
+    /// Whether an address is in the pool, assigned or not.
     #[must_use]
     pub fn contains(address: IpAddr) -> bool {
         match address.to_canonical() {

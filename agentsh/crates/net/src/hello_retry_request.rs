@@ -1,4 +1,4 @@
-//! A server of TLS 1.3 may ask for a second hello. It is held against the same name: servers believe the last one.
+//! TLS 1.3 HelloRetryRequest: the second ClientHello, which servers believe, must name the same host.
 
 use std::io;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use super::refuse::{ACCESS_DENIED, CloseReply};
 use super::tls_sni::{Hello, Reader};
 use super::traffic::{Direction, Traffic};
 
-/// A server that says nothing to a hello for so long is dead.
+/// Timeout for a server's answer to a hello.
 pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 const HEADER: usize = 5;
-/// Type, length, version and random of a server's hello.
+/// Type, length, version and random of a ServerHello.
 const SERVER_HELLO_PREFIX_BYTES: usize = 38;
-/// The random of a server's hello that asks for another one (RFC 8446, section 4.1.3).
+/// The random of a HelloRetryRequest (RFC 8446, section 4.1.3).
 const RETRY: [u8; 32] = [
     0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91, 0xC2,
     0xA2, 0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
 ];
 
-/// The end of the first hello among what was read with it. None when something stands behind it in its last record.
+/// The end of the first hello in the bytes read. None if other data follows in its last record.
 #[must_use]
 pub fn end_of_hello(bytes: &[u8]) -> Option<usize> {
     let (mut at, mut message) = (0, Vec::with_capacity(4));
@@ -43,11 +43,11 @@ pub fn end_of_hello(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Carries the server's answer to the first hello back, and a second hello on if it was asked for. Until the answer
-/// is there, nothing of the program goes on; `early` is what it sent behind its hello.
+/// Forwards the server's answer, and a second hello if requested. Nothing else of the program is forwarded before;
+/// `early` is what it sent after its hello.
 ///
 /// # Errors
-/// The connection's own. Inside: why the second hello is refused.
+/// The connection's own. Inner: why the second hello is refused.
 pub async fn follow(
     inside: &TcpStream,
     outside: &TcpStream,
@@ -59,7 +59,7 @@ pub async fn follow(
         if asks_again(inside, outside, traffic).await? {
             return second(inside, outside, early, wanted, traffic).await;
         }
-        // Nobody says more of a handshake before it was answered, but who hopes that it is asked for again.
+        // More handshake data before the answer can only be meant for a retry.
         if holds_handshake(&early) {
             return refused(Reason::HelloInterrupted);
         }
@@ -75,7 +75,7 @@ async fn asks_again(inside: &TcpStream, outside: &TcpStream, traffic: &Traffic) 
     loop {
         let before = answer.len();
         match more(outside, &mut answer).await {
-            // The end is found again by whoever reads next.
+            // The next reader finds the end again.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
             result => result?,
         }
@@ -88,7 +88,7 @@ async fn asks_again(inside: &TcpStream, outside: &TcpStream, traffic: &Traffic) 
     }
 }
 
-/// None: too little of it is here.
+/// None: incomplete.
 fn judge(mut answer: &[u8]) -> Option<bool> {
     let mut message = Vec::with_capacity(SERVER_HELLO_PREFIX_BYTES);
     while message.len() < SERVER_HELLO_PREFIX_BYTES {
@@ -110,12 +110,12 @@ fn judge(mut answer: &[u8]) -> Option<bool> {
 }
 
 fn refused(reason: Reason) -> io::Result<Result<(), Closed>> {
-    let detail = "a second TLS hello that is not let through".to_owned();
+    let detail = "a second TLS ClientHello that is refused".to_owned();
     let farewell = CloseReply::Alert(ACCESS_DENIED);
     Ok(Err(Closed::Refused { protocol: Some("tls"), reason, detail, farewell }))
 }
 
-/// Whether a record of the handshake stands there, and be it the beginning of one.
+/// Whether a handshake record begins there.
 fn holds_handshake(mut bytes: &[u8]) -> bool {
     while let Some(kind) = bytes.first() {
         if *kind == 22 {
@@ -135,7 +135,7 @@ async fn second(
     traffic: &Traffic,
 ) -> io::Result<Result<(), Closed>> {
     let mut hello = Reader::default();
-    // What is before `judged` are whole records of the hello.
+    // Before `judged` are complete records of the hello.
     let mut judged = 0;
     loop {
         while let Some(record) = whole(held.get(judged..).unwrap_or_default()) {
@@ -147,8 +147,7 @@ async fn second(
                         None => true,
                     },
                 },
-                // Early data that the server throws away, what middle boxes want to see, and alerts: a server may go on
-                // after one of those.
+                // Early data that the server discards, compatibility records and alerts.
                 (Some(20 | 21 | 23), 0) => {
                     let length = record.len();
                     write_all(outside, record).await?;
@@ -166,7 +165,7 @@ async fn second(
             judged += record.len();
         }
         match more(inside, &mut held).await {
-            // The end is found again by whoever reads next.
+            // The next reader finds the end again.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && held.is_empty() => {
                 return Ok(Ok(()));
             }
@@ -175,7 +174,7 @@ async fn second(
     }
 }
 
-/// The first record, if all of it is here.
+/// The first record, if complete.
 fn whole(bytes: &[u8]) -> Option<&[u8]> {
     let [_, _, _, high, low, ..] = bytes else { return None };
     bytes.get(..HEADER + usize::from(u16::from_be_bytes([*high, *low])))

@@ -1,4 +1,4 @@
-//! Judges one head of an HTTP/1 request. Whatever two servers could read differently is refused.
+//! Judges one HTTP/1 request head. Refuses whatever two servers could parse differently.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -10,32 +10,32 @@ use super::http_host::{Refusal, Request};
 use super::reason::Reason;
 use crate::policy::{MAX_FETCH_BODY, RequestRule, Ruled};
 
-/// What the requests of a connection are held against.
+/// The permitted requests of a connection.
 #[derive(Debug)]
 pub struct ExpectedRequest {
     /// Lower case, or an address.
     pub name: String,
     pub port: u16,
-    /// None means every request.
+    /// None: every request.
     pub rules: Vec<Ruled<RequestRule>>,
-    /// Who asks has its MCP servers behind bridges, and is to ask none past them.
+    /// The agent's connection: its MCP servers are behind bridges and must not be reached directly.
     pub is_bridged: bool,
     /// The session's secrets.
     pub broker: Option<Rc<Broker>>,
-    /// The requests come out of TLS, and go on in TLS.
+    /// Inspected TLS.
     pub is_secret: bool,
-    /// Which requests somebody else takes.
+    /// Requests that a channel takes.
     pub picks: Option<RequestFilter>,
-    /// Whatever host a request names, it arrives at this one, which may speak another protocol than HTTP.
+    /// Requests may name any host: they arrive at this one, which may not speak HTTP.
     pub is_loose: bool,
 }
 
-/// A head that may be forwarded.
+/// A permitted head.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Head {
     pub request: Request,
     pub body: Body,
-    /// A secret in place of its placeholder, and what keeps answers readable; in their order.
+    /// Replacements in their order: secrets for placeholders, and no compression.
     pub puts: Vec<HeadEdit>,
     pub is_picked: bool,
 }
@@ -46,20 +46,20 @@ pub enum Body {
     /// Bytes; 0 is none.
     Length(u64),
     Chunked,
-    /// Nothing, until the server has agreed to become a web socket.
+    /// Nothing, until the server accepts the web socket.
     Switch,
 }
 
 const MAX_METHOD: usize = 32;
 const MAX_HEADERS: usize = 500;
-/// Characters of a path that are kept for events.
+/// Recorded length of a path.
 const SHOWN_PATH: usize = 256;
-/// Headers that decide what a request is. Some servers read `_` as `-`.
+/// Headers that define a request. Some servers read `_` as `-`.
 const DECISIVE: [&str; 5] = ["host", "content-length", "transfer-encoding", "upgrade", "connection"];
 
-/// Headers of a client that speaks MCP over HTTP.
+/// Headers of MCP over HTTP.
 const MCP_HEADERS: [&str; 4] = ["mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"];
-/// Headers by which servers and frameworks take another method or path than those of the request line.
+/// Headers with which servers and frameworks override method or path.
 pub(super) const REPLACING: [&str; 6] = [
     "x-http-method-override",
     "x-http-method",
@@ -69,8 +69,8 @@ pub(super) const REPLACING: [&str; 6] = [
     "x-original-uri",
 ];
 
-/// `bytes` is everything up to and including the empty line; it has no NUL and no CR or LF but in pairs.
-/// `is_first`: no request came before it on this connection.
+/// `bytes` ends with the empty line; it has no NUL, and CR and LF only in pairs. `is_first`: no earlier request on
+/// this connection.
 pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result<Head, Refusal> {
     let refuse = |reason| Err(Refusal::new(reason));
     let mut lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -108,7 +108,7 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
     if !expected.rules.is_empty() && meaning.is_empty() {
         return Err(Refusal::of(Reason::RequestNotAllowed, &request));
     }
-    // Nobody reads what goes through a web socket: a rule that names methods means requests, and no more.
+    // A web socket cannot be inspected, so a rule with methods does not allow it.
     let names_methods = !meaning.is_empty() && !meaning.iter().any(|rule| rule.method == "*");
     if fields.upgrade.is_some() && names_methods {
         return Err(Refusal::of(Reason::UpgradeNotAllowed, &request));
@@ -119,7 +119,7 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
     {
         return Err(Refusal::of(Reason::BodyTooLong, &request));
     }
-    // Whoever wrote a rule for the request has meant it.
+    // A rule for the request is explicit permission.
     if expected.is_bridged && expected.rules.is_empty() && fields.speaks_mcp(method) {
         return Err(Refusal::of(Reason::McpPastBridges, &request));
     }
@@ -136,7 +136,7 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
         puts.extend(Broker::uncompressed(bytes));
         puts.sort_by_key(|put| put.at);
     }
-    // Servers that expect none leave it unread, and take it for the next request: one that no rule was asked about.
+    // A server that expects no body would read it as the next request.
     let has_body = fields.is_chunked || fields.length.is_some_and(|length| length > 0);
     let is_judged = !expected.rules.is_empty() || has_secret;
     if has_body && is_judged && ["GET", "HEAD", "OPTIONS", "TRACE"].contains(&method) {
@@ -149,7 +149,7 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
             if !upgrade.eq_ignore_ascii_case(b"websocket") || method != "GET" || has_body || !is_modern {
                 return refuse(Reason::UpgradeNotAllowed);
             }
-            // Behind other requests it would not be clear which answer is the one to the upgrade.
+            // After other requests the answer to the upgrade would be ambiguous.
             if !is_first {
                 return refuse(Reason::UpgradeNotFirst);
             }
@@ -162,7 +162,7 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
     Ok(Head { request, body, puts, is_picked })
 }
 
-/// A push begins by asking what is there. It is judged as the push that it is for: the path of that.
+/// A push first requests the refs; it is judged by the push's path.
 fn pushes(method: &str, path: &str) -> Option<String> {
     let (path, query) = path.split_once('?')?;
     let is_for_a_push = url::form_urlencoded::parse(query.as_bytes())
@@ -171,7 +171,7 @@ fn pushes(method: &str, path: &str) -> Option<String> {
     Some(format!("{repository}/git-receive-pack"))
 }
 
-/// Whether the first bytes of a head can still become one; a method is short and plain.
+/// Whether bytes can begin a head; methods are short.
 pub fn can_begin(bytes: &[u8]) -> bool {
     match bytes.iter().position(|byte| *byte == b' ') {
         Some(end) => end > 0 && end <= MAX_METHOD,
@@ -179,8 +179,7 @@ pub fn can_begin(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether the first bytes of a connection can still become a request, so that waiting for the rest keeps nobody from speaking
-/// another protocol.
+/// Whether the first bytes can begin a request, so that other protocols are not delayed.
 pub fn is_request(bytes: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 7] =
         [b"GET /", b"POST /", b"PUT /", b"HEAD /", b"PATCH /", b"DELETE /", b"OPTIONS "];
@@ -189,7 +188,7 @@ pub fn is_request(bytes: &[u8]) -> bool {
     can_begin && (bytes.last() != Some(&b'\n') || has_version())
 }
 
-/// The path and query of a target, in whatever form it stands.
+/// Path and query of a request target in any form.
 fn path_of<'t>(method: &str, target: &'t str, expected: &ExpectedRequest) -> Result<&'t str, Refusal> {
     if target.contains('#') {
         return Err(Refusal::new(Reason::TargetNotValid));
@@ -214,7 +213,7 @@ fn path_of<'t>(method: &str, target: &'t str, expected: &ExpectedRequest) -> Res
     }
 }
 
-/// Whether `host` or `host:port` is where the program connected to.
+/// Whether `host` or `host:port` is the connection's.
 fn is_expected(written: &[u8], expected: &ExpectedRequest) -> bool {
     if expected.is_loose {
         return true;
@@ -245,23 +244,23 @@ fn is_expected(written: &[u8], expected: &ExpectedRequest) -> bool {
     }
 }
 
-/// The headers that decide.
+/// The defining headers.
 #[derive(Default)]
 struct Fields<'h> {
     host: Option<&'h [u8]>,
     length: Option<u64>,
     is_chunked: bool,
     upgrade: Option<&'h [u8]>,
-    /// A header that only clients of MCP send.
+    /// An MCP header is present.
     is_mcp: bool,
     accepts_json: bool,
     accepts_events: bool,
-    /// Rules are about the method and path that the server acts on.
+    /// Rules name method and path, so overriding headers are refused.
     has_rules: bool,
 }
 
 impl<'h> Fields<'h> {
-    /// The first request of a client names no version and no session yet: it is a message that takes both kinds of answer.
+    /// The first request of an MCP client has no version and session: a message that accepts both answer types.
     fn speaks_mcp(&self, method: &str) -> bool {
         self.is_mcp || (method == "POST" && self.accepts_json && self.accepts_events)
     }
@@ -301,11 +300,11 @@ impl<'h> Fields<'h> {
         if name.contains('_') && DECISIVE.contains(&name.replace('_', "-").as_str()) {
             return refuse(Reason::HeaderLookAlike);
         }
-        // Gateways make one header of both spellings.
+        // Gateways merge both spellings.
         if self.has_rules && REPLACING.contains(&name.replace('_', "-").as_str()) {
             return refuse(Reason::OverrideNotAllowed);
         }
-        // Servers read `_` as `-` here too.
+        // Servers may read `_` as `-`.
         self.is_mcp |= MCP_HEADERS.contains(&name.replace('_', "-").as_str());
         match name.as_str() {
             "accept" => {
@@ -334,7 +333,7 @@ impl<'h> Fields<'h> {
             }
             "upgrade" if self.upgrade.is_some() => return refuse(Reason::UpgradeNotAllowed),
             "upgrade" => self.upgrade = Some(value),
-            // A second way to say that HTTP/2 follows.
+            // Another way to start HTTP/2.
             "http2-settings" => return refuse(Reason::UpgradeNotAllowed),
             _ => {}
         }
@@ -342,7 +341,7 @@ impl<'h> Fields<'h> {
     }
 }
 
-/// Digits alone, and no more than any body needs.
+/// Digits only, of a plausible length.
 fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 18 {
         return None;

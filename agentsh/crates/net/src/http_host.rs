@@ -1,8 +1,7 @@
-//! Follows the requests of one plain HTTP/1 connection and holds every head back until its Host is judged. Pure.
+//! Checks the Host of every request of a plain HTTP/1 connection before its head is released. Pure.
 //!
-//! A connection carries many requests, and each may name another host: all of them are read. HTTP/2 on a plain
-//! connection is refused. A web socket begins only when the server says so; until then nothing more of the client
-//! is released, because a server that declines reads the next bytes as a request.
+//! Refuses HTTP/2. After a web socket upgrade request nothing more is released until the server agrees, because a
+//! server that declines reads the next bytes as a request.
 
 use std::rc::Rc;
 
@@ -15,36 +14,36 @@ use crate::types::RuleRef;
 
 /// Longest head of a request, in bytes.
 pub const MAX_HEAD: usize = 64 * 1024;
-/// Most bytes of a client that are kept while the server has not agreed to a web socket.
+/// Limit of client bytes held while the server has not accepted a web socket.
 const MAX_EARLY: usize = 64 * 1024;
 /// Hexadecimal digits of a chunk's length.
 const MAX_CHUNK_DIGITS: u8 = 15;
 
-/// What to do now.
+/// The result of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Bytes that may be forwarded, counted from the first one that was fed and not yet released.
+    /// Bytes that may be forwarded, from the first unreleased one.
     pub forward: usize,
-    /// The requests whose heads are among them.
+    /// The requests that begin in them.
     pub requests: Vec<Request>,
-    /// What other bytes take the place of, counted as `forward` is.
+    /// Replacements in them.
     pub puts: Vec<HeadEdit>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub method: String,
-    /// As sent, without scheme and host; at most 256 characters.
+    /// As sent, without scheme and host, at most 256 characters.
     pub path: String,
 }
 
-/// Why the connection has to be closed.
+/// Why the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: Reason,
-    /// The request that no rule means.
+    /// The refused request.
     pub request: Option<Request>,
-    /// The rule that refuses, where it is not the connection's.
+    /// The refusing rule, if not the connection's.
     pub rule: Option<RuleRef>,
 }
 
@@ -53,33 +52,33 @@ pub struct Refusal {
 pub struct Reader {
     expected: ExpectedRequest,
     state: State,
-    /// A head in the making.
+    /// An incomplete head.
     held: Vec<u8>,
-    /// What waits for the server to agree to a web socket.
+    /// Bytes held until the server accepts a web socket.
     early: Vec<u8>,
-    /// The server's answer to a request to become a web socket, as far as it came.
+    /// The server's answer to the upgrade so far.
     answer: Vec<u8>,
     is_first: bool,
-    /// Looks for placeholders in bodies.
+    /// Searches bodies for placeholders.
     watch: Option<Watch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Head,
-    /// Bytes of a body that are still to come.
+    /// Remaining bytes of a body.
     Body(u64),
-    /// In a chunk's length: value so far, digits so far.
+    /// In a chunk length: value and digits so far.
     ChunkLength(u64, u8),
-    /// Behind a chunk's length, at its LF.
+    /// After a chunk length, before LF.
     ChunkLengthEnd(u64),
     Chunk(u64),
-    /// Behind a chunk or in place of trailers: at CR, then at LF. True: it was the last one.
+    /// After a chunk or at trailers: before CR, then LF. True: the last one.
     ChunkEnd(bool),
     ChunkEndLf(bool),
     Switch,
     Opaque,
-    /// At the head of a request that somebody else takes, with everything behind it.
+    /// At a request that a channel takes.
     Picked,
     Refused(Refusal),
 }
@@ -95,7 +94,7 @@ impl Refusal {
 }
 
 impl Reader {
-    /// `name` is what the program asked for, in its one spelling; `port` where it connected to.
+    /// `name` is the normalised requested host; `port` its port.
     #[must_use]
     pub fn new(name: &str, port: u16) -> Self {
         Self {
@@ -118,7 +117,7 @@ impl Reader {
         }
     }
 
-    /// With the session's secrets. `is_secret`: the requests come out of TLS, and go on in TLS.
+    /// With the session's secrets. `is_secret`: inspected TLS.
     #[must_use]
     pub fn with_broker(mut self, broker: Option<Rc<Broker>>, is_secret: bool) -> Self {
         self.watch = broker.as_ref().map(|broker| broker.watch());
@@ -127,28 +126,28 @@ impl Reader {
         self
     }
 
-    /// Only requests that one of the rules means; none means every request.
+    /// Only requests of one of the rules; none: every request.
     #[must_use]
     pub fn with_rules(mut self, rules: Vec<Ruled<RequestRule>>) -> Self {
         self.expected.rules = rules;
         self
     }
 
-    /// Who asks has its MCP servers behind bridges: it asks none here, but by a request that a rule means.
+    /// The agent's MCP servers are behind bridges: it may not use MCP here, unless a rule names the request.
     #[must_use]
     pub fn bridged(mut self, is_bridged: bool) -> Self {
         self.expected.is_bridged = is_bridged;
         self
     }
 
-    /// Stops at requests that somebody else takes.
+    /// Stops at requests that a channel takes.
     #[must_use]
     pub fn picking(mut self, picks: Option<RequestFilter>) -> Self {
         self.expected.picks = picks;
         self
     }
 
-    /// Looks for nothing but such requests: what is none of HTTP, or could be read differently, goes on unread.
+    /// Only searches for such requests: anything else is forwarded unread.
     #[must_use]
     pub fn loose(picks: RequestFilter) -> Self {
         let mut reader = Self::new("", 0).picking(Some(picks));
@@ -161,12 +160,12 @@ impl Reader {
         self.state == State::Picked
     }
 
-    /// Takes the next bytes of the client.
+    /// Takes client bytes.
     ///
     /// # Errors
-    /// The connection must be closed, now and for every later call. What earlier verdicts released may have been
-    /// forwarded; nothing else may be. A refused request does not take back the ones before it in the same call:
-    /// they are released first, and the refusal comes with the next call.
+    /// The connection must be closed, now and for every later call. Nothing but earlier releases may be forwarded.
+    /// Permitted requests before a refused one in the same call are released first; the refusal is returned by the
+    /// next call.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Verdict, Refusal> {
         let mut verdict = Verdict::default();
         if let Err(refusal) = self.take(bytes, &mut verdict) {
@@ -184,7 +183,7 @@ impl Reader {
         Ok(verdict)
     }
 
-    /// The refusal that the next call of [`Self::feed`] would give.
+    /// The refusal that the next [`Self::feed`] returns.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match &self.state {
@@ -193,15 +192,13 @@ impl Reader {
         }
     }
 
-    /// Whether the bytes of the server's answer are wanted: after a request to become a web socket, nothing of the
-    /// client is released until the server has agreed.
+    /// Whether the server's answer is needed: after an upgrade request nothing is released until the server accepts.
     #[must_use]
     pub fn awaits_answer(&self) -> bool {
         self.state == State::Switch
     }
 
-    /// Takes the next bytes of the server, while [`Self::awaits_answer`]. Call `feed(&[])` afterwards: what was held
-    /// back may be free now.
+    /// Takes server bytes, while [`Self::awaits_answer`]. Then call `feed(&[])`, which may release held bytes.
     ///
     /// # Errors
     /// As [`Self::feed`].
@@ -215,7 +212,7 @@ impl Reader {
                 let head = std::mem::take(&mut self.answer);
                 match status(&head) {
                     Some(101) => self.state = State::Opaque,
-                    // Others of this kind announce the answer proper.
+                    // Other informational responses precede the answer.
                     Some(100..200) => continue,
                     Some(_) => self.state = State::Head,
                     None => return self.refuse(Reason::AnswerNotValid),
@@ -229,8 +226,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Bytes that may be forwarded without being fed: the rest of a body, or everything (`u64::MAX`) behind a web
-    /// socket. They have to be reported with [`Self::skip`].
+    /// Bytes that may be forwarded unread: the rest of a body, or everything (`u64::MAX`) after a web socket. Report
+    /// them with [`Self::skip`].
     #[must_use]
     pub fn free(&self) -> u64 {
         match self.state {
@@ -241,7 +238,7 @@ impl Reader {
         }
     }
 
-    /// Reports bytes of [`Self::free`] that were forwarded without being fed.
+    /// Reports forwarded bytes of [`Self::free`].
     pub fn skip(&mut self, bytes: u64) {
         match self.state {
             State::Body(left) => self.state = after_body(left.saturating_sub(bytes)),
@@ -262,7 +259,7 @@ impl Reader {
 
     fn take(&mut self, bytes: &[u8], verdict: &mut Verdict) -> Result<(), Refusal> {
         if self.state != State::Switch {
-            // The server has answered: what waited for it comes first.
+            // The server has answered: held bytes come first.
             let early = std::mem::take(&mut self.early);
             self.run(&early, verdict)?;
         }
@@ -358,8 +355,7 @@ fn after_chunk(left: u64) -> State {
     if left == 0 { State::ChunkEnd(false) } else { State::Chunk(left) }
 }
 
-/// One byte of what stands around chunks. Extensions and trailers are refused: hardly anybody sends them, and servers
-/// disagree about them.
+/// One byte of chunk framing. Extensions and trailers are refused: they are rare, and servers differ.
 fn frame_byte(state: &State, byte: u8) -> Result<State, Refusal> {
     let refuse = |reason| Err(Refusal::new(reason));
     match (state, byte) {
@@ -383,7 +379,7 @@ fn frame_byte(state: &State, byte: u8) -> Result<State, Refusal> {
     }
 }
 
-/// The status of an answer's head.
+/// The status code of a head.
 fn status(head: &[u8]) -> Option<u16> {
     let rest = head.strip_prefix(b"HTTP/1.1 ").or_else(|| head.strip_prefix(b"HTTP/1.0 "))?;
     let (digits, rest) = rest.split_at_checked(3)?;

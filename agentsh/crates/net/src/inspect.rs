@@ -1,6 +1,5 @@
-//! TLS that ends at agentsh, so that single requests can be judged: a connection of requests between two TLS
-//! connections. Only HTTP/1.1 is offered to both sides, unless somebody speaks there who knows HTTP/2 too. The far side has to prove its name before the program hears
-//! anything.
+//! TLS inspection: requests between two TLS connections are judged one by one. Offers only HTTP/1.1, unless the handler
+//! speaks HTTP/2. The server is verified before the program gets a byte.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,22 +13,22 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::answers::AnswerReader;
 use super::authority::Authority;
-use super::copy::{IDLE_TIMEOUT, reset_when_dropped, shut};
+use super::copy::{IDLE_TIMEOUT, close_sending_side, reset_when_dropped};
 use super::credentials::Use;
 use super::http_host;
 use super::protocol_detection::{Closed, Http};
 use super::reason::Reason;
 use super::refuse::{self, CloseReply};
 use super::requests::End;
+use super::response_secrets::ResponseReader;
 use super::traffic::{Direction, Traffic};
 
-/// Each handshake, and the last words to a program that is refused.
+/// For each handshake, and for the response to a refused program.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const PIECE: usize = 16 * 1024;
-/// TLS alert: the chain of certificates leads to nobody who is trusted.
+/// TLS alert: unknown certificate authority.
 const UNKNOWN_AUTHORITY: u8 = 48;
 const INTERNAL_ERROR: u8 = 80;
 
@@ -38,16 +37,16 @@ pub struct Inspected<'a> {
     pub authority: &'a Authority,
     pub name: &'a str,
     pub reader: http_host::Reader,
-    /// What the program sent already.
+    /// Bytes already received.
     pub hello: Vec<u8>,
-    /// Looks for secrets in the answers.
-    pub answers: Option<AnswerReader>,
-    /// Hears of every use of a secret before it leaves; false: it may not.
+    /// Searches responses for secrets.
+    pub answers: Option<ResponseReader>,
+    /// Called before a secret is used; false: it may not be.
     pub used: &'a dyn Fn(Use) -> bool,
 }
 
-/// Carries requests and answers until both sides have ended. `refused` hears of a refused request before the program
-/// does, which is told nothing where it gives false. Bytes are counted as the program means them, without TLS.
+/// Carries requests and responses to the end. `refused` is called before the program hears of a refusal; if it returns
+/// false, the program hears nothing. Counts plaintext bytes.
 pub async fn both_ways(
     inside: &TcpStream,
     outside: &TcpStream,
@@ -100,7 +99,7 @@ pub async fn both_ways(
                 to_program.shutdown().await?;
                 refuse::drain(inside).await
             };
-            // Whoever is gone or does not listen misses it.
+            // The program may be gone.
             let _ = tokio::time::timeout(DRAIN_TIMEOUT, say).await;
             End::Done(Ok(()))
         }
@@ -114,8 +113,8 @@ pub(super) type Server<'a> = tokio_rustls::client::TlsStream<RewoundStream<'a>>;
 pub(super) const HTTP_1: &[u8] = b"http/1.1";
 pub(super) const HTTP_2: &[u8] = b"h2";
 
-/// The far side first: what it cannot prove, the program does not get to see. Both are offered what `offered` lists, the
-/// program HTTP/2 only where the far side has taken it.
+/// The server first: the program gets nothing before the server is verified. Both are offered `offered`; the program
+/// gets HTTP/2 only if the server accepted it.
 pub(super) async fn handshakes<'a>(
     inside: &'a TcpStream,
     outside: &'a TcpStream,
@@ -131,13 +130,13 @@ pub(super) async fn handshakes<'a>(
     let protocols: Vec<Vec<u8>> = offered.iter().map(|protocol| protocol.to_vec()).collect();
     Arc::make_mut(&mut trusting).alpn_protocols.clone_from(&protocols);
     let server_name = rustls::pki_types::ServerName::try_from(name.to_owned())
-        .map_err(|error| cannot(format!("'{name}' cannot be proven: {error}")))?;
+        .map_err(|error| cannot(format!("cannot verify the certificate of '{name}': {error}")))?;
     let connecting =
         TlsConnector::from(trusting).connect(server_name, RewoundStream::new(outside, Vec::new()));
     let server = within(HANDSHAKE_TIMEOUT, connecting).await.map_err(|error| match tls_error(&error) {
         Some(rustls::Error::InvalidCertificate(why)) => refused(
             Reason::CertificateNotValid,
-            format!("'{name}' does not prove its name: {why:?}"),
+            format!("the certificate of '{name}' is not valid: {why:?}"),
             CloseReply::Alert(UNKNOWN_AUTHORITY),
         ),
         _ => End::Done(Err(error)),
@@ -168,7 +167,7 @@ fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
 
 struct Shared<'a> {
     http: RefCell<Http>,
-    /// The server has said what a held request waited for.
+    /// The server's answer, for which a request is held.
     answered: Notify,
     traffic: &'a Traffic,
     used: &'a dyn Fn(Use) -> bool,
@@ -198,7 +197,7 @@ async fn up(
         };
         for used in uses {
             if !(shared.used)(used) {
-                return Err(Stop::Broken(io::Error::other("a use that cannot be recorded")));
+                return Err(Stop::Broken(io::Error::other("cannot record the use of a credential")));
             }
         }
         if !released.is_empty() {
@@ -227,18 +226,18 @@ async fn down(
     mut server: impl AsyncRead + Unpin,
     program: &mut (impl AsyncWrite + Unpin),
     (inside, shared): (&TcpStream, &Shared<'_>),
-    mut answers: Option<AnswerReader>,
+    mut answers: Option<ResponseReader>,
 ) -> Result<(), Stop> {
     let mut buffer = vec![0; PIECE];
-    // What may be the beginning of a secret.
+    // A possible beginning of a secret.
     let mut held = Vec::new();
     loop {
         let read = match server.read(&mut buffer).await {
-            // The program hears the same: an end of the connection, and none of TLS.
+            // The program sees the same: an end without a TLS close.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 program.write_all(&held).await?;
                 program.flush().await?;
-                shut(inside);
+                close_sending_side(inside);
                 return Ok(());
             }
             read => read?,
@@ -272,7 +271,7 @@ async fn down(
     }
 }
 
-/// A connection that somebody else owns, some of whose bytes were read already.
+/// A connection with bytes that were already read.
 pub(super) struct RewoundStream<'a> {
     stream: &'a TcpStream,
     first: Vec<u8>,
@@ -329,7 +328,7 @@ impl AsyncWrite for RewoundStream<'_> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        shut(self.stream);
+        close_sending_side(self.stream);
         Poll::Ready(Ok(()))
     }
 }

@@ -1,24 +1,24 @@
-//! Whether a connection goes on: every test, in the order in which it is made. The first that fails says why.
+//! All tests of a connection, in their order; the first that fails gives the reason.
 //!
-//! From the address alone, before a byte is read ([`by_address`]):
+//! By address, before a byte is read ([`by_address`]):
 //! 1. it came through the sandbox's listener, and its address stands for a host;
-//! 2. a rule allows host and port, or a person may be asked, and the place is not shut to sandboxes.
+//! 2. a rule allows host and port, or a person may be asked, and it is not a closed host.
 //!
-//! With the first bytes ([`by_first_bytes`]):
-//! 3. they are TLS or HTTP for that same host, where the rule does not allow any TCP;
-//! 4. where the rule is about requests, these can be read;
-//! 5. where no rule names the host, a person allows it;
-//! 6. the name leads to an address that is public, or that the rule permits;
-//! 7. the address is not that of a place that is shut to sandboxes. A name that TLS or HTTP says again needs no such test: it
-//!    is another one than the shut place has, and goes where that name is served.
+//! By the first bytes ([`by_first_bytes`]):
+//! 3. they are TLS or HTTP for that host, unless the rule allows any TCP;
+//! 4. they can be inspected, if the rule is about requests;
+//! 5. a person allows the host, if no rule names it;
+//! 6. it resolves to a public address, or to one that the rule permits;
+//! 7. that address is not a closed host's. A name that TLS or HTTP confirms needs no such test.
 //!
-//! Requests after that are judged one by one, in `http_host`.
+//! `http_host` judges the requests that follow.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use super::allow::Permission;
 use super::carry::First;
+use super::closed_hosts;
 use super::egress_context::{EgressContext, Refusal};
 use super::fake_ip_pool::FakeIpPool;
 use super::permit::{Change, Permit, refusal, unruled};
@@ -27,20 +27,19 @@ use super::proxy::Proxy;
 use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply, Refused};
 use super::resolve::ResolveError;
-use super::shut;
 use crate::policy::domain::Host;
 use crate::store::Recorder;
 
-/// A connection that may go on, and where it goes.
+/// A permitted connection and its destination.
 pub(super) struct PermittedConnection<'a> {
     pub protocol: &'static str,
     pub first: First,
     pub proxy: Option<&'a Rc<Proxy>>,
-    /// None where the proxy looks up the name.
+    /// None: the proxy resolves the name.
     pub addresses: Option<Vec<IpAddr>>,
 }
 
-/// Why a permitted connection goes no further.
+/// Why a permitted connection stops.
 pub(super) enum Stop {
     /// The program went away.
     Gone,
@@ -54,7 +53,7 @@ pub(super) enum Stop {
 }
 
 pub(super) fn not_redirected() -> Box<Refusal> {
-    let detail = "a connection to the listener itself, which nothing redirected";
+    let detail = "a connection directly to agentsh's listener";
     unruled("listener".to_owned(), 0, Reason::NotRedirected, detail)
 }
 
@@ -71,7 +70,7 @@ pub(super) fn by_address<R: Recorder + 'static>(
     let host = match name {
         Some(name) => Host::Name(name),
         None if FakeIpPool::contains(address) => {
-            let detail = "an address that no name was given here";
+            let detail = "an address that the sandbox's resolver did not give out";
             return Err(unruled(address.to_string(), port, Reason::AddressNotGiven, detail));
         }
         None => Host::Address(address),
@@ -86,7 +85,7 @@ pub(super) fn by_address<R: Recorder + 'static>(
     if !is_refused {
         return Ok(permit);
     }
-    let (detail, change) = match egress.network.shut_by(&permit.host, port) {
+    let (detail, change) = match egress.network.closed_by(&permit.host, port) {
         Some(_) => ("it is closed to every sandbox, and no rule can allow it", (None, None)),
         None => ("", egress.change(&permit.shown, port)),
     };
@@ -113,13 +112,14 @@ pub(super) async fn by_first_bytes<'a, R: Recorder + 'static>(
         (Host::Address(address), _) if address.is_loopback() => {
             Some(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
         }
-        // It stands in the policy as such.
+        // The policy names the address itself.
         (Host::Address(address), _) => Some(vec![*address]),
         (Host::Name(_), Some(_)) => None,
         (Host::Name(_), None) => Some(resolved(egress, permit, protocol).await?),
     };
     if (is_written || matches!(first, First::Nothing))
-        && let Some(behind) = shut::behind(egress, (&permit.shown, permit.port), addresses.as_deref()).await
+        && let Some(behind) =
+            closed_hosts::behind(egress, (&permit.shown, permit.port), addresses.as_deref()).await
     {
         let refusal = refusal(permit, Reason::AddressNotAllowed, behind.why, (None, None));
         return Err(refused(protocol, Refusal { rule: behind.rule, ..refusal }));
@@ -127,7 +127,7 @@ pub(super) async fn by_first_bytes<'a, R: Recorder + 'static>(
     Ok(PermittedConnection { protocol, first, proxy, addresses })
 }
 
-/// First bytes that are not what the rule allows, or none.
+/// First bytes that the rule does not allow, or none.
 fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit, closed: Closed) -> Stop {
     match closed {
         Closed::Gone => Stop::Gone,
@@ -143,7 +143,7 @@ fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit,
     }
 }
 
-/// Rules about requests hold only where requests can be read: in plain HTTP, and in TLS that ends here.
+/// Rules about requests need plain HTTP or inspected TLS.
 fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Stop> {
     let has_rules = permit.decision.inspect || !permit.decision.requests.is_empty();
     let is_read = protocol == "http" || (protocol == "tls" && permit.decision.inspect);
@@ -151,11 +151,11 @@ fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Stop> {
         return Ok(());
     }
     let detail =
-        format!("the rule for '{}' is about requests, which cannot be read in {protocol}", permit.shown);
+        format!("the rule for '{}' is about HTTP requests, which {protocol} does not show", permit.shown);
     Err(refused(protocol, refusal(permit, Reason::RequestsNotReadable, detail, (None, None))))
 }
 
-/// Asks a person where no rule says anything.
+/// Asks a person if there is no rule.
 async fn approved<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     permit: &Permit,
@@ -179,7 +179,7 @@ async fn approved<R: Recorder + 'static>(
     Err(refused(protocol, refusal(permit, reason, detail.to_owned(), change)))
 }
 
-/// Where a name leads.
+/// Resolves the name.
 async fn resolved<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     permit: &Permit,
@@ -191,14 +191,14 @@ async fn resolved<R: Recorder + 'static>(
             let detail = format!("it leads to {address}, which is not public ({why})");
             let change = entry(egress, permit, &format!("addresses: [\"{address}\"]"));
             let refusal = refusal(permit, Reason::AddressNotPublic, detail, change);
-            // The address is not the program's business.
+            // The program does not learn the address.
             told(protocol, refusal, "it leads to an address that is not public")
         }
         error => Stop::Failed { protocol, address: None, why: error.to_string() },
     })
 }
 
-/// The entry of `network.allow` for this host and port with one key more.
+/// The entry of `network.allow` for this host and port, with one more key.
 fn entry<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit, key: &str) -> Change {
     egress.change_to(&format!("{{host: {:?}, port: {}, {key}}}", permit.shown, permit.port))
 }
@@ -208,7 +208,7 @@ fn refused(protocol: &'static str, refusal: Refusal) -> Stop {
     told(protocol, refusal, &why)
 }
 
-/// A refusal, and what the program hears of it in its own protocol.
+/// A refusal, and the response in the program's protocol.
 fn told(protocol: &'static str, refusal: Refusal, why: &str) -> Stop {
     let farewell = match protocol {
         "tls" => CloseReply::Alert(ACCESS_DENIED),

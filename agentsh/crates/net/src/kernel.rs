@@ -1,7 +1,5 @@
-//! The kernel programs of one session: which sandbox is which, and who hears of what they refuse.
-//!
-//! The kernel judges a connect before the session can hear of it, so these refusals are the ones that the program
-//! learns first. A connection that it lets pass goes through the relay like every other.
+//! The eBPF programs of one session: maps cgroups to sandboxes and records refusals of the kernel, which the program
+//! sees before the session does.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,14 +27,14 @@ use crate::store::words::Action;
 use crate::store::{Event, Recorder};
 use crate::types::RuleRef;
 
-/// Where the relay of every sandbox listens. The program may not bind a port below 1024, so nobody is in the way.
+/// The relay's address in every sandbox. Programs cannot bind ports below 1024.
 const LISTENER_V4: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 54), 54);
 /// IPv6 has one loopback address.
 const LISTENER_V6: SocketAddrV6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 54, 0, 0);
-/// Of the table that all sandboxes of a session share, what one may fill with names that fit its patterns: a quarter.
+/// Share of the session's table that one sandbox may fill with wildcard names: a quarter.
 const MAX_BY_PATTERN: usize = limits::ALLOWED / 4;
 
-/// What attached programs do for the sandboxes of a session.
+/// The attached programs of a session.
 pub struct Kernel<R> {
     loaded: Arc<Loaded>,
     contexts: Rc<Contexts<R>>,
@@ -44,51 +42,51 @@ pub struct Kernel<R> {
     reader: AbortHandle,
 }
 
-/// Who is behind which control group.
+/// Sandboxes by cgroup.
 struct Contexts<R> {
     by_cgroup: RefCell<BTreeMap<u64, Weak<EgressContext<R>>>>,
     loaded: Arc<Loaded>,
     lost: Cell<u64>,
 }
 
-/// One sandbox as the programs know it. They forget it with this.
+/// One sandbox in the programs' tables, removed on drop.
 pub struct PolicedCgroup {
     loaded: Arc<Loaded>,
     cgroup: u64,
-    /// Names whose addresses the programs have.
+    /// Names whose addresses are in the tables.
     opened: RefCell<BTreeSet<String>>,
-    /// Entries of the table that names out of patterns have taken.
+    /// Entries taken by wildcard names.
     taken: Cell<usize>,
-    /// The programs for the connections to its relay, where it has one.
+    /// The programs of the cgroup that connects to its relay, if there is one.
     for_redirected: OnceCell<Attached>,
 }
 
-/// The listeners that a sandbox needs for these rules.
+/// The listeners that these rules need.
 #[must_use]
 pub fn listeners(allow: &Allowlist) -> Vec<SocketAddr> {
     if allow.ports().is_empty() { Vec::new() } else { vec![LISTENER_V4.into(), LISTENER_V6.into()] }
 }
 
 impl<R: Recorder + 'static> Kernel<R> {
-    /// Begins to read the events. Must be called inside a `LocalSet`.
+    /// Starts to read events. Call inside a `LocalSet`.
     ///
     /// # Errors
     /// When the events cannot be read.
     pub fn new(loaded: Loaded) -> Result<Self, EbpfError> {
-        // The programs go with the sockets, also with those of the resolver, which the session serves: its answers are
-        // datagrams to loopback.
+        // The programs also see the session's resolver sockets, whose answers are datagrams to loopback.
         loaded.configure(ebpf::own_cgroup()?, &SandboxConfig::default())?;
         let events = loaded.events()?;
         let loaded = Arc::new(loaded);
         let by_cgroup = RefCell::default();
         let contexts = Rc::new(Contexts { by_cgroup, loaded: Arc::clone(&loaded), lost: Cell::new(0) });
         let (questions, asked) = mpsc::unbounded_channel();
-        let reader = tokio::task::spawn_local(read(events, asked, Rc::clone(&contexts))).abort_handle();
+        let reader =
+            agentsh_base::task::spawn_local(read(events, asked, Rc::clone(&contexts))).abort_handle();
         Ok(Self { loaded, contexts, questions, reader })
     }
 
-    /// The egress context of a sandbox that is about to be born in this control group, with everything that its policy spells
-    /// out in the kernel's tables. `make` gets the origin of its connections.
+    /// Fills the tables for a new sandbox in this cgroup and makes its context. `make` gets the origin of its
+    /// connections.
     ///
     /// # Errors
     /// When the kernel's tables are full.
@@ -118,11 +116,11 @@ impl<R: Recorder + 'static> Kernel<R> {
         Ok(egress)
     }
 
-    /// Returns when everything that the kernel refused until now is recorded.
+    /// Returns when all earlier refusals are recorded.
     pub async fn told(&self) {
         let (done, told) = oneshot::channel();
         if self.questions.send(done).is_ok() {
-            // A reader that has ended has told all that it could.
+            // A stopped reader has nothing more.
             let _ = told.await;
         }
     }
@@ -142,13 +140,13 @@ impl PolicedCgroup {
     ) -> Result<(), EbpfError> {
         let has_listeners = !listeners(&egress.allow).is_empty();
         if has_listeners {
-            // Only one context is ever made for it.
+            // There is only one context.
             let _ = self.for_redirected.set(self.loaded.attach_for_redirected(cgroup)?);
         }
         let config = SandboxConfig {
             listener_v4: has_listeners.then_some(LISTENER_V4),
             listener_v6: has_listeners.then_some(LISTENER_V6),
-            // On loopback, which a sandbox reaches anyway.
+            // On loopback, which is reachable anyway.
             resolver: None,
         };
         self.loaded.configure(self.cgroup, &config)?;
@@ -159,7 +157,7 @@ impl PolicedCgroup {
             }
         }
         for (address, prefix, ports) in egress.allow.nets() {
-            // A prefix longer than its address is in no policy.
+            // The policy has no invalid prefix.
             let Ok(net) = IpNet::new(address, prefix) else { continue };
             for port in ports {
                 self.loaded.allow_net(self.cgroup, net, Some(*port))?;
@@ -172,10 +170,10 @@ impl PolicedCgroup {
         Ok(())
     }
 
-    /// Opens the addresses that stand for an allowed name, on the ports that its rules name.
+    /// Opens the addresses of an allowed name on its rules' ports.
     ///
     /// # Errors
-    /// When the kernel's table is full, or the part of it that a sandbox may take by making up names.
+    /// When the table is full, or the sandbox's share for wildcard names.
     pub(super) fn open(
         &self,
         allow: &Allowlist,
@@ -191,7 +189,7 @@ impl PolicedCgroup {
         if !allow.exact_names().any(|exact| exact == name) {
             let taken = self.taken.get() + 2 * ports.len();
             if taken > MAX_BY_PATTERN {
-                let why = format!("names out of patterns have taken {} entries", self.taken.get());
+                let why = format!("names that match wildcards fill all {} entries", self.taken.get());
                 return Err(EbpfError::Table { what: "allow a name", why });
             }
             self.taken.set(taken);
@@ -225,7 +223,7 @@ async fn read<R: Recorder + 'static>(
         tokio::select! {
             event = events.next() => match event {
                 Ok(event) => contexts.tell(&event).await,
-                // Refused all the same; what nobody could read is counted as lost.
+                // Refused anyway; counted as lost.
                 Err(_) => return,
             },
             question = asked.recv() => {
@@ -234,7 +232,7 @@ async fn read<R: Recorder + 'static>(
                     contexts.tell(&event).await;
                 }
                 contexts.tell_lost();
-                // Whoever asked may have gone.
+                // The caller may be gone.
                 let _ = done.send(());
             }
         }
@@ -243,7 +241,7 @@ async fn read<R: Recorder + 'static>(
 
 impl<R: Recorder + 'static> Contexts<R> {
     async fn tell(&self, event: &NetEvent) {
-        // The relay knows the bytes of what it carried.
+        // The relay counts the bytes of what it carried.
         if event.kind == Kind::Closed {
             return;
         }
@@ -252,7 +250,7 @@ impl<R: Recorder + 'static> Contexts<R> {
         if is_address_sorting(&egress, event) {
             return;
         }
-        egress.record.room().await;
+        egress.record.wait_for_room().await;
         let refusal = refusal(&egress, event);
         let Some(count) = egress.count(&refusal) else { return };
         let address = event.destination.map(|destination| destination.ip().to_string());
@@ -284,8 +282,8 @@ impl<R: Recorder + 'static> Contexts<R> {
     }
 }
 
-/// The C library connects a datagram socket to each address of a name, to learn which it prefers, and sends nothing.
-/// An event for that would make an allowed name look refused.
+/// The C library connects a datagram socket to each address of a name to sort them, and sends nothing. An event would
+/// make an allowed name look refused.
 fn is_address_sorting<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -> bool {
     let pool = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let stands_for_a_name = event.destination.is_some_and(|to| pool.name_of(to.ip()).is_some());
@@ -302,7 +300,7 @@ fn protocol(event: &NetEvent) -> Option<&'static str> {
     }
 }
 
-/// What the kernel refused, in the words of the policy.
+/// A refusal by the kernel, with the policy's reason.
 fn refusal<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -> Refusal {
     let plain = |host, port, reason, detail: &str| *unruled(host, port, reason, detail);
     let Some(destination) = event.destination else {
@@ -333,7 +331,7 @@ fn refusal<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -
     }
 }
 
-/// The name that an address stands for, else the address.
+/// The name of an address, or the address.
 fn shown<R: Recorder + 'static>(egress: &EgressContext<R>, address: IpAddr) -> String {
     let pool = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     pool.name_of(address).map_or_else(|| address.to_string(), str::to_owned)

@@ -1,10 +1,8 @@
-//! Connections out of a sandbox.
+//! Connections out of a sandbox, whose network namespace has no route.
 //!
-//! Every sandbox has a network namespace of its own without a route to the outside. What its program connects to
-//! arrives at listeners that were born inside and are served here, by the session: `judge` makes every test in a
-//! stated order: what policy says ([`allow`]), which name an address stands for ([`fake_ip_pool`]), whether the first bytes
-//! name the same ([`protocol_detection`]), where the name really leads ([`resolve`]). [`relay`] dials and [`copy`] carries
-//! the bytes; [`reason`] lists why something is refused.
+//! Connections arrive at listeners inside, which the session serves. `judge` tests them: rules ([`allow`]), the name
+//! behind an address ([`fake_ip_pool`]), the first bytes ([`protocol_detection`]), the real address ([`resolve`]).
+//! [`relay`] dials, [`copy`] copies, [`reason`] lists all reasons.
 
 use agentsh_base::{busy_poll, types};
 use agentsh_egress::{dial, proxy, resolve, socket};
@@ -12,11 +10,12 @@ use agentsh_policy as policy;
 use agentsh_store as store;
 
 pub mod allow;
-pub mod answers;
 pub mod ask;
 pub mod authority;
+mod busy_poller;
 mod carry;
 pub mod channel;
+mod closed_hosts;
 mod connection_limit;
 pub mod copy;
 pub mod credentials;
@@ -37,11 +36,10 @@ pub mod reason;
 pub mod refuse;
 pub mod relay;
 pub mod requests;
+pub mod response_secrets;
 pub mod service;
-mod shut;
 pub mod tls_sni;
 pub mod traffic;
-mod wakeful;
 
 pub use allow::Allowlist;
 pub use connection_limit::ConnectionLimit;

@@ -1,4 +1,4 @@
-//! A connection that a rule lets through, as far as its address tells; and refusals in the words of that rule.
+//! A connection that a rule allows by its address, and refusals that name the rule.
 
 use std::net::IpAddr;
 
@@ -13,14 +13,14 @@ use crate::store::words::{Action, ConnectionState};
 use crate::store::{Event, Recorder};
 use crate::types::RuleRef;
 
-/// Where a connection goes, and what policy says to it.
+/// The destination of a connection, and its rule.
 pub(super) struct Permit {
     pub host: Host,
     pub shown: String,
     pub port: u16,
     pub decision: Decision,
     pub caller: Option<Caller>,
-    /// It is the agent's: MCP servers are behind bridges. What a server speaks to others is its own affair.
+    /// The agent's: its MCP servers are behind bridges. A server's own connections are not checked for MCP.
     pub is_bridged: bool,
 }
 
@@ -56,7 +56,7 @@ impl Permit {
     }
 }
 
-/// A refusal that no rule of the policy made.
+/// A refusal without a policy rule.
 pub(super) fn unruled(host: String, port: u16, reason: Reason, detail: &str) -> Box<Refusal> {
     Box::new(Refusal {
         host,
@@ -100,7 +100,7 @@ pub(super) fn wanted<'a, R: Recorder + 'static>(
     }
 }
 
-/// Names the request, and what would let it through.
+/// Names the request, and what would allow it.
 pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> Refusal {
     let written = refused.request.as_ref().map(|request| {
         let path = request.path.split('?').next().unwrap_or_default();
@@ -112,7 +112,7 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
     let detail = format!("{shown} on a connection to '{}'{what}", permit.shown);
     // A rule has a slash where the request has an escaped one.
     let written = written.map(|text| text.replace("%2f", "/").replace("%2F", "/"));
-    // Some requests cannot be meant by any rule.
+    // Some requests cannot be named by a rule.
     let may_be_meant =
         |text: &String| refused.reason != Reason::BodyNotExpected && RequestRule::parse(text).is_ok();
     let (change, entry) = match written.filter(may_be_meant) {
@@ -130,7 +130,7 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
     Refusal { rule, of_request: true, ..found }
 }
 
-/// What would let a request through: one more in the rule that decides, or a rule where nobody wrote that one.
+/// What allows a request: one more entry in the deciding rule, or a new rule.
 fn remedy(permit: &Permit, refused: &http_host::Refusal, request: &str) -> Change {
     let decision = &permit.decision;
     if refused.rule.is_some() {

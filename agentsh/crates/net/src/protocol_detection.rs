@@ -1,4 +1,4 @@
-//! The first bytes of a connection: TLS with the right name, plain HTTP with the right host, or refused.
+//! Detects TLS or HTTP in the first bytes, and compares their host.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,31 +16,31 @@ use super::socket::recv_now;
 use super::tls_sni::{self, Hello};
 use crate::policy::{RequestRule, Ruled};
 
-/// The first bytes of a connection that may go on.
+/// The first bytes of a permitted connection.
 #[derive(Debug)]
 pub enum FirstBytes {
-    /// These bytes first, then whatever comes.
+    /// These bytes, then the rest.
     Tls(Vec<u8>),
     /// Requests that are judged one by one.
     Http(Box<Http>),
 }
 
-/// A connection of requests: what came, what was released.
+/// Buffered bytes of an HTTP connection.
 #[derive(Debug)]
 pub struct Http {
     pub reader: http_host::Reader,
-    /// Fed and not released yet.
+    /// Fed and not released.
     pub held: Vec<u8>,
-    /// How many bytes of `held` may go on.
+    /// How many bytes of `held` may be forwarded.
     pub released: usize,
-    /// Secrets that take the place of bytes among them.
+    /// Replacements in them.
     pub puts: Vec<HeadEdit>,
 }
 
-/// Why it may not.
+/// Why it is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// The program itself ended it.
+    /// The program closed it.
     Gone,
     Refused {
         protocol: Option<&'static str>,
@@ -48,32 +48,32 @@ pub enum Closed {
         detail: String,
         farewell: CloseReply,
     },
-    /// A request of plain HTTP was.
+    /// A plain HTTP request.
     Request(http_host::Refusal),
 }
 
-/// What the connection has to be for.
+/// The required host.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedPeer<'a> {
-    /// In its one spelling.
+    /// Normalised.
     pub host: &'a str,
     pub port: u16,
-    /// The host is an address: TLS then carries no name.
+    /// An address: TLS has no server name.
     pub is_address: bool,
     pub requests: &'a [Ruled<RequestRule>],
-    /// Its MCP servers are behind bridges.
+    /// The agent's: MCP servers are behind bridges.
     pub is_bridged: bool,
-    /// The session's secrets, none of which goes on a plain request.
+    /// The session's secrets, none of which is sent in plain requests.
     pub broker: Option<&'a Rc<Broker>>,
-    /// Which requests somebody else takes.
+    /// Requests that a channel takes.
     pub picks: Option<RequestFilter>,
 }
 
-/// A program has this long to say what it wants.
+/// Timeout for a program's first bytes.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Reads as much as is needed to tell. Nothing is forwarded meanwhile.
+/// Reads until the protocol is known. Nothing is forwarded meanwhile.
 pub struct Reading<'a> {
     wanted: ExpectedPeer<'a>,
     hello: tls_sni::Reader,
@@ -88,13 +88,13 @@ impl<'a> Reading<'a> {
         Self { wanted, hello: tls_sni::Reader::default(), bytes: Vec::new(), http: None }
     }
 
-    /// What a program says first comes with its connection, nearly always. None: the rest has to be waited for.
+    /// The first bytes nearly always arrive with the connection. None: wait for them.
     pub fn at_once(&mut self, from: &impl AsFd) -> Option<Result<FirstBytes, Closed>> {
         let mut chunk = [0; CHUNK_BYTES];
         match recv_now(from, &mut chunk) {
             Ok(0) => Some(Err(Closed::Gone)),
             Ok(read) => self.feed(chunk.get(..read).unwrap_or_default()),
-            // Whatever it is, whoever waits for more meets it again.
+            // The next reader gets the error.
             Err(_) => None,
         }
     }
@@ -131,7 +131,7 @@ impl<'a> Reading<'a> {
         match self.hello.feed(new) {
             Hello::NeedMore => None,
             Hello::NotTls => {
-                // A method is a word of capital letters; anything else gets no answer in a language it does not speak.
+                // A method is in capital letters; other protocols get no HTTP response.
                 if !self.bytes.first().is_some_and(u8::is_ascii_uppercase) {
                     return Some(Err(Closed::Refused {
                         protocol: None,
@@ -168,13 +168,13 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// None when the name is right.
+/// None if the name is right.
 pub(super) fn judge(hello: &Hello, wanted: ExpectedPeer<'_>) -> Option<Closed> {
     let refused = |reason, detail, alert| {
         Some(Closed::Refused { protocol: Some("tls"), reason, detail, farewell: CloseReply::Alert(alert) })
     };
     match hello {
-        // What it hides may name another host behind the same address.
+        // The encrypted name may be another host at the same address.
         Hello::Name { ech: true, .. } | Hello::NoName { ech: true } => {
             let detail = "TLS with an encrypted server name; Chromium leaves it out with \
                           `--disable-features=EncryptedClientHello`";
@@ -195,9 +195,7 @@ pub(super) fn judge(hello: &Hello, wanted: ExpectedPeer<'_>) -> Option<Closed> {
         Hello::NoName { .. } => {
             refused(Reason::NoServerName, "TLS without a server name".to_owned(), UNRECOGNIZED_NAME)
         }
-        Hello::Bad(reason) => {
-            refused(*reason, "a TLS hello that is not let through".to_owned(), ACCESS_DENIED)
-        }
+        Hello::Bad(reason) => refused(*reason, "a TLS ClientHello that is refused".to_owned(), ACCESS_DENIED),
         Hello::NeedMore | Hello::NotTls => refused(Reason::NotTls, String::new(), ACCESS_DENIED),
     }
 }
@@ -208,7 +206,7 @@ impl Http {
         Self { reader, held: Vec::new(), released: 0, puts: Vec::new() }
     }
 
-    /// Judges the next bytes of the program; none judge again what was held back.
+    /// Judges the program's next bytes; with none, the held ones again.
     ///
     /// # Errors
     /// When the connection must end.
@@ -227,20 +225,20 @@ impl Http {
         self.held.get(..self.released).unwrap_or_default()
     }
 
-    /// So many bytes of [`Self::ready`] have gone.
+    /// Marks bytes of [`Self::ready`] as sent.
     pub fn sent(&mut self, bytes: usize) {
         let bytes = bytes.min(self.released);
         self.held.drain(..bytes);
         self.released -= bytes;
     }
 
-    /// All bytes that were read, for who judges requests in another way.
+    /// All bytes read, to be judged elsewhere.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.held
     }
 
-    /// What may go on, each byte once, with secrets in place of their placeholders; and the uses of these.
+    /// Returns each permitted byte once, with secrets in place of placeholders, and their uses.
     pub fn release(&mut self) -> (Vec<u8>, Vec<Use>) {
         let rest = self.held.split_off(self.released);
         self.released = 0;
@@ -260,10 +258,10 @@ impl Http {
     }
 }
 
-/// At least one byte more; an end of file is an error here.
+/// At least one more byte; the end is an error.
 pub(super) async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
     let mut chunk = [0; CHUNK_BYTES];
-    // It may be there before the runtime has heard of it.
+    // It may be there before the runtime knows.
     let mut got = recv_now(stream, &mut chunk);
     loop {
         match got {

@@ -1,10 +1,10 @@
-//! Why a name, a connection or a request is let through or refused: every reason that the network gives, in one list.
+//! All reasons for which the network allows or refuses.
 
 use std::fmt;
 
 macro_rules! reasons {
     ($($(#[$about:meta])* $variant:ident = $code:literal,)+) => {
-        /// Why. The codes are stable: they stand in events and in `--json`, and scripts read them.
+        /// The codes are stable: events and `--json` contain them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Reason {
             $($(#[$about])* $variant,)+
@@ -23,45 +23,45 @@ macro_rules! reasons {
 }
 
 reasons! {
-    // A rule of the policy decides.
+    // The policy decides.
     NameAllowed = "name-allowed",
     AddressAllowed = "address-allowed",
     LoopbackPortOpen = "loopback-port-open",
     NameNotAllowed = "name-not-allowed",
     PortNotAllowed = "port-not-allowed",
-    /// No rule allows the address, or it leads to a place that is shut to sandboxes.
+    /// No rule allows the address, or it is a closed host's.
     AddressNotAllowed = "address-not-allowed",
     LoopbackPortNotOpen = "loopback-port-not-open",
-    /// An allowed name leads to an address that is not public, and its rule permits none.
+    /// An allowed name resolves to a non-public address that its rule does not permit.
     AddressNotPublic = "address-not-public",
     ApprovalDenied = "approval-denied",
     ApprovalTimedOut = "approval-timed-out",
     NobodyToAsk = "nobody-to-ask",
-    /// The agent contacts the host by itself, for telemetry or updates: nobody is asked about it.
+    /// The agent contacts the host for telemetry or updates: no person is asked.
     TelemetryOrUpdate = "telemetry-or-update",
-    /// The rule is about requests, and the protocol is neither HTTP nor TLS that agentsh may end.
+    /// The rule is about requests, and the protocol is neither HTTP nor inspectable TLS.
     RequestsNotReadable = "requests-not-readable",
     RequestNotAllowed = "request-not-allowed",
-    /// A body where the method has none.
+    /// A body on a method without one.
     BodyNotExpected = "body-not-expected",
-    /// A git fetch sends more than a fetch has to say.
+    /// A git fetch with a larger body than a fetch needs.
     BodyTooLong = "body-too-long",
     ConnectNotAllowed = "connect-not-allowed",
     UpgradeNotAllowed = "upgrade-not-allowed",
     UpgradeNotFirst = "upgrade-not-first",
-    /// A header that replaces method or path, where a rule is about these.
+    /// A header that overrides method or path, with a rule about these.
     OverrideNotAllowed = "override-not-allowed",
-    /// The agent speaks MCP to a server directly.
+    /// The agent uses MCP without a bridge.
     McpPastBridges = "mcp-past-bridges",
     UdpNotAllowed = "udp-not-allowed",
     ProtocolNotAllowed = "protocol-not-allowed",
     SocketNotAllowed = "socket-not-allowed",
     // DNS.
-    /// A name with labels that no host has.
+    /// A label that is not a host name's.
     NameNotValid = "name-not-valid",
-    /// More names were asked for under wildcards than there are addresses in the pool.
+    /// The pool has no address left for wildcard names.
     NamePoolFull = "name-pool-full",
-    /// A question of another class than IN.
+    /// A query of a class other than IN.
     ClassNotAllowed = "class-not-allowed",
     TooShort = "too-short",
     TooLong = "too-long",
@@ -73,15 +73,15 @@ reasons! {
     // The way into the relay.
     /// A connection to the listener itself.
     NotRedirected = "not-redirected",
-    /// An address of the pool that stands for no name.
+    /// A pool address without a name.
     AddressNotGiven = "address-not-given",
     TooManyConnections = "too-many-connections",
-    /// A control group without a sandbox.
+    /// A cgroup without a sandbox.
     SandboxUnknown = "sandbox-unknown",
     NoListener = "no-listener",
     NoMemory = "no-memory",
     TableFull = "table-full",
-    /// The kernel refused more connections than could be read in time.
+    /// More refusals by the kernel than could be read.
     EventsLost = "events-lost",
     // First bytes and TLS.
     /// Nothing came in time.
@@ -103,9 +103,9 @@ reasons! {
     VersionNotKnown = "version-not-known",
     RecordLength = "record-length",
     InspectionFailed = "inspection-failed",
-    /// The far side does not prove its name.
+    /// The server's certificate is not valid.
     CertificateNotValid = "certificate-not-valid",
-    /// The program does not trust the certificate authority of the session.
+    /// The program does not trust the session's certificate authority.
     AuthorityNotTrusted = "authority-not-trusted",
     ClientHandshakeFailed = "client-handshake-failed",
     // HTTP.
@@ -121,7 +121,7 @@ reasons! {
     HeadTooLong = "head-too-long",
     TooManyHeaders = "too-many-headers",
     HeaderNotValid = "header-not-valid",
-    /// A name that some servers read as a header that decides, such as `content_length`.
+    /// A name that some servers read as a defining header, such as `content_length`.
     HeaderLookAlike = "header-look-alike",
     SpaceBeforeColon = "space-before-colon",
     FoldedHeader = "folded-header",
@@ -138,12 +138,12 @@ reasons! {
     ChunkTooLong = "chunk-too-long",
     ChunkExtension = "chunk-extension",
     TrailersNotAllowed = "trailers-not-allowed",
-    /// Bytes behind a request for a web socket, before the server agreed to it.
+    /// Bytes after an upgrade request, before the server accepted.
     EarlyData = "early-data",
     AnswerNotValid = "answer-not-valid",
     AnswerTooLong = "answer-too-long",
     // Credentials.
-    /// A request that the credential's rule does not mean.
+    /// A request that the credential's entry does not allow.
     CredentialNotAllowed = "credential-not-allowed",
     CredentialOfAnotherHost = "credential-of-another-host",
     CredentialInAnswer = "credential-in-answer",

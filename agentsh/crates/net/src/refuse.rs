@@ -1,27 +1,27 @@
-//! How a program hears that its connection is refused: in its own protocol where there is one.
+//! Tells a program of a refusal in its own protocol: a TLS alert, an HTTP response.
 
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::copy::{reset_when_dropped, shut, write_all};
+use super::copy::{close_sending_side, reset_when_dropped, write_all};
 use super::egress_context::{EgressContext, Refusal};
 use super::http_host;
 use super::permit::{Permit, request_refusal};
 use super::socket::Socket;
 use crate::store::Recorder;
 
-/// What is said before the end.
+/// The last message to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReply {
     Reset,
-    /// A fatal TLS alert of this number (RFC 8446, section 6).
+    /// A fatal TLS alert (RFC 8446, section 6).
     Alert(u8),
-    /// An HTTP answer with this status and text.
+    /// An HTTP response with status and text.
     Http(u16, String),
 }
 
-/// A permitted connection that goes no further, and what its program is told.
+/// A refused connection, and its response.
 pub(super) struct Refused {
     pub refusal: Refusal,
     pub protocol: Option<&'static str>,
@@ -29,7 +29,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// For a request of plain HTTP.
+    /// For a plain HTTP request.
     pub fn request(permit: &Permit, refused: &http_host::Refusal) -> Self {
         let host = &permit.shown;
         let text =
@@ -45,10 +45,10 @@ impl Refused {
 pub const ACCESS_DENIED: u8 = 49;
 pub const UNRECOGNIZED_NAME: u8 = 112;
 
-/// How long a program may take to read the answer.
+/// For the program to read the response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is not on record is not told either: the connection breaks.
+/// A refusal that cannot be recorded is not answered: the connection breaks.
 pub(super) async fn tell<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     socket: Socket,
@@ -61,8 +61,7 @@ pub(super) async fn tell<R: Recorder + 'static>(
     refuse(socket, &farewell).await;
 }
 
-/// Says it and closes. The rest of what the program sends is read and thrown away: an unread byte would turn the
-/// answer into a reset.
+/// Sends the response and closes. Reads the rest, because unread bytes would cause a reset.
 pub async fn refuse(socket: Socket, farewell: &CloseReply) {
     let bytes = match farewell {
         CloseReply::Reset => {
@@ -75,14 +74,14 @@ pub async fn refuse(socket: Socket, farewell: &CloseReply) {
     let Ok(stream) = socket.watched() else { return };
     let say = async {
         write_all(&stream, &bytes).await?;
-        shut(&stream);
+        close_sending_side(&stream);
         drain(&stream).await
     };
-    // Whoever is gone or does not listen misses it.
+    // The program may be gone.
     let _ = tokio::time::timeout(WRITE_TIMEOUT, say).await;
 }
 
-/// Reads and throws away until the end.
+/// Reads to the end.
 pub(super) async fn drain(stream: &TcpStream) -> std::io::Result<()> {
     let mut rest = vec![0; 4096];
     loop {

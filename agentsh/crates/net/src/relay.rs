@@ -1,4 +1,4 @@
-//! From a connection that arrived in a sandbox to the one that leaves the machine: accept, judge, dial, carry.
+//! Accepts, judges, dials and carries the connections of a sandbox.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -12,6 +12,7 @@ use rustix::net::{SocketAddrAny, SocketFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::busy_poller::BusyPoller;
 use super::carry::{First, OpenConnection, carry};
 use super::copy::reset_when_dropped;
 use super::dial::{OutboundConnection, Timeouts, dial};
@@ -24,31 +25,30 @@ use super::refuse::{CloseReply, refuse, tell};
 use super::resolve::Resolver;
 use super::socket::Socket;
 use super::traffic::Traffic;
-use super::wakeful::BusyPoller;
 use crate::store::words::ConnectionState;
 use crate::store::{Event, Recorder};
 
-/// Out of descriptors: how long some connection gets to end.
+/// Without descriptors: time for a connection to end.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Accepts until dropped. One connection fails without harm to the others.
+/// Accepts until dropped. Connections fail independently.
 ///
 /// # Errors
-/// When the listener itself is unusable.
+/// When the listener is unusable.
 pub async fn serve<R: Recorder + 'static>(
     listener: TcpListener,
     egress: Rc<EgressContext<R>>,
     wakeful: Rc<BusyPoller>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    // Its connections have it from the start. Without it small answers wait for acknowledgements.
+    // Inherited by its connections. Otherwise small responses wait for acknowledgements.
     let _ = rustix::net::sockopt::set_tcp_nodelay(&listener, true);
-    // The runtime's own listener would watch whatever it accepts; only whether somebody is there matters here.
+    // tokio's listener would register every accepted socket.
     let listener = TcpStream::from_std(OwnedFd::from(listener).into())?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
-        // A program that dials without end waits in the listener's queue, not in ours.
-        egress.record.room().await;
+        // A program with endless connections waits in the listener's queue.
+        egress.record.wait_for_room().await;
         let accept = || Ok(rustix::net::acceptfrom_with(&listener, flags)?);
         let accepted: io::Result<(OwnedFd, Option<SocketAddrAny>)> =
             listener.async_io(Interest::READABLE, accept).await;
@@ -56,19 +56,18 @@ pub async fn serve<R: Recorder + 'static>(
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
-        wakeful.stir();
+        wakeful.kick();
         let (egress, wakeful) = (Rc::clone(&egress), Rc::clone(&wakeful));
         egress.live.set(egress.live.get() + 1);
         let mut carried = Box::pin(async move {
-            // A connection that was reset meanwhile tells its peer nowhere else.
+            // A reset connection needs no further report.
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
             connection(&egress, (Socket::bare(socket), peer), &wakeful).await;
             egress.live.set(egress.live.get().saturating_sub(1));
         });
-        // Its first steps at once: somebody waits for them, and nobody for the ends of others, which come before it in
-        // the queue of tasks.
+        // Its first steps now, because a program waits for them; the ends of other connections can wait.
         if poll_fn(|context| Poll::Ready(carried.as_mut().poll(context))).await.is_pending() {
-            tokio::task::spawn_local(carried);
+            agentsh_base::task::spawn_local(carried);
         }
     }
 }
@@ -79,7 +78,7 @@ async fn connection<R: Recorder + 'static>(
     wakeful: &Rc<BusyPoller>,
 ) {
     let expected = wakeful.expect();
-    // Also of what is refused: whoever keeps the origins has room for only so many.
+    // Also for refused ones, because the origin table is bounded.
     let arrived = egress.origin.of(&socket, peer);
     if egress.record.broken().is_some() {
         reset_when_dropped(&socket);
@@ -92,7 +91,7 @@ async fn connection<R: Recorder + 'static>(
         Ok(permit) => Permit { caller, ..permit },
         Err(refusal) => {
             let address = Some(refusal.host.clone()).filter(|host| host.parse::<IpAddr>().is_ok());
-            // Either way it breaks: there is nothing more that the program could be told.
+            // It breaks either way.
             let _ = egress.commit_refusal(&refusal, address, None, caller.as_ref()).await;
             return refuse(socket, &CloseReply::Reset).await;
         }
@@ -111,7 +110,7 @@ async fn connection<R: Recorder + 'static>(
         let _ = egress.commit_refusal(&refusal, None, None, permit.caller.as_ref()).await;
         return refuse(socket, &CloseReply::Reset).await;
     };
-    // A connection that cannot be watched is closed; nothing of it went anywhere.
+    // An unregistrable connection is closed; nothing was forwarded.
     let Ok((socket, first)) = first(egress, socket, &permit).await else { return };
     let opened = match judge::by_first_bytes(egress, &permit, first).await {
         Ok(judged) => dialled(&permit, judged).await,
@@ -130,7 +129,7 @@ async fn connection<R: Recorder + 'static>(
                 detail.clone_from(&why);
             }
             egress.record.record(event);
-            // Who speaks HTTP is told that nobody is there; everybody else sees a connection that breaks.
+            // HTTP gets an error response; other protocols see a broken connection.
             let reply = match protocol {
                 "http" => {
                     CloseReply::Http(502, format!("agentsh: no connection to '{}': {why}", permit.shown))
@@ -143,7 +142,7 @@ async fn connection<R: Recorder + 'static>(
     }
 }
 
-/// Connects to where the connection may go.
+/// Connects to the permitted destination.
 async fn dialled(
     permit: &Permit,
     PermittedConnection { protocol, first, proxy, addresses }: PermittedConnection<'_>,
@@ -155,7 +154,7 @@ async fn dialled(
             dial(&addresses, permit.port, Timeouts::default())
                 .await
                 .map_err(|error| failed(addresses.first().copied(), error.to_string()))?;
-        // As for the listener. A connection that is gone already fails below.
+        // As for the listener. A closed connection fails below.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&outside, true);
         return Ok(OpenConnection { protocol, first, outside, address });
     };
@@ -167,7 +166,7 @@ async fn dialled(
     Ok(OpenConnection { protocol, first, outside: Socket::Watched(stream), address })
 }
 
-/// Reads the first bytes where they have to be judged.
+/// Reads the first bytes, if they have to be judged.
 async fn first<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     socket: Socket,

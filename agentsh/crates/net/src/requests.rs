@@ -1,5 +1,4 @@
-//! A connection of plain HTTP requests: what the program sends goes on only after it was judged, what the server
-//! answers goes back untouched.
+//! Plain HTTP: forwards requests after they are judged, and responses unchanged.
 
 use std::cell::RefCell;
 use std::io;
@@ -8,32 +7,33 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::copy::{
-    HalfConnection, IDLE_TIMEOUT, MIN_SPLICE_BYTES, one_way, read_some, reset_when_dropped, shut, write_all,
+    HalfConnection, IDLE_TIMEOUT, MIN_SPLICE_BYTES, close_sending_side, one_way, read_some,
+    reset_when_dropped, write_all,
 };
 use super::http_host;
 use super::protocol_detection::{Closed, Http};
 use super::traffic::{Direction, Traffic};
 
-/// How such a connection ends.
+/// How it ends.
 #[derive(Debug)]
 pub enum End {
-    /// Both sides are done, or one broke.
+    /// Both sides are done, or one failed.
     Done(io::Result<()>),
-    /// A request was refused; the server's side is closed, and the program does not know yet.
+    /// A request was refused; the server's side is closed, the program was not answered.
     Refused(http_host::Refusal),
-    /// The connection is refused in the middle; nobody was told yet.
+    /// Refused in the middle; not answered yet.
     Closed(Closed),
-    /// Somebody else takes a request: these bytes, and what comes behind them.
+    /// A channel takes a request: these bytes, and the following ones.
     Picked(Vec<u8>),
 }
 
 struct Shared {
     http: RefCell<Http>,
-    /// The server has said what a held request waited for.
+    /// The server's answer, for which a request is held.
     answered: Notify,
 }
 
-/// Carries requests one way and answers the other, until both have ended.
+/// Carries requests and responses until both sides have ended.
 pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, http: Http, traffic: &Traffic) -> End {
     let shared = Shared { http: RefCell::new(http), answered: Notify::new() };
     let both = async {
@@ -79,11 +79,11 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
         };
         write_all(outside, &released).await?;
         traffic.moved(Direction::Up, released.len());
-        // It came with one that was let through.
+        // It arrived together with a permitted one.
         if let Some(refusal) = refused {
             return Err(Stop::Refused(refusal));
         }
-        // Whoever sends a request one after the other has the answers to those before it.
+        // A client that sends requests one by one has all earlier responses.
         if shared.http.borrow().reader.is_picked() {
             return Err(Stop::Picked);
         }
@@ -105,7 +105,7 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
         }
     }
     if traffic.ends(Direction::Up).await {
-        shut(outside);
+        close_sending_side(outside);
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ async fn down(
         tokio::task::coop::consume_budget().await;
     }
     if traffic.ends(Direction::Down).await {
-        shut(inside);
+        close_sending_side(inside);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Serves the sockets that were born in one sandbox: its connections and its questions for names.
+//! Serves a sandbox's connections and DNS queries.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,24 +8,24 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
+use super::busy_poller::BusyPoller;
 use super::dns::{Answer, Outcome, Question};
 use super::egress_context::{EgressContext, Origin, Refusal};
-use super::wakeful::BusyPoller;
 use super::{dns_server, relay};
 use crate::policy::domain::Host;
 use crate::store::words::Action;
 use crate::store::{Event, Recorder};
 
-/// Different questions of one sandbox that are written down.
+/// Limit of distinct recorded queries per sandbox.
 const MAX_QUESTIONS: usize = 1000;
 
-/// Stops to accept when dropped; what is connected lives on until one side ends it.
+/// Dropping it stops accepting; open connections continue.
 pub struct Service<R> {
     egress: Rc<EgressContext<R>>,
     tasks: Vec<AbortHandle>,
 }
 
-/// Serves until the [`Service`] is dropped. Must be called inside a `LocalSet`.
+/// Serves until the [`Service`] is dropped. Call inside a `LocalSet`.
 #[must_use]
 pub fn serve<R: Recorder + 'static>(
     egress: Rc<EgressContext<R>>,
@@ -37,7 +37,7 @@ pub fn serve<R: Recorder + 'static>(
     for listener in listeners {
         let (egress, wakeful) = (Rc::clone(&egress), Rc::clone(&wakeful));
         // A listener that fails takes no connection: the program sees that nobody answers.
-        tasks.push(tokio::task::spawn_local(relay::serve(listener, egress, wakeful)).abort_handle());
+        tasks.push(agentsh_base::task::spawn_local(relay::serve(listener, egress, wakeful)).abort_handle());
     }
     let (udp, tcp) = resolver;
     let questions = Rc::new(RefCell::new(BTreeSet::new()));
@@ -51,20 +51,20 @@ pub fn serve<R: Recorder + 'static>(
         let observe = async |answered: &Answer| observe(&own, &questions, answered).await;
         let _ = dns_server::serve_tcp(tcp, &own.allow, &own.pool, &observe).await;
     };
-    tasks.push(tokio::task::spawn_local(over_udp).abort_handle());
-    tasks.push(tokio::task::spawn_local(over_tcp).abort_handle());
+    tasks.push(agentsh_base::task::spawn_local(over_udp).abort_handle());
+    tasks.push(agentsh_base::task::spawn_local(over_tcp).abort_handle());
     Service { egress, tasks }
 }
 
 impl<R: Recorder + 'static> Service<R> {
-    /// Gives the connections of a sandbox that has ended time to be written down.
+    /// Gives the connections of an ended sandbox time to be recorded.
     pub async fn finish(self, limit: Duration) {
         let quiet = async {
             while self.egress.live.get() > 0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        // What still sends to the outside goes on as long as the session.
+        // Connections that still send continue until the session ends.
         let _ = tokio::time::timeout(limit, quiet).await;
         self.egress.count_rest();
     }
@@ -78,13 +78,13 @@ impl<R> Drop for Service<R> {
     }
 }
 
-/// False when the question may not be answered: a refusal is on disk before it is heard.
+/// False when the query may not be answered: a refusal must be on disk first.
 async fn observe<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     questions: &RefCell<BTreeSet<(String, String)>>,
     answered: &Answer,
 ) -> bool {
-    egress.record.room().await;
+    egress.record.wait_for_room().await;
     let (name, query_type) = match &answered.asked {
         Some(Question { name, rtype }) => (name.clone(), rtype.to_string()),
         None => (String::new(), String::new()),
@@ -93,7 +93,7 @@ async fn observe<R: Recorder + 'static>(
         Outcome::Answered(..) | Outcome::Empty => {
             if let (Outcome::Answered(v4, v6), Origin::Kernel(policed)) = (&answered.outcome, &egress.origin)
             {
-                // Before the answer. Where the kernel has no room for it, the connect is refused with an event.
+                // Before the response. If the kernel has no room, the connect is refused with an event.
                 let _ = policed.open(&egress.allow, &name, (*v4, *v6));
             }
             if !is_new(questions, &name, &query_type) {
@@ -132,7 +132,7 @@ async fn observe<R: Recorder + 'static>(
                 host: name,
                 port: 0,
                 reason: *why,
-                detail: "a question that cannot be read".to_owned(),
+                detail: "a DNS query that cannot be parsed".to_owned(),
                 rule: crate::types::RuleRef::default_rule("network.resolver"),
                 change: None,
                 entry: None,

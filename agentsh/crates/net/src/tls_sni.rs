@@ -1,26 +1,25 @@
-//! The name that a TLS client asks for, read from its first message. Pure; nothing is decrypted.
+//! Reads the server name from a ClientHello, without decryption, in any fragmentation. Pure.
 //!
-//! The hello may arrive in any pieces and be cut into any records. What a TLS server could read in two ways is not
-//! passed on: two names, a name twice, lengths that do not add up.
+//! Refuses whatever servers could read differently: two names, a repeated name, inconsistent lengths.
 
 use super::reason::Reason;
 
 /// Most bytes of a ClientHello, record headers included.
 pub const MAX_HELLO: usize = 64 * 1024;
 
-/// What the bytes so far say.
+/// The result so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hello {
-    /// Everything so far fits a ClientHello.
+    /// Valid so far.
     NeedMore,
     NotTls,
     /// A whole ClientHello with one name.
     Name {
         /// Lower case.
         name: String,
-        /// The hello carries an encrypted one with possibly another name.
+        /// It also has an encrypted name, which may differ.
         ech: bool,
-        /// In the order of the client; at most 32.
+        /// In the client's order, at most 32.
         alpn: Vec<Vec<u8>>,
     },
     /// A whole ClientHello without a name.
@@ -28,25 +27,25 @@ pub enum Hello {
         /// As in [`Hello::Name`].
         ech: bool,
     },
-    /// TLS, but not a ClientHello that agentsh lets pass; the reason says why.
+    /// TLS, but a ClientHello that agentsh refuses, with the reason.
     Bad(Reason),
 }
 
-/// Reads a ClientHello piece by piece, in time linear in what was fed.
+/// Parses a ClientHello incrementally, in linear time.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// The handshake message so far, without record headers.
+    /// The handshake message without record headers.
     message: Vec<u8>,
-    /// Of the record that is being read.
+    /// The current record's header.
     header: Vec<u8>,
-    /// Bytes of that record that are still to come.
+    /// Remaining bytes of that record.
     body_left: usize,
     /// Bytes fed, record headers included.
     total: usize,
     answer: Option<Hello>,
 }
 
-/// Reads everything at once.
+/// Parses a whole ClientHello.
 #[must_use]
 pub fn read(bytes: &[u8]) -> Hello {
     Reader::default().feed(bytes)
@@ -69,7 +68,7 @@ const MAX_PROTOCOLS: usize = 32;
 const MAX_EXTENSIONS: usize = 256;
 
 impl Reader {
-    /// Takes the next bytes. After an answer other than [`Hello::NeedMore`] the same answer comes for ever.
+    /// Takes bytes. After any result but [`Hello::NeedMore`] it stays the same.
     pub fn feed(&mut self, bytes: &[u8]) -> Hello {
         if self.answer.is_none() {
             self.answer = self.take(bytes);
@@ -93,7 +92,7 @@ impl Reader {
         None
     }
 
-    /// One byte of a header at a time, so that what is not TLS is known at its first odd byte.
+    /// One byte at a time, to detect other protocols at their first byte.
     fn take_header(&mut self, bytes: &[u8]) -> (usize, Option<Hello>) {
         let Some(byte) = bytes.first() else { return (0, None) };
         self.header.push(*byte);
@@ -101,7 +100,7 @@ impl Reader {
         let answer = match self.header.as_slice() {
             [HANDSHAKE_RECORD] | [_, 3] => None,
             [_] | [_, _] if is_first => Some(Hello::NotTls),
-            // Another record in the middle of the hello is allowed by no version of TLS.
+            // No TLS version allows another record type inside a hello.
             [_] | [_, _] => Some(Hello::Bad(Reason::HelloInterrupted)),
             [_, _, minor] => (*minor > 4).then_some(Hello::Bad(Reason::VersionNotKnown)),
             [_, _, _, high, low] => {
@@ -128,7 +127,7 @@ impl Reader {
                 if length > MAX_HELLO - MESSAGE_HEADER {
                     Some(Hello::Bad(Reason::HelloTooLong))
                 } else {
-                    // Whatever follows the hello in its record would be a second message before the answer.
+                    // Data after the hello in its record would be a second message.
                     let is_whole = body.len() >= length;
                     let has_more = body.len() > length || (is_whole && self.body_left > 0);
                     match (is_whole, has_more) {
@@ -163,7 +162,7 @@ struct Names {
     alpn: Vec<Vec<u8>>,
 }
 
-/// None: a length does not fit.
+/// None: an inconsistent length.
 fn fields(body: &[u8]) -> Option<Result<Names, Reason>> {
     let mut input = Input(body);
     let version = input.number(2)?;
@@ -223,7 +222,7 @@ fn server_name(content: &mut Input<'_>) -> Option<Result<String, Reason>> {
         (1..=63).contains(&label.len())
             && label.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte))
     };
-    // One trailing dot is an empty last label: RFC 6066 has names without it.
+    // A trailing dot is an empty label: RFC 6066 has none.
     if name.len() > 253 || !name.split(|byte| *byte == b'.').all(is_label) {
         return Some(Err(Reason::NameNotValid));
     }
@@ -268,7 +267,7 @@ impl<'b> Input<'b> {
         Some(self.bytes(width)?.iter().fold(0, |value, byte| value << 8 | usize::from(*byte)))
     }
 
-    /// What stands behind a length of `width` bytes.
+    /// Bytes preceded by a length of `width` bytes.
     fn block(&mut self, width: usize) -> Option<Self> {
         let length = self.number(width)?;
         self.bytes(length).map(Self)

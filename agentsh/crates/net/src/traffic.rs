@@ -1,10 +1,10 @@
-//! What goes through one connection, as its sandbox sees it.
+//! Traffic counters of one connection.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::wakeful::{BusyPollGuard, BusyPoller};
+use super::busy_poller::{BusyPollGuard, BusyPoller};
 
 /// Of the bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Traffic {
     sent: Cell<u64>,
     received: Cell<u64>,
     last: Cell<Instant>,
-    /// Until the server has said something.
+    /// Until the server has sent something.
     expected: RefCell<Option<BusyPollGuard>>,
     /// One direction has come to its end.
     half_closed: Cell<bool>,
@@ -63,7 +63,7 @@ impl Traffic {
         }
     }
 
-    /// Returns when nothing has moved for `limit`.
+    /// Returns when nothing moved for `limit`.
     pub(super) async fn idle(&self, limit: Duration) {
         loop {
             let left = limit.saturating_sub(self.last.get().elapsed());
@@ -74,20 +74,19 @@ impl Traffic {
         }
     }
 
-    /// Returns when the end of this direction is to be passed on; false when the other one has ended before: then both
-    /// connections are closed next, which says the same.
+    /// Returns when the end of this direction is to be passed on; false if the other one ended first, because then
+    /// both are closed.
     pub(super) async fn ends(&self, direction: Direction) -> bool {
         let is_first = !self.half_closed.replace(true);
         match direction {
-            // Programs that are done with one connection often open the next.
+            // Programs often open the next connection after one ends.
             Direction::Up => self.wakeful.rest().await,
             Direction::Down => tokio::task::yield_now().await,
         }
         is_first
     }
 
-    /// Returns when nobody waits any more for what comes before the clean-up of this connection: not for the next one
-    /// either, which is often on its way.
+    /// Returns when no program waits for work that this connection's clean-up would delay.
     pub(super) async fn settle(&self) {
         self.expected.take();
         self.wakeful.rest().await;

@@ -97,7 +97,7 @@ pub const GIT_BARE: [&str; 2] = ["objects", "refs"];
 
 /// The content of a stub file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
 #[must_use]
-pub fn stand_in_content(path: &std::path::Path) -> &'static [u8] {
+pub fn stub_content(path: &std::path::Path) -> &'static [u8] {
     if path.ends_with(GIT_COMMON) { b".\n" } else { b"" }
 }
 
@@ -444,6 +444,12 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".factory", Kind::Dir, "hooks of an agent"),
     runs("opencode.json", Kind::File, "names programs that an agent starts"),
     runs("opencode.jsonc", Kind::File, "names programs that an agent starts"),
+    runs(".opencode.json", Kind::File, "names programs that an agent starts"),
+    runs(".kilocode", Kind::Dir, "names programs that an agent starts"),
+    runs(".amp", Kind::Dir, "names programs that an agent starts"),
+    runs(".iflow", Kind::Dir, "hooks of an agent"),
+    runs(".llxprt", Kind::Dir, "names programs that an agent starts"),
+    runs(".codebuddy", Kind::Dir, "hooks of an agent"),
     runs(".aider.conf.yml", Kind::File, "names programs that an agent runs"),
     runs_in(
         ".vscode",
@@ -458,6 +464,13 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".nova", Kind::Dir, "tasks that the editor runs"),
     runs(".run", Kind::Dir, "tasks that the editor runs"),
     runs(".vs", Kind::Dir, "tasks that the editor runs"),
+    runs(".theia", Kind::Dir, "tasks that the editor runs"),
+    runs(".lite_project.lua", Kind::File, "runs in the editor"),
+    runs(".ycm_extra_conf.py", Kind::File, "runs in the editor"),
+    runs("hie.yaml", Kind::File, "names programs that the language server runs"),
+    runs(".merlin", Kind::File, "names programs that the language server runs"),
+    runs(".latexmkrc", Kind::File, "runs in every latexmk"),
+    runs("latexmkrc", Kind::File, "runs in every latexmk"),
     runs(".lsp/config.edn", Kind::File, "names programs that the language server runs"),
     runs(".lazygit.yml", Kind::File, "names programs that lazygit runs"),
     runs(".reviewboardrc", Kind::File, "runs in the client of Review Board"),
@@ -498,6 +511,7 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".gdbinit", Kind::File, "runs in the debugger"),
     runs(".lldbinit", Kind::File, "runs in the debugger"),
     runs(".pdbrc", Kind::File, "runs in the debugger"),
+    runs(".pdbrc.py", Kind::File, "runs in the debugger"),
     runs(".byebugrc", Kind::File, "runs in the debugger"),
     runs(".perldb", Kind::File, "runs in the debugger"),
     runs(".ocamlinit", Kind::File, "runs in every OCaml console"),
@@ -639,6 +653,7 @@ pub const SYSTEM_READ: &[&str] = &[
     "/etc/default/locale",
     "/etc/fonts",
     "/etc/gai.conf",
+    "/etc/groff",
     "/etc/group",
     "/etc/host.conf",
     "/etc/hosts",
@@ -656,6 +671,7 @@ pub const SYSTEM_READ: &[&str] = &[
     "/etc/locale.conf",
     "/etc/localtime",
     "/etc/magic",
+    "/etc/manpath.config",
     "/etc/maven/logging",
     "/etc/maven/m2.conf",
     "/etc/mime.types",

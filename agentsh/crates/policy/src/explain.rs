@@ -219,7 +219,7 @@ fn connect(network: &NetworkPolicy, asker: &Asker<'_>, host: &str, port: u16) ->
             return Answer { allow: false, rule, text: error.to_string(), change: None };
         }
     };
-    if let Some(rule) = network.shut_by(&normal, port) {
+    if let Some(rule) = network.closed_by(&normal, port) {
         let text = "it is closed to every sandbox, and no rule can allow it".to_owned();
         return Answer { allow: false, rule: rule.clone(), text, change: None };
     }

@@ -97,7 +97,7 @@ impl Kind {
             Self::Number(low, high) => format!("number, {low} to {high}"),
             Self::Share => "number, 0.0 to 1.0".to_owned(),
             Self::Text => "text".to_owned(),
-            Self::Duration => "length of time, such as `30s`, `10m`, `1h30m`".to_owned(),
+            Self::Duration => "duration, such as `30s`, `10m`, `1h30m`".to_owned(),
             Self::Size => "size, such as `512MiB`, `4GiB`".to_owned(),
             Self::Percent => "share of one processor, such as `200%`".to_owned(),
             Self::Word(words) => {

@@ -1,8 +1,8 @@
-//! Policies: what is allowed.
+//! Policy files: parsed, merged and resolved.
 //!
-//! A file becomes a [`Policy`] in three steps: `yaml` keeps every value with its place, `read` checks it key by
-//! key into `raw`, `resolve` puts the defaults in. `narrow` lets a policy inside the project take away and never
-//! give. [`load`] does all of it, and is the only function here that reads a file.
+//! A file becomes a [`Policy`] in three steps: `yaml` keeps every value with its position, `read` checks each key into
+//! `raw`, and `resolve` fills in the defaults. `narrow` limits a policy of the project to narrowing. [`load`] does all
+//! of it and is the only function here that reads files.
 
 use agentsh_base::{json, missing, types};
 

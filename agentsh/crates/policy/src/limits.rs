@@ -40,7 +40,7 @@ impl Limits {
     /// For the agent, and for what is built or fetched for it.
     #[must_use]
     pub fn resolve_for_agent(&self) -> ResolvedLimits {
-        self.resolve([half_of_the_machine(), 512, 4096, 400])
+        self.resolve([half_of_the_machine(), 2048, 4096, 400])
     }
 
     /// For one server.

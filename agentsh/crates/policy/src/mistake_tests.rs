@@ -188,7 +188,7 @@ fn mistakes_of_every_kind_are_refused() {
         ("sandbox: {mcp: {max_line_bytes: 10}}", "not between"),
         ("sandbox: {mcp: {request_timeout: 10}}", "must be text"),
         ("sandbox: {mcp: {request_timeout: 100ms}}", "at least `1s`"),
-        ("sandbox: {mcp: {request_timeout: soon}}", "not a length of time"),
+        ("sandbox: {mcp: {request_timeout: soon}}", "not a duration"),
         ("sandbox: {mcp: {tool_policy: Allowlist}}", "unknown value"),
         ("sandbox: {mcp: {version_pinning: {on_change: ignore}}}", "unknown value"),
         ("sandbox: {mcp: {allowed_tools: [{server: a}]}}", "which tool"),

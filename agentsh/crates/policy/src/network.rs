@@ -95,7 +95,7 @@ impl NetworkPolicy {
     /// The rule that decides about a host and a port; None when no rule names both. Loopback is not asked here.
     #[must_use]
     pub fn rule_for(&self, host: &Host, port: u16) -> Option<&Ruled<NetworkRule>> {
-        if self.shut_by(host, port).is_some() {
+        if self.closed_by(host, port).is_some() {
             return None;
         }
         deciding(&self.allow, |rule| rule.host.matches_host(host) && rule.ports().contains(&port))
@@ -103,7 +103,7 @@ impl NetworkPolicy {
 
     /// The rule that shuts a host and a port, whatever other rules say.
     #[must_use]
-    pub fn shut_by(&self, host: &Host, port: u16) -> Option<&RuleRef> {
+    pub fn closed_by(&self, host: &Host, port: u16) -> Option<&RuleRef> {
         // This machine is one place by all its names.
         let is_it = |place: &Host| place == host || (place.is_local() && host.is_local());
         let shut = self.shut.iter().find(|shut| is_it(&shut.value.0) && shut.value.1 == port);

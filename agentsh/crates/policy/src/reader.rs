@@ -277,7 +277,7 @@ impl<'t> Reader<'t> {
             Some(value) => Some(self.ruled(&here, value)),
             None => {
                 let help = "write a number and a unit, such as `30s`, `10m` or `1h30m`".to_owned();
-                self.problem(&here, "this is not a length of time", Some(help));
+                self.problem(&here, "this is not a duration", Some(help));
                 None
             }
         }

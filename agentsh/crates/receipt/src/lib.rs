@@ -1,5 +1,5 @@
-//! Receipts: what a session did, as an [in-toto statement](statement) in a [signed envelope](envelope), by [keys](keys) of
-//! OpenSSH or minisign, and what somebody [requires](requirements) of one. Pure: texts and a time come in, sentences go out.
+//! Receipts: a session as an [in-toto statement](statement) in a [signed envelope](envelope), signed by OpenSSH or
+//! minisign [keys](keys), and the [requirements](requirements) that a receipt is verified against. No I/O, no clock.
 
 pub mod envelope;
 pub mod keys;

@@ -58,6 +58,9 @@ pub struct Predicate {
     /// Files that were removed, where its subjects are files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
+    /// Commits between the ends of the session that are dated before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unattributed: Option<Unattributed>,
     /// What whoever signed asked for beyond the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub included: Vec<Included>,
@@ -196,6 +199,15 @@ pub struct Model {
     pub answers: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
+}
+
+/// Commits that came to the branch during the session and that nobody can say who made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unattributed {
+    pub count: u64,
+    /// The newest of them.
+    pub commits: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -161,7 +161,7 @@ impl Client {
         let mut others = Vec::new();
         if status == StatusCode::OK {
             let tree = read(&answer)?;
-            for record in tree.as_array().ok_or(ClientError::Answer("no list"))? {
+            for record in tree.as_array().ok_or(ClientError::Answer("not a list"))? {
                 if is_record(record, &interface.name, &hash) {
                     return Ok(Verdict::Same);
                 }
@@ -263,7 +263,7 @@ impl Client {
             let answer = self.expect(Method::GET, &path, None).await?;
             let tree = read(&answer)?;
             let page =
-                tree.member("entries").and_then(Json::as_array).ok_or(ClientError::Answer("no log"))?;
+                tree.member("entries").and_then(Json::as_array).ok_or(ClientError::Answer("not a log"))?;
             for row in page {
                 let entry = entry(row).ok_or(ClientError::Answer("not a log entry"))?;
                 let seq = i64::try_from(entries.len()).unwrap_or(i64::MAX) + 1;
@@ -285,7 +285,7 @@ impl Client {
 }
 
 fn read(answer: &[u8]) -> Result<Json<'_>, ClientError> {
-    json::read_to_depth(answer, MAX_DEPTH).map_err(|_| ClientError::Answer("no strict JSON"))
+    json::read_to_depth(answer, MAX_DEPTH).map_err(|_| ClientError::Answer("not strict JSON"))
 }
 
 fn refused(status: StatusCode, answer: &[u8]) -> ClientError {

@@ -1,8 +1,7 @@
-//! The registry of MCP interfaces: which interface belongs to a server's name, and decisions about changes. Tables,
-//! queries and the client; the HTTP server is `agentsh-server`.
+//! The registry of MCP interfaces: tables, queries and client. The HTTP server is `agentsh-server`.
 //!
-//! `body` (strict reading) -> `reads` or `changes` (what is asked of the database) -> `agentsh-database` (SQLite or PostgreSQL,
-//! with the same SQL). Operators with tokens, revocation, expiry, a hash-chained log, and limits on everything.
+//! `body` (strict parsing) -> `reads` or `changes` (queries) -> `agentsh-database` (SQLite or PostgreSQL with the same
+//! SQL).
 
 pub mod access;
 pub mod answer;

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use crate::component::Kind;
 use crate::json::{self, Json};
 
 type Key = (Kind, String);
+
+/// For one component. After it, what is left counts as changed.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Lines as people read them; empty when both are the same. `before` and `after` are canonical texts of components.
 #[must_use]
@@ -23,7 +27,7 @@ pub fn difference(before: &[String], after: &[String]) -> String {
             (_, None) => drop(writeln!(out, "- removed {shown}")),
             (Some(old), Some(new)) if old != new => {
                 let _infallible = writeln!(out, "~ changed {shown}:");
-                let diff = similar::TextDiff::from_lines(old, new);
+                let diff = similar::TextDiff::configure().timeout(TIMEOUT).diff_lines(old, new);
                 let unified =
                     diff.unified_diff().context_radius(3).header("recorded", "generated").to_string();
                 for line in unified.lines() {

@@ -17,8 +17,8 @@ use crate::egress::client::{Client, Limits, Request};
 use crate::egress::target::{Refused, Target};
 use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::{Id, Key};
-use crate::mcp::repeated::Params;
-use crate::mcp::whole_lines::WholeLines;
+use crate::mcp::line_writer::LineWriter;
+use crate::mcp::mcp_headers::Params;
 use crate::mcp::{ExitInfo, PauseSender, Running};
 
 use super::cookies::Cookies;
@@ -90,7 +90,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
         endpoint: RefCell::new(target),
         params: RefCell::default(),
         is_legacy: Cell::new(false),
-        output: WholeLines::new(output),
+        output: LineWriter::new(output),
         secrets: Secrets::of(&settings.headers),
         session: RefCell::default(),
         version: RefCell::default(),
@@ -104,7 +104,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
         is_slow: Cell::new(false),
         streams: RefCell::default(),
     });
-    let task = tokio::task::spawn_local(async move {
+    let task = agentsh_base::task::spawn_local(async move {
         let exit = tokio::select! {
             exit = link.serve(input) => exit,
             _ = killed.recv() => ExitInfo { code: 137, cause: "killed".to_owned() },
@@ -137,7 +137,7 @@ pub(crate) struct Link {
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
     /// Requests may be given up while their answers are written.
-    output: WholeLines<DuplexStream>,
+    output: LineWriter<DuplexStream>,
     pub secrets: Secrets,
     pub session: RefCell<Option<HeaderValue>>,
     pub version: RefCell<Option<HeaderValue>>,
@@ -234,7 +234,7 @@ impl Link {
         let (taken, is_taken) = oneshot::channel::<()>();
         let sending = async move {
             if let Ok(Err(failure)) = timeout(ACCEPT_LIMIT, link.tell(&message)).await {
-                link.complain(&failure);
+                link.report_failure(&failure);
             }
             drop(taken);
             if starts {
@@ -284,7 +284,7 @@ impl Link {
         }
     }
 
-    pub fn complain(&self, failure: &Failure) {
+    pub fn report_failure(&self, failure: &Failure) {
         (self.settings.note)(&self.in_words(failure));
     }
 

@@ -164,7 +164,7 @@ impl Link {
                 }
                 if !is_blank {
                     by_line = Some(true);
-                    answered |= self.hand_on(&line, Some(asked)).await?;
+                    answered |= self.forward_messages(&line, Some(asked)).await?;
                 }
             }
             searched = held.len();
@@ -176,7 +176,7 @@ impl Link {
         if rest.is_empty() {
             return Ok(answered);
         }
-        if self.hand_on(rest, Some(asked)).await? || answered {
+        if self.forward_messages(rest, Some(asked)).await? || answered {
             return Ok(true);
         }
         json::read(rest).map_err(Failure::Unreadable)?;
@@ -211,7 +211,7 @@ impl Link {
     }
 
     /// Hands the messages of a text on. Whether the request was answered by one of them.
-    pub async fn hand_on(&self, text: &[u8], asked: Option<&Outgoing>) -> Result<bool, Failure> {
+    pub async fn forward_messages(&self, text: &[u8], asked: Option<&Outgoing>) -> Result<bool, Failure> {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii();
         let Ok(tree) = json::read(text) else { return self.hand_on_unread(text, asked).await };
         // The revision of March 2025 has several messages in one text.
@@ -244,7 +244,7 @@ impl Link {
         if expected.is_empty() {
             return None;
         }
-        expected.remove(key).or_else(|| expected.remove(&key.twin()?))
+        expected.remove(key).or_else(|| expected.remove(&key.other_spelling()?))
     }
 
     /// What the server says of itself, in the answer to the handshake.

@@ -2,7 +2,7 @@
 
 use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::mcp::repeated::folded;
+use crate::mcp::mcp_headers::encode_value;
 
 use super::message::Outgoing;
 
@@ -23,8 +23,8 @@ pub(crate) fn of_message(message: &Outgoing, version: Option<&HeaderValue>) -> H
         return headers;
     };
     headers.insert(VERSION, own);
-    headers.extend(HeaderValue::from_str(&folded(&message.method)).ok().map(|value| (METHOD, value)));
-    let value = |text: &str| HeaderValue::from_str(&folded(text)).ok();
+    headers.extend(HeaderValue::from_str(&encode_value(&message.method)).ok().map(|value| (METHOD, value)));
+    let value = |text: &str| HeaderValue::from_str(&encode_value(text)).ok();
     headers.extend(message.name.as_deref().and_then(value).map(|name| (NAME, name)));
     for (name, text) in &message.repeated {
         let name = HeaderName::from_bytes(name.as_bytes()).ok();
@@ -56,7 +56,7 @@ pub(crate) fn kind(headers: &HeaderMap) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
     use super::*;
-    use crate::mcp::repeated::Params;
+    use crate::mcp::mcp_headers::Params;
 
     #[test]
     fn requests_without_a_session_repeat_themselves_in_headers() {

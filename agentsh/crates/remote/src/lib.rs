@@ -1,8 +1,8 @@
-//! MCP servers behind a URL, with the interface of a local server: lines in, lines out, an exit, a kill.
+//! Remote MCP servers, with the interface of a local server: lines in, lines out, an exit, a kill.
 //!
-//! [`sse`] cuts a stream into events, `headers` says what stands beside a message, `exchange` posts one message and takes its
-//! answer, `streams` reads events and takes up a stream that broke off, `driver` is the life of one connection. A message is
-//! never read into types: what arrives is written on as it was spelled.
+//! [`sse`] splits a stream into events, `headers` makes the headers of a message, `exchange` posts a message and reads
+//! its answer, `streams` reads and resumes streams, and `driver` runs one connection. Messages are forwarded as they
+//! were written.
 
 use agentsh_base::{escape, json};
 use agentsh_egress as egress;

@@ -2,7 +2,7 @@
 
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
-use crate::mcp::repeated::{self, Params};
+use crate::mcp::mcp_headers::{self, Params};
 
 /// Names the revision in each request of the protocol without sessions.
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -36,7 +36,7 @@ impl Outgoing {
         let cancels = params.filter(|_| method == "notifications/cancelled");
         Some(Self {
             line: line.to_vec(),
-            name: repeated::name(&method, params).map(std::borrow::Cow::into_owned),
+            name: mcp_headers::name(&method, params).map(std::borrow::Cow::into_owned),
             repeated: match method.as_str() {
                 "tools/call" => {
                     let all = known.of_call(params).into_iter();

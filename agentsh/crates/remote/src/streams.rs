@@ -104,7 +104,7 @@ impl Link {
             match self.open_stream(last).await {
                 Ok(Some(mut answer)) => {
                     if let Err(failure) = self.read(&mut answer, &mut framer, None, &mut tries).await {
-                        return self.complain(&failure);
+                        return self.report_failure(&failure);
                     }
                     framer = framer.again();
                 }
@@ -149,7 +149,7 @@ impl Link {
         self.streams.borrow_mut().spawn_local(async move {
             let mut tries = 0;
             if let Err(failure) = link.read(&mut answer, &mut framer, None, &mut tries).await {
-                link.complain(&failure);
+                link.report_failure(&failure);
             }
             // There is no second one: whoever waits is told, and the next call begins anew.
             link.lost.notify_one();
@@ -219,7 +219,7 @@ impl Link {
         if !event.name.is_empty() || event.data.trim_ascii().is_empty() {
             return Ok(false);
         }
-        self.hand_on(&event.data, asked).await
+        self.forward_messages(&event.data, asked).await
     }
 }
 

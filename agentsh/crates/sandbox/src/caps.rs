@@ -1,13 +1,14 @@
-//! Capabilities: init holds those it builds with, in its own user namespace, and none afterwards.
+//! Capabilities: init keeps those that it needs for the setup, in its own user namespace, and drops all before it
+//! starts the program.
 
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::stage::{StageContext, StageError};
 
-/// What init needs while it builds: mounts, host name and cgroup namespace; its ids; the loopback interface and
-/// listeners on low ports; sockets that hear of refused connections; lower shares of what the host counts per user; directories of its own tmpfs that are closed to everybody; and to give all of this up.
-const WHILE_BUILDING: CapabilitySet = CapabilitySet::SYS_ADMIN
+/// What init needs for the setup: mounts, host name and cgroup namespace; ids; loopback and listeners on low ports;
+/// packet sockets; limits of the user namespace; closed directories of its own tmpfs; and dropping all of this.
+const SETUP_CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP)
@@ -20,21 +21,20 @@ const WHILE_BUILDING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER);
 
-/// Gives up all but [`WHILE_BUILDING`], of every capability that a new user namespace gives.
+/// Drops all but [`SETUP_CAPABILITIES`] of the capabilities that a new user namespace gives.
 ///
 /// # Errors
-/// When the kernel refuses; then nothing may be built.
-pub fn keep_what_builds() -> Result<(), StageError> {
+/// When the kernel refuses; then nothing may be set up.
+pub fn keep_for_setup() -> Result<(), StageError> {
     let sets = CapabilitySets {
-        effective: WHILE_BUILDING,
-        permitted: WHILE_BUILDING,
+        effective: SETUP_CAPABILITIES,
+        permitted: SETUP_CAPABILITIES,
         inheritable: CapabilitySet::empty(),
     };
-    rustix::thread::set_capabilities(None, sets).at("keep what init builds with")
+    rustix::thread::set_capabilities(None, sets).at("keep the capabilities for the setup")
 }
 
-/// Empties every set. After this neither init nor anything it starts can regain one: the bounding set is empty
-/// and no_new_privs is on.
+/// Empties every set. Neither init nor its children can regain one: the bounding set is empty and no_new_privs is on.
 ///
 /// # Errors
 /// When the kernel refuses; then nothing may be executed.
@@ -43,14 +43,13 @@ pub fn drop_all() -> Result<(), StageError> {
     empty_sets()
 }
 
-/// As [`drop_all`], for a process that may hold none: who may not empty the bounding set has nothing that it bounds, and
-/// with no_new_privs never gets it.
+/// As [`drop_all`], for a process without CAP_SETPCAP: it has no capability to bound, and no_new_privs keeps it so.
 ///
 /// # Errors
 /// When the kernel refuses; then nothing may be executed.
-pub fn drop_those_there_are() -> Result<(), StageError> {
+pub fn drop_existing() -> Result<(), StageError> {
     let may = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SETPCAP);
-    if rustix::thread::capabilities(None).map(may).at("look at capabilities")? {
+    if rustix::thread::capabilities(None).map(may).at("read capabilities")? {
         empty_bounding_set()?;
     }
     empty_sets()

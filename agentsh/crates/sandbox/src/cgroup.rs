@@ -1,8 +1,7 @@
-//! Control groups: memory and CPU limits, and one write that kills everything.
+//! Control groups: memory and CPU limits, and `cgroup.kill`.
 //!
-//! Three kinds of host: version 2 with controllers, a hybrid whose controllers live in version 1 (then version
-//! 2 still gives `cgroup.kill` and a race-free birth), and no access at all (an ordinary user): rlimits and the
-//! watchdog hold the limits there.
+//! Three kinds of host: version 2 with controllers; hybrid, with controllers in version 1 and `cgroup.kill` in version
+//! 2; no access (an ordinary user), where rlimits and the watchdog enforce the limits.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -14,9 +13,9 @@ mod home;
 
 use crate::proc_file;
 pub use home::Settled;
-use home::{Rights, enable_controllers, hands_down};
+use home::{Rights, can_delegate, enable_controllers};
 
-/// Where this process's cgroups are, per hierarchy; found once per session.
+/// The cgroups of this process, per hierarchy; found once per session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchies {
     /// Version 2, and whether it carries the memory controller.
@@ -34,7 +33,7 @@ pub struct Quota {
     pub cpu_percent: Option<u64>,
 }
 
-/// The cgroups of one sandbox. Removed when dropped, after everything inside was killed.
+/// The cgroups of one sandbox. When dropped, kills everything inside and removes them.
 #[derive(Debug)]
 pub struct Cgroup {
     unified: Option<(PathBuf, OwnedFd)>,
@@ -46,7 +45,7 @@ pub struct Cgroup {
 }
 
 impl Hierarchies {
-    /// Reads what is mounted and where this process stands.
+    /// Reads the mounted hierarchies and this process's groups.
     #[must_use]
     pub fn find() -> Self {
         let mounts = proc_file::read("/proc/self/mountinfo").unwrap_or_default();
@@ -67,8 +66,9 @@ impl Hierarchies {
             };
             match kind {
                 Some("cgroup2") => {
-                    found.unified =
-                        place("").map(|own| home::of_sandboxes(&own, Path::new(mount_point), &Rights::ours()))
+                    found.unified = place("").map(|own| {
+                        home::of_sandboxes(&own, Path::new(mount_point), &Rights::of_this_process())
+                    })
                 }
                 Some("cgroup") if options.split(',').any(|option| option == "memory") => {
                     found.memory = place("memory")
@@ -83,20 +83,18 @@ impl Hierarchies {
         found
     }
 
-    /// Makes room where this process stands alone in a version 2 group that is its own: it moves into a group below, since
-    /// one that holds processes cannot hand controllers to the groups of sandboxes. Undone when the answer is dropped, or
-    /// [`SessionGroups::lift`] is called that has it.
+    /// If this process is alone in a version 2 group of its own: moves it into a child group, because a group with
+    /// processes cannot delegate controllers. Undone on drop, or by [`SessionGroups::lift`].
     #[must_use]
     pub fn settle(&self, name: &str) -> Option<Settled> {
         let home = self.unified.as_ref().filter(|_| self.unified_memory)?;
         Settled::below(home, &format!("{name}-self"))
     }
 
-    /// The same with one more version 2 directory in between: what is attached to it holds for every sandbox that is
-    /// made from the answer.
+    /// As `self`, with one more version 2 directory: programs attached to it apply to all sandboxes below.
     ///
     /// # Errors
-    /// When there is no version 2 hierarchy, or no directory may be made in it.
+    /// When there is no version 2 hierarchy, or no directory can be made in it.
     pub fn below(&self, name: &str) -> io::Result<(Self, Parent)> {
         let above = self.unified.as_ref().ok_or(io::ErrorKind::NotFound)?;
         if self.unified_memory {
@@ -107,8 +105,7 @@ impl Hierarchies {
         Ok((Self { unified: Some(directory.clone()), ..self.clone() }, Parent { directory, descriptor }))
     }
 
-    /// The same with one more directory in between, where one may be made, whose limit holds for all sandboxes together:
-    /// each has one of its own, and nobody counts how many there are.
+    /// As `self`, with one more directory if possible, whose limit applies to all sandboxes together.
     #[must_use]
     pub fn bounded(&self, name: &str, memory_bytes: u64) -> (Self, SessionGroups) {
         let (mut bounded, mut bound) = (self.clone(), SessionGroups::default());
@@ -132,21 +129,21 @@ impl Hierarchies {
         (bounded, bound)
     }
 
-    /// Whether a cgroup that holds memory can be made here, as far as permissions tell.
+    /// Whether a memory cgroup can be made here, as far as permissions tell.
     #[must_use]
     pub fn may_hold_memory(&self) -> bool {
         let is_ours =
             |directory: &&PathBuf| rustix::fs::access(*directory, rustix::fs::Access::WRITE_OK).is_ok();
         let handed_down = |directory: &&PathBuf| {
             enable_controllers(directory);
-            hands_down(directory)
+            can_delegate(directory)
         };
         let unified = self.unified.as_ref().filter(|_| self.unified_memory).filter(is_ours);
         unified.filter(handed_down).is_some() || self.memory.as_ref().filter(is_ours).is_some()
     }
 
-    /// Makes the version 2 group of one sandbox, into which pid 1 is born. None is not a failure: what is missing is told by
-    /// the fields. [`Hierarchies::complete`] makes the others.
+    /// Creates the version 2 group for pid 1. None is not a failure: the fields say what is missing.
+    /// [`Hierarchies::complete`] creates the others.
     #[must_use]
     pub fn create(&self, name: &str, quota: Quota) -> Cgroup {
         let mut cgroup = Cgroup {
@@ -165,7 +162,7 @@ impl Hierarchies {
                 cgroup.memory_held =
                     write(&directory.join("memory.max"), &quota.memory_bytes.to_string()).is_ok();
                 if cgroup.memory_held {
-                    // Without swap the limit is what it says; a host without swap accounting lacks the file.
+                    // Without swap, so that the limit is exact; the file is missing without swap accounting.
                     let _ = write(&directory.join("memory.swap.max"), "0");
                 }
                 if let Some(percent) = quota.cpu_percent {
@@ -178,14 +175,14 @@ impl Hierarchies {
         cgroup
     }
 
-    /// Makes the version 1 groups that hold what the version 2 one cannot. Pid 1 joins them itself, so they may be made
-    /// while it is born.
+    /// Creates the version 1 groups for what version 2 does not limit. Pid 1 joins them itself, so they may be created
+    /// while it starts.
     pub fn complete(&self, cgroup: &mut Cgroup, name: &str, quota: Quota) {
         if !cgroup.memory_held {
             let files = [("memory.limit_in_bytes", quota.memory_bytes.to_string())];
             cgroup.memory_held = cgroup.join_legacy(self.memory.as_deref(), name, &files);
             if let (true, Some(directory)) = (cgroup.memory_held, cgroup.legacy.last()) {
-                // Memory and swap together; a host without swap accounting lacks the file.
+                // Memory and swap together; the file is missing without swap accounting.
                 let _ =
                     write(&directory.join("memory.memsw.limit_in_bytes"), &quota.memory_bytes.to_string());
             }
@@ -201,7 +198,7 @@ impl Hierarchies {
 }
 
 impl Cgroup {
-    /// The directory into which pid 1 is born.
+    /// The directory in which pid 1 is created.
     #[must_use]
     pub fn unified(&self) -> Option<BorrowedFd<'_>> {
         self.unified.as_ref().map(|(_, descriptor)| descriptor.as_fd())
@@ -228,7 +225,7 @@ impl Cgroup {
         })
     }
 
-    /// Whether the kernel ended a process because the limit on memory was reached.
+    /// Whether the OOM killer ended a process at the memory limit.
     #[must_use]
     pub fn was_out_of_memory(&self) -> bool {
         let unified = self.unified.iter().map(|(directory, _)| directory.join("memory.events"));
@@ -264,8 +261,7 @@ impl Drop for Cgroup {
             let _ = write(&directory.join("cgroup.kill"), "1");
         }
         for directory in self.unified.iter().map(|(directory, _)| directory).chain(&self.legacy) {
-            // A killed process leaves its cgroup a moment after it is reaped. What is still busy after that moment
-            // is swept by a later run.
+            // A killed process leaves its cgroup shortly after it is reaped. If it stays busy, a later run removes it.
             for _ in 0..10 {
                 match fs::remove_dir(directory) {
                     Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -278,8 +274,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Directories above all sandboxes of a session, and where the session itself stands. Undone when dropped, if the
-/// sandboxes are gone.
+/// The session's directories above all sandboxes, and its own. Removed on drop, if the sandboxes are gone.
 #[derive(Debug, Default)]
 pub struct SessionGroups {
     directories: Vec<PathBuf>,
@@ -290,7 +285,7 @@ impl SessionGroups {
     /// Removes them now, before the process ends.
     pub fn lift(&mut self) {
         for directory in self.directories.drain(..) {
-            // What is still busy is swept by a later run.
+            // A later run removes what is still busy.
             let _ = fs::remove_dir(&directory);
         }
         self.settled = None;
@@ -318,13 +313,13 @@ impl AsFd for Parent {
 
 impl Drop for Parent {
     fn drop(&mut self) {
-        // What is still busy is swept by a later run.
+        // A later run removes what is still busy.
         let _ = fs::remove_dir(&self.directory);
     }
 }
 
-/// Removes cgroups that a killed agentsh left behind: empty ones of our name pattern whose process is gone. Gives the processes
-/// of which something is left, because what they started still ends.
+/// Removes cgroups of a killed agentsh: empty ones with agentsh's name pattern whose process is gone. Returns the
+/// processes that still have groups.
 pub fn sweep(hierarchies: &Hierarchies) -> BTreeSet<u32> {
     let mut busy = BTreeSet::new();
     let may_remove = |parent: &&PathBuf| rustix::fs::access(*parent, rustix::fs::Access::WRITE_OK).is_ok();
@@ -339,7 +334,7 @@ pub fn sweep(hierarchies: &Hierarchies) -> BTreeSet<u32> {
                 .and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
             let gone = owner.filter(|pid| !Path::new("/proc").join(pid.to_string()).exists());
             if let Some(pid) = gone {
-                remove_tree(&entry.path(), DEEPEST);
+                remove_tree(&entry.path(), MAX_DEPTH);
                 if entry.path().exists() {
                     busy.insert(pid);
                 }
@@ -350,7 +345,7 @@ pub fn sweep(hierarchies: &Hierarchies) -> BTreeSet<u32> {
 }
 
 /// A session's directory, that of its network, and those of its sandboxes.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 
 fn remove_tree(directory: &Path, depth: usize) {
     if depth > 0 {

@@ -1,8 +1,6 @@
-//! The weaker tier: a sandbox where no namespace can be made, as in most containers.
-//!
-//! Landlock alone decides about files, the filter about everything else; connections are made by the session (see
-//! [`super::seccomp::listener`]). There is no pid namespace that ends with one process, so the first one collects all that
-//! descend from it, and kills them when it goes.
+//! The container tier, for hosts without namespaces: Landlock restricts files, seccomp everything else, and the session
+//! makes all connections (see [`super::seccomp::listener`]). Without a pid namespace, the first process is the
+//! subreaper and kills all descendants at its end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,27 +17,27 @@ use super::report::{Enforcement, State};
 use super::stage::{StageContext, StageError};
 use super::{caps, freeze, init, landlock, limits, reaper, seccomp};
 
-/// A process that waits for a disk or a network file system dies when it has what it waits for, which may be never.
+/// A process in uninterruptible sleep dies only when its disk or network file system answers, perhaps never.
 const MAX_ENDING: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// As [`init`], without what takes a namespace. Gives the status of the program.
+/// As [`init`], without namespaces. Returns the program's status.
 pub(super) fn descend(
     plan: &Plan,
     control: &OwnedFd,
     numbered: Vec<(u32, OwnedFd)>,
 ) -> Result<i32, StageError> {
-    // Before there is anybody who could be orphaned.
-    nix::sys::prctl::set_child_subreaper(true).at("collect what is left behind")?;
+    // Before there can be orphans.
+    nix::sys::prctl::set_child_subreaper(true).at("become the reaper of orphaned processes")?;
     limits::apply(&plan.limits)?;
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
     let landlock = landlock::apply(&plan.landlock, &[], plan.tier, &numbered)?;
     if landlock.state == State::Absent {
-        // Nothing else stands between the program and the files of the container: no flag goes on without it.
+        // Landlock is the only file restriction here, so no flag skips it.
         return Err(io::Error::other(landlock.why))
             .at("apply Landlock, which `--tier container` cannot do without");
     }
-    caps::drop_those_there_are()?;
+    caps::drop_existing()?;
     let filter = seccomp::compile(plan.executable.filter(), Tier::Container, seccomp::Refusal::Silent);
     let listener = seccomp::install_and_listen(&filter)?;
     let enforcement = vec![
@@ -58,7 +56,7 @@ pub(super) fn descend(
     ];
     control::send(control.as_fd(), &Answer::Ready { enforcement }, &[listener.as_fd()])
         .at("tell the session")?;
-    // The program must not hold what it could answer itself with.
+    // The program must not hold the listener with which it could answer itself.
     drop(listener);
     let signals = reaper::awaited();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
@@ -67,8 +65,8 @@ pub(super) fn descend(
     status
 }
 
-/// Kills what is left, generation after generation: who is orphaned becomes ours. Whoever does not die in this time was
-/// killed, and does nothing of its own any more.
+/// Kills the remaining processes, generation after generation; orphans become our children. Whoever survives this long
+/// was killed and is only waiting for the kernel.
 fn end_all(within: Duration) {
     let end = Instant::now() + within;
     while Instant::now() < end {

@@ -1,8 +1,7 @@
-//! The typed ends of the sockets between the session, the process that sandboxes are born from, and pid 1 of each.
+//! Messages between the session, the zygote and pid 1 of each sandbox, over seqpacket sockets.
 //!
-//! Packets, so that a message is whole or absent. The session orders a birth ([`ZygoteRequest`]), hears of it on the control
-//! socket of that sandbox, hands over its plan ([`Handover`]) and gets an [`Answer`] for each step. The far end closing is
-//! the signal that the other side is gone.
+//! The session orders a pid 1 ([`ZygoteRequest`]), sends its plan ([`Handover`]) and gets an [`Answer`] for each step.
+//! A closed socket means that the other side is gone.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -17,70 +16,67 @@ use serde::{Deserialize, Serialize};
 use super::plan::Tier;
 use super::report::Enforcement;
 
-/// A message larger than this cannot be init's.
-const LARGEST_MESSAGE: usize = 64 * 1024;
-/// The kernel takes no more in one message. A policy names fewer ports: see [`MAX_PORTS`].
+/// A larger message is not from init.
+const MAX_MESSAGE: usize = 64 * 1024;
+/// The kernel's limit for one message. A policy names fewer ports: see [`MAX_PORTS`].
 pub const MAX_DESCRIPTORS: usize = 253;
 /// Each port of a sandbox is one listener; the resolver has two sockets.
 pub const MAX_PORTS: usize = 200;
 
-/// What the zygote is asked for. Comes with the far end of the socket for the answer where it is answered, and then:
+/// A request to the zygote. If it is answered, the socket for the answer is attached, and then:
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum ZygoteRequest {
-    /// A pid 1, please: if so, the cgroup that it is born into.
+    /// Create a pid 1; if `in_cgroup`, the cgroup is attached.
     Birth { in_cgroup: bool, tier: Tier },
-    /// Mounts in a sandbox that runs: what is to be done, the two namespaces, and detached mounts.
+    /// Mount in a running sandbox: the work, its two namespaces and detached mounts are attached.
     Mend,
-    /// A file of a sandbox, please: its path inside. Comes with the two namespaces.
+    /// Open a file of a sandbox by its path inside. Its two namespaces are attached.
     Visit { path: Vec<u8> },
-    /// Mounts of parts of a sandbox that runs, for another one: what is wanted, and the two namespaces.
+    /// Mounts of parts of a sandbox that runs, for another one, or names that are to stay: what is wanted, and the two namespaces.
     Lend,
-    /// When the session is gone: remove the stand-ins that it has records of in this directory. Nothing comes with it, and
-    /// nobody answers.
+    /// When the session is gone: remove the stubs recorded in this directory. Not answered.
     CleanUp { records: Vec<u8>, pid: u32 },
-    /// The descriptors that come with it, to be closed. Nobody answers.
+    /// Close the attached descriptors. Not answered.
     Close,
 }
 
-/// What pid 1 is handed.
+/// What the session sends to pid 1.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum Handover {
-    /// The ids are mapped: begin. Comes with the plan and the three standard descriptors; then come the `passed` ones, as
-    /// many messages as it takes.
+    /// The ids are mapped: start. The plan and the standard descriptors are attached; the `passed` ones follow in
+    /// further messages.
     Go { passed: usize },
     /// Comes with so many of the passed descriptors, in the order of the plan's indexes.
     Passed { count: usize },
 }
 
-/// What the session hears on the control socket of a sandbox.
+/// Messages on a sandbox's control socket.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Pid 1 exists and waits. Comes with its pidfd.
-    Born { pid: u32 },
+    /// Pid 1 exists and waits. Its pidfd is attached.
+    ClonedInit { pid: u32 },
     /// The kernel's error number.
     NotBorn { error: i32 },
-    /// Everything is in place; the program is executed next. Comes with the listening sockets.
+    /// Everything is set up; the program is executed next. The listening sockets are attached.
     Ready { enforcement: Vec<Enforcement> },
-    /// The program was stopped, as by Ctrl-Z. Whoever started agentsh is to see it.
+    /// The program was stopped, as by Ctrl-Z; agentsh has to stop too.
     Stopped,
     /// It goes on.
     Continued,
-    /// The mounts are made.
-    Mended,
-    /// Comes with the detached mounts, in the order in which they were asked for.
-    Lent,
+    /// The mounts are made; or it comes with detached ones, in the order in which they were asked for.
+    Mounted,
     /// Comes with the file.
     Opened,
-    /// The program never ran, or a mount or a file could not be had.
+    /// The program did not run, or a mount or file is not available.
     Failed { message: String, cause: Cause },
 }
 
-/// Why a launch failed, as far as an exit status tells.
+/// Why a launch failed, for the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// Something that has to be there is not.
     Missing,
-    /// The kernel does not know how to execute it: neither a program of this machine nor a script.
+    /// The kernel cannot execute it: neither a program of this machine nor a script.
     NotExecutable,
     Other,
 }
@@ -120,9 +116,9 @@ pub fn send<T: Serialize>(
 /// None when the other side is gone.
 ///
 /// # Errors
-/// `WouldBlock` on a non-blocking socket; `InvalidData` for a message that the other side would never send.
+/// `WouldBlock` on a non-blocking socket; `InvalidData` for an invalid message.
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut buffer = vec![0; LARGEST_MESSAGE];
+    let mut buffer = vec![0; MAX_MESSAGE];
     let mut space = nix::cmsg_space!([RawFd; MAX_DESCRIPTORS]);
     let mut slices = [IoSliceMut::new(&mut buffer)];
     let message =
@@ -140,10 +136,10 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option
     Ok(Some((decoded(&buffer[..length])?, descriptors)))
 }
 
-/// For programs of one version alone: it is shorter than text and read in a tenth of the time.
+/// Binary, because both sides are the same version: shorter than text, and parsed ten times faster.
 ///
 /// # Errors
-/// When the value cannot be written, like a path that is not UTF-8.
+/// When the value cannot be encoded, such as a path that is not UTF-8.
 pub fn encoded<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     postcard::to_allocvec(value)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))

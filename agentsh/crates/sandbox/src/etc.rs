@@ -1,14 +1,14 @@
-//! The few generated files of `/etc`: one user, one group, where names are resolved.
+//! Generated files of `/etc`: one user, one group, name resolution.
 
 use std::path::Path;
 
 use super::plan::Identity;
 
-/// `passwd(5)`: root for programs that look it up, the sandbox's user, nobody.
+/// `passwd(5)`: root, the sandbox's user, nobody.
 #[must_use]
 pub fn passwd(identity: Identity, user: &str, home: &Path, shell: Option<&Path>) -> Vec<u8> {
     let Identity { host_uid, host_gid, .. } = identity;
-    // A name from the environment may hold what would start a new field or line.
+    // A name from the environment may contain a separator.
     let user: String =
         user.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).collect();
     let user = if user.is_empty() || user == "root" { "agent" } else { &user };
@@ -26,21 +26,20 @@ pub fn group(identity: Identity) -> Vec<u8> {
     format!("root:x:0:\nagent:x:{}:\nnogroup:x:65534:\n", identity.host_gid).into_bytes()
 }
 
-/// `hosts(5)`: localhost. Every other name is the resolver's.
+/// `hosts(5)`: localhost. The resolver has all other names.
 #[must_use]
 pub fn hosts() -> Vec<u8> {
     b"127.0.0.1 localhost agentsh\n::1 localhost ip6-localhost ip6-loopback\n".to_vec()
 }
 
-/// `resolv.conf(5)`: the resolver of the sandbox, no search list (a name means itself), and little patience, since
-/// an answer never waits for a network.
+/// `resolv.conf(5)`: the sandbox's resolver, no search list, and short timeouts, since answers need no network.
 #[must_use]
 pub fn resolv_conf() -> Vec<u8> {
     let address = super::network::RESOLVER.ip();
     format!("nameserver {address}\nsearch .\noptions ndots:0 timeout:2 attempts:2\n").into_bytes()
 }
 
-/// `nsswitch.conf(5)`: the host's may ask services that do not exist inside.
+/// `nsswitch.conf(5)`: the host's may name services that do not exist inside.
 #[must_use]
 pub fn nsswitch_conf() -> Vec<u8> {
     b"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\n\

@@ -1,7 +1,5 @@
-//! Nothing in a sandbox runs while its guards are made again.
-//!
-//! By its control group where there is one, else by signals: from the top of the process tree to the bottom, and back from
-//! the bottom to the top, so that no program ever finds its child stopped.
+//! Stops all processes of a sandbox while its guards are remounted: with the cgroup freezer, else with signals. Signals
+//! go from the top of the process tree to the bottom and back up, so that no program sees a stopped child.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -12,25 +10,25 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A process that waits for a disk stops when it has what it waits for.
+/// A process that waits for a disk stops only after the disk answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Who waits in the kernel for longer has its signal waiting too: it does nothing of its own before it stops. A parent in
+/// A process that waits longer in the kernel has its signal pending, so it stops before it runs again. A parent in
 /// `vfork` waits for its child, which is stopped.
 const MIN_BLOCKED_WAIT: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
-/// A task says that it is stopped a moment before it gives its processor back.
+/// A task reports its stop shortly before it leaves the processor.
 const SETTLE_DELAY: Duration = Duration::from_millis(10);
 
-/// Who holds which group: several may have their reasons at once, and the last of them lets it go on.
+/// The holders of each group: it is thawed when the last one lets go.
 static FREEZE_COUNTS: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
 
-/// How one sandbox is stopped.
+/// How a sandbox is stopped.
 #[derive(Debug)]
 pub enum Freezer {
     /// The directory of its version 2 control group, and whether this one holds it.
     Group { directory: PathBuf, holds: bool },
-    /// Its pid 1, and which of its processes were stopped. Pid 1 is the first to stop and the last to go on: it would tell
-    /// the session that the program was stopped. `spares_first`: it goes on, for whoever hears of that.
+    /// Its pid 1, and the stopped processes. Pid 1 stops first and continues last, because it would report that the
+    /// program stopped. `spares_first`: it is not stopped.
     Signals { pid: u32, spares_first: bool, stopped: Vec<Pid> },
 }
 
@@ -46,7 +44,7 @@ impl Freezer {
     }
 
     /// # Errors
-    /// When something still runs after a while.
+    /// When something still runs after the timeout.
     pub fn freeze(&mut self) -> io::Result<()> {
         let end = Instant::now() + STOP_TIMEOUT;
         match self {
@@ -65,7 +63,7 @@ impl Freezer {
                 }
             }
             Self::Signals { pid, spares_first, stopped } => {
-                // Twice: a process may be made while the list is read, by one that stops then.
+                // Twice: a process may fork while the list is read, and then stop.
                 let mut calm = 0;
                 while Instant::now() < end {
                     let waits_may_count =
@@ -126,7 +124,7 @@ fn parent(process: &Path) -> Option<u32> {
     stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The children of every process. Not by its lists of `children`, which not every kernel has.
+/// The children of every process. Not from `children` files, which not every kernel has.
 fn children() -> BTreeMap<u32, Vec<u32>> {
     let mut found: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -166,8 +164,8 @@ fn is_running(pid: Pid, waits_may_count: bool) -> bool {
     })
 }
 
-/// Each living task below a pid 1, by its process and itself: its state, and how often it was given a processor. A stopped
-/// process can have itself woken (a timer, a terminal that has something to read), and then one of these changes.
+/// State and switch count of each task below a pid 1. A stopped process can be woken (by a timer or a readable
+/// terminal), which changes one of them.
 #[derive(Debug, PartialEq, Eq)]
 struct Steps(BTreeMap<(i32, PathBuf), Vec<String>>);
 
@@ -190,7 +188,7 @@ impl Steps {
     }
 }
 
-/// A sandbox in which nothing takes a step, and whether that stayed so. Dropped, it goes on.
+/// A frozen sandbox, and whether it stayed frozen. Thawed on drop.
 #[derive(Debug)]
 pub struct FrozenSandbox {
     freezer: Freezer,
@@ -199,10 +197,10 @@ pub struct FrozenSandbox {
 }
 
 impl FrozenSandbox {
-    /// Reads all of `/proc`, so it is nothing for a thread that others wait for.
+    /// Reads all of `/proc`, so it must not block the session's thread.
     ///
     /// # Errors
-    /// When something runs on all the same; then everything goes on.
+    /// When something still runs; then everything is thawed.
     pub fn begin(freezer: Freezer) -> io::Result<Self> {
         let mut still = Self { freezer, steps: None };
         still.freezer.freeze()?;
@@ -210,7 +208,7 @@ impl FrozenSandbox {
             let end = Instant::now() + STOP_TIMEOUT;
             let mut before = Steps::of(pid);
             loop {
-                // Who is on the way to its stop is counted once more.
+                // A task that is about to stop is counted once more.
                 std::thread::sleep(SETTLE_DELAY);
                 let now = Steps::of(pid);
                 if now == before {
@@ -226,9 +224,9 @@ impl FrozenSandbox {
         Ok(still)
     }
 
-    /// Whether nothing has taken a step since. As slow as [`Self::begin`].
+    /// Whether nothing ran since. As slow as [`Self::begin`].
     #[must_use]
-    pub fn has_stayed(&self) -> bool {
+    pub fn has_not_run(&self) -> bool {
         match (&self.freezer, &self.steps) {
             (Freezer::Group { directory, .. }, _) => {
                 fs::read_to_string(directory.join("cgroup.freeze")).is_ok_and(|word| word.trim() == "1")

@@ -1,13 +1,13 @@
-//! Where a configuration of git says that other files are: hooks, further configurations, the working tree.
+//! Paths that a git configuration names: hooks, included files, the working tree.
 //!
-//! Read as `git-config(1)` describes the format. Where git would stop with an error, reading goes on: whatever might be
-//! meant is better guarded than overlooked.
+//! Parses the format of `git-config(1)`. Where git would report an error, parsing continues, so that too much is
+//! guarded rather than too little.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::Chars;
 
-/// Paths as they are written, with quotes and escapes taken off.
+/// Paths as written, unquoted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GitConfig {
     /// `core.hooksPath`, and `init.templateDir`, from which git copies hooks.
@@ -16,23 +16,23 @@ pub struct GitConfig {
     pub includes: Vec<String>,
     /// `core.worktree`.
     pub worktrees: Vec<String>,
-    /// Programs that git starts by itself: `core.fsmonitor` for the plainest question, filters and drivers where attributes name
-    /// them, helpers.
+    /// Programs that git starts without being asked: `core.fsmonitor`, filters and drivers that attributes name,
+    /// helpers.
     pub programs: Vec<String>,
-    /// Values of everything else that may be a command.
+    /// Values of all other keys that may be commands.
     pub commands: Vec<String>,
 }
 
-/// One variable as it is written, with quotes and escapes taken off.
+/// One variable as written, unquoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// In lower case.
     pub section: String,
-    /// Between the quotes of `[section "sub"]`, or behind the point of `[section.sub]`.
+    /// In quotes in `[section "sub"]`, or after the dot in `[section.sub]`.
     pub subsection: Option<String>,
     /// In lower case.
     pub key: String,
-    /// None: the key stands alone, which git reads as true.
+    /// None: a key without a value, which git reads as true.
     pub value: Option<String>,
 }
 
@@ -44,7 +44,7 @@ pub fn parse(text: &str) -> GitConfig {
 }
 
 impl GitConfig {
-    /// Paths of hooks and programs that count from the working tree of each repository.
+    /// Paths of hooks and programs relative to each repository's working tree.
     #[must_use]
     pub fn relative(&self) -> BTreeSet<PathBuf> {
         let programs = self.programs.iter().filter_map(|command| program_of(command));
@@ -60,6 +60,14 @@ impl GitConfig {
             ("core", "fsmonitor") if entry.is_bool() => return,
             ("include" | "includeif", "path") => &mut self.includes,
             _ if entry.is_harmless() => return,
+            // Other words of an alias are names of branches, too.
+            ("alias", _) => {
+                let command = entry.value.unwrap_or_default();
+                let first = command.strip_prefix('!').and_then(|command| command.split_whitespace().next());
+                self.programs.extend(first.map(str::to_owned));
+                self.commands.push(command);
+                return;
+            }
             _ if entry.names_program() => &mut self.programs,
             _ => &mut self.commands,
         };
@@ -67,10 +75,11 @@ impl GitConfig {
     }
 }
 
-/// The file that a command names. Without a slash, it is looked up in PATH.
+/// The file that a command runs: its first word with a slash, behind variables, options, and an interpreter of PATH.
 #[must_use]
 pub fn program_of(command: &str) -> Option<&str> {
-    command.trim_start_matches('!').split_whitespace().next().filter(|program| program.contains('/'))
+    let mut words = command.split(|letter: char| letter.is_whitespace() || "!\"';&|()".contains(letter));
+    words.find(|word| word.contains('/') && !word.contains('=') && !word.starts_with('-'))
 }
 
 /// As git's own commands name it.
@@ -90,7 +99,7 @@ const CORE: &str = "abbrev autocrlf bare bigfilethreshold checkstat commentchar 
     packedrefstimeout precomposeunicode preloadindex protecthfs protectntfs quotepath repositoryformatversion safecrlf \
     sharedrepository sparsecheckout sparsecheckoutcone splitindex symlinks trustctime unsetenvvars untrackedcache \
     usereplacerefs warnambiguousrefs whitespace";
-/// Formats, patterns and names, of all keys of a section where none is listed. No program is among them.
+/// Formats, patterns and names; all keys of a section if none is listed. None is a program.
 const ANY_VALUE: &[(&str, &str)] = &[
     ("advice", ""),
     ("blame", ""),
@@ -125,7 +134,7 @@ const ANY_VALUE: &[(&str, &str)] = &[
     ("tag", "forcesignannotated gpgsign sort"),
     ("transfer", "advertisesid credentialsinurl fsckobjects hiderefs unpacklimit"),
 ];
-/// Sections of which every other key is a number, a word or a date.
+/// Sections whose other keys are numbers, words or dates.
 const ALL_BUT: &[(&str, &str)] = &[
     ("gc", "recentobjectshook"),
     ("receive", "certnonceseed procreceiverefs"),
@@ -167,7 +176,7 @@ const WORDS: &[(&str, &str)] = &[
     ("repack", ""),
     ("rerere", ""),
 ];
-/// Commands of git that only look, and those that everybody abbreviates: with options that take no value they run nothing.
+/// Read-only git commands and common alias targets: with options without a value they run nothing.
 const ALIASED: &str = "add blame branch checkout cherry commit diff fetch log pull push reflog restore show stash status switch";
 
 fn has_word(list: &str, word: &str) -> bool {
@@ -183,7 +192,7 @@ fn is_address(value: &str) -> bool {
     !value.starts_with('-') && !value.contains("::") && !value.contains("://-")
 }
 
-/// An alias that abbreviates a command of git. An option with a value may be a command or a place.
+/// An alias that only abbreviates a git command. An option with a value may be a command or a path.
 fn is_plain_alias(value: &str) -> bool {
     let mut words = value.split(' ').filter(|word| !word.is_empty());
     let is_option = |word: &str| {
@@ -198,9 +207,9 @@ fn is_plain_alias(value: &str) -> bool {
 }
 
 impl Entry {
-    /// Whether git runs nothing because of it, and goes nowhere else for what it runs or writes. By key and value, from
-    /// git-config(1) and git-lfs-config(5); what is not known is not harmless. `core.worktree` is where files are written:
-    /// whoever knows where that may be asks [`Entry::worktree`] first.
+    /// Whether git runs nothing because of it, and uses no other place for what it runs or writes. By key and value,
+    /// from git-config(1) and git-lfs-config(5); unknown keys are not harmless. For `core.worktree`, where files are
+    /// written, ask [`Entry::worktree`] first.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         let value = self.value.as_deref().unwrap_or_default();
@@ -222,9 +231,9 @@ impl Entry {
                 "pushdefault" => is_address(),
                 _ => false,
             },
-            // A remote may be an address in place of a name.
+            // A remote may be a URL instead of a name.
             "branch" if matches!(key, "remote" | "pushremote") => is_address(),
-            // Strategies of a merge are names of programs. What editors and forges remember of a branch, git reads not at all.
+            // Merge strategies are program names. git ignores what editors and forges store for a branch.
             "branch" => key != "mergeoptions",
             "submodule" => match key {
                 "url" => is_address(),
@@ -243,7 +252,7 @@ impl Entry {
             "user" | "author" | "committer" => matches!(key, "name" | "email" | "useconfigonly"),
             "extensions" if key == "partialclone" => is_address(),
             "extensions" => matches!(key, "objectformat" | "refstorage" | "worktreeconfig"),
-            // A template directory brings hooks.
+            // A template directory contains hooks.
             "init" => {
                 matches!(key, "defaultbranch" | "defaultobjectformat" | "defaultrefformat") && is_plain()
             }
@@ -262,6 +271,14 @@ impl Entry {
         }
     }
 
+    /// Whether git sends to this place, or fetches from it.
+    #[must_use]
+    pub fn names_address(&self) -> bool {
+        let is_address = self.value.as_deref().is_some_and(|value| value.contains([':', '/']));
+        let keys = ["partialclone", "pushdefault", "pushremote", "pushurl", "remote", "url"];
+        is_address && keys.contains(&self.key.as_str())
+    }
+
     /// From git-lfs-config(5).
     fn is_harmless_of_lfs(&self) -> bool {
         let value = self.value.as_deref().unwrap_or_default();
@@ -276,19 +293,18 @@ impl Entry {
 
     /// Whether its value is a command, from git-config(1) and gitattributes(5).
     fn names_program(&self) -> bool {
-        match (self.section.as_str(), self.key.as_str()) {
+        matches!(
+            (self.section.as_str(), self.key.as_str()),
             ("core", "fsmonitor" | "sshcommand" | "gitproxy" | "editor" | "pager" | "askpass")
-            | ("filter", "clean" | "smudge" | "process")
-            | ("diff", "command" | "textconv" | "external")
-            | ("merge", "driver")
-            | ("sequence", "editor")
-            | ("interactive", "difffilter")
-            | ("credential", "helper")
-            | ("gpg", "program" | "defaultkeycommand")
-            | ("lfs", "clean" | "smudge" | "path") => true,
-            ("alias", _) => self.value.as_deref().is_some_and(|value| value.starts_with('!')),
-            _ => false,
-        }
+                | ("filter", "clean" | "smudge" | "process")
+                | ("diff", "command" | "textconv" | "external")
+                | ("merge", "driver")
+                | ("sequence", "editor")
+                | ("interactive", "difffilter")
+                | ("credential", "helper")
+                | ("gpg", "program" | "defaultkeycommand")
+                | ("lfs", "clean" | "smudge" | "path")
+        )
     }
 
     fn is_bool(&self) -> bool {
@@ -304,8 +320,7 @@ impl Entry {
     }
 }
 
-/// What a configuration says that may run something and did not say before, or says no more; None: nothing. The order counts,
-/// since the last of several holds.
+/// Lines that may run something and were added or removed; None: none. Order counts, since the last value wins.
 #[must_use]
 pub fn not_harmless(before: &str, now: &str) -> Option<Vec<String>> {
     let of = |text: &str| -> Vec<Entry> {
@@ -321,8 +336,8 @@ pub fn not_harmless(before: &str, now: &str) -> Option<Vec<String>> {
     Some(if differ.is_empty() { vec!["the order of what it names".to_owned()] } else { differ })
 }
 
-/// Whether everybody who reads the text takes it apart in the same way: a header or a variable on each line, and no line that
-/// goes on in the next, as git itself writes it.
+/// Whether every parser reads the text in the same way, as git itself writes it: one header or variable per line, no
+/// continuation lines.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {
     !text.chars().any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t'))
@@ -399,8 +414,7 @@ pub fn entries(text: &str) -> Vec<Entry> {
     found
 }
 
-/// Behind the `[` of `[name]`, `[name "sub"]` or `[name.sub]`, up to its end or that of the line: the name, and what
-/// stands behind it.
+/// After the `[` of `[name]`, `[name "sub"]` or `[name.sub]`, up to its end or the line's: the name and subsection.
 fn header(letters: &mut Chars<'_>) -> (String, Option<String>) {
     let mut name = String::new();
     let mut sub = None::<String>;
@@ -442,8 +456,8 @@ fn key(first: char, letters: &mut Chars<'_>) -> (String, bool) {
     (key, true)
 }
 
-/// Up to the end of the line or a comment, without quotes, and without blanks at the ends that were not quoted. A
-/// backslash at the end of a line goes on in the next, but not in a comment.
+/// Up to the end of the line or a comment, unquoted, without unquoted blanks at the ends. A backslash at the end of a
+/// line continues it, except in a comment.
 fn value(letters: &mut Chars<'_>) -> String {
     let mut out = String::new();
     // Length up to the last letter that is not a blank, or was quoted.
@@ -613,8 +627,8 @@ mod tests {
 
     #[test]
     fn hooks_and_programs_that_count_from_each_working_tree() {
-        let text = "[core]\nhooksPath = .hooks\nfsmonitor = ./tools/monitor --x\nexcludesFile = a/b\n[filter \"f\"]\nclean =                     tools/clean %f\nsmudge = cat\n[alias]\nx = !tools/x\ny = log a/b\n[diff]\nexternal = /usr/bin/d\n                    [init]\ntemplateDir = ~/t\n";
-        let expected = [".hooks", "./tools/monitor", "tools/clean", "tools/x"].map(PathBuf::from);
+        let text = "[core]\nhooksPath = .hooks\nfsmonitor = ./tools/monitor --x\nexcludesFile = a/b\n[filter \"f\"]\nclean =                     sh tools/clean %f\nsmudge = cat\n[alias]\nx = !tools/x\ny = log a/b\n[diff]\nexternal = \"FOO=1 ./d\"\n                    [init]\ntemplateDir = ~/t\n";
+        let expected = [".hooks", "./d", "./tools/monitor", "tools/clean", "tools/x"].map(PathBuf::from);
         assert_eq!(parse(text).relative(), BTreeSet::from(expected));
     }
 

@@ -1,5 +1,5 @@
-//! Id-mapped mounts: as root, what belongs to the invoking user is shown to the sandbox as its own, and what
-//! the sandbox creates belongs to that user on disk. No file changes its owner.
+//! Id-mapped mounts: if root starts agentsh, files of the invoking user appear as the sandbox user's, and new files
+//! belong to the invoking user on disk.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::plan::{Access, Identity, Mount, NodeContent, Source};
 use super::stage::{StageContext, StageError};
 use super::{Enforcement, State};
 
-/// The maps of a session: one for each owner whose files a sandbox gets as its own.
+/// The id maps of a session: one for each owner whose files belong to the sandbox's user inside.
 #[derive(Debug)]
 pub struct IdMaps {
     identity: Identity,
@@ -44,8 +44,8 @@ impl IdMaps {
         Ok(map)
     }
 
-    /// The owner of what stands at a path, if a map is needed to show it as the sandbox's own. Root's files are those of
-    /// its own group, whichever group they have.
+    /// The owner of a path, if a map is needed to show it as the sandbox's own. Root's files count as those of root's
+    /// group.
     #[must_use]
     pub fn owner(&self, path: &Path) -> Option<(u32, u32)> {
         use std::os::unix::fs::MetadataExt;
@@ -57,8 +57,8 @@ impl IdMaps {
         }
     }
 
-    /// As root: what belongs to root, or to somebody else than the sandbox's id, is bound through an id map, so that it is the
-    /// sandbox's own inside, and what is made there belongs to its owner outside.
+    /// As root: binds files of root or of another user than the sandbox's through an id map, so they belong to the
+    /// sandbox's user inside, and new ones to their owner outside.
     pub fn map_owned(
         &self,
         mounts: &mut [Mount],
@@ -101,7 +101,7 @@ impl IdMaps {
     }
 }
 
-/// A user namespace whose only use is its map: host ids `owner` appear as the sandbox's ids.
+/// A user namespace that is only used for its map: host ids `owner` appear as the sandbox's ids.
 #[derive(Debug)]
 pub struct IdMap(OwnedFd);
 
@@ -132,7 +132,7 @@ impl IdMap {
     /// A detached, mapped copy of the tree at `path`.
     ///
     /// # Errors
-    /// When the file system cannot be id-mapped (then say so and go without).
+    /// When the file system does not support id maps.
     pub fn tree(&self, path: &Path, no_links: bool) -> Result<OwnedFd, StageError> {
         let mapped = attributes(0, Some(self.0.as_fd()));
         clone_tree_with(path, OpenTreeFlags::empty(), no_links, &mapped).on("map the ids of", path.display())

@@ -1,26 +1,24 @@
-//! Pid 1 of a sandbox: one linear descent from "a process in fresh namespaces" to "the pinned program with nothing but
-//! what the plan lists". It starts with an empty environment and its control socket.
-//!
-//! Order matters and is explained where it does. Nothing here decides: the plan did.
+//! Pid 1 of a sandbox: from a process in new namespaces to the pinned program, in one sequence. Starts with an empty
+//! environment and its control socket. Only applies the plan; comments explain the order.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, CString, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{ForkResult, Gid, Uid};
 
 use super::control::{self, Answer, Cause, Handover};
-use super::mounted::MountList;
+use super::mount_list::MountList;
 use super::plan::{Identity, Plan, Terminal, Tier};
 use super::report::{Enforcement, State};
 use super::stage::{StageContext, StageError};
 use super::{caps, container, landlock, limits, mount, network, reaper, seccomp};
 
-/// The status of a pid 1 that could not do its work.
+/// The exit status of a pid 1 that failed.
 pub const INIT_FAILED_STATUS: u8 = 125;
 
 /// Runs the plan that arrives on the control socket and returns pid 1's exit status.
@@ -30,7 +28,7 @@ pub fn main(control: &OwnedFd, filters: &seccomp::Filters) -> u8 {
         Ok(status) => status,
         Err(error) => {
             let cause = if error.stage == EXECUTE { Cause::of(&error.source) } else { Cause::Other };
-            // The session reports it; when the session is gone there is nobody to tell.
+            // The session reports it, if it still exists.
             let _ =
                 control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), cause }, &[]);
             INIT_FAILED_STATUS.into()
@@ -47,7 +45,7 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
         let numbered = take_numbered(&plan, &mut passed)?;
         return container::descend(&plan, control, numbered);
     }
-    caps::keep_what_builds()?;
+    caps::keep_for_setup()?;
     let users_mask = rustix::process::umask(rustix::fs::Mode::empty());
 
     // The cgroups first, so that all memory below is charged; their namespace is rooted where we are now.
@@ -63,7 +61,7 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     if plan.identity.from_root {
         become_the_sandbox_user(plan.identity)?;
     }
-    // After the ids (changing them clears it): when the session dies, so do we, and with us the pid namespace.
+    // After the ids, because changing them clears it: when the session dies, pid 1 and its namespace die.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).at("arm the parent-death signal")?;
     still_supervised(control)?;
 
@@ -77,7 +75,7 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
 
     // For the session, which may not be shown our files in /proc.
     let mounted = MountList::own().ok();
-    // From here on only restrictions: each one binds pid 1 as well as the program.
+    // From here on only restrictions, which bind pid 1 as well as the program.
     limits::apply(&plan.limits)?;
     let short = limits::lower_shares(&plan.limits);
     let (mut enforcement, listener) = restrict(&plan, filters, &numbered)?;
@@ -91,7 +89,7 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
         .chain(listener.as_ref().map(AsFd::as_fd))
         .collect();
     control::send(control.as_fd(), &Answer::Ready { enforcement }, &descriptors).at("tell the session")?;
-    // The program must not hold what it could answer itself with.
+    // The program must not hold the listener with which it could answer itself.
     drop((sockets, mounted, listener));
 
     let signals = reaper::awaited();
@@ -99,7 +97,7 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     start(&plan, control, &before, numbered)
 }
 
-/// Where root started agentsh: the ids are entered, not inherited.
+/// If root started agentsh, the ids are entered instead of inherited.
 pub(super) fn become_the_sandbox_user(identity: Identity) -> Result<(), StageError> {
     nix::unistd::setgroups(&[]).at("leave supplementary groups")?;
     let gid = Gid::from_raw(identity.host_gid);
@@ -139,9 +137,9 @@ pub(super) fn start(
     numbered: Vec<(u32, OwnedFd)>,
 ) -> Result<i32, StageError> {
     let prepared = Prepared::new(plan).at("prepare the program's arguments")?;
-    // Not dumpable: /proc/1/mem and ptrace are then closed to the program, which has the same user id. Before there is
-    // one; in the child it ends with execve.
-    nix::sys::prctl::set_dumpable(false).at("close pid 1 to its children")?;
+    // Not dumpable, so that the program, which has the same user id, cannot use /proc/1/mem and ptrace. Before the
+    // fork; execve resets it in the child.
+    nix::sys::prctl::set_dumpable(false).at("make pid 1 not dumpable")?;
     if plan.terminal == Terminal::OwnGroup {
         // A shell that continues the job reaches agentsh alone, which gives the terminal away first.
         let itself = nix::unistd::Pid::from_raw(0);
@@ -162,7 +160,7 @@ pub(super) fn start(
         ForkResult::Parent { child } => {
             drop(numbered);
             for standard in 0..3 {
-                // The program alone holds the ends of its pipes: its exit must be an end of file.
+                // Only the program may hold the ends of its pipes, so that its exit ends them.
                 let _ = nix::unistd::close(standard);
             }
             Ok(reaper::run(child, control.as_fd(), plan.terminal))
@@ -208,7 +206,7 @@ fn execute(
         }
         let workdir = &plan.program.workdir;
         nix::unistd::chdir(workdir).on("enter", workdir.display())?;
-        landlock::leave_pid_1_alone()?;
+        landlock::isolate_from_pid_1()?;
         as_programs_start(plan.ignored).at("restore signals")?;
         signals_before.thread_set_mask().at("restore signals")?;
         close_from(3).at("close descriptors")?;
@@ -226,8 +224,8 @@ fn execute(
     })
 }
 
-/// Programs inside name groups by the ids of their own pid namespace: that of agentsh has none there, so a shell could not
-/// give the terminal back to it.
+/// Programs inside name process groups by ids of their pid namespace. agentsh's group has none there, so a shell could
+/// not return the terminal to it.
 fn lead_a_group() -> nix::Result<()> {
     let itself = nix::unistd::Pid::from_raw(0);
     nix::unistd::setpgid(itself, itself)?;
@@ -238,22 +236,22 @@ fn lead_a_group() -> nix::Result<()> {
     let before = asks.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let taken = nix::unistd::tcsetpgrp(&terminal, nix::unistd::getpgrp());
     before.thread_set_mask()?;
-    // A terminal that was hung up is nobody's.
+    // EIO: the terminal was hung up.
     taken.or_else(|error| if error == nix::errno::Errno::ENOTTY { Ok(()) } else { Err(error) })
 }
 
-/// The runtime ignores SIGPIPE, and a program that inherits that never hears that nobody reads it any more; the C library
-/// ignores two of its own in what it spawns. What whoever started agentsh has ignored (`nohup`) stays so.
+/// Restores signals: the Rust runtime ignores SIGPIPE, and the C library ignores two in spawned processes. What the
+/// caller of agentsh ignores (`nohup`) stays ignored.
 fn as_programs_start(ignored: u64) -> io::Result<()> {
     const THREAD_LIBRARY_SIGNALS: [libc::c_int; 2] = [32, 33];
     let ours = OWN_SIGNALS.into_iter().filter(|signal| ignored & (1 << signal) == 0);
     ours.chain(THREAD_LIBRARY_SIGNALS).try_for_each(|signal| action(signal, Some(libc::SIG_DFL)).map(drop))
 }
 
-/// Signals that agentsh ignores: nobody reads a pipe, and a file may not become larger (`ulimit -f`), which a write says as well.
+/// Signals that agentsh ignores: SIGPIPE and SIGXFSZ; the failed write reports the same.
 const OWN_SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Those of them that whoever started agentsh ignores too, one bit each.
+/// Those that the caller of agentsh ignores too, as bits.
 static IGNORED_BY_CALLER: AtomicU64 = AtomicU64::new(0);
 
 /// As a [`Plan`] takes it.
@@ -268,12 +266,57 @@ pub fn ignored_by_caller() -> u64 {
     reason = "the runtime sets SIGPIPE before `main`: what it was is known only before that"
 )]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = look_at_signals;
+static BEFORE_MAIN: extern "C" fn(libc::c_int, *mut *mut c_char) = look_at_start;
 
-extern "C" fn look_at_signals() {
+extern "C" fn look_at_start(count: libc::c_int, words: *mut *mut c_char) {
+    WORDS.0.store(words, Ordering::Relaxed);
+    WORDS.1.store(usize::try_from(count).unwrap_or(0), Ordering::Relaxed);
     let is_ignored = |signal: &libc::c_int| action(*signal, None).is_ok_and(|action| action == libc::SIG_IGN);
     for signal in OWN_SIGNALS.into_iter().filter(is_ignored) {
         IGNORED_BY_CALLER.fetch_or(1 << signal, Ordering::Relaxed);
+    }
+}
+
+/// The words of the command line and how many there are, as the C library hands them to what runs before `main`. The variables follow.
+static WORDS: (AtomicPtr<*mut c_char>, AtomicUsize) =
+    (AtomicPtr::new(std::ptr::null_mut()), AtomicUsize::new(0));
+
+/// A word of the command line, without a copy of it.
+#[must_use]
+#[expect(unsafe_code, reason = "the standard library hands out copies, which stay in memory")]
+pub fn word(number: usize) -> Option<&'static str> {
+    let is_there = number < WORDS.1.load(Ordering::Relaxed);
+    // SAFETY: the kernel put so many words there, each with a zero at its end; nobody writes to them but `forget_what_was_given`, whose
+    // caller has none of them.
+    let word = is_there.then(|| unsafe { CStr::from_ptr(*WORDS.0.load(Ordering::Relaxed).add(number)) });
+    word.and_then(|word| word.to_str().ok())
+}
+
+/// Clears the command line and all variables, where the kernel put them. What is left is a name for the process.
+#[expect(unsafe_code, reason = "the standard library forgets none of them")]
+pub(super) fn forget_what_was_given() {
+    const NAME: &[u8] = b"agentsh\0__init";
+    let (words, count) = (WORDS.0.load(Ordering::Relaxed), WORDS.1.load(Ordering::Relaxed));
+    // SAFETY: this process has one thread, in which nothing refers to a word or a variable but these two lists, each with a null pointer
+    // at its end. What they point to ends with a zero and may be written; the words stand one behind the other.
+    let clear = |text: *mut c_char| unsafe {
+        let length = libc::strlen(text);
+        std::ptr::write_bytes(text, 0, length);
+        length + 1
+    };
+    if count > 0 {
+        // SAFETY: as above.
+        unsafe {
+            let room: usize = (0..count).map(|number| clear(*words.add(number))).sum();
+            let variables = words.add(count + 1);
+            let mut next = variables;
+            while !(*next).is_null() {
+                clear(*next);
+                next = next.add(1);
+            }
+            *variables = std::ptr::null_mut();
+            std::ptr::copy_nonoverlapping(NAME.as_ptr(), (*words).cast(), NAME.len().min(room));
+        }
     }
 }
 
@@ -300,7 +343,7 @@ fn action(signal: libc::c_int, now: Option<libc::sighandler_t>) -> io::Result<li
     if set == 0 { Ok(before[0]) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the plan gives the program beside its standard streams, out of the way of the numbers it will have.
+/// Moves descriptors of the plan away from their final numbers.
 fn take_numbered(plan: &Plan, passed: &mut [Option<OwnedFd>]) -> Result<Vec<(u32, OwnedFd)>, StageError> {
     let highest = plan.program.descriptors.iter().map(|(number, _)| *number).max().unwrap_or(0);
     let lowest = i32::try_from(highest).unwrap_or(i32::MAX).saturating_add(1);
@@ -324,7 +367,7 @@ fn place(open: &OwnedFd, number: u32) -> io::Result<()> {
     }
 }
 
-/// Everything from `first` on is closed at execve; until then the control socket can still carry the error.
+/// Closes everything from `first` on at execve; until then the control socket can report an error.
 #[expect(unsafe_code, reason = "close_range has no safe wrapper: it may close descriptors that others own")]
 fn close_from(first: u32) -> io::Result<()> {
     // SAFETY: with CLOSE_RANGE_CLOEXEC nothing is closed now, so no owner's descriptor vanishes under it.
@@ -371,7 +414,7 @@ fn still_supervised(control: &OwnedFd) -> Result<(), StageError> {
     }
 }
 
-/// A value that is too large for a packet, and was sent as a memory file.
+/// A value too large for a packet, sent as a memory file.
 pub(super) fn read_sent<T: serde::de::DeserializeOwned>(file: OwnedFd) -> Result<T, StageError> {
     let mut file = File::from(file);
     let mut bytes = Vec::new();

@@ -1,8 +1,7 @@
-//! Landlock on top of the mount tree: the newest version that the kernel has, and which one is reported.
+//! Landlock in addition to the mount tree, in the newest version of the kernel, with a report of that version.
 //!
-//! The mount tree already decides what can be seen. Landlock repeats the file rules in a second mechanism, and
-//! adds what mounts cannot say: no signals and no abstract sockets across the sandbox's border. Its TCP rules
-//! are not used: they miss UDP, MPTCP and TCP Fast Open.
+//! It repeats the file rules and adds what mounts cannot restrict: signals and abstract sockets that cross the
+//! sandbox's border. Its TCP rules are not used, because they do not cover UDP, MPTCP and TCP Fast Open.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,20 +19,20 @@ use super::plan::{Kind, LandlockAccess, LandlockRule, Mount, NodeContent, Tier};
 use super::report::{Enforcement, State};
 use super::stage::{StageContext, StageError};
 
-/// Newest version whose rights are asked for.
+/// Newest requested version.
 const REQUESTED_ABI: ABI = ABI::V7;
-/// From this version renames, truncation, device ioctls, signals and abstract sockets are all covered.
+/// From this version renames, truncation, device ioctls, signals and abstract sockets are covered.
 const COMPLETE_ABI: i32 = 6;
-/// Below this version a file that may not be opened can be truncated by its name.
+/// Below this version a file that may not be opened can be truncated by name.
 const MIN_ABI_WITH_TRUNCATE: i32 = 3;
 
 const RESTRICTED_KINDS: &str = "files, signals and abstract sockets";
 
-/// Applies the rules for good. A path that does not exist grants nothing. The mounts are those that were made.
+/// Applies the rules permanently. A missing path grants nothing. `mounts` are the plan's.
 ///
 /// # Errors
-/// When a rule cannot be built; a kernel without Landlock is not an error but an absent layer. Where nothing else stands
-/// between the program and the files, neither is one whose Landlock is too old for that.
+/// When a rule cannot be built. A kernel without Landlock, or with a version that is too old without a mount tree, is
+/// not an error but a missing layer.
 pub fn apply(
     rules: &[LandlockRule],
     mounts: &[Mount],
@@ -48,8 +47,8 @@ pub fn apply(
         .and_then(Ruleset::create)
         .map_err(to_io)
         .at("create the Landlock ruleset")?;
-    // Told by the kernel's audit, where somebody reads that; older kernels have no such switch.
-    ruleset = ruleset.log_new_exec(true).map_err(to_io).at("have Landlock tell what it refuses")?;
+    // For the audit log; older kernels do not have this switch.
+    ruleset = ruleset.log_new_exec(true).map_err(to_io).at("make Landlock log its refusals")?;
     for rule in needed(rules, mounts) {
         let Ok(path) = PathFd::new(&rule.path) else { continue };
         ruleset = ruleset
@@ -67,8 +66,7 @@ pub fn apply(
     Ok(describe(&status.landlock, tier))
 }
 
-/// Without rules that say again what one for a directory above them says: a right holds for all that lies below, other
-/// mounts included.
+/// Drops rules that repeat the rule of a directory above: a right applies to everything below, including other mounts.
 fn needed<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRule> {
     let places: BTreeMap<&Path, &NodeContent> =
         mounts.iter().map(|mount| (mount.target.as_path(), &mount.what)).collect();
@@ -77,7 +75,7 @@ fn needed<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRu
     let mut needed = Vec::new();
     for rule in rules {
         let wanted = rights(rule.access, all);
-        // A message queue is opened past the place at which its file system is mounted.
+        // A message queue is opened without passing its mount point.
         let is_by_path = matches!(
             places.get(rule.path.as_path()),
             Some(NodeContent::Bind { .. } | NodeContent::Tmpfs { .. } | NodeContent::Overlay { .. })
@@ -92,8 +90,8 @@ fn needed<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRu
     needed
 }
 
-/// Whether the way from a mount to one below it has only mount points and directories of the sandbox's own on it, none of which
-/// is a link.
+/// Whether the path from a mount to one below it consists of mount points and the sandbox's own directories, without
+/// links.
 fn leads_to(above: &Path, below: &Path, places: &BTreeMap<&Path, &NodeContent>) -> bool {
     let between: Vec<&Path> = below.ancestors().skip(1).take_while(|path| *path != above).collect();
     let mut is_own = false;
@@ -110,8 +108,8 @@ fn leads_to(above: &Path, below: &Path, places: &BTreeMap<&Path, &NodeContent>) 
     true
 }
 
-/// The files and terminals behind the standard descriptors and the numbered ones, which programs open once more by their
-/// names (`/dev/stderr`): for what the descriptor allows anyway.
+/// Files and terminals behind inherited descriptors, which programs reopen by name (`/dev/stderr`): allowed as far as
+/// the descriptor does.
 fn given_open(numbered: &[(u32, OwnedFd)]) -> Vec<(BorrowedFd<'_>, BitFlags<AccessFs>)> {
     let streams = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
     fn granted(stream: BorrowedFd<'_>) -> Option<(BorrowedFd<'_>, BitFlags<AccessFs>)> {
@@ -132,17 +130,17 @@ fn given_open(numbered: &[(u32, OwnedFd)]) -> Vec<(BorrowedFd<'_>, BitFlags<Acce
     streams.into_iter().chain(numbered.iter().map(|(_, open)| open.as_fd())).filter_map(granted).collect()
 }
 
-/// A domain inside the first one, for the program alone: it can no longer signal pid 1, which stays outside.
-/// Kernels without signal scopes (before 6.12) leave it as it is; pid 1 ignores what it does not handle.
+/// A nested domain for the program, so that it cannot signal pid 1. Without signal scopes (before Linux 6.12) it can;
+/// pid 1 ignores signals that it does not handle.
 ///
 /// # Errors
-/// When the kernel refuses a ruleset that it knows.
-pub fn leave_pid_1_alone() -> Result<(), StageError> {
+/// When the kernel refuses a supported ruleset.
+pub fn isolate_from_pid_1() -> Result<(), StageError> {
     let apply = || -> io::Result<()> {
         let root = PathFd::new("/").map_err(to_io)?;
         Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
-            // A domain that does not speak of moves between directories forbids them all.
+            // A domain that does not handle moves between directories forbids them all.
             .handle_access(AccessFs::Refer)
             .and_then(|ruleset| ruleset.scope(Scope::Signal))
             .and_then(Ruleset::create)

@@ -1,16 +1,16 @@
-//! From a policy to the mounts of one sandbox: pure but for one question, what stands at a path.
+//! Makes the mounts of one sandbox from its specification. Pure, except for questions to [`Host`](super::host::Host).
 //!
-//! An empty tree gets the system directories, private `/tmp`, `/dev`, `/proc` and home, then every grant from the
-//! shortest path to the longest, and on top of them, so that no grant can undo it, the masks of secrets and the
-//! read-only hook files.
+//! Order: system directories, private `/tmp`, `/dev`, `/proc` and home; grants, from the shortest path to the longest;
+//! masks over secrets and read-only hook files, which no grant undoes.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::host::{Host, PathKind};
-use super::listed_host::ListedHost;
+use super::cached_host::CachedHost;
+use super::host::{Host, PathKind, SmallTree};
 use super::plan::{Access, Executable, Kind, LandlockRule, Mount, NodeContent, PROJECT_LAYER, Source};
+use super::share_mounts::HELD_TREE;
 use super::spec::{PathRules, Placed, SandboxSpec};
 use crate::policy::{Ruled, builtin_paths};
 
@@ -27,70 +27,80 @@ pub struct Layout {
     pub mounts: Vec<Mount>,
     pub landlock: Vec<LandlockRule>,
     pub executable: Executable,
+    /// Those of the mounts in whose place a copy may be shown.
+    pub copied: BTreeMap<PathBuf, SmallTree>,
     /// Variables that the program gets beside its own, `NAME=VALUE`.
     pub env: Vec<String>,
-    /// Paths that must not come into being: the session makes stand-ins for the time of the run.
-    pub placeholders: Vec<(PathBuf, StandIn)>,
-    /// Grants that a mask or a missing file made void, each with the reason.
+    /// Guarded paths that do not exist: the session creates stubs for the run.
+    pub stubs: Vec<(PathBuf, Stub)>,
+    /// Grants without effect because of a mask or a missing file, with the reason.
     pub refused: Vec<(PathBuf, String)>,
-    /// Repositories of which not everything could be looked at.
+    /// Repositories that could not be searched completely.
     pub unsearched: Vec<PathBuf>,
-    /// Those of the mounts that guard something, or hold what is guarded in its place.
+    /// The mounts that are guards, or keep a guard's place.
     pub guards: Vec<Mount>,
-    /// Everything that git would take for a repository in writable directories.
+    /// All repositories in writable directories.
     pub repositories: Vec<PathBuf>,
-    /// Hooks and programs that the user's git looks for in each of them, from its working tree.
+    /// Hooks and programs that git searches for in each of them, relative to the working tree.
     pub in_repositories: BTreeSet<PathBuf>,
-    /// Writable directories at whose top files may lie that instruct or configure.
+    /// Writable directories that may have instruction or configuration files at their top.
     pub instructed: Vec<PathBuf>,
-    /// Those of them that somebody works in: what appears there and would run by itself is set aside.
+    /// Those in which people work: new files there that would run automatically are set aside.
     pub worked_in: Vec<PathBuf>,
-    /// Directories in which nothing new may appear.
+    /// Directories in which nothing may be created.
     pub closed: Vec<PathBuf>,
-    /// Directories of programs that a shell finds by itself: what appears there and has the name of another command is set aside.
+    /// Directories of commands: a new file there with another command's name is set aside.
     pub commands: Vec<PathBuf>,
 }
 
-/// What takes the place of something that must not come into being.
+/// The kind of a stub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StandIn {
+pub enum Stub {
     Directory,
-    /// Says nothing to whoever reads it.
+    /// Empty.
     File,
-    /// Something that version control does not see: git neither adds nor removes it.
+    /// Invisible to git, which neither adds nor removes sockets.
     Socket,
 }
 
-/// Where agentsh's own files stand inside an agent's sandbox.
+/// The directory of agentsh's own files in an agent's sandbox.
 pub const OWN_DIRECTORY: &str = "/run/agentsh";
+/// Where names of an agent's sandbox are held, see [`super::share_mounts::hold`]. Nobody inside may look into it.
+pub const HELD_DIRECTORY: &str = "/run/agentsh/held";
 
 /// # Panics
 /// Never. Equal specifications on equal hosts give equal layouts.
 #[must_use]
 pub fn layout(spec: &SandboxSpec, host: &dyn Host) -> Layout {
-    let host = ListedHost::new(host);
+    let host = CachedHost::new(host);
     // Many names are asked for in each.
+    let of_home = [".config", ".local/share"].map(|name| spec.paths.home.join(name));
     let asked = [Path::new("/"), Path::new("/etc"), &spec.paths.home, &spec.paths.project];
-    asked.into_iter().for_each(|directory| host.read(directory));
+    asked.into_iter().chain(of_home.iter().map(PathBuf::as_path)).for_each(|directory| host.read(directory));
     let mut out = Builder::new(&spec.paths, &host);
     out.system();
     out.machine();
     out.private(spec);
+    if spec.process.kind.is_agent() && !spec.paths.shared_sockets {
+        out.push(HELD_DIRECTORY, NodeContent::Directory { mode: 0 });
+        out.push(Path::new(HELD_DIRECTORY).join(HELD_TREE), NodeContent::Directory { mode: 0 });
+    }
     out.grants();
     out.program(spec);
     out.links(&spec.placed);
     out.generated(spec);
     out.unlisted(spec);
+    out.one_temporary_directory();
     out.landlock(&spec.process);
     out.elsewhere(&spec.placed.beyond_landlock);
     out.put_layer_below();
     out.layout
 }
 
-/// The guards alone, as they would be made now: what the host takes away while a sandbox runs is guarded again.
+/// Only the guards, as they would be made now, to restore what the host removed during a run.
 #[must_use]
 pub fn guards(rules: &PathRules, host: &dyn Host) -> Layout {
-    let host = ListedHost::new(host);
+    let host = CachedHost::new(host);
     let mut out = Builder::new(rules, &host);
     out.grants();
     out.layout
@@ -98,23 +108,23 @@ pub fn guards(rules: &PathRules, host: &dyn Host) -> Layout {
 
 struct Builder<'a> {
     rules: &'a PathRules,
-    /// The project's access and the grants as the user may use them: what he may not write is read-only inside too.
+    /// The project's access and the grants, limited to what the user may write.
     project_access: Option<Access>,
     shown: Vec<Grant>,
     host: &'a dyn Host,
     layout: Layout,
-    /// The project and grants with their links followed.
+    /// The project and grants, with links resolved.
     roots: RefCell<BTreeMap<PathBuf, Option<PathBuf>>>,
-    /// The first link on the way to a directory below one of them, itself included.
+    /// The first link in the path to a directory below one of them.
     links: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
-    /// What was asked for, the project among it.
+    /// Requested paths, including the project.
     granted: BTreeMap<PathBuf, Access>,
-    /// Directories and links that were followed already.
+    /// Directories and links that were followed.
     followed: BTreeSet<PathBuf>,
-    /// Repositories that may be moved with the directory around them.
+    /// Repositories that may be moved with their parent directory.
     movable: HashSet<PathBuf>,
-    /// What [`Layout::placeholders`] holds, to be asked for each of thousands of repositories.
-    stood_in: HashSet<(PathBuf, StandIn)>,
+    /// [`Layout::stubs`] as a set, for thousands of repositories.
+    stood_in: HashSet<(PathBuf, Stub)>,
 }
 
 impl<'a> Builder<'a> {
@@ -135,8 +145,9 @@ impl<'a> Builder<'a> {
                 mounts: Vec::new(),
                 landlock: Vec::new(),
                 executable: Executable::Everything,
+                copied: BTreeMap::new(),
                 env: Vec::new(),
-                placeholders: Vec::new(),
+                stubs: Vec::new(),
                 refused: Vec::new(),
                 unsearched: Vec::new(),
                 guards: Vec::new(),
@@ -167,13 +178,13 @@ impl Builder<'_> {
         self.push(path, NodeContent::Bind { source, access, kind });
     }
 
-    /// Below what sandboxes may write, links are not followed: one could be put there at any time.
+    /// Below writable directories links are not followed, because one could be created at any time.
     fn source(&self, path: &Path) -> Source {
         let real = self.real(path);
         Source::Path { no_links: real.is_some(), path: real.unwrap_or_else(|| path.to_owned()), expect: None }
     }
 
-    /// A path below the project or a grant, with the links above that followed.
+    /// A path below the project or a grant, with the links above them resolved.
     fn real(&self, path: &Path) -> Option<PathBuf> {
         let root = self.root_of(path)?;
         let rest = path.strip_prefix(root).ok()?;
@@ -182,7 +193,7 @@ impl Builder<'_> {
         Some(if rest.as_os_str().is_empty() { root } else { root.join(rest) })
     }
 
-    /// The project, or the grant above a path.
+    /// The project or grant above a path.
     fn root_of(&self, path: &Path) -> Option<&Path> {
         let project = self.rules.project.as_path();
         if path.starts_with(project) {
@@ -209,7 +220,7 @@ impl Builder<'_> {
                 self.refuse(&grant.path, why);
                 continue;
             }
-            // The wider of two grants for one path: both were given.
+            // Two grants for one path: the wider access applies.
             let entry = grants.entry(grant.path.clone()).or_insert(grant.access);
             if grant.access == Access::ReadWrite {
                 *entry = Access::ReadWrite;
@@ -231,17 +242,17 @@ impl Builder<'_> {
             guards.retain(|mount| {
                 !self.is_layered(&mount.target) || !matches!(mount.what, NodeContent::Bind { .. })
             });
-            let placeholders = std::mem::take(&mut self.layout.placeholders);
-            let kept = placeholders.into_iter().filter(|(path, _)| !self.is_layered(path));
-            self.layout.placeholders = kept.collect();
+            let stubs = std::mem::take(&mut self.layout.stubs);
+            let kept = stubs.into_iter().filter(|(path, _)| !self.is_layered(path));
+            self.layout.stubs = kept.collect();
         }
-        // What cannot be guarded may be read alone by now.
+        // What cannot be guarded is read-only by now.
         let mut placed = self.granted.clone();
         let held = self.held(&guards);
         for path in &held {
             placed.insert(path.clone(), Access::ReadWrite);
         }
-        // A mount of its own is what tells it from its surroundings, where nothing may be executed.
+        // A separate mount lifts noexec from it.
         for path in &rules.execute {
             if let Some(access) = self.access(path)
                 && self.host.look(path).is_some()
@@ -249,7 +260,7 @@ impl Builder<'_> {
                 placed.entry(path.clone()).or_insert(access);
             }
         }
-        // Shortest first, so that a longer path lies on top of a shorter one; the home is one of them.
+        // Shortest first, so that longer paths lie on top; the home is one of them.
         let mut placed_home = grants.contains_key(&rules.home);
         for (path, access) in &placed {
             if !placed_home && *path > rules.home {
@@ -262,7 +273,7 @@ impl Builder<'_> {
             self.push(&rules.home, NodeContent::Tmpfs { bytes: rules.private_bytes, mode: 0o700 });
         }
         if rules.has_project_directory && self.project_access.is_none() {
-            // The agent starts there, even if it may see only parts of it.
+            // The agent starts there, even if it sees only parts of it.
             self.push(&rules.project, NodeContent::Directory { mode: 0o755 });
         }
         let holds = self.layout.mounts.iter().filter(|mount| {
@@ -332,7 +343,7 @@ impl Builder<'_> {
             && self.host.look(root) == Some(PathKind::Directory)
     }
 
-    /// Links lie between what is shown: what is bound has its own, and where something is placed lies a directory.
+    /// Links between visible paths. A bind mount has its own links, and a mount point needs a real directory.
     fn links(&mut self, own: &Placed) {
         let placed = own.elsewhere.iter().map(|one| one.inside.as_path());
         let placed = placed.chain(own.caches.iter().map(|cache| cache.inside.as_path()));
@@ -350,22 +361,22 @@ impl Builder<'_> {
         }
     }
 
-    /// Git inside does not list the stand-ins among the untracked files: they are not the project's.
+    /// Excludes the stubs from git's untracked files inside.
     fn unlisted(&mut self, spec: &SandboxSpec) {
         if spec.sets_git() {
             return;
         }
-        // Sockets are seen by no git; empty directories are what `git clean` and `git stash -u` remove.
-        let is_empty = |(path, kind): &&(PathBuf, StandIn)| match (self.host.look(path), kind) {
-            (None, StandIn::Directory) => true,
-            (None, StandIn::File) => builtin_paths::stand_in_content(path).is_empty(),
-            (None, StandIn::Socket) => false,
+        // git ignores sockets; `git clean` and `git stash -u` remove empty directories.
+        let is_empty = |(path, kind): &&(PathBuf, Stub)| match (self.host.look(path), kind) {
+            (None, Stub::Directory) => true,
+            (None, Stub::File) => builtin_paths::stub_content(path).is_empty(),
+            (None, Stub::Socket) => false,
             (Some(_), _) => self.host.is_empty(path),
         };
-        // Git lists nothing of a repository.
+        // git lists nothing inside a repository.
         let repositories: HashSet<&Path> = self.layout.repositories.iter().map(PathBuf::as_path).collect();
         let in_repository = |path: &Path| path.ancestors().any(|above| repositories.contains(above));
-        let listed = self.layout.placeholders.iter().filter(|(path, _)| !in_repository(path));
+        let listed = self.layout.stubs.iter().filter(|(path, _)| !in_repository(path));
         let empty = listed.filter(is_empty);
         let names: Vec<String> =
             empty.filter_map(|(path, _)| Some(path.file_name()?.to_str()?.to_owned() + "\n")).collect();
@@ -381,14 +392,14 @@ impl Builder<'_> {
         self.push(list, NodeContent::File { content: names.concat().into_bytes(), mode: 0o444 });
     }
 
-    /// Below the project that is a layer, by a path as it was written or with links followed.
+    /// Whether a path, as written or resolved, is below a project in review mode.
     fn is_layered(&self, path: &Path) -> bool {
         self.rules.layer.is_some()
             && (path.starts_with(&self.rules.project)
                 || self.real(&self.rules.project).is_some_and(|real| path.starts_with(real)))
     }
 
-    /// Everything of the project is a part of its layer. Only what was hashed is taken from the project itself.
+    /// Takes everything of the project from its layer, except for hashed files.
     fn put_layer_below(&mut self) {
         let (Some(layer), Some(_)) = (&self.rules.layer, self.project_access) else { return };
         let project = self.real(&self.rules.project).unwrap_or_else(|| self.rules.project.clone());
@@ -409,15 +420,14 @@ impl Builder<'_> {
     }
 }
 
-/// A grant in a writable one: whoever moves what it lies on takes it away. Nobody moves what is read-only, as
-/// toolchains are, and they are large.
+/// A grant inside a writable one, whose mount point could be moved away. Read-only ones, such as toolchains, cannot be
+/// moved, and are large.
 fn granted_in_writable(granted: &BTreeMap<PathBuf, Access>, target: &Path) -> bool {
     let is_writable = |above: &Path| granted.get(above) == Some(&Access::ReadWrite);
     granted.contains_key(target) && target.ancestors().skip(1).any(is_writable)
 }
 
-/// What is writable first, from the shortest path to the longest: whatever names it, it never lies on top of what is
-/// read-only or hidden.
+/// Writable mounts first, from the shortest path to the longest, so that none covers a read-only or hidden one.
 fn on_top(guards: Vec<Mount>) -> Vec<Mount> {
     let is_writable =
         |mount: &Mount| matches!(&mount.what, NodeContent::Bind { access: Access::ReadWrite, .. });
@@ -428,11 +438,11 @@ fn on_top(guards: Vec<Mount>) -> Vec<Mount> {
     writable
 }
 
-/// Shown to everybody anyway.
+/// Visible to everybody anyway.
 #[must_use]
 pub fn is_system(path: &Path) -> bool {
     let bytes = path.as_os_str().as_encoded_bytes();
-    // Bytes are compared in a tenth of the time, and every mount asks.
+    // Comparing bytes is ten times faster, and every mount needs it.
     builtin_paths::SYSTEM_READ
         .iter()
         .any(|system| bytes.starts_with(system.as_bytes()) && path.starts_with(system))

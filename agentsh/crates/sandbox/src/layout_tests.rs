@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::host::RealHost;
-use crate::layout::{Layout, OWN_DIRECTORY, StandIn, layout};
+use crate::layout::{Layout, OWN_DIRECTORY, Stub, layout};
 use crate::plan::{Access, Executable, Kind, LandlockAccess, NodeContent};
 use crate::policy::Ruled;
 use crate::spec::{Feature, Grant, ProcessKind, RelocatedPath, SandboxSpec};
@@ -161,18 +161,18 @@ fn a_mask_lies_on_a_granted_home_and_what_is_lifted_is_there() {
 fn what_runs_later_must_not_come_into_being() {
     let files = ["/home/u/project/.git/config = x", "/home/u/project/.git/HEAD", "/home/u/.claude/"];
     let layout = spec(|spec| {
-        spec.paths.with_stand_in =
+        spec.paths.with_stub =
             [".mcp.json", "x.code-workspace"].map(|name| Path::new(PROJECT).join(name)).into();
     })(&files);
-    let stand_in = |path: &str, kind| layout.placeholders.contains(&(Path::new(PROJECT).join(path), kind));
-    assert!(stand_in(".git/hooks", StandIn::Directory));
-    assert!(stand_in(".git/commondir", StandIn::File));
-    assert!(stand_in(".mcp.json", StandIn::Socket));
-    assert!(stand_in("x.code-workspace", StandIn::Socket));
-    assert!(stand_in(".claude", StandIn::Directory));
+    let has_stub = |path: &str, kind| layout.stubs.contains(&(Path::new(PROJECT).join(path), kind));
+    assert!(has_stub(".git/hooks", Stub::Directory));
+    assert!(has_stub(".git/commondir", Stub::File));
+    assert!(has_stub(".mcp.json", Stub::Socket));
+    assert!(has_stub("x.code-workspace", Stub::Socket));
+    assert!(has_stub(".claude", Stub::Directory));
     is_bound(&layout, "/home/u/project/.claude", Access::ReadOnly);
     // Nobody here obeys these at once: what appears is set aside, and until then nothing lies in the project.
-    assert!(!stand_in(".vscode", StandIn::Directory) && !stand_in(".envrc", StandIn::Socket));
+    assert!(!has_stub(".vscode", Stub::Directory) && !has_stub(".envrc", Stub::Socket));
     assert_eq!(layout.worked_in, [PathBuf::from(PROJECT)]);
 }
 
@@ -180,8 +180,7 @@ fn what_runs_later_must_not_come_into_being() {
 fn git_does_not_list_stand_ins_unless_it_was_told_something_else() {
     let list = format!("{OWN_DIRECTORY}/gitignore");
     let signs = ["/home/u/.claude/", "/home/u/.vscode/"];
-    let layout =
-        spec(|spec| spec.paths.with_stand_in = [Path::new(PROJECT).join(".mcp.json")].into())(&signs);
+    let layout = spec(|spec| spec.paths.with_stub = [Path::new(PROJECT).join(".mcp.json")].into())(&signs);
     let Some(NodeContent::File { content, .. }) = at(&layout, &list) else { panic!("{:?}", layout.mounts) };
     let names = String::from_utf8(content.clone()).unwrap();
     assert!(names.lines().any(|name| name == ".claude"), "{names}");
@@ -197,10 +196,10 @@ fn git_does_not_list_stand_ins_unless_it_was_told_something_else() {
 
 #[test]
 fn without_stand_ins_nothing_is_made_and_what_is_there_is_guarded() {
-    let layout = spec(|spec| spec.paths.stand_ins = false)(&["/home/u/project/.git/hooks/"]);
+    let layout = spec(|spec| spec.paths.stubs = false)(&["/home/u/project/.git/hooks/"]);
     is_bound(&layout, "/home/u/project/.git/hooks", Access::ReadOnly);
     assert_eq!(at(&layout, "/home/u/project/.claude"), None);
-    assert!(layout.placeholders.iter().all(|(path, _)| path.ends_with("hooks")), "{:?}", layout.placeholders);
+    assert!(layout.stubs.iter().all(|(path, _)| path.ends_with("hooks")), "{:?}", layout.stubs);
 }
 
 #[test]
@@ -221,7 +220,7 @@ fn where_a_file_has_several_names_nothing_is_written_and_nothing_has_to_be_hidde
     is_bound(&open, PROJECT, Access::ReadOnly);
     assert!(why(&open, PROJECT).contains("read-only inside"), "{:?}", open.refused);
     // Nothing of what is guarded needs a place to be kept.
-    assert!(open.placeholders.is_empty(), "{:?}", open.placeholders);
+    assert!(open.stubs.is_empty(), "{:?}", open.stubs);
     let mut spec = bare();
     spec.paths.hidden = vec![ruled(Path::new(PROJECT).join("secret"))];
     is_hidden(&layout(&spec, &host), PROJECT);

@@ -1,4 +1,4 @@
-//! Limits that the kernel keeps per process or per user namespace.
+//! Limits per process and per user namespace.
 
 use std::fs;
 use std::path::Path;
@@ -9,16 +9,16 @@ use super::plan::Limits;
 use super::report::{Enforcement, State};
 use super::stage::{StageContext, StageError};
 
-/// What a program leaves waiting: more than programs do, and a fraction of what the user has on every machine.
+/// More signals than programs queue, and a fraction of any machine's limit per user.
 const MAX_QUEUED_SIGNALS: u64 = 4096;
 const MAX_QUEUE_BYTES: u64 = 256 << 10;
-/// The sandbox goes first when the machine has no memory left: half of the highest value.
+/// The OOM killer prefers the sandbox: half of the highest value.
 const OOM_SCORE: &str = "500";
 
-/// Set by init for itself and all that it starts.
+/// Applied by init to itself and its children.
 ///
 /// # Errors
-/// When a limit above the inherited hard limit is asked for and cannot be had.
+/// When a limit above the inherited hard limit is requested and not permitted.
 pub fn apply(limits: &Limits) -> Result<(), StageError> {
     let fixed = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     let at_most = |resource, value: u64| fixed(value.min(getrlimit(resource).maximum.unwrap_or(u64::MAX)));
@@ -32,13 +32,13 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
     setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MAX_QUEUED_SIGNALS))
         .at("limit queued signals")?;
     setrlimit(Resource::Msgqueue, at_most(Resource::Msgqueue, MAX_QUEUE_BYTES)).at("limit message queues")?;
-    // Where /proc does not have it the kernel chooses as it does.
+    // Without this file the kernel decides.
     let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     Ok(())
 }
 
-/// Lowers in this user namespace what the kernel counts per user of the host, and allows no further user namespace. The other kinds
-/// need a capability, which nobody inside has: only a new user namespace would give one. Says so when it could not.
+/// Lowers limits of this user namespace that the kernel counts per host user, and forbids nested user namespaces. The
+/// other limits need a capability that nobody inside has. Returns what failed.
 #[must_use]
 pub fn lower_shares(limits: &Limits) -> Option<Enforcement> {
     let write = |name: &str, value: u64| fs::write(Path::new("/proc/sys/user").join(name), value.to_string());

@@ -1,7 +1,5 @@
-//! The mount tree: an empty tmpfs, and on it only what the plan lists.
-//!
-//! Sources are opened first, while the host's tree can still be seen and with the launcher's own user id;
-//! then the new root is filled, entered, and the host's tree is gone.
+//! Builds the mount tree on an empty tmpfs. Opens the sources first, as the launcher's user while the host's tree is
+//! visible; then fills and enters the new root, and detaches the host's tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsStr};
@@ -21,18 +19,18 @@ use super::stage::{StageContext, StageError};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
-/// A directory that exists everywhere; the new root is built over it, in this mount namespace alone.
+/// A directory that exists everywhere; the new root is mounted on it, in this mount namespace only.
 const SCAFFOLD: &CStr = c"/tmp";
-/// Why a project cannot be shown as a layer, and what to do.
+/// Why the project cannot be mounted as a layer, and what to do.
 const NO_LAYER: &str = "mount the project's copy-on-write layer (it needs overlayfs in user namespaces, Linux 5.11 or \
      later, nothing mounted inside the project, and a state directory on ext4, xfs, btrfs or tmpfs: set \
      XDG_STATE_HOME to one, or run without --review)";
-/// Of one sandbox, out of those that the machine has for all (kernel.pty.max).
+/// Limit of terminals of one sandbox, out of the machine's (kernel.pty.max).
 const MAX_TERMINALS: &str = "256";
-/// Where copies of pinned files live until they are bound over their paths; the directory is unlisted.
+/// Copies of pinned files until they are bound to their paths; the directory is unlisted.
 const COPIES: &str = "/.copies";
 
-/// Detached copies of what the plan binds, taken before the host's tree disappears, and sealed memory.
+/// Detached copies of all bind sources, taken before the host's tree is detached, and sealed memory.
 pub struct Sources {
     opened: BTreeMap<usize, OwnedFd>,
     /// The directories of layers.
@@ -42,7 +40,7 @@ pub struct Sources {
 /// Opens every bind source of the plan.
 ///
 /// # Errors
-/// A source that is missing, or a pinned file that is no longer the one that was hashed.
+/// A missing source, or a pinned file that changed since it was hashed.
 pub fn open_sources(
     mounts: &[Mount],
     executable: &Executable,
@@ -54,7 +52,7 @@ pub fn open_sources(
     for (index, mount) in mounts.iter().enumerate() {
         let mut take = |descriptor: usize| {
             there(passed.get_mut(descriptor).and_then(Option::take))
-                .on("find what was passed for", mount.target.display())
+                .on("find the passed mount for", mount.target.display())
         };
         let mut open = |source: &Source, access, executable| {
             let tree = match source {
@@ -95,20 +93,20 @@ impl Root {
     /// Mounts an empty root.
     ///
     /// # Errors
-    /// The first step that failed, by name.
+    /// The first failed step.
     pub fn begin() -> Result<Self, StageError> {
         let scaffold = Path::new(OsStr::from_bytes(SCAFFOLD.to_bytes()));
         mount_new(c"tmpfs", &tmpfs_options(64 * 1024 * 1024, 0o755), true, scaffold)
             .at("mount the root tmpfs")?;
-        // Opened after mounting: this descriptor is the new root, not the directory below it.
+        // Opened after mounting, so this is the new root and not the directory below it.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(CWD, SCAFFOLD, flags, Mode::empty()).map(Self).at("open the new root")
     }
 
-    /// Fills the root, enters it, and lets go of the host's tree.
+    /// Fills and enters the root, and detaches the host's tree.
     ///
     /// # Errors
-    /// The first step that failed, by name and path.
+    /// The first failed step, with its path.
     pub fn build(
         self,
         mounts: &[Mount],
@@ -131,12 +129,12 @@ impl Root {
         close_together(std::mem::take(&mut tree.done));
         drop(tree);
         if mounts.iter().any(|mount| mount.target == Path::new(PROJECT_LAYER)) {
-            detach(Path::new(PROJECT_LAYER)).at("take the bare layer away")?;
+            detach(Path::new(PROJECT_LAYER)).at("unmount the bare layer")?;
         }
         restrict(root, Access::ReadOnly, executable.holds(Path::new("/")), false)
             .at("make the root read-only")?;
         rustix::process::fchdir(root).at("enter the new root")?;
-        // Both arguments the same: the old root ends up stacked on the new one, and is taken off at once.
+        // With equal arguments the old root is stacked on the new one, and unmounted at once.
         rustix::process::pivot_root(".", ".").at("pivot_root")?;
         rustix::mount::unmount(".", UnmountFlags::DETACH).at("detach the host's tree")?;
         rustix::process::chdir("/").at("enter /")?;
@@ -144,12 +142,12 @@ impl Root {
     }
 }
 
-/// Where a path of the new root is before it is entered.
+/// The path of a new-root path before it is entered.
 fn from_outside(path: &Path) -> PathBuf {
     Path::new(OsStr::from_bytes(SCAFFOLD.to_bytes())).join(relative(path))
 }
 
-/// Takes away a mount that was needed for a moment, and the directory that it stood on.
+/// Removes a temporary mount and its directory.
 fn detach(path: &Path) -> rustix::io::Result<()> {
     let path = from_outside(path);
     rustix::mount::unmount(&path, UnmountFlags::DETACH)?;
@@ -160,33 +158,32 @@ fn detach(path: &Path) -> rustix::io::Result<()> {
 struct Tree<'r> {
     root: BorrowedFd<'r>,
     executable: &'r Executable,
-    /// The file systems that die with the sandbox: the only ones that generated files may be written to.
+    /// File systems of the sandbox: generated files may be written only there.
     own: BTreeSet<u64>,
-    /// Directories of `own` that were made here, with nothing mounted over them. No part of their paths is a link, so that
-    /// their names lead there from the root.
+    /// Directories of `own` that were created here and are not mounted over. No part of their paths is a link.
     made: BTreeSet<PathBuf>,
-    /// Names in `made` of what is none of them.
+    /// Other names in the directories of `made`.
     taken: BTreeSet<PathBuf>,
-    /// Open directories of `own` that were found behind something else, under paths without links.
+    /// Open directories of `own` that were found through other mounts, under paths without links.
     found: BTreeMap<PathBuf, OwnedFd>,
     /// Directories that are not in `own`.
     foreign: BTreeSet<PathBuf>,
-    /// Directories of `own` may be behind something of the host's, or a link.
+    /// Directories of `own` may be below a host mount or a link.
     may_be_behind: bool,
-    /// Files of the host that something generated lies on. Two may be at one path.
+    /// Number of host files that generated ones cover.
     covered: usize,
     /// What was mounted.
     done: Vec<OwnedFd>,
 }
 
-/// Where something is to be mounted.
+/// A mount point.
 enum MountTarget {
     Opened(OwnedFd, Kind),
-    /// In a directory of the sandbox's own: its name is enough.
+    /// In a directory of the sandbox: its name is enough.
     Made,
 }
 
-/// More directories than this are not kept open.
+/// Limit of open directories.
 const MAX_FOUND: usize = 16;
 
 impl<'r> Tree<'r> {
@@ -245,7 +242,7 @@ impl<'r> Tree<'r> {
                 let (name, mode) = (from.to_string(), if *executable { 0o555 } else { 0o444 });
                 let copy = self.new_copy(&name, mode).on("copy", target.display())?;
                 sealed::copy_to(memory.as_fd(), &copy).on("copy", target.display())?;
-                // Nothing that is open for writing can be executed.
+                // A file that is open for writing cannot be executed.
                 drop(copy);
                 let tree = self.copied(&name, target).on("open the copy of", target.display())?;
                 let at = self.place(target, Kind::File, 0o755)?;
@@ -263,7 +260,7 @@ impl<'r> Tree<'r> {
         Ok(())
     }
 
-    /// A file system of the sandbox's own.
+    /// A file system of the sandbox.
     fn mount(
         &mut self,
         name: &CStr,
@@ -298,7 +295,7 @@ impl<'r> Tree<'r> {
         self.attach(tree.as_fd(), target, &at, "mount")
     }
 
-    /// A copy-on-write layer. Its parts are mounted beside it while the kernel opens them.
+    /// A copy-on-write layer. Its parts are mounted next to it while the kernel opens them.
     fn layer(
         &mut self,
         target: &Path,
@@ -351,8 +348,8 @@ impl<'r> Tree<'r> {
         Ok(tree)
     }
 
-    /// From where, and by which name, `path` is made or mounted, when it lies in a file system of the sandbox's own. The
-    /// directory that holds it is made if it is missing.
+    /// The directory and name under which `path` is created or mounted, if that is on the sandbox's own file system.
+    /// Creates the directory.
     fn own_parent<'p>(&mut self, path: &'p Path) -> Result<Option<(BorrowedFd<'_>, &'p Path)>, StageError> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
         if self.is_made(above)? {
@@ -361,7 +358,7 @@ impl<'r> Tree<'r> {
         Ok(self.find(above)?.map(|parent| (parent, Path::new(name))))
     }
 
-    /// Whether a directory is one of `made`. It becomes one where nothing has its name.
+    /// Whether a directory is in `made`, created if nothing has its name.
     fn is_made(&mut self, path: &Path) -> Result<bool, StageError> {
         if self.made.contains(path) {
             return Ok(true);
@@ -380,7 +377,7 @@ impl<'r> Tree<'r> {
         }
     }
 
-    /// A directory of `own` that lies in something of the host's, or behind a link.
+    /// A directory of `own` below a host mount or a link.
     fn find(&mut self, path: &Path) -> Result<Option<BorrowedFd<'_>>, StageError> {
         if !self.may_be_behind || self.foreign.contains(path) {
             return Ok(None);
@@ -403,8 +400,8 @@ impl<'r> Tree<'r> {
         Ok(self.found.get(path).map(AsFd::as_fd))
     }
 
-    /// Where to mount, made if it is missing. Resolution never leaves the new root, whatever symlinks a bound tree
-    /// holds, and a symlink at the end is not followed.
+    /// A mount point, created if missing. Resolution never leaves the new root, whatever links a bound tree has, and
+    /// does not follow a final symlink.
     fn place(&mut self, target: &Path, kind: Kind, mode: u32) -> Result<MountTarget, StageError> {
         if kind == Kind::Directory && self.made.contains(target) {
             return Ok(MountTarget::Made);
@@ -451,7 +448,7 @@ impl<'r> Tree<'r> {
                 self.cover(target);
             }
             MountTarget::Opened(at, kind) => {
-                // Behind a link it may be another name for a directory of ours. No file holds anything.
+                // Through a link it may be another name of our directory; a file contains nothing.
                 let may_be_own = *kind == Kind::Directory
                     && self.own.contains(&device(at.as_fd()).on("look at", target.display())?);
                 attach(tree, at.as_fd()).on(stage, target.display())?;
@@ -476,8 +473,8 @@ impl<'r> Tree<'r> {
         self.found.retain(|found, _| !found.starts_with(target));
     }
 
-    /// A generated file. Where the host has one it is covered, never written to; where it has none, it may only be
-    /// made in a file system of the sandbox's own.
+    /// A generated file. A host file is covered, never written; a missing one is created only on the sandbox's own
+    /// file systems.
     fn generate(&mut self, target: &Path, content: &[u8], mode: u32) -> Result<(), StageError> {
         if let Some((parent, name)) = self.own_parent(target)? {
             match create(parent, name, mode) {
@@ -506,7 +503,7 @@ impl<'r> Tree<'r> {
         }
     }
 
-    /// A read-only mount of a file that was just made below [`COPIES`].
+    /// A read-only mount of a new file below [`COPIES`].
     fn copied(&self, name: &str, target: &Path) -> io::Result<OwnedFd> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = rustix::mount::open_tree(self.root, relative(&Path::new(COPIES).join(name)), flags)?;
@@ -522,7 +519,7 @@ fn make_entry(parent: BorrowedFd<'_>, name: &Path, kind: Kind, mode: u32) -> rus
     }
 }
 
-/// A file that was not there before.
+/// Creates a new file.
 fn create(parent: BorrowedFd<'_>, name: &Path, mode: u32) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))

@@ -1,5 +1,4 @@
-//! Single steps of building a mount tree: the kernel's calls on detached mounts, and names that cannot lead out of the
-//! new root.
+//! System calls on detached mounts, and path resolution that cannot leave the new root.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -14,7 +13,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveM
 use super::plan::{Access, FileKey};
 use super::stage::{StageContext, StageError};
 
-/// A detached copy of what stands at a path and of all that is mounted below, with the restrictions of [`restrict`].
+/// A detached copy of a path with its submounts, restricted by [`restrict`].
 pub(super) fn open_path(
     path: &Path,
     expect: Option<&FileKey>,
@@ -45,7 +44,7 @@ pub(super) fn clone_tree(path: &Path, more: OpenTreeFlags, no_links: bool) -> ru
     rustix::mount::open_tree(CWD, path, flags)
 }
 
-/// As [`clone_tree`], with attributes: in one system call where the kernel has it.
+/// [`clone_tree`] with attributes, in one system call if the kernel has it.
 pub(super) fn clone_tree_with(
     path: &Path,
     more: OpenTreeFlags,
@@ -85,7 +84,7 @@ pub(super) fn clone_tree_with(
             None if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) => {
                 IS_MISSING.store(true, Ordering::Relaxed);
             }
-            // The two steps say which of them fails.
+            // Two steps, so that the error names the failed one.
             None => {}
         }
     }
@@ -94,10 +93,10 @@ pub(super) fn clone_tree_with(
     Ok(tree)
 }
 
-/// Opens an absolute path of which no part is a symlink.
+/// Opens an absolute path without symlinks.
 ///
 /// # Errors
-/// `ELOOP` when one is, else as openat2(2).
+/// `ELOOP` if one is a symlink, else as openat2(2).
 pub fn open_without_links(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
@@ -142,7 +141,7 @@ pub(super) fn open_directory(
     )
 }
 
-/// Opens the parent of a path below the new root, making what is missing on the way.
+/// Opens the parent of a path below the new root, creating missing directories.
 pub(super) fn parent_of<'p>(
     root: BorrowedFd<'_>,
     path: &'p Path,
@@ -175,7 +174,7 @@ pub(super) fn relative(path: &Path) -> &Path {
 }
 
 pub(super) fn tmpfs_options(bytes: u64, mode: u32) -> [(&'static str, String); 3] {
-    // The inode limit keeps a flood of empty files from filling the kernel's memory.
+    // The inode limit keeps empty files from filling the kernel's memory.
     [("size", bytes.to_string()), ("mode", format!("{mode:o}")), ("nr_inodes", "200000".to_owned())]
 }
 
@@ -183,7 +182,7 @@ pub(super) fn tmpfs(bytes: u64, mode: u32, executable: bool) -> rustix::io::Resu
     filesystem(c"tmpfs", &tmpfs_options(bytes, mode), executable)
 }
 
-/// Without devices, but for terminals: those are nothing else.
+/// Without device nodes, except for devpts.
 pub(super) fn filesystem(
     name: &CStr,
     options: &[(&str, String)],
@@ -223,7 +222,7 @@ pub(super) fn mount_new(
     rustix::mount::mount(name, at, name, flags, options.as_c_str())
 }
 
-/// Closes descriptors, those with numbers in a row at once.
+/// Closes descriptors, ranges at once.
 #[expect(unsafe_code, reason = "close_range has no safe wrapper: it may close descriptors that others own")]
 pub(super) fn close_together(descriptors: Vec<OwnedFd>) {
     let mut numbers: Vec<RawFd> = descriptors.into_iter().map(IntoRawFd::into_raw_fd).collect();
@@ -235,7 +234,7 @@ pub(super) fn close_together(descriptors: Vec<OwnedFd>) {
     }
 }
 
-/// A copy-on-write layer: three paths without commas and colons. Whoever mounts it is who writes to the upper one.
+/// A copy-on-write layer: three paths without commas and colons. It writes with the mounter's credentials.
 pub(super) fn overlay(lower: &Path, upper: &Path, work: &Path) -> rustix::io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, path) in [("lowerdir", lower), ("upperdir", upper), ("workdir", work)] {
@@ -252,7 +251,7 @@ pub(super) fn attach(tree: BorrowedFd<'_>, at: BorrowedFd<'_>) -> rustix::io::Re
     rustix::mount::move_mount(tree, "", at, "", flags)
 }
 
-/// Adds restrictions to a mount and, if `recursive`, to all that is mounted below it. Never takes one away.
+/// Adds restrictions to a mount and, if `recursive`, to its submounts. Never removes one.
 pub(super) fn restrict(
     tree: BorrowedFd<'_>,
     access: Access,
@@ -272,7 +271,7 @@ fn restrictions(access: Access, executable: bool) -> u64 {
         }
 }
 
-/// What a mount gets; with `map_of` its ids are mapped as in that user namespace, which has to stay open.
+/// Attributes of a mount; with `map_of`, ids are mapped as in that user namespace, which has to stay open.
 pub(super) fn attributes(set: u64, map_of: Option<BorrowedFd<'_>>) -> libc::mount_attr {
     libc::mount_attr {
         attr_set: set | if map_of.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },

@@ -1,6 +1,4 @@
-//! Addresses of loopback, and the two routes that make every address local, as route netlink messages.
-//!
-//! Own encoder: messages of two fixed shapes are fewer lines than the use of a library for all of them.
+//! Encodes the route netlink messages for loopback addresses and the two routes that make every address local.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,7 +23,7 @@ const PROTOCOL_BOOT: u8 = 3;
 const SCOPE_HOST: u8 = 254;
 const TYPE_LOCAL: u8 = 2;
 
-/// To the kernel of this network namespace.
+/// A route netlink socket of this network namespace.
 pub struct Netlink(OwnedFd);
 
 impl Netlink {
@@ -36,19 +34,19 @@ impl Netlink {
         Ok(Self(socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?))
     }
 
-    /// `local 0.0.0.0/0 dev lo src 127.0.0.1` or `local ::/0 dev lo`: connections to any address of the family arrive
-    /// at sockets of this namespace.
+    /// `local 0.0.0.0/0 dev lo src 127.0.0.1` or `local ::/0 dev lo`: connections to any address arrive in this
+    /// namespace.
     ///
     /// # Errors
-    /// When the kernel refuses, such as for a family that is switched off.
-    pub fn route_everything_here(&self, family: AddressFamily) -> io::Result<()> {
+    /// When the kernel refuses, for example a disabled family.
+    pub fn route_all_to_loopback(&self, family: AddressFamily) -> io::Result<()> {
         self.ask(&route(family))
     }
 
-    /// Gives loopback one more address.
+    /// Adds an address to loopback.
     ///
     /// # Errors
-    /// As [`Self::route_everything_here`].
+    /// As [`Self::route_all_to_loopback`].
     pub fn add_address(&self, address: IpAddr) -> io::Result<()> {
         self.ask(&new_address(address))
     }
@@ -89,13 +87,13 @@ fn message(kind: u16, body: &[u8]) -> Vec<u8> {
     message.extend(length.to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(CREATE_FLAGS.to_ne_bytes());
-    // Sequence number and sender: one question is asked, so one answer comes.
+    // Sequence number and sender: there is only one request.
     message.extend([0; 8]);
     message.extend(body);
     message
 }
 
-/// A value of so many times four bytes, which needs no padding.
+/// A value of a multiple of four bytes, without padding.
 fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend(u16::try_from(4 + value.len()).unwrap_or(0).to_ne_bytes());
     body.extend(kind.to_ne_bytes());

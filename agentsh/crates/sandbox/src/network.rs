@@ -1,6 +1,5 @@
-//! Inside the network namespace: loopback up, the routes of the plan, and the sockets that the session serves.
-//!
-//! The sockets are born here and so belong to this namespace for good, whoever holds them.
+//! Sets up the network namespace: loopback, routes, and the sockets that the session serves. The sockets are created
+//! inside, so they belong to this namespace whoever holds them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -11,21 +10,21 @@ use rustix::net::{SocketFlags, SocketType, sockopt};
 
 use super::plan::Network;
 use super::stage::{StageContext, StageError};
-use super::{netlink, refused};
+use super::{netlink, unanswered_packets};
 
-/// Where names are resolved inside every sandbox.
+/// The resolver's address in every sandbox.
 pub const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), 53);
 
-/// An address that only says that there is IPv6: no name has it.
+/// An address that shows that IPv6 exists; no name has it.
 const OWN_ADDRESS: Ipv6Addr = Ipv6Addr::new(0xFD61, 0x6773, 0x6800, 0xFFFF, 0, 0, 0, 1);
 
-/// Connections that may wait for the session; the kernel cuts it to `net.core.somaxconn`.
+/// Listen backlog, cut by the kernel to `net.core.somaxconn`.
 const LISTEN_BACKLOG: i32 = 4096;
 
-/// Connections from this machine that a sandbox may have at a time; with the ports of a policy they fit into one message.
+/// Limit of published connections at a time; with the ports of a policy they fit into one message.
 const PUBLISHED: usize = 16;
 
-/// What the session serves, born inside the sandbox.
+/// Sockets of the sandbox that the session serves.
 #[derive(Debug)]
 pub struct Sockets {
     pub listeners: Vec<TcpListener>,
@@ -33,19 +32,20 @@ pub struct Sockets {
     pub resolver_tcp: TcpListener,
     /// Of [`unconnected`].
     pub unconnected: Vec<OwnedFd>,
-    /// Of [`refused::sockets`]; none where they cannot be had.
+    /// [`unanswered_packets::sockets`]; empty if they are not available.
     pub refused: Vec<OwnedFd>,
 }
 
 impl Sockets {
-    /// In the order of [`prepare`]; None when some are missing.
+    /// In the order of [`prepare`]; None if some are missing.
     #[must_use]
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
         let is_unconnected = |socket: &OwnedFd| {
             sockopt::socket_type(socket) == Ok(SocketType::STREAM)
                 && sockopt::socket_acceptconn(socket) == Ok(false)
         };
-        let (refused, descriptors): (Vec<_>, Vec<_>) = descriptors.into_iter().partition(refused::is_one);
+        let (refused, descriptors): (Vec<_>, Vec<_>) =
+            descriptors.into_iter().partition(unanswered_packets::is_one);
         let (unconnected, mut descriptors) = descriptors.into_iter().partition::<Vec<_>, _>(is_unconnected);
         let resolver_tcp = TcpListener::from(descriptors.pop()?);
         let resolver_udp = UdpSocket::from(descriptors.pop()?);
@@ -54,7 +54,7 @@ impl Sockets {
     }
 }
 
-/// Sockets through which somebody outside can connect to servers of this namespace.
+/// Sockets with which the session connects to servers in this namespace.
 ///
 /// # Errors
 /// When the system has none left.
@@ -69,24 +69,24 @@ pub fn unconnected() -> io::Result<Vec<OwnedFd>> {
     Ok(sockets)
 }
 
-/// The listeners of the plan, then the resolver's two sockets, then what a plan with `published` wants.
+/// Listeners of the plan, the resolver's two sockets, then sockets for `published`.
 ///
 /// # Errors
 /// When the namespace refuses; then nothing may be executed.
 pub fn prepare(network: &Network, published: bool) -> Result<Vec<OwnedFd>, StageError> {
     loopback_up().at("bring up loopback")?;
     let netlink = netlink::Netlink::open().at("set addresses and routes")?;
-    // Who has a family only of 127.0.0.1 and ::1 does not have it, says the C library (`AI_ADDRCONFIG`).
+    // With only 127.0.0.1 and ::1 the C library (`AI_ADDRCONFIG`) assumes that the family is missing.
     for address in [RESOLVER.ip(), OWN_ADDRESS.into()] {
-        // Without IPv6 there is none; and without more addresses fewer names are found.
+        // IPv6 may be missing; then fewer names resolve.
         let _ = netlink.add_address(address);
     }
     let mut sockets = match network {
         Network::Closed => Vec::new(),
         Network::AnyIp { ports } => {
-            netlink.route_everything_here(AddressFamily::Inet).at("route every address to loopback")?;
-            // Without IPv6 its addresses stay unreachable, which lets through less.
-            let _ = netlink.route_everything_here(AddressFamily::Inet6);
+            netlink.route_all_to_loopback(AddressFamily::Inet).at("route every address to loopback")?;
+            // Without IPv6 its addresses stay unreachable.
+            let _ = netlink.route_all_to_loopback(AddressFamily::Inet6);
             ports.iter().map(|port| listen_everywhere(*port)).collect::<Result<_, _>>()?
         }
         Network::Redirected { listeners } => listeners
@@ -102,8 +102,8 @@ pub fn prepare(network: &Network, published: bool) -> Result<Vec<OwnedFd>, Stage
     if published {
         sockets.extend(unconnected().at("make sockets for published ports")?);
     }
-    // Without them everything is refused all the same, and less is told.
-    sockets.extend(refused::sockets().unwrap_or_default());
+    // Without them refusals still happen, and fewer are reported.
+    sockets.extend(unanswered_packets::sockets().unwrap_or_default());
     Ok(sockets)
 }
 
@@ -113,10 +113,10 @@ pub fn is_socket(descriptor: &OwnedFd) -> bool {
     sockopt::socket_type(descriptor).is_ok()
 }
 
-/// Lets only those packets into a socket that the filter takes.
+/// Attaches a packet filter to a socket.
 ///
 /// # Errors
-/// When the kernel does not like it.
+/// When the kernel refuses it.
 #[expect(unsafe_code, reason = "socket filters are set by an option that no dependency wraps")]
 pub fn attach_filter(socket: &OwnedFd, filter: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(filter.len()).map_err(io::Error::other)?;
@@ -135,7 +135,7 @@ pub fn attach_filter(socket: &OwnedFd, filter: &[libc::sock_filter]) -> io::Resu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Binds a packet socket to a family of packets, on every interface: there is only the loopback.
+/// Binds a packet socket to a protocol on all interfaces (there is only loopback).
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -144,7 +144,7 @@ pub fn hear(socket: &OwnedFd, family: rustix::net::Protocol) -> io::Result<()> {
     // SAFETY: `sockaddr_ll` is plain old data for which all zeroes is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = u16::try_from(libc::AF_PACKET).unwrap_or(0);
-    // As it stands in a packet, which is how the constant is written.
+    // In network byte order, as the constant is.
     address.sll_protocol = u16::try_from(family.as_raw().get()).map_err(io::Error::other)?;
     let size = u32::try_from(size_of_val(&address)).map_err(io::Error::other)?;
     // SAFETY: bind reads one `sockaddr_ll`, which is initialised and outlives the call.
@@ -152,7 +152,7 @@ pub fn hear(socket: &OwnedFd, family: rustix::net::Protocol) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// One socket for both families where there are two.
+/// One dual-stack socket if there is IPv6.
 fn listen_everywhere(port: u16) -> Result<OwnedFd, StageError> {
     let both = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     match listen_on(both) {
@@ -168,8 +168,8 @@ fn listen_on(address: SocketAddr) -> io::Result<OwnedFd> {
         if address.is_ipv4() { rustix::net::AddressFamily::INET } else { rustix::net::AddressFamily::INET6 };
     let listener = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&listener, true)?;
-    // The resolver and a rule for its port: the one with an address of its own gets what is meant for it. No program
-    // inside can join them, because ports below 1024 are not for it.
+    // For the resolver's port a rule's listener coexists with the resolver, whose address is more specific. Programs
+    // inside cannot bind ports below 1024.
     if address.port() == RESOLVER.port() {
         sockopt::set_socket_reuseport(&listener, true)?;
     }

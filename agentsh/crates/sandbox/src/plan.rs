@@ -1,4 +1,4 @@
-//! What the launcher will do, as plain data, before any system call.
+//! The launch of one sandbox as plain data.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -9,59 +9,55 @@ use serde::{Deserialize, Serialize};
 use super::seccomp::Filter;
 pub use crate::types::FileKey;
 
-/// Index into the descriptors that [`super::spawn`] passes beside the plan.
+/// Index of a descriptor that [`super::spawn`] sends with the plan.
 pub type Descriptor = usize;
 
-/// What a sandbox is made of.
+/// The kind of a sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Tier {
-    /// Namespaces, and everything that they carry.
+    /// Namespaces, with everything that needs them.
     #[default]
     Namespaces,
-    /// For containers in which no namespace can be made: what Landlock, the system call filter and limits of the process
-    /// can hold, with connections made by the session. Never taken unless it was asked for.
+    /// Without namespaces, for containers: Landlock, the system call filter, process limits, and connections made by
+    /// the session. Only on request.
     Container,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub tier: Tier,
-    /// Who runs here, for messages: `agent` or the server's id.
+    /// The process in messages: `agent` or the server's id.
     pub label: String,
     pub program: Program,
     pub identity: Identity,
     pub terminal: Terminal,
-    /// In the order in which they are made; a later one may lie on an earlier one.
+    /// In mount order; later ones may cover earlier ones.
     pub mounts: Vec<Mount>,
     pub landlock: Vec<LandlockRule>,
     pub limits: Limits,
     pub executable: Executable,
     pub network: Network,
-    /// Sockets are wanted through which servers inside are reached.
+    /// Sockets are needed through which servers inside are reached.
     pub published: bool,
-    /// cgroup v1 `tasks` files that init joins by writing `0`: moving oneself is the one move that does not
-    /// take the kernel's global cgroup lock.
+    /// cgroup v1 `tasks` files; init writes `0` to join, the one move without the kernel's global cgroup lock.
     pub join: Vec<Descriptor>,
-    /// A layer that the kernel lacks stops the launch unless this is set.
+    /// A missing kernel layer stops the launch unless this is set.
     pub allow_degraded: bool,
-    /// The session hears of the files that are looked for.
-    /// Signals that whoever started agentsh ignores and agentsh does too, one bit each.
+    /// The session hears of looked-up files. Signals that the caller ignores and agentsh too, as bits.
     pub ignored: u64,
     pub tells_files: bool,
-    /// The session hears of renames before they are done: some names are guarded.
+    /// Renames are reported to the session first, because some names are guarded.
     pub hears_renames: bool,
 }
 
-/// What the network namespace is made of beside loopback and the resolver. Its sockets are made inside by init,
-/// handed to the session and served there.
+/// The network namespace, besides loopback and the resolver. init creates its sockets and sends them to the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
-    /// No route and no listener: every connection that leaves the sandbox's own loopback fails.
+    /// No route and no listener: only loopback.
     Closed,
-    /// Every address is local, and these ports listen on all of them: the address that a program asked for is the
-    /// one at which it arrives.
+    /// Every address is local, and these ports listen on all of them, so the original destination is visible.
     AnyIp { ports: Vec<u16> },
-    /// No route; the kernel sends connections that policy names to these listeners.
+    /// No route; eBPF redirects allowed connections to these listeners.
     Redirected { listeners: Vec<SocketAddr> },
 }
 
@@ -70,7 +66,7 @@ pub struct Program {
     /// Absolute path inside the sandbox, symlinks followed.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    /// Any bytes but zero, as the kernel takes them.
+    /// Any bytes except NUL.
     #[serde(with = "list_of_bytes")]
     pub argv: Vec<OsString>,
     /// `NAME=value`, complete: nothing is inherited.
@@ -78,28 +74,28 @@ pub struct Program {
     pub env: Vec<OsString>,
     #[serde(with = "path_bytes")]
     pub workdir: PathBuf,
-    /// Open beside the standard ones, each under its number.
+    /// Additional descriptors, each with its number.
     pub descriptors: Vec<(u32, Descriptor)>,
 }
 
-/// The one user and group that exist inside. The host ids are never 0.
+/// The only user and group inside. The host ids are never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub host_uid: u32,
     pub host_gid: u32,
-    /// agentsh was started as root: the ids are entered with `setresuid`, not inherited.
+    /// Root started agentsh: ids are set with `setresuid`, not inherited.
     pub from_root: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Terminal {
-    /// The agent stays in the session of its terminal: job control, window size and Ctrl-C are the terminal's. It shares
-    /// the process group of agentsh, which other programs of a pipeline may share too.
+    /// The agent stays in the terminal's session, for job control, window size and Ctrl-C, and in agentsh's process
+    /// group, perhaps with other programs of a pipeline.
     Keep,
-    /// As `Keep`, in a process group of its own, which programs inside can name. Where agentsh was in the foreground of a
-    /// terminal, it takes that place.
+    /// As `Keep`, in its own process group, which programs inside can name. If agentsh was in the foreground, it
+    /// becomes the foreground group.
     OwnGroup,
-    /// A server gets a session of its own and no controlling terminal.
+    /// A server gets its own session without a controlling terminal.
     NewSession,
 }
 
@@ -134,17 +130,17 @@ pub enum NodeContent {
         access: Access,
         kind: Kind,
     },
-    /// A copy of sealed memory: of the bytes that were hashed, which nobody can change between check and use.
+    /// A copy of sealed memory, so that the hashed bytes cannot change between check and use.
     Copy {
         from: Descriptor,
         executable: bool,
     },
-    /// A copy-on-write layer: what is written stays in the layer, and nothing reaches what lies below.
+    /// A copy-on-write layer: writes stay in it.
     Overlay {
         lower: Source,
         /// A directory with [`UPPER`] and [`WORK`] in it.
         layer: Source,
-        /// Where no layer can be had: what was written to it before, alone.
+        /// Without overlayfs: only what was written before.
         or_upper: bool,
     },
     Proc,
@@ -159,21 +155,20 @@ pub const UPPER: &str = "upper";
 /// In the directory of a layer: the kernel's own.
 pub const WORK: &str = "work";
 
-/// Where the project's layer stands while the tree is built. It is taken away when everything that shows a part of it
-/// is in place.
+/// Mount point of the project's layer while the tree is built, removed afterwards.
 pub const PROJECT_LAYER: &str = "/.layer";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// Opened by init. With `expect` the file must still be the one that was hashed; with `no_links` no part of the
-    /// path may be a symlink: it lies where a sandbox may write, and could lead anywhere by now.
+    /// Opened by init. With `expect` the file must have that identity; with `no_links` no part of the path may be a
+    /// symlink, because a sandbox may write there.
     Path {
         #[serde(with = "path_bytes")]
         path: PathBuf,
         expect: Option<FileKey>,
         no_links: bool,
     },
-    /// A detached mount that the session made (id-mapped: needs host privilege).
+    /// A detached mount from the session (id-mapped, which needs host privilege).
     Detached(Descriptor),
     /// A part of the project's layer.
     Layer {
@@ -186,7 +181,7 @@ pub enum Source {
 pub enum Access {
     ReadOnly,
     ReadWrite,
-    /// A device node: the only kind that keeps its device meaning.
+    /// A device node: the only mount without nodev.
     Device,
 }
 
@@ -196,7 +191,7 @@ pub enum Kind {
     File,
 }
 
-/// Landlock grant over everything beneath a path inside the sandbox.
+/// A Landlock grant for everything below a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockRule {
     #[serde(with = "path_bytes")]
@@ -210,16 +205,16 @@ pub enum LandlockAccess {
     Read,
     /// As `Read`, without execute.
     ReadNoExecute,
-    /// Everything else; these two where they are said.
+    /// Everything else, except for these two unless set.
     Write { execute: bool, sockets: bool },
 }
 
-/// What may be executed, by the second mechanism beside Landlock: mounts. They also keep a loader from mapping a file as
-/// code, which Landlock does not see.
+/// What may be executed, enforced by mounts in addition to Landlock. noexec also keeps a loader from mapping a file as
+/// code, which Landlock does not cover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Executable {
     Everything,
-    /// What lies below one of these paths inside the sandbox.
+    /// Everything below one of these paths inside.
     Below(Vec<PathBuf>),
 }
 
@@ -241,23 +236,23 @@ impl Executable {
     }
 }
 
-/// Limits that are set from inside; memory and CPU are held by the cgroup or the watchdog.
+/// Limits set from inside; the cgroup or the watchdog limits memory and CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// `RLIMIT_NPROC`, which counts per user namespace: the sandbox alone.
+    /// `RLIMIT_NPROC`, which counts per user namespace.
     pub pids: u64,
-    /// At most; a program that asks for nothing has `usual_open_files`.
+    /// Hard limit; the soft limit is `usual_open_files`.
     pub open_files: u64,
-    /// What whoever started agentsh has unless he raises it.
+    /// The caller's soft limit.
     pub usual_open_files: u64,
-    /// The soft limit on the size of a file that whoever started agentsh has.
+    /// The caller's soft limit on file size.
     pub file_bytes: Option<u64>,
-    /// What the kernel counts per user of the host, whatever the sandbox: this one's part of it.
+    /// This sandbox's part of limits that the kernel counts per host user.
     pub inotify_instances: u64,
     pub inotify_watches: u64,
 }
 
-/// A path is any bytes: what somebody called a directory must not keep a sandbox from starting.
+/// Paths may be any bytes.
 mod path_bytes {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,5 +1,5 @@
-//! pid 1 of a sandbox: waits for every child, passes signals on to the program, and ends with the program's
-//! status. When it ends, the kernel kills all that is left in its pid namespace.
+//! Pid 1 after the start: reaps all children, forwards signals to the program and exits with its status. Its end makes
+//! the kernel kill the pid namespace.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::control::{self, Answer};
 use super::plan::Terminal;
 
-/// Passed on to the program.
+/// Forwarded to the program.
 const FORWARDED: [Signal; 7] = [
     Signal::SIGTERM,
     Signal::SIGHUP,
@@ -23,13 +23,13 @@ const FORWARDED: [Signal; 7] = [
     Signal::SIGUSR2,
     Signal::SIGCONT,
 ];
-/// pid 1 saw something it cannot act on: agentsh's own failure.
+/// Pid 1 cannot continue: agentsh's own failure.
 pub const OWN_FAILURE: i32 = 125;
 
-/// Milliseconds after which the program counts as one that stays, and pid 1 makes itself small.
+/// Milliseconds after which the program counts as long-lived and pid 1 frees memory.
 const SHORT_LIFE_MS: u16 = 500;
 
-/// Signals that must be blocked before the program is started, so that none is lost.
+/// Signals to block before the program starts, so that none is lost.
 #[must_use]
 pub fn awaited() -> SigSet {
     let mut set = SigSet::empty();
@@ -46,7 +46,7 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
     let Ok(signals) = SignalFd::with_flags(&awaited(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK) else {
         return OWN_FAILURE;
     };
-    // A program that ends at once should not wait for housekeeping.
+    // A short-lived program should not wait for housekeeping.
     let mut patience = PollTimeout::from(SHORT_LIFE_MS);
     loop {
         let seen = reap(program);
@@ -68,13 +68,13 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return OWN_FAILURE,
         }
-        // The session never writes after the plan: readable means that it is gone.
+        // The session writes nothing after the plan: readable means that it is gone.
         if wanted[1].revents().is_some_and(|events| !events.is_empty()) && closed(session) {
             return OWN_FAILURE;
         }
         while let Ok(Some(information)) = signals.read_signal() {
             let Ok(signal) = Signal::try_from(information.ssi_signo.cast_signed()) else { continue };
-            // The terminal's own signals reach a program on it without help.
+            // The terminal itself sends these to the program.
             let of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
                 && information.ssi_code == libc::SI_KERNEL
                 && terminal != Terminal::NewSession;
@@ -82,7 +82,8 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
                 continue;
             }
             if signal == Signal::SIGCONT {
-                // From the shell it reaches the program too; once is enough. A group of its own was stopped as a whole.
+                // From the shell it reaches the program too; once is enough. The program's own group was stopped as a
+                // whole.
                 let whom = if terminal == Terminal::OwnGroup { -program.as_raw() } else { program.as_raw() };
                 if crate::proc_file::is_stopped(program.as_raw()) {
                     let _ = kill(Pid::from_raw(whom), signal);
@@ -108,13 +109,13 @@ fn closed(session: BorrowedFd<'_>) -> bool {
 struct ProgramStatus {
     /// Its status.
     ended: Option<i32>,
-    /// Whether it was stopped or continued last; None when neither happened.
+    /// Whether it was last stopped or continued; None if neither.
     stopped: Option<bool>,
 }
 
-/// Collects every child that has ended, and looks whether the program was stopped or continued.
+/// Reaps all ended children, and checks whether the program was stopped or continued.
 fn reap(program: Pid) -> ProgramStatus {
-    /// Stops that a debugger sees are none.
+    /// Other stops are a debugger's.
     const JOB_CONTROL: [Signal; 4] = [Signal::SIGSTOP, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::WCONTINUED;
     let mut seen = ProgramStatus::default();

@@ -1,4 +1,4 @@
-//! For each layer: what was asked, what the kernel gave, and why it gave less.
+//! For each layer: what was requested, what is enforced, and why it is less.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum State {
     Enforced,
-    /// In force, with less than was asked; another layer covers the rest.
+    /// In force, but weaker than requested; another layer covers the rest.
     Degraded,
     Absent,
 }

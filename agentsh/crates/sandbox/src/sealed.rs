@@ -1,5 +1,4 @@
-//! Pinned bytes in sealed memory: hashed while they are copied there, and from then on nobody can change them, not even
-//! who made the memory. Whoever gets the descriptor needs no second hash, only a look at the seals.
+//! Pinned bytes in a sealed memfd, hashed while they are copied. A receiver of the descriptor only checks the seals.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,15 +10,15 @@ use sha2::{Digest, Sha256};
 /// Everything that could change bytes or take them away.
 const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK);
 
-/// Bytes that stay as they are, and what they are.
+/// Immutable bytes, and their digest.
 #[derive(Debug)]
 pub struct Sealed {
     pub memory: OwnedFd,
     pub sha256: [u8; 32],
 }
 
-/// Copies a file that had `length` bytes. By position: the descriptor's own offset is shared with whoever else holds it.
-/// One that grows has another digest, and is not followed.
+/// Copies a file of `length` bytes, by position, because the offset of the descriptor is shared. A file that grows has
+/// another digest.
 ///
 /// # Errors
 /// When it cannot be read, or there is no memory.
@@ -45,9 +44,9 @@ pub fn seal(from: BorrowedFd<'_>, length: u64) -> io::Result<Sealed> {
 /// Copies sealed memory into an empty file.
 ///
 /// # Errors
-/// When it is not sealed, or there is no room.
+/// When it is not sealed, or there is no space.
 pub fn copy_to(memory: BorrowedFd<'_>, to: &OwnedFd) -> io::Result<()> {
-    // A file that cannot be sealed at all answers with EINVAL.
+    // EINVAL for a file without seals.
     if !rustix::fs::fcntl_get_seals(memory).is_ok_and(|seals| seals.contains(SEALS)) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the bytes are not sealed"));
     }

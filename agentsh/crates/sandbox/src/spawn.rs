@@ -1,4 +1,4 @@
-//! From a plan to a running program: pid 1 is ordered first, and is born while its plan is made.
+//! Starts a program from a plan. Pid 1 is created while the plan is made.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
@@ -11,21 +11,21 @@ use tokio::io::unix::AsyncFd;
 
 use super::cgroup::Cgroup;
 use super::control::{self, Answer, Cause, Handover};
-use super::mend::Namespaces;
-use super::mounted::MountList;
+use super::mount_list::MountList;
 use super::network::{self, Sockets};
 use super::plan::{Identity, Plan, Tier};
+use super::remount_guards::Namespaces;
 use super::report::Enforcement;
 use super::seccomp::listener::Listener;
 use super::stage::{StageContext, StageError};
 use super::zygote::Zygote;
 
-/// Everything one sandbox needs beside its plan.
+/// What a launch needs besides its plan.
 pub struct Launch<'a> {
     pub plan: &'a Plan,
     /// stdin, stdout, stderr of the program.
     pub stdio: [BorrowedFd<'a>; 3],
-    /// In the order of the plan's descriptor indexes.
+    /// In the order of the plan's indexes.
     pub passed: Vec<OwnedFd>,
 }
 
@@ -39,17 +39,16 @@ pub enum SpawnError {
     Vanished { label: String },
 }
 
-/// A sandbox whose program has been started. Dropping it kills everything inside.
+/// A sandbox with a started program. Dropping it kills everything inside.
 #[derive(Debug)]
 pub struct Child {
     pub pid: u32,
-    /// Taken by whoever serves them; unserved, every connection waits in vain.
+    /// Taken by the service; until then connections wait.
     pub sockets: Option<Sockets>,
-    /// Taken by whoever answers its calls: those that are refused, or, without namespaces, its connections. Without, such
-    /// calls fail.
+    /// Taken by the responder of refused calls and, without namespaces, connections. Without it such calls fail.
     pub listener: Option<Listener>,
     pub enforcement: Vec<Enforcement>,
-    /// Taken by whoever guards again what the host takes away.
+    /// Taken by the thread that restores guards.
     pub namespaces: Option<Namespaces>,
     /// None when it could not be opened.
     pub mounted: Option<MountList>,
@@ -58,24 +57,24 @@ pub struct Child {
     pidfd: AsyncFd<OwnedFd>,
     control: AsyncFd<OwnedFd>,
     ended: Cell<Option<u8>>,
-    /// The last word was that the program was stopped, and nobody was told yet.
+    /// The program was stopped, which was not reported yet.
     stopped: Cell<bool>,
-    /// Heard while something else was listened for.
+    /// An error that arrived while something else was awaited.
     failed: RefCell<Option<(String, Cause)>>,
 }
 
-/// A pid 1 that was ordered and waits for its plan. Dropping it ends it.
+/// A pid 1 that waits for its plan. Dropping it ends it.
 #[derive(Debug)]
 pub struct WaitingInit {
     label: String,
-    /// None once it was started.
+    /// None after the start.
     control: Option<OwnedFd>,
 }
 
-/// Orders a pid 1 in fresh namespaces. Whatever is to police its cgroup must be attached before.
+/// Orders a pid 1 in new namespaces. Attach programs to its cgroup before.
 ///
 /// # Errors
-/// When there is no process that could bear it.
+/// When there is no zygote.
 pub fn order(zygote: &Zygote, label: &str, cgroup: &Cgroup, tier: Tier) -> Result<WaitingInit, SpawnError> {
     let control = zygote.order(cgroup.unified(), tier).at("execute agentsh for the sandbox");
     let control = control.map_err(|source| SpawnError::Kernel { label: label.to_owned(), source })?;
@@ -83,10 +82,10 @@ pub fn order(zygote: &Zygote, label: &str, cgroup: &Cgroup, tier: Tier) -> Resul
 }
 
 impl WaitingInit {
-    /// Hands over the plan and waits until everything is in place and the program is about to be executed.
+    /// Sends the plan and waits until the program is about to be executed.
     ///
     /// # Errors
-    /// The step that failed, in words; nothing is left running.
+    /// The failed step, in words; nothing keeps running.
     pub async fn start(mut self, launch: Launch<'_>) -> Result<Child, SpawnError> {
         let label = std::mem::take(&mut self.label);
         let kernel = |source| SpawnError::Kernel { label: label.clone(), source };
@@ -96,8 +95,10 @@ impl WaitingInit {
             .at("prepare the control socket")
             .map_err(kernel)?;
         let control = watch(control, Interest::READABLE).at("watch the control socket").map_err(kernel)?;
-        let (pid, pidfd) = match answer(&control).await.at("hear of pid 1").map_err(kernel)? {
-            Some((Answer::Born { pid }, mut descriptors)) => (pid, descriptors.pop().ok_or_else(vanished)?),
+        let (pid, pidfd) = match answer(&control).await.at("wait for pid 1").map_err(kernel)? {
+            Some((Answer::ClonedInit { pid }, mut descriptors)) => {
+                (pid, descriptors.pop().ok_or_else(vanished)?)
+            }
             Some((Answer::NotBorn { error }, _)) => {
                 let error: Result<Child, _> = Err(io::Error::from_raw_os_error(error));
                 return error.at("clone3 (are user namespaces allowed here?)").map_err(kernel);
@@ -111,7 +112,7 @@ impl WaitingInit {
             tier: launch.plan.tier,
             enforcement: Vec::new(),
             mounted: None,
-            // Now: once it is not dumpable, its files in /proc are closed to its own user.
+            // Now, because once it is not dumpable its files in /proc are closed to its own user.
             namespaces: match launch.plan.tier {
                 Tier::Namespaces => {
                     Some(Namespaces::of(pid).at("open the namespaces of pid 1").map_err(kernel)?)
@@ -130,7 +131,7 @@ impl WaitingInit {
         }
         hand_over(child.control.get_ref().as_fd(), &launch).map_err(kernel)?;
         drop(launch);
-        match answer(&child.control).await.at("hear from pid 1").map_err(kernel)? {
+        match answer(&child.control).await.at("wait for pid 1").map_err(kernel)? {
             Some((Answer::Ready { enforcement }, mut sockets)) if child.tier == Tier::Container => {
                 child.enforcement = enforcement;
                 child.listener = sockets.pop().map(Listener::from);
@@ -156,17 +157,17 @@ impl WaitingInit {
 
 impl Drop for WaitingInit {
     fn drop(&mut self) {
-        /// Longer than a birth takes on a busy machine.
+        /// Longer than a start takes on a busy machine.
         const START_TIMEOUT: Duration = Duration::from_secs(1);
         let Some(control) = self.control.take() else { return };
-        // Pid 1 sees the end of its orders and ends; it is our child and must be waited for.
+        // Pid 1 sees the closed socket and exits; it has to be reaped.
         let _ = rustix::net::shutdown(&control, rustix::net::Shutdown::Write);
         let _ = rustix::net::sockopt::set_socket_timeout(
             &control,
             rustix::net::sockopt::Timeout::Recv,
             Some(START_TIMEOUT),
         );
-        if let Ok(Some((Answer::Born { .. }, descriptors))) = control::receive(control.as_fd()) {
+        if let Ok(Some((Answer::ClonedInit { .. }, descriptors))) = control::receive(control.as_fd()) {
             descriptors.iter().for_each(|pidfd| end(pidfd.as_fd()));
         }
     }
@@ -201,7 +202,7 @@ async fn answer(control: &AsyncFd<OwnedFd>) -> io::Result<Option<(Answer, Vec<Ow
 }
 
 impl Child {
-    /// The program's exit status, 128+n for signal n. May be awaited again after it was cancelled.
+    /// The program's exit status, 128+n for signal n. Can be awaited again after cancellation.
     pub async fn exit(&self) -> u8 {
         if let Some(status) = self.ended.get() {
             return status;
@@ -224,7 +225,7 @@ impl Child {
         }
     }
 
-    /// After `exit`: why the program could not be executed, when that is the reason.
+    /// After `exit`: why the program could not be executed, if so.
     #[must_use]
     pub fn execution_error(&self) -> Option<SpawnError> {
         while let Ok(Some((word, _))) = control::receive(self.control.get_ref().as_fd()) {
@@ -240,10 +241,9 @@ impl Child {
         }
     }
 
-    /// Resolves when the program was stopped and stays so: one that was continued meanwhile, by whoever continued
-    /// everything, is not. May be awaited again after it was cancelled.
+    /// Resolves when the program was stopped and stays stopped. Can be awaited again after cancellation.
     pub async fn stopped(&self) {
-        /// Longer than a signal takes to reach all of a process group.
+        /// Longer than a signal takes to reach a whole process group.
         const SETTLE_DELAY: Duration = Duration::from_millis(20);
         loop {
             let next = answer(&self.control);
@@ -266,12 +266,12 @@ impl Child {
         }
     }
 
-    /// To pid 1, which passes it on to the program.
+    /// To pid 1, which forwards it to the program.
     pub fn signal(&self, signal: rustix::process::Signal) {
         signal_pidfd(self.pidfd.get_ref().as_fd(), signal);
     }
 
-    /// Another handle to pid 1, for a thread that may have to end it.
+    /// A second handle to pid 1, for another thread that may have to end it.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -279,7 +279,7 @@ impl Child {
         self.pidfd.get_ref().try_clone()
     }
 
-    /// Kills pid 1, and with it everything in its pid namespace. Where there is none, pid 1 is told to kill all.
+    /// Kills pid 1, and with it its pid namespace. Without one, pid 1 is told to kill everything.
     pub fn kill(&self) {
         if self.tier == Tier::Container {
             // It sees that nobody is there any more.
@@ -304,10 +304,10 @@ impl Drop for Child {
     }
 }
 
-/// Kills a pid 1 and collects it.
+/// Kills and reaps a pid 1.
 fn end(pidfd: BorrowedFd<'_>) {
     signal_pidfd(pidfd, rustix::process::Signal::KILL);
-    // SIGKILL cannot be refused: this returns as soon as the kernel has torn the namespace down.
+    // SIGKILL cannot be ignored: this returns when the namespace is gone.
     collect(pidfd);
 }
 
@@ -315,7 +315,8 @@ fn collect(pidfd: BorrowedFd<'_>) {
     let _ = nix::sys::wait::waitid(nix::sys::wait::Id::PIDFd(pidfd), nix::sys::wait::WaitPidFlag::WEXITED);
 }
 
-/// One id each, never host 0. An ordinary user may map only its own ids and must give up `setgroups` first.
+/// Maps one user and group id, never host 0. An ordinary user may map only its own, and must give up `setgroups`
+/// first.
 fn write_id_maps(pid: u32, identity: Identity) -> Result<(), StageError> {
     let directory = Path::new("/proc").join(pid.to_string());
     let write = |name: &str, text: &str| {
@@ -333,7 +334,7 @@ fn write_id_maps(pid: u32, identity: Identity) -> Result<(), StageError> {
     write("gid_map", &format!("{host_gid} {host_gid} 1"))
 }
 
-/// Tells when a descriptor can be read or written.
+/// Signals when a descriptor can be read or written.
 ///
 /// # Errors
 /// When the kernel cannot watch it.

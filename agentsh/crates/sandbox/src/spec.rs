@@ -1,8 +1,7 @@
-//! The specification of one sandbox: everything that the launch needs to know, as plain data.
+//! The specification of one sandbox, as plain data.
 //!
-//! Features of agentsh (toolchains, credentials, git identity, ...) each give a [`Contribution`]. [`merge`] puts the
-//! contributions together, in the order of [`Feature`], and nothing else decides who wins over whom. The launch reads the
-//! result; so do `agentsh why` and the report.
+//! Each feature (toolchains, credentials, git identity, ...) returns a [`Contribution`]; [`merge`] merges them in the
+//! order of [`Feature`]. The launch, `agentsh why` and the report read the result.
 
 mod contribution;
 mod environment;
@@ -30,14 +29,14 @@ pub use explain::{Explained, Visibility};
 pub use links::{MAX_LINKS, make_room, resolve, target};
 pub use merge::{Rules, environment_so_far, hidden, links, merge, network_rules, user_grants};
 
-/// A path of the host that is shown at the same place.
+/// A host path, visible at the same place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub path: PathBuf,
     pub access: Access,
 }
 
-/// A path of the host that is shown at another place.
+/// A host path, visible at another place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelocatedPath {
     pub host: PathBuf,
@@ -45,7 +44,7 @@ pub struct RelocatedPath {
     pub access: Access,
 }
 
-/// A file whose bytes were hashed and which is to be executed or loaded.
+/// A hashed file to be executed or loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedFile {
     pub path: PathBuf,
@@ -55,27 +54,27 @@ pub struct PinnedFile {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PinnedBytes {
-    /// Bound, if it is still the file that was hashed. For files that only root can change, and for large ones.
+    /// Bound, if unchanged since it was hashed. For files that only root can change, and large ones.
     InPlace(FileKey),
     /// Copied from sealed memory, see [`super::sealed`].
     Copied { from: Descriptor },
 }
 
-/// The project as a copy-on-write layer, in which nothing needs a guard.
+/// The project as a copy-on-write layer, which needs no guards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProjectLayer {
-    /// Mounted here; the directory of the host that holds what is written.
+    /// Mounted here; the host directory for writes.
     Own(PathBuf),
-    /// That of the agent's sandbox. [`super::plan::Source::Layer`] is for the session to fill in.
+    /// The agent's. The session fills in [`super::plan::Source::Layer`].
     Lent,
 }
 
-/// A cache of the user below a layer of the project's own.
+/// A user's cache below a layer of the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheLayer {
     /// The user's.
     pub lower: PathBuf,
-    /// The directory of the layer.
+    /// The layer's directory.
     pub layer: PathBuf,
     pub inside: PathBuf,
 }
@@ -86,137 +85,136 @@ pub enum ProcessKind {
     Agent,
     /// An MCP server.
     Server,
-    /// A package manager that downloads a server.
+    /// A package manager that fetches a server.
     Fetch,
-    /// agentsh itself, to find out what this machine can enforce.
+    /// agentsh itself, to test what this machine can enforce.
     Probe,
 }
 
 impl ProcessKind {
-    /// The agent's device of the terminal, its bridge to the servers, and its share of the user's inotify limits.
+    /// Whether it gets the terminal device, the bridge, and the agent's share of inotify limits.
     #[must_use]
     pub fn is_agent(self) -> bool {
         matches!(self, Self::Agent | Self::Probe)
     }
 }
 
-/// Who and what runs: known before any feature is asked.
+/// Identity and program, known before the contributions.
 #[derive(Clone, Debug)]
 pub struct Process {
     pub kind: ProcessKind,
-    /// For messages: `agent`, or the server's id.
+    /// In messages: `agent`, or the server's id.
     pub label: String,
     pub identity: Identity,
     /// Login name for `/etc/passwd` inside.
     pub user: String,
-    /// Absolute path inside the sandbox, links followed.
+    /// Absolute path inside, resolved.
     pub program: PathBuf,
-    /// Any bytes but zero.
+    /// Any bytes except NUL.
     pub argv: Vec<OsString>,
     pub workdir: PathBuf,
-    /// Open beside the standard ones, each under its number.
+    /// Additional descriptors, each with its number.
     pub descriptors: Vec<(u32, Descriptor)>,
-    /// `NAME=value` of variables whose values are no text, as the policy lets them pass.
+    /// `NAME=value` of permitted variables that are not UTF-8.
     pub raw_environment: Vec<OsString>,
     pub pinned: Vec<PinnedFile>,
     pub terminal: Terminal,
-    /// The terminal from which agentsh was started, by its name on the host.
+    /// The terminal of agentsh, by its host name.
     pub terminal_device: Option<PathBuf>,
-    /// agentsh's own executable, shown to the agent as its bridge.
+    /// agentsh's executable, the agent's bridge.
     pub bridge: Option<(PathBuf, FileKey)>,
     pub limits: ResolvedLimits,
-    /// A kernel layer that cannot be had does not stop the launch.
+    /// A missing kernel layer does not stop the launch.
     pub allow_degraded: bool,
-    /// Files that are looked for and missing are reported.
+    /// Lookups of missing files are reported.
     pub reports_files: bool,
 }
 
-/// What git reads for every repository, by its own word.
+/// What git reads for every repository.
 #[derive(Clone, Debug, Default)]
 pub struct GitEverywhere {
-    /// Configurations of the user and of the machine, those among them that may still come.
+    /// Configurations of user and machine, also possible ones.
     pub files: Vec<PathBuf>,
-    /// What the environment says.
+    /// From the environment.
     pub said: GitConfig,
 }
 
-/// Which files are shown and how, before anybody looked at the host.
+/// Which files are visible and how, before the host is examined.
 #[derive(Clone, Debug, Default)]
 pub struct PathRules {
     pub home: PathBuf,
     pub project: PathBuf,
-    /// Where the program starts, in the project or below it.
+    /// The working directory, in the project.
     pub start: PathBuf,
-    /// None: the project is not shown.
+    /// None: the project is not visible.
     pub project_access: Option<Access>,
-    /// None: what is written to the project reaches it.
+    /// None: writes go to the project.
     pub layer: Option<ProjectLayer>,
-    /// The working directory exists inside even where nothing of the project is shown.
+    /// The working directory exists inside even if the project is not visible.
     pub has_project_directory: bool,
     pub grants: Vec<Ruled<Grant>>,
-    /// The program's own files in the home directory: bound even inside a mask.
+    /// The program's own files in the home, bound even inside a mask.
     pub own: Vec<Ruled<Grant>>,
     /// Directories of the program itself, read-only.
     pub program_roots: Vec<PathBuf>,
     pub hidden: Vec<Ruled<PathBuf>>,
     /// Built-in masks and hook files that the policy lifts, absolute.
     pub unmasked: Vec<PathBuf>,
-    /// Guard also what only instructs or configures.
+    /// Also guard instruction and configuration files.
     pub guard_all: bool,
-    /// Empty allows everything that can be seen to be executed.
+    /// Empty: every visible file may be executed.
     pub execute: Vec<PathBuf>,
-    /// Stand-ins may be made on disk; without them what is missing is not kept away.
-    pub stand_ins: bool,
-    /// Guarded names that get a stand-in whatever programs the user has: something is mounted there, or a file appeared during
-    /// the run and was set aside.
-    pub with_stand_in: BTreeSet<PathBuf>,
+    /// Stubs may be created on disk; without them missing paths are not guarded.
+    pub stubs: bool,
+    /// Guarded names that get a stub in any case: mount points, and files that were set aside during the run.
+    pub with_stub: BTreeSet<PathBuf>,
     pub git: GitEverywhere,
-    /// Files that the user's own configurations name.
+    /// Files that the user's configurations name.
     pub named: Vec<PathBuf>,
-    /// Unix sockets may be made in directories of the host too, where another sandbox may connect to them.
+    /// Unix sockets may be created in host directories, where other sandboxes can connect.
     pub shared_sockets: bool,
-    /// Size of each private writable area, in bytes.
+    /// Bytes of each private writable directory.
     pub private_bytes: u64,
 }
 
-/// What stands at places of the sandbox's own.
+/// Files at places of the sandbox's own.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     pub files: Vec<File>,
     pub elsewhere: Vec<RelocatedPath>,
-    /// As `elsewhere`, and no rule of Landlock opens it.
+    /// As `elsewhere`, without a Landlock rule.
     pub beyond_landlock: Vec<RelocatedPath>,
     pub caches: Vec<CacheLayer>,
-    /// Links of the host that lead to what is shown, with what they say.
+    /// Links of the host to visible paths, with targets.
     pub links: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// One sandbox. Made by [`merge`] and by nothing else.
+/// One sandbox. Only [`merge`] makes it.
 #[derive(Clone)]
 pub struct SandboxSpec {
     pub process: Process,
     pub paths: PathRules,
     pub placed: Placed,
-    /// Complete: nothing is inherited. Values may be secrets, so that this type has no `Debug`.
+    /// Complete: nothing is inherited. Values may be secrets, so this type has no `Debug`.
     pub environment: BTreeMap<String, String>,
-    /// Names of the variables that were not passed on.
+    /// Names of variables that were not passed.
     pub stripped: Vec<String>,
-    /// Every rule that is enforced, and nothing that is not.
+    /// Exactly the enforced rules.
     pub network: NetworkPolicy,
-    /// For the user, one line each.
+    /// Messages for the user, one line each.
     pub notices: Vec<String>,
     pub enforcement: Vec<Enforcement>,
 }
 
 impl SandboxSpec {
-    /// `NAME=value`, as execve takes it.
+    /// `NAME=value`, for execve.
     #[must_use]
     pub fn environment_block(&self) -> Vec<OsString> {
         let text = self.environment.iter().map(|(name, value)| format!("{name}={value}").into());
         text.chain(self.process.raw_environment.iter().cloned()).collect()
     }
 
-    /// The program brings settings for git in its environment, which stay as they are.
+    /// The program sets git's configuration in its environment, which stays.
     #[must_use]
     pub fn sets_git(&self) -> bool {
         self.environment.contains_key("GIT_CONFIG_COUNT")

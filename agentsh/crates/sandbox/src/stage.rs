@@ -1,9 +1,9 @@
-//! One name for every step at which a launch can fail: the text is the trace.
+//! The steps of a launch, named in its errors.
 
 use std::fmt;
 use std::io;
 
-/// Which step, on what, and the kernel's answer.
+/// The failed step, its object, and the kernel's error.
 #[derive(Debug)]
 pub struct StageError {
     pub stage: &'static str,

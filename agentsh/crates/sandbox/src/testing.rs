@@ -1,4 +1,4 @@
-//! A host that is a table: layouts are tested without making files.
+//! A host as a table, to test layouts without files.
 
 #![allow(clippy::panic, reason = "a test may stop at the first surprise")]
 
@@ -39,7 +39,7 @@ pub fn spec(home: &str, project: &str) -> SandboxSpec {
             home: home.into(),
             project: project.into(),
             project_access: Some(Access::ReadWrite),
-            stand_ins: true,
+            stubs: true,
             shared_sockets: true,
             git: GitEverywhere {
                 files: vec![Path::new(home).join(".gitconfig"), "/etc/gitconfig".into()],

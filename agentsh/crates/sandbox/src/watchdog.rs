@@ -1,4 +1,4 @@
-//! Where no cgroup can hold memory: watch the sandbox's processes and kill it when together they exceed the limit.
+//! Without a memory cgroup: polls the memory of the sandbox's processes, and kills the sandbox above the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crate::proc_file;
 
-/// What a sandbox may gain in a second: as fast as the kernel gives pages to a few processors.
+/// Maximum memory growth per second, as fast as the kernel hands out pages.
 const MAX_GAIN_PER_SECOND: u64 = 4 << 30;
 /// Between two looks.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Returns when the processes below `pid` together hold more than `limit` bytes. Looks on a thread of its own, the more
-/// often the less is left; a look takes long where there are many processes, and nobody else waits for it.
+/// Returns when the processes below `pid` together use more than `limit` bytes. Polls on its own thread, more often as
+/// memory runs out; a poll takes long with many processes.
 pub async fn exceeded(pid: u32, limit: u64) {
-    // At the start it holds nothing, and what ends soon costs no thread.
+    // A new sandbox uses nothing, and a short-lived one needs no thread.
     tokio::time::sleep(pause(limit)).await;
     let (tell, told) = tokio::sync::oneshot::channel::<()>();
     let look = move || {
@@ -28,7 +28,7 @@ pub async fn exceeded(pid: u32, limit: u64) {
         }
     };
     let thread = std::thread::Builder::new().name("memory".to_owned()).stack_size(256 << 10).spawn(look);
-    // It never says anything but by its end. Where nobody can look, nothing goes on.
+    // Its end is the only signal. Without a thread nothing continues.
     if thread.is_ok() {
         let _ended = told.await;
     }
@@ -38,16 +38,15 @@ fn pause(left: u64) -> Duration {
     Duration::from_millis(left.saturating_mul(1000) / MAX_GAIN_PER_SECOND).clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
-/// Bytes of memory of a process and all its descendants: resident pages, page tables, pages of memory files (memfd) that
-/// they hold open without mapping them, and buffers of pipes and sockets. Shared pages count for each, and buffers for
-/// what they may hold: the sum errs on the side of the limit. Not counted: System V segments that nobody is attached to,
-/// and files that lie in a socket's queue, where nobody can ask for them.
+/// Bytes of memory of a process and its descendants: resident pages, page tables, unmapped memfd pages, and pipe and
+/// socket buffers. Shared pages count once per process and buffers by capacity, so the sum is an upper estimate. Not
+/// counted: unattached System V segments, and files in a socket's queue, which cannot be inspected.
 #[must_use]
 pub fn used_bytes(pid: u32) -> u64 {
     let (mut resident, mut shared, mut tables) = (0, 0, 0);
     let mut held = OpenFiles::default();
     let mut open = vec![pid];
-    // A process tree is finite; the bound only guards against one that grows while it is walked.
+    // Bounds a process tree that grows during the walk.
     for _ in 0..4096 {
         let Some(pid) = open.pop() else { break };
         let directory = Path::new("/proc").join(pid.to_string());
@@ -76,7 +75,7 @@ fn page_tables(process: &Path) -> u64 {
     kilobytes.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// What processes hold open, each once however often it is held.
+/// Files that processes hold open, each counted once.
 #[derive(Default)]
 struct OpenFiles {
     files: BTreeMap<(u64, u64), u64>,
@@ -102,24 +101,24 @@ impl OpenFiles {
     }
 }
 
-/// Nobody can ask how full a pipe is without taking part in it. A user's pipes have 64 KiB each until they have 64 MiB
-/// together (fs.pipe-user-pages-soft), and two pages from then on.
+/// The fill level of a pipe is not visible. A user's pipes have 64 KiB each up to 64 MiB together
+/// (fs.pipe-user-pages-soft), then two pages each.
 fn pipe_buffers(count: u64) -> u64 {
     (count * (64 << 10)).min(64 << 20) + count * 2 * PAGE
 }
 
-/// Unix sockets of a sandbox that are taken for empty, as they nearly always are.
+/// Unix sockets that are assumed empty, as nearly all are.
 const IDLE_SOCKETS: u64 = 64;
 
-/// Buffers of the sockets in the network namespace of a process, in flight or not.
+/// Socket buffers in a process's network namespace.
 fn sockets(pid: u32) -> u64 {
-    // The number of the file tells the namespaces apart, for everybody. The host's sockets are not the sandbox's.
+    // The inode identifies the namespace. The host's sockets do not count.
     let number = |whose: &str| fs::metadata(format!("/proc/{whose}/net/unix")).map(|found| found.ino()).ok();
     if number(&pid.to_string()) == number("self") {
         return 0;
     }
     let read = |name: &str| proc_file::read(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
-    // How full a Unix socket is cannot be seen from outside; as much as its owner may ask for.
+    // A Unix socket's fill level is not visible from outside, so its maximum counts.
     let local = (read("unix").lines().count() as u64).saturating_sub(1 + IDLE_SOCKETS);
     let queued = ["tcp", "tcp6", "udp", "udp6"].map(|name| read(name).lines().map(queued).sum::<u64>());
     local * largest_buffer() + 2 * queued.iter().sum::<u64>()
@@ -132,7 +131,7 @@ fn queued(line: &str) -> u64 {
     queues.map_or(0, |(sent, received)| bytes(sent) + bytes(received))
 }
 
-/// The kernel doubles what a program asks for.
+/// The kernel doubles the requested size.
 fn largest_buffer() -> u64 {
     let most = proc_file::read("/proc/sys/net/core/wmem_max").unwrap_or_default();
     2 * most.trim().parse::<u64>().unwrap_or(212_992)

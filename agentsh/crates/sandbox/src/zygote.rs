@@ -1,9 +1,8 @@
-//! The process that every pid 1 is born from: agentsh, executed once more when a session opens, with an
-//! empty environment and one thread.
+//! The process that every pid 1 is born from, with one thread, no environment and no arguments: for a verb that runs something,
+//! agentsh forked before it read anything; else, or where that one died, agentsh executed once more.
 //!
-//! Nothing of the session is in its memory, so nothing of it can be in a sandbox; and what a program does when it
-//! starts (half a millisecond where the processor's description is asked of a hypervisor) is done once, not for every
-//! sandbox. A child of it is the session's own child (`CLONE_PARENT`): the session waits for it, and dies with it.
+//! No memory of the session can leak into a sandbox, and start-up work happens once. `CLONE_PARENT` makes the clones
+//! children of the session, which waits for them and with which they die.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -13,70 +12,71 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use super::control::{self, Answer, ZygoteRequest};
 use super::plan::Tier;
-use super::{init, lend, mend, placeholders, reaper, seccomp, visit};
+use super::{init, open_inside, reaper, remount_guards, seccomp, share_mounts, stubs};
 
-/// The hidden verb by which agentsh executes itself for this.
+/// The hidden verb with which agentsh re-executes itself.
 pub const VERB: &str = "__init";
 
-/// The session's end. The process ends when it is dropped.
+/// The session's handle. Dropping it ends the process.
 #[derive(Debug, Default)]
 pub struct Zygote {
-    /// None before the first order, and after the process has died of something else.
+    /// None before the first order, and after the process has died.
     socket: RefCell<Option<OwnedFd>>,
 }
 
 impl Zygote {
-    /// Starts the process, so that a later order finds it ready.
+    /// Starts the process in advance.
     ///
     /// # Errors
     /// When agentsh cannot be executed.
     pub fn warm_up(&self) -> io::Result<()> {
         let mut socket = self.socket.borrow_mut();
         if socket.is_none() {
-            raise_limits();
-            *socket = Some(execute()?);
+            let ahead =
+                AHEAD.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|one| one.1.take());
+            *socket = Some(ahead.map_or_else(execute, Ok)?);
         }
         Ok(())
     }
 
-    /// Orders a pid 1 in namespaces of its own where the tier has them, and in this cgroup. Gives the session's end of its control socket,
-    /// on which [`Answer::Born`] arrives first; closed without it when the process died meanwhile.
+    /// Orders a pid 1 in new namespaces, if the tier has them, and in this cgroup. Returns the session's end of its
+    /// control socket, on which [`Answer::ClonedInit`] arrives first, or which is closed if the process died.
     ///
     /// # Errors
-    /// When the process cannot be had.
+    /// When there is no process.
     pub fn order(&self, cgroup: Option<BorrowedFd<'_>>, tier: Tier) -> io::Result<OwnedFd> {
         let with: Vec<BorrowedFd<'_>> = cgroup.into_iter().collect();
         self.ask(&ZygoteRequest::Birth { in_cgroup: cgroup.is_some(), tier }, &with)
     }
 
-    /// Has stand-ins removed when this process is gone, however it ends.
+    /// Has stubs removed when this process is gone, however it ends.
     ///
     /// # Errors
-    /// When the process cannot be had.
-    pub fn clean_up_after_me(&self, records: &std::path::Path) -> io::Result<()> {
+    /// When there is no process.
+    pub fn let_others_clean_up(&self, records: &std::path::Path) -> io::Result<()> {
         let records = records.as_os_str().as_encoded_bytes().to_vec();
         self.ask(&ZygoteRequest::CleanUp { records, pid: std::process::id() }, &[]).map(drop)
     }
 
-    /// Gives up descriptors without a wait for their last `close`.
+    /// Closes descriptors without waiting for their last `close`.
     #[must_use]
     pub fn closer(&self) -> Closer {
         Closer(self.socket.borrow().as_ref().and_then(|socket| socket.try_clone().ok()))
     }
 
-    /// Sends an order. Gives the end of the socket on which it is answered.
+    /// Sends an order. Returns the socket for the answer.
     ///
     /// # Errors
-    /// When the process cannot be had.
+    /// When there is no process.
     pub fn ask(&self, order: &ZygoteRequest, with: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
-        let (ours, theirs) = control::pair()?;
+        let (of_this_process, theirs) = control::pair()?;
         let descriptors: Vec<BorrowedFd<'_>> =
             std::iter::once(theirs.as_fd()).chain(with.iter().copied()).collect();
         let send = || {
@@ -86,25 +86,25 @@ impl Zygote {
         };
         self.warm_up()?;
         if send().is_err() {
-            // Somebody killed it. What it bore lives on; the next ones need another.
+            // It was killed. Existing sandboxes continue; new ones need a new process.
             *self.socket.borrow_mut() = None;
             self.warm_up()?;
             send()?;
         }
-        Ok(ours)
+        Ok(of_this_process)
     }
 }
 
-/// Hands descriptors to the [`Zygote`], which closes them when nothing else is to be done, at the latest when it ends. For any
+/// Passes descriptors to the [`Zygote`], which closes them when it is idle, at the latest at its end. Usable from any
 /// thread.
 ///
-/// The last `close` of an inotify instance or a packet socket waits for a grace period of RCU, 8 to 20 ms. On a thread of
-/// the session it would delay the end of the process, which has ended when its last thread has.
+/// The last `close` of an inotify instance or packet socket waits for an RCU grace period of 8 to 20 ms, which would
+/// delay the session's end.
 #[derive(Debug)]
 pub struct Closer(Option<OwnedFd>);
 
 impl Closer {
-    /// Has descriptors closed whose last `close` waits in the kernel. Where the process is gone, a thread of their own does it.
+    /// Closes descriptors whose last `close` blocks. Without a zygote, a thread does it.
     pub fn close(&self, descriptors: Vec<OwnedFd>) {
         if descriptors.is_empty() {
             return;
@@ -121,7 +121,7 @@ impl Closer {
     }
 }
 
-/// The soft limits on open files and on the size of a file that agentsh was started with.
+/// agentsh's initial soft limits on open files and file size.
 static USUAL_LIMITS: OnceLock<(u64, Option<u64>)> = OnceLock::new();
 
 #[must_use]
@@ -133,32 +133,73 @@ pub fn usual_limits() -> (u64, Option<u64>) {
     })
 }
 
-/// Each mount of a sandbox is open for a moment, and the record grows. What the user may have at most is enough for what is asked.
+/// Each mount of a sandbox needs a descriptor for a moment. Raised to the hard limit.
 fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let _ = usual_limits();
     for resource in [Resource::Nofile, Resource::Fsize] {
-        let maximum = getrlimit(resource).maximum;
-        // Without it a sandbox with many mounts is refused, in words.
-        let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+        let Rlimit { current, maximum } = getrlimit(resource);
+        if current != maximum {
+            // Without it a sandbox with many mounts is refused, in words.
+            let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+        }
     }
 }
 
-fn execute() -> io::Result<OwnedFd> {
-    let (ours, theirs) = control::pair()?;
-    #[expect(clippy::disallowed_methods, reason = "sandboxes are made from it")]
-    let mut command = Command::new("/proc/self/exe");
-    // A change of directory makes the standard library fork: `posix_spawn` of the C library asks after every signal, in 126
-    // system calls.
-    command.arg0("agentsh").arg(VERB).env_clear().current_dir("/");
-    command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    Ok(ours)
+/// The process that [`fork_ahead`] made: its number, and the session's end until the first session takes it.
+static AHEAD: Mutex<Option<(u32, Option<OwnedFd>)>> = Mutex::new(None);
+
+/// Its number.
+#[must_use]
+pub fn ahead() -> Option<u32> {
+    AHEAD.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|one| one.0)
 }
 
-/// Bears a pid 1 for every order on standard input, until the session is gone. In a child: pid 1 itself.
+/// Makes the process by a fork, which costs half a thousand page faults less than to execute it. To be called before anything was
+/// read of arguments and environment, and before there is a thread. Some, in the process itself: its status.
+#[must_use]
+#[expect(
+    unsafe_code,
+    reason = "fork: this process has one thread and the child does what it would do after execve"
+)]
+pub fn fork_ahead() -> Option<u8> {
+    raise_limits();
+    // Where it fails, the process is executed when it is needed.
+    let (of_this_process, theirs) = control::pair().ok()?;
+    // SAFETY: this process is single-threaded, so the child may use everything that the parent may.
+    if let nix::unistd::ForkResult::Parent { child } = unsafe { nix::unistd::fork() }.ok()? {
+        let ahead = (child.as_raw().unsigned_abs(), Some(of_this_process));
+        *AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(ahead);
+        return None;
+    }
+    init::forget_what_was_given();
+    let begun = || -> io::Result<u8> {
+        let nothing = std::fs::File::options().write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&theirs)?;
+        rustix::stdio::dup2_stdout(&nothing)?;
+        rustix::stdio::dup2_stderr(&nothing)?;
+        rustix::process::chdir("/")?;
+        drop((nothing, of_this_process, theirs));
+        serve()
+    };
+    Some(begun().unwrap_or(init::INIT_FAILED_STATUS))
+}
+
+fn execute() -> io::Result<OwnedFd> {
+    raise_limits();
+    let (of_this_process, theirs) = control::pair()?;
+    #[expect(clippy::disallowed_methods, reason = "sandboxes are made from it")]
+    let mut command = Command::new("/proc/self/exe");
+    // With `current_dir` the standard library forks; `posix_spawn` would reset every signal, in 126 system calls.
+    command.arg0("agentsh").arg(VERB).env_clear().current_dir("/");
+    command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    Ok(of_this_process)
+}
+
+/// Creates a pid 1 for every order on standard input until the session is gone. In a child: pid 1 itself.
 #[must_use]
 pub fn main() -> u8 {
-    // A broken order has no sender that could be told: the session sees its sockets close.
+    // A broken order has no sender to answer: the session sees closed sockets.
     serve().unwrap_or(init::INIT_FAILED_STATUS)
 }
 
@@ -169,22 +210,26 @@ fn serve() -> io::Result<u8> {
     know_the_processor();
     let mut left_behind = None;
     let mut given_up = Vec::new();
-    // An error of the socket is the session's end too.
+    // A socket error also means the end of the session.
     while let Ok(Some((order, descriptors))) = next_order(&socket, &mut given_up) {
         let mut descriptors = descriptors.into_iter();
         let control = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;
         let (in_cgroup, tier) = match order {
             ZygoteRequest::Birth { in_cgroup, tier } => (in_cgroup, tier),
             ZygoteRequest::Mend => {
-                in_a_child(|| mend::child(control.as_fd(), descriptors.collect()))?;
+                in_a_child(|| {
+                    remount_guards::tell(control.as_fd(), remount_guards::work(descriptors.collect()))
+                })?;
                 continue;
             }
             ZygoteRequest::Visit { path } => {
-                in_a_child(|| visit::child(control.as_fd(), path, descriptors.collect()))?;
+                in_a_child(|| open_inside::child(control.as_fd(), path, descriptors.collect()))?;
                 continue;
             }
             ZygoteRequest::Lend => {
-                in_a_child(|| lend::child(control.as_fd(), descriptors.collect()))?;
+                in_a_child(|| {
+                    remount_guards::tell(control.as_fd(), share_mounts::work(descriptors.collect()))
+                })?;
                 continue;
             }
             ZygoteRequest::Close => {
@@ -202,8 +247,8 @@ fn serve() -> io::Result<u8> {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let told = match clone(cgroup.as_ref().map(AsFd::as_fd), tier) {
-            Ok(Some(Born { pid, pidfd })) => {
-                control::send(control.as_fd(), &Answer::Born { pid }, &[pidfd.as_fd()])
+            Ok(Some(ClonedInit { pid, pidfd })) => {
+                control::send(control.as_fd(), &Answer::ClonedInit { pid }, &[pidfd.as_fd()])
             }
             Ok(None) => {
                 drop((socket, cgroup, given_up));
@@ -219,14 +264,14 @@ fn serve() -> io::Result<u8> {
         drop(told);
     }
     if let Some((records, pid)) = left_behind {
-        // However the session ended: what it made in somebody's project is removed.
-        placeholders::clean_up_after(&records, pid);
+        // However the session ended, its stubs are removed.
+        stubs::clean_up_after(&records, pid);
     }
     // Which closes what was given up.
     std::process::exit(0)
 }
 
-/// Runs something that changes the process which does it, and waits for its end.
+/// Runs something that changes its process in a child, and waits.
 #[expect(unsafe_code, reason = "fork: this process has one thread and the child leaves without returning")]
 fn in_a_child(work: impl FnOnce()) -> io::Result<()> {
     // SAFETY: this process is single-threaded, so the child may use everything that the parent may.
@@ -245,21 +290,21 @@ fn in_a_child(work: impl FnOnce()) -> io::Result<()> {
     }
 }
 
-/// Libraries that have a faster way on some processors ask the processor when they are first used, and on a virtual
-/// machine each question costs some 20 us. Every child has the answers of its parent.
+/// Warms up libraries that query the processor on first use: on a virtual machine each CPUID costs about 20 us, and
+/// children inherit the answers.
 fn know_the_processor() {
     let _ = memchr::memchr(b'a', b"b");
     #[cfg(target_arch = "x86_64")]
     let _ = std::arch::is_x86_feature_detected!("avx2");
 }
 
-/// Waits small: what is not needed for a while leaves memory, and what was given up is closed.
+/// Waits for an order. Meanwhile it frees memory and closes released descriptors.
 fn next_order(
     socket: &OwnedFd,
     given_up: &mut Vec<OwnedFd>,
 ) -> io::Result<Option<(ZygoteRequest, Vec<OwnedFd>)>> {
     const A_WHILE_MS: u16 = 1000;
-    /// More than a session with many short-lived sandboxes may leave open.
+    /// Limit of released descriptors that stay open.
     const MAX_GIVEN_UP: usize = 64;
     if given_up.len() > MAX_GIVEN_UP {
         given_up.clear();
@@ -271,10 +316,10 @@ fn next_order(
     control::receive(socket.as_fd())
 }
 
-/// Ends with the session, whose end it sees on the socket; is none of the terminal's business. Gives the signal mask of before.
+/// Ends with the session, and ignores the terminal. Returns the previous signal mask.
 fn prepare() -> nix::Result<SigSet> {
     nix::sys::prctl::set_name(c"agentsh")?;
-    // A job that is stopped, or in the background, may still order.
+    // A stopped or background job may still order.
     let mut blocked = reaper::awaited();
     for signal in [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU] {
         blocked.add(signal);
@@ -282,7 +327,8 @@ fn prepare() -> nix::Result<SigSet> {
     blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)
 }
 
-/// Moved away, so that no other descriptor gets a standard number. What the caller of agentsh left open is closed.
+/// Moves standard input away, so that no other descriptor gets a standard number, and closes what the caller left
+/// open.
 #[expect(unsafe_code, reason = "close_range has no safe wrapper: it may close descriptors that others own")]
 fn take_standard_input() -> io::Result<OwnedFd> {
     const FIRST_FREE_DESCRIPTOR: libc::c_int = libc::STDERR_FILENO + 1;
@@ -296,7 +342,7 @@ fn take_standard_input() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-struct Born {
+struct ClonedInit {
     pid: u32,
     pidfd: OwnedFd,
 }
@@ -324,7 +370,7 @@ fn flags(tier: Tier) -> i32 {
     unsafe_code,
     reason = "clone3 has no safe wrapper: the child returns into a copy of this address space"
 )]
-fn clone(cgroup: Option<BorrowedFd<'_>>, tier: Tier) -> io::Result<Option<Born>> {
+fn clone(cgroup: Option<BorrowedFd<'_>>, tier: Tier) -> io::Result<Option<ClonedInit>> {
     let mut pidfd: RawFd = -1;
     // SAFETY: `clone_args` is plain old data for which all zeroes is a valid value.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -343,7 +389,7 @@ fn clone(cgroup: Option<BorrowedFd<'_>>, tier: Tier) -> io::Result<Option<Born>>
         Ok(pid) => {
             // SAFETY: clone3 succeeded with CLONE_PIDFD, so this is a fresh descriptor that nobody else owns.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-            Ok(Some(Born { pid, pidfd }))
+            Ok(Some(ClonedInit { pid, pidfd }))
         }
         Err(_) => Err(io::Error::last_os_error()),
     }

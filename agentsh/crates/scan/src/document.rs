@@ -1,5 +1,4 @@
-//! Strings that are read one after another: a payload that is split over two of them is seen, and what is found is
-//! told by the string it stands in.
+//! Concatenates strings, so that a payload split over two of them is found, and maps findings back to their string.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,19 +6,19 @@ use std::ops::Range;
 
 use agentsh_base::json::Json;
 
-/// Strings of one message, at most; the rest is refused by who reads messages.
+/// Limit of strings per message; readers refuse longer ones.
 const MAX_STRINGS: usize = 100_000;
 
-/// A string and where it stands.
+/// A string and its place.
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
     pub pointer: String,
     pub text: Cow<'a, str>,
-    /// The name of a member, not its value: `pointer` leads to the value.
+    /// A member's name; `pointer` leads to its value.
     pub is_name: bool,
 }
 
-/// All parts in one text, a line feed between two.
+/// All parts, joined by line feeds.
 #[derive(Debug, Default)]
 pub struct Document {
     pub text: String,
@@ -45,7 +44,7 @@ impl Document {
         self.starts.get(part).copied().unwrap_or(self.text.len())
     }
 
-    /// The part that holds a place, and the place in it.
+    /// The part of a place, and the place in it.
     #[must_use]
     pub fn place(&self, place: &Range<usize>) -> Option<(usize, Range<usize>)> {
         let part = self.starts.partition_point(|start| *start <= place.start).checked_sub(1)?;
@@ -55,7 +54,7 @@ impl Document {
     }
 }
 
-/// Every string in a value, and every name that is not in `known`.
+/// Every string in a value, and every name not in `known`.
 pub fn strings<'a>(value: &Json<'a>, pointer: &str, known: &dyn Fn(&str) -> bool, parts: &mut Vec<Part<'a>>) {
     if parts.len() >= MAX_STRINGS {
         return;
@@ -85,7 +84,7 @@ pub fn strings<'a>(value: &Json<'a>, pointer: &str, known: &dyn Fn(&str) -> bool
     }
 }
 
-/// Every string in a value but those below members of certain names. Names of members are left out.
+/// Every string except below certain members. Names are omitted.
 pub fn strings_but<'a>(value: &Json<'a>, is_left: &dyn Fn(&str) -> bool, parts: &mut Vec<Part<'a>>) {
     fn walk<'a>(
         value: &Json<'a>,
@@ -125,13 +124,13 @@ pub fn strings_but<'a>(value: &Json<'a>, is_left: &dyn Fn(&str) -> bool, parts: 
     walk(value, &mut String::new(), is_left, parts);
 }
 
-/// A name in a JSON pointer.
+/// Escapes a name for a JSON pointer.
 #[must_use]
 pub fn escape(name: &str) -> Cow<'_, str> {
     if name.contains(['~', '/']) { name.replace('~', "~0").replace('/', "~1").into() } else { name.into() }
 }
 
-/// The value as compact JSON, with other strings at the pointers of `rewrites`. `pointer` is where it stands.
+/// The value as compact JSON, with strings replaced by `rewrites`. `pointer` is its place.
 #[must_use]
 pub fn rewritten(value: &Json<'_>, rewrites: &[crate::Rewrite]) -> String {
     let mut out = Vec::new();

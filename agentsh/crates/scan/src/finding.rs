@@ -1,11 +1,11 @@
-//! What a scan says: findings, what was taken out or hidden, and one scored verdict.
+//! The result of a scan: findings, what was removed or hidden, and one scored verdict.
 
 use std::ops::Range;
 
 pub use agentsh_dlp::Severity;
 use serde::{Deserialize, Serialize};
 
-/// Characters of context on each side of a finding.
+/// Characters of context around a finding.
 const CONTEXT: usize = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -28,7 +28,7 @@ pub enum Category {
     Custom,
 }
 
-/// What should become of the text. The order is that of strictness.
+/// What to do with the text, from lenient to strict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -38,57 +38,57 @@ pub enum Action {
     Block,
 }
 
-/// One detection. `start..end` are bytes of the string at `pointer`.
+/// One finding. `start..end` are bytes of the string at `pointer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub rule: String,
     pub category: Category,
     pub severity: Severity,
-    /// JSON pointer of the string, relative to what was scanned.
+    /// JSON pointer of the string, relative to the scanned value.
     pub pointer: String,
     pub start: usize,
     pub end: usize,
-    /// The text itself with at most 50 characters on each side, secrets replaced.
+    /// The text with at most 50 characters of context, secrets replaced.
     pub context: String,
 }
 
-/// A secret, or something personal. Its value stands nowhere in a [`Scan`].
+/// A secret or personal value, which is nowhere in a [`Scan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redaction {
-    /// As in the tag: `EMAIL` for `[REDACTED EMAIL]`.
+    /// The tag: `EMAIL` for `[REDACTED EMAIL]`.
     pub kind: &'static str,
     pub pointer: String,
     pub start: usize,
     pub end: usize,
 }
 
-/// Something that is shown to no reader and was taken out.
+/// Invisible content that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// `ansi`, or the technique by which HTML was hidden.
+    /// `ansi`, or the HTML hiding technique.
     pub kind: &'static str,
     pub pointer: String,
     pub bytes: usize,
 }
 
-/// The string at `pointer` as it should be forwarded.
+/// The string at `pointer` to forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     pub pointer: String,
     pub text: String,
 }
 
-/// The answer of a scan.
+/// The result of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     pub verdict: Action,
     /// 0 to 100.
     pub score: u32,
-    /// Empty when the verdict is to allow: one weak sign alone is no news.
+    /// Empty if allowed: one weak sign is not reported.
     pub findings: Vec<Finding>,
     pub redactions: Vec<Redaction>,
     pub removals: Vec<Removal>,
-    /// Strings without what was removed, and with tags in place of secrets.
+    /// Strings without removed content, and with tags for secrets.
     pub rewrites: Vec<Rewrite>,
 }
 
@@ -104,7 +104,7 @@ impl Action {
 }
 
 impl Scan {
-    /// The most severe finding.
+    /// The highest severity.
     #[must_use]
     pub fn severity(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).max()
@@ -117,15 +117,13 @@ impl Scan {
     }
 }
 
-/// The neighbourhood of a place in a text: at most 50 characters on each side, control characters shown as spaces, secrets
-/// replaced.
+/// The context of a place: at most 50 characters on each side, control characters as spaces, secrets replaced.
 #[must_use]
 pub fn around(text: &str, place: &Range<usize>) -> String {
     context(text, place, &crate::secrets::redactions("", &crate::secrets::find(text)))
 }
 
-/// The neighbourhood of a place in a text, cut at characters, control characters shown as spaces. Secrets that reach
-/// into it are replaced.
+/// The context of a place, control characters as spaces, overlapping secrets replaced.
 pub(crate) fn context(text: &str, place: &Range<usize>, secrets: &[Redaction]) -> String {
     const MAX_LENGTH: usize = 160;
     let start = before(text, place.start, CONTEXT);

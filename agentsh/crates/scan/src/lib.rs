@@ -13,23 +13,23 @@
 
 mod document;
 mod finding;
-mod forbidden;
-mod forward;
 mod html;
+mod prohibitions;
+mod rewrites;
 mod rules;
 mod scan;
 mod schema;
 mod score;
 mod secrets;
-mod share;
+mod share_links;
 pub mod views;
-mod written;
+mod written_content;
 
 pub use document::rewritten;
 pub use finding::around;
 pub use finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity};
-pub use forward::{Changes, Tagged, forward, moves_cursor, without_control};
-pub use rules::{Channel, DEFINITIONS, PatternError, Patterns, TOLD, WINDOW};
+pub use rewrites::{Changes, Tagged, forward, moves_cursor, without_control};
+pub use rules::{Channel, PatternError, Patterns, TOLD, WINDOW};
 pub use scan::{
     definition_text, sanitised, scan_definition, scan_instructions, scan_outbound, scan_result, scan_secrets,
     scan_text,

@@ -1,4 +1,4 @@
-//! The scans themselves: strings out of a message, signs out of the strings, one answer.
+//! The scans: from the strings of a message to signs and one result.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,16 +13,16 @@ use crate::rules::{Channel, Patterns};
 use crate::score::{self, Own, Rule, Sign};
 use crate::secrets::{self, Secret};
 use crate::views::{self, ansi, invisible};
-use crate::{schema, share, written};
+use crate::{schema, share_links, written_content};
 
-/// Members that are never rewritten: who sent them needs them back as they were.
+/// Members that are never rewritten, because their sender needs them unchanged.
 const TOKENS: [&str; 5] = ["cursor", "nextCursor", "requestState", "progressToken", "taskId"];
-/// The same, in what the protocol defines; in structured content and in arguments they are data like any other.
+/// The same in protocol members; in structured content and arguments they are ordinary data.
 const IDENTIFIERS: [&str; 9] =
     ["id", "name", "uri", "uriTemplate", "mimeType", "type", "method", "jsonrpc", "role"];
-/// Findings of one scan; the verdict counts them all.
+/// Limit of reported findings; the verdict counts all.
 const FINDINGS: usize = 100;
-/// Bytes on each side of a seam between two text blocks.
+/// Bytes around a seam between two text blocks.
 const SEAM: usize = 200;
 /// Points.
 const HIDDEN_CHARACTER: u32 = 65;
@@ -30,17 +30,17 @@ const HIDDEN_CHARACTER_IN_OUTPUT: u32 = 15;
 /// Enough for an alert.
 const HIDDEN_IN_INSTRUCTIONS: u32 = 30;
 const HIDDEN_ORDER: u32 = 35;
-/// Different bytes of a private key at least, of which the shortest has 64.
+/// Minimum distinct bytes of a private key, which has at least 64 bytes.
 const MIN_OF_KEY: usize = 8;
 const PRIVATE_KEY: u32 = 35;
 const SHARE_LINK: u32 = 40;
 const OUT_OF_SIGHT: u32 = 20;
 /// Points from which a hidden text is an order.
 const ORDER: u32 = 20;
-/// White space in a row behind which nobody looks.
+/// White space after which people do not look.
 const BLANK: usize = 120;
 
-/// What a server says about itself: every string that model or user can see, names of members included.
+/// Scans a definition: every string that model or user can see, and member names.
 #[must_use]
 pub fn scan_definition(definition: &Json<'_>) -> Scan {
     let mut parts = Vec::new();
@@ -50,7 +50,7 @@ pub fn scan_definition(definition: &Json<'_>) -> Scan {
     judge(&parts, Channel::Definition, &own, &[])
 }
 
-/// The text of a definition, as it is scanned.
+/// The scanned text of a definition.
 #[must_use]
 pub fn definition_text(definition: &Json<'_>) -> String {
     let mut parts = Vec::new();
@@ -58,7 +58,7 @@ pub fn definition_text(definition: &Json<'_>) -> String {
     Document::of(&parts).text
 }
 
-/// What a server answered: all content, structured content and error texts, block by block and over their seams.
+/// Scans a result: content, structured content and errors, each block and over their seams.
 #[must_use]
 pub fn scan_result(result: &Json<'_>) -> Scan {
     let mut parts = Vec::new();
@@ -76,7 +76,7 @@ pub fn scan_result(result: &Json<'_>) -> Scan {
     judge(&parts, Channel::Output, &[], &seams)
 }
 
-/// The arguments of a call.
+/// Scans the arguments of a call.
 #[must_use]
 pub fn scan_outbound(arguments: &Json<'_>) -> Scan {
     let mut parts = Vec::new();
@@ -84,8 +84,8 @@ pub fn scan_outbound(arguments: &Json<'_>) -> Scan {
     judge(&parts, Channel::Outbound, &[], &[])
 }
 
-/// Secrets in the strings of a message, and those strings with tags in their place. What stands below a member whose name
-/// `is_left` is not looked at: identifiers, pictures, what is signed.
+/// Secrets in a message, and its strings with tags. Members for which `is_left` is true are skipped: identifiers,
+/// images, signed data.
 #[must_use]
 pub fn scan_secrets(
     message: &Json<'_>,
@@ -106,14 +106,14 @@ pub fn scan_secrets(
     (redactions, rewrites)
 }
 
-/// One text, as if it stood at the pointer ``.
+/// Scans one text, at pointer ``.
 #[must_use]
 pub fn scan_text(text: &str, channel: Channel) -> Scan {
     let part = Part { pointer: String::new(), text: text.into(), is_name: false };
     judge(&[part], channel, &[], &[])
 }
 
-/// A file that an agent obeys, such as a skill: as a text, but characters that show nothing have no business in one.
+/// Scans an instruction file, such as a skill: as a text, but invisible characters are never legitimate.
 #[must_use]
 pub fn scan_instructions(text: &str) -> Scan {
     let mut scan = scan_text(text, Channel::Output);
@@ -137,7 +137,7 @@ pub fn scan_instructions(text: &str) -> Scan {
     scan
 }
 
-/// The text without terminal control and hidden HTML, and what went.
+/// The text without terminal control and hidden HTML, and what was removed.
 #[must_use]
 pub fn sanitised(text: &str) -> (Cow<'_, str>, Vec<Removal>) {
     let clean = Clean::of(text);
@@ -153,13 +153,13 @@ pub fn sanitised(text: &str) -> (Cow<'_, str>, Vec<Removal>) {
     (clean.into_text(), removals)
 }
 
-/// A text without what a terminal obeys and a page hides.
+/// A text without terminal control and hidden HTML.
 struct Clean<'a> {
-    /// Without terminal control; the places of `hidden` are places in it.
+    /// Without terminal control; places of `hidden` refer to it.
     visible: Cow<'a, str>,
     control: usize,
     hidden: Vec<Hidden>,
-    /// What remains, if it is less than `visible`.
+    /// The remaining text, if shorter than `visible`.
     rest: Option<String>,
 }
 
@@ -178,7 +178,7 @@ impl<'a> Clean<'a> {
 
 fn gives_orders(text: &str) -> bool {
     let mut signs = score::signs(text, Channel::Output);
-    // Text is taken away by rules that somebody wrote.
+    // Only written rules remove text.
     signs.retain(|sign| sign.rule != Rule::Own(Own::Roles));
     score::judge(text, &mut signs, Channel::Output).score >= ORDER
 }
@@ -187,12 +187,12 @@ fn is_blob(part: &Part<'_>) -> bool {
     is_blob_at(&part.pointer, &part.text)
 }
 
-/// Whether a text is bytes in Base64.
+/// Whether a text is Base64 data.
 pub(crate) fn is_blob_at(pointer: &str, text: &str) -> bool {
     pointer.ends_with("/blob") || pointer.ends_with("/data") && text.len() > 64 && !text.contains(' ')
 }
 
-/// Text of a content block, which stands next to the text of another one.
+/// Text of a content block next to another's.
 fn is_block(part: &Part<'_>) -> bool {
     part.pointer.ends_with("/text") && !part.is_name
 }
@@ -244,7 +244,7 @@ fn judge(
         }
     }
     if channel == Channel::Outbound {
-        written::weigh(parts, &document, &mut signs);
+        written_content::weigh(parts, &document, &mut signs);
     }
     let outcome = score::judge(text, &mut signs, channel);
     scan.verdict = outcome.verdict;
@@ -256,7 +256,7 @@ fn judge(
     scan
 }
 
-/// The secrets of each part. Those of a definition are its own affair: it is listed, not forwarded.
+/// Secrets of each part. Definitions are listed and not rewritten.
 fn secrets_of(
     parts: &[Part<'_>],
     channel: Channel,
@@ -272,7 +272,7 @@ fn secrets_of(
         let end = start + part.text.len();
         let first = of_views.partition_point(|secret| secret.place.start < start);
         let own = of_views[first..].iter().take_while(|secret| secret.place.start < end);
-        // What lies over the end of a part belongs to no part alone; seams are looked at by themselves.
+        // What crosses a part's end belongs to none; seams are scanned separately.
         let own = own.filter(|secret| secret.place.end <= end);
         secrets::with_views(
             &part.text,
@@ -288,14 +288,14 @@ fn is_identifier(part: &Part<'_>, channel: Channel) -> bool {
     is_identifier_at(&part.pointer, channel)
 }
 
-/// Whether who sent it needs it back as it was.
+/// Whether the sender needs it unchanged.
 pub(crate) fn is_identifier_at(pointer: &str, channel: Channel) -> bool {
     let name = pointer.rsplit('/').next().unwrap_or_default();
     let is_data = channel == Channel::Outbound || pointer.starts_with("/structuredContent/");
     TOKENS.contains(&name) || !is_data && IDENTIFIERS.contains(&name)
 }
 
-/// The string as it should go on, if it is another one.
+/// The string to forward, if changed.
 fn forwarded(
     part: &Part<'_>,
     secrets: &[Secret],
@@ -312,7 +312,7 @@ fn forwarded(
     (!secrets.is_empty()).then(|| secrets::redacted(&part.text, secrets))
 }
 
-/// What is not a word: characters, links, keys, white space.
+/// Signs other than words: characters, links, keys, white space.
 fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret], signs: &mut Vec<Sign>) {
     let text = part.text.as_ref();
     let mut push = |own: Own, place: Range<usize>, weight: u32| {
@@ -328,14 +328,14 @@ fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret]
             Channel::Definition => HIDDEN_CHARACTER,
             _ => HIDDEN_CHARACTER_IN_OUTPUT,
         };
-        // A soft hyphen says where a word may be broken; in a result that is honest.
+        // A soft hyphen is legitimate in a result.
         for place in invisible::suspicious(text, 8) {
             if channel == Channel::Definition || &text[place.clone()] != "\u{ad}" {
                 push(Own::HiddenCharacters, place, weight);
             }
         }
     }
-    // A name goes on as it is, or not at all.
+    // A name is forwarded unchanged or not at all.
     if channel == Channel::Definition && (part.is_name || is_identifier(part, channel)) {
         for (at, letter) in text.char_indices().filter(|(_, letter)| letter.is_control()).take(1) {
             push(Own::HiddenCharacters, at..at + letter.len_utf8(), HIDDEN_CHARACTER);
@@ -344,10 +344,10 @@ fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret]
     if channel == Channel::Outbound {
         return;
     }
-    for place in share::links(text) {
+    for place in share_links::links(text) {
         push(Own::ShareLink, place, SHARE_LINK);
     }
-    // `XXXX` between its two lines is no key.
+    // `XXXX` between the lines is not a key.
     let is_key = |secret: &&Secret| {
         let key = text[secret.place.clone()].split("-----").nth(2).unwrap_or_default();
         key.bytes().collect::<BTreeSet<u8>>().len() >= MIN_OF_KEY
@@ -360,7 +360,7 @@ fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret]
     }
 }
 
-/// Text behind a long run of spaces in a line: of such a run one byte in [`BLANK`] is looked at.
+/// Text after a long run of spaces; the run is found by sampling every [`BLANK`] bytes.
 fn out_of_sight(text: &str) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -378,7 +378,7 @@ fn out_of_sight(text: &str) -> Option<Range<usize>> {
     None
 }
 
-/// An order that no reader is shown weighs more than one in plain sight.
+/// A hidden order weighs more than a visible one.
 fn hidden_orders(part: &Part<'_>, start: usize, clean: &Clean<'_>, signs: &mut Vec<Sign>, scan: &mut Scan) {
     if clean.control > 0 {
         let removal = Removal { kind: "ansi", pointer: part.pointer.clone(), bytes: clean.control };
@@ -387,7 +387,7 @@ fn hidden_orders(part: &Part<'_>, start: usize, clean: &Clean<'_>, signs: &mut V
     for hidden in &clean.hidden {
         let piece = clean.visible.get(hidden.place.clone()).unwrap_or_default();
         if gives_orders(piece) {
-            // With terminal control in the text its places have moved.
+            // Terminal control has moved its places.
             let place = if clean.control == 0 { hidden.place.clone() } else { 0..part.text.len() };
             let place = start + place.start..start + place.end;
             signs.push(Sign {
@@ -402,7 +402,7 @@ fn hidden_orders(part: &Part<'_>, start: usize, clean: &Clean<'_>, signs: &mut V
     }
 }
 
-/// What stands over the seam of two text blocks, as if they were one.
+/// Scans the seam of two text blocks.
 fn seam(
     parts: &[Part<'_>],
     (first, second): (usize, usize),
@@ -444,7 +444,7 @@ fn findings(
     for sign in signs {
         let Some((at, place)) = document.place(&sign.place) else { continue };
         let (name, category, severity) = describe(sign.rule);
-        // What only looks suspicious has to be told from what is near certain.
+        // Distinguishes suspicious from near certain.
         let severity = if scan.verdict == Action::Block { severity } else { severity.min(Severity::Medium) };
         if scan.findings.len() >= FINDINGS || !seen.insert((name.clone(), at, place.start / 64)) {
             continue;
@@ -452,7 +452,7 @@ fn findings(
         let part = &parts[at];
         let secrets = secrets.entry(at).or_insert_with(|| match of_parts.get(at) {
             Some(known) if !known.is_empty() => secrets::redactions("", known),
-            // Nothing was looked for in it, or there is nothing.
+            // It was not scanned, or has nothing.
             _ => secrets::redactions("", &secrets::find(&part.text)),
         });
         scan.findings.push(Finding {

@@ -1,11 +1,10 @@
-//! The form of a definition: names that are orders, members that no schema has, references that somebody else can
-//! change.
+//! Suspicious forms of a definition: names that are orders, unknown members, references to content that can change.
 
 use agentsh_base::json::{Json, unescape};
 
 use crate::score::Own;
 
-/// JSON Schema (all drafts in use), and what tools, prompts and resources have.
+/// JSON Schema members of all drafts, and those of tools, prompts and resources.
 const KNOWN: [&str; 101] = [
     "$anchor",
     "$comment",
@@ -122,16 +121,16 @@ const ALSO_KNOWN: [&str; 11] = [
     "x-mcp-header",
     "x-fastmcp-wrap-result",
 ];
-/// Longest name of a parameter that is a name, in characters.
+/// Maximum length of a plausible parameter name, in characters.
 const NAME: usize = 50;
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     KNOWN.contains(&name) || ALSO_KNOWN.contains(&name)
 }
 
-/// What is wrong, and where: the pointer, and points.
+/// Calls back with each problem: pointer and points.
 pub fn check(value: &Json<'_>, found: &mut Vec<(Own, String, u32)>) {
     for schema in ["inputSchema", "outputSchema"] {
         if let Some(schema_value) = value.member(schema) {
@@ -145,7 +144,7 @@ pub fn check(value: &Json<'_>, found: &mut Vec<(Own, String, u32)>) {
 }
 
 fn walk(value: &Json<'_>, pointer: &str, depth: usize, found: &mut Vec<(Own, String, u32)>) {
-    let Some(members) = value.as_object().filter(|_| depth < DEEPEST) else { return };
+    let Some(members) = value.as_object().filter(|_| depth < MAX_DEPTH) else { return };
     for (raw, member) in members {
         let name = unescape(raw);
         let inner = format!("{pointer}/{}", crate::document::escape(&name));
@@ -193,7 +192,7 @@ fn walk(value: &Json<'_>, pointer: &str, depth: usize, found: &mut Vec<(Own, Str
     }
 }
 
-/// A member whose name says that it speaks to a model.
+/// A member name that addresses a model.
 fn speaks(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["instruction", "prompt", "system", "override", "directive", "hidden", "agent", "assistant", "model-note"]
@@ -201,7 +200,7 @@ fn speaks(name: &str) -> bool {
         .any(|word| name.contains(word))
 }
 
-/// A name that says what to fetch: `content_from_reading_ssh_id_rsa`.
+/// A name that requests data: `content_from_reading_ssh_id_rsa`.
 fn is_directive(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words: Vec<&str> =

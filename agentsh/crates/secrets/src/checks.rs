@@ -1,6 +1,6 @@
-//! Check digits and measures.
+//! Check digits, entropy and other measures.
 
-/// The digits of a card number: the last one makes the sum a multiple of ten.
+/// The Luhn check of a card number.
 #[must_use]
 pub fn luhn(digits: &[u8]) -> bool {
     let sum: u32 = digits
@@ -15,7 +15,7 @@ pub fn luhn(digits: &[u8]) -> bool {
     !digits.is_empty() && sum.is_multiple_of(10)
 }
 
-/// An IBAN without spaces: two letters, two check digits, and the remainder of 97 that says they fit.
+/// The check of an IBAN without spaces (remainder of 97).
 #[must_use]
 pub fn iban(value: &[u8]) -> bool {
     if !(15..=34).contains(&value.len())
@@ -31,7 +31,7 @@ pub fn iban(value: &[u8]) -> bool {
     remainder == Some(1)
 }
 
-/// A US social security number: parts that were never given out are none.
+/// A US social security number, without ranges that are never issued.
 #[must_use]
 pub fn ssn(digits: &[u8]) -> bool {
     let number = |range: std::ops::Range<usize>| {
@@ -43,20 +43,20 @@ pub fn ssn(digits: &[u8]) -> bool {
         && number(5..9) != 0
 }
 
-/// Each digit times its weight, as many as there are weights.
+/// The weighted sum of digits.
 #[must_use]
 pub fn weighted(digits: &[u8], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(digit, weight)| u32::from(*digit) * weight).sum()
 }
 
-/// Whether there is a month at one place and a day at another, two digits each.
+/// Whether two digits at one place are a month, and at another a day.
 #[must_use]
 pub fn date(digits: &[u8], month: usize, day: usize) -> bool {
     let number = |at: usize| Some(digits.get(at)? * 10 + digits.get(at + 1)?);
     matches!(number(month), Some(1..=12)) && matches!(number(day), Some(1..=31))
 }
 
-/// The check of Verhoeff, over the symmetries of a pentagon.
+/// The Verhoeff check.
 #[must_use]
 pub fn verhoeff(digits: &[u8]) -> bool {
     const PERMUTED: [u8; 10] = [1, 5, 7, 6, 2, 8, 3, 0, 9, 4];
@@ -73,14 +73,14 @@ pub fn verhoeff(digits: &[u8]) -> bool {
     check == 0
 }
 
-/// Bits per character, from how often each byte occurs.
+/// Shannon entropy, in bits per character.
 #[must_use]
 pub fn entropy(text: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
     for &byte in text {
         counts[usize::from(byte)] += 1;
     }
-    // Most bytes of what is asked about occur once, and add nothing.
+    // Bytes that occur once add nothing.
     let repeated: f64 = text
         .iter()
         .map(|byte| counts[usize::from(*byte)])
@@ -91,8 +91,7 @@ pub fn entropy(text: &[u8]) -> f64 {
     length.log2() - repeated / length
 }
 
-/// Whether a word looks drawn at random: upper case, lower case and digits change places more often than in any word
-/// or name that people write.
+/// Whether a word looks random: case and digits change more often than in written words.
 #[must_use]
 pub fn looks_random(word: &[u8]) -> bool {
     // Nine different bytes have 3.17 bits each.
@@ -112,7 +111,7 @@ pub fn looks_random(word: &[u8]) -> bool {
         let now = class(byte);
         letters += usize::from(now == 1 || now == 2);
         digits += usize::from(now == 3);
-        // `Name` is one change that people make.
+        // `Name` has one change that people make.
         changes += usize::from(now != 0 && previous != 0 && now != previous && !(previous == 2 && now == 1));
         if now != 0 {
             previous = now;
@@ -127,7 +126,7 @@ pub fn is_hex(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// A UUID as it is written in groups.
+/// A UUID in groups.
 #[must_use]
 pub fn is_uuid(bytes: &[u8]) -> bool {
     bytes.len() == 36
@@ -136,7 +135,7 @@ pub fn is_uuid(bytes: &[u8]) -> bool {
         })
 }
 
-/// Whether these are the first digits of a card of this length (ISO/IEC 7812).
+/// Whether these digits begin a card number of this length (ISO/IEC 7812).
 #[must_use]
 pub fn is_issuer(digits: &[u8]) -> bool {
     let first =

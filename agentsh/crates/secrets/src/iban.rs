@@ -1,4 +1,4 @@
-//! IBANs (ISO 13616), in one piece or in groups of four as they stand on paper.
+//! IBANs (ISO 13616), also in groups of four.
 
 use std::ops::Range;
 

@@ -1,16 +1,15 @@
-//! What in a text is secret, personal, or worth following: one engine for everybody who asks. Pure: no input or output,
-//! no clock; every search takes time in proportion to the text.
+//! Secrets, personal data and other values in a text: one engine for three uses. Pure; linear time.
 //!
-//! - [`certain`]: beyond doubt, with the exact place. What goes over the wire is rewritten there.
-//! - [`values`]: worth following when it leaves. It finds more, because nothing is rewritten.
-//! - [`record`]: what the record must not hold. It hides more than either, because nobody needs it back.
+//! - [`certain`]: beyond doubt, with the exact place; rewritten in messages.
+//! - [`values`]: worth tracking; finds more, because nothing is rewritten.
+//! - [`redact`]: not to be recorded; hides more than both, because nobody needs it back.
 //!
-//! All three know keys by one table of forms, names of secrets by one list, and numbers by the same checks.
+//! All three share the table of key formats, the list of names and the check digits.
 
 pub mod certain;
 pub mod checks;
-mod forms;
 mod iban;
+mod key_formats;
 mod names;
-pub mod record;
+pub mod redact;
 pub mod values;

@@ -1,9 +1,9 @@
-//! Names of secrets, in several languages, and what stands behind them.
+//! Names of secrets in several languages, and the values behind them.
 
-/// Longest word that is judged as a whole, in bytes. Longer ones are looked at through their parts.
+/// In bytes. Longer words are judged by parts.
 pub(crate) const MAX_WORD: usize = 4096;
 
-/// Names whose value is a secret, once they are lower-case letters only; of other scripts as they are written.
+/// Names of secrets, in lower-case letters; other scripts as written.
 const SECRET_NAMES: [&str; 25] = [
     "password",
     "passwd",
@@ -31,7 +31,7 @@ const SECRET_NAMES: [&str; 25] = [
     "パスワード",
     "비밀번호",
 ];
-/// Names of two words, which are written together, or with a sign between them.
+/// Names of two words, joined or with a sign between.
 const COMPOUNDS: [(&str, &str); 9] = [
     ("api", "key"),
     ("access", "key"),
@@ -43,23 +43,23 @@ const COMPOUNDS: [(&str, &str); 9] = [
     ("auth", "key"),
     ("client", "secret"),
 ];
-/// Parts of names whose value the record hides too.
+/// Parts of names whose values the journal also hides.
 const HIDDEN_PARTS: [&str; 2] = ["cookie", "connectionstring"];
-/// Words of names whose value the record hides: as a part of a word they say nothing (`keyboard`, `author`).
+/// Words of names whose values the journal also hides; as parts of words they mean nothing (`keyboard`, `author`).
 const HIDDEN_WORDS: [&str; 10] = ["key", "keys", "auth", "pwd", "pass", "pin", "otp", "bearer", "jwt", "cvv"];
 
-/// Names that are common ends of other words.
+/// Names that are common word endings.
 const WHOLE_NAMES: [&str; 4] = ["pass", "pw", "psw", "passe"];
-/// What may stand between a name and its value.
+/// Words between a name and its value.
 const COPULAS: [&str; 9] = ["is", "ist", "lautet", "est", "es", "to", "was", "é", "è"];
 
 /// Longest name that is read as one.
 const MAX_NAME: usize = 60;
-/// Bytes in front of a value in which its name may stand, and words.
+/// Bytes and words before a value in which its name may be.
 const NAME_WINDOW_BYTES: usize = 80;
 const MAX_WORDS: usize = 8;
 
-/// The last two letters of all names: nearly every other word is told from them by that.
+/// The last two letters of all names, which rule out nearly every other word.
 static LAST_LETTER_PAIRS: [u32; 32] = {
     let mut ends = [0; 32];
     let mut at = 0;
@@ -77,7 +77,7 @@ static LAST_LETTER_PAIRS: [u32; 32] = {
     ends
 };
 
-/// Whether a text may end with the name of a secret and one of these ends; nearly always false when it does not.
+/// Whether a text may end with a secret's name and one of these endings; few false positives.
 pub(crate) fn may_end_name(text: &[u8], tails: &[&str]) -> bool {
     let Some(last) = text.last().map(u8::to_ascii_lowercase) else { return false };
     tails.iter().filter(|tail| tail.bytes().last().is_none_or(|byte| byte == last)).any(|tail| {
@@ -114,8 +114,8 @@ pub(crate) fn is_secret_name(word: &str) -> bool {
         || WHOLE_NAMES.iter().any(|name| part.eq_ignore_ascii_case(name))
 }
 
-/// Whether the record hides the value of a field, a variable or an option with this name: `apiKey`, `X-API-KEY`,
-/// `db_password`, `--token`.
+/// Whether the journal hides the value of this field, variable or option: `apiKey`, `X-API-KEY`, `db_password`,
+/// `--token`.
 #[must_use]
 pub fn is_hidden_name(name: &str) -> bool {
     const MAX_LENGTH: usize = 200;
@@ -133,7 +133,7 @@ pub fn is_hidden_name(name: &str) -> bool {
         || words(name).iter().any(|word| HIDDEN_WORDS.contains(&word.as_str()))
 }
 
-/// The words of a name: at separators, and where a capital follows a small letter.
+/// The words of a name: at separators and inner capitals.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut after_small = false;
@@ -149,7 +149,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The names as they stand in texts, for a search: compounds in each way in which they are written.
+/// The names in all their spellings, for a search.
 pub(crate) fn spellings() -> Vec<String> {
     let compounds = COMPOUNDS
         .iter()
@@ -157,7 +157,7 @@ pub(crate) fn spellings() -> Vec<String> {
     SECRET_NAMES.iter().map(|name| (*name).to_owned()).chain(compounds).collect()
 }
 
-/// Whether the first word says that what comes is the value of what stood before: `is`.
+/// Whether the first word links a name with its value: `is`.
 pub(crate) fn is_copula(ahead: &[u8]) -> bool {
     matches!(ahead, [b'i' | b'e', b's', ..] | [b'l', b'a', ..] | [b't', b'o', ..] | [b'w', b'a', ..])
         && COPULAS.iter().any(|word| {
@@ -166,7 +166,7 @@ pub(crate) fn is_copula(ahead: &[u8]) -> bool {
         })
 }
 
-/// What stands after the name of a secret and is not the name of something else.
+/// Whether it is a value, and not the name of something else.
 pub(crate) fn is_value(value: &str) -> bool {
     let classes = usize::from(value.bytes().any(|byte| byte.is_ascii_digit()))
         + usize::from(value.bytes().any(|byte| byte.is_ascii_uppercase()))
@@ -176,8 +176,7 @@ pub(crate) fn is_value(value: &str) -> bool {
         || (value.len() >= 12 && classes >= 3)
 }
 
-/// Whether the words in front of what looks like a password say that it is one: `the passphrase of the lobby is x`,
-/// `user / x`.
+/// Whether the words before say that this is a password: `the passphrase of the lobby is x`, `user / x`.
 pub(crate) fn is_told(text: &str, start: usize, value: &str) -> bool {
     if !(8..=64).contains(&value.len()) || !looks_chosen(value) {
         return false;
@@ -196,7 +195,7 @@ pub(crate) fn is_told(text: &str, start: usize, value: &str) -> bool {
             && words.take(MAX_WORDS).take_while(|word| !is_end(word)).any(is_secret_name)
 }
 
-/// Small letters, capitals, digits, and a sign between them.
+/// Small letters, capitals, digits, and an inner sign.
 fn looks_chosen(value: &str) -> bool {
     let bytes = value.as_bytes();
     let has = |class: fn(&u8) -> bool| bytes.iter().any(class);

@@ -1,6 +1,7 @@
 //! `agentsh-server`: the fleet server and the registry server.
 //!
-//! `agentsh fleet serve`, `agentsh registry serve` and `agentsh fleet token` start it; their arguments stand in `agentsh`.
+//! `agentsh fleet serve`, `agentsh registry serve` and `agentsh fleet token` start it; `agentsh` defines their
+//! arguments.
 
 mod fleet;
 mod fleet_registry;

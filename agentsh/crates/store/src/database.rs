@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::{describe, is_busy, is_full};
-use super::{StoreError, place};
+use super::{StoreError, paths};
 
 /// The `user_version` of a database that went through all of [`SCHEMAS`].
 const SCHEMA_VERSION: i64 = 4;
@@ -182,8 +182,8 @@ PRAGMA user_version = 4;
 /// A connection that may write; makes directory, file and schema where they are missing, and brings an older schema up
 /// to date.
 pub(crate) fn open_writer(state_dir: &Path) -> Result<Connection, StoreError> {
-    place::prepare(state_dir)?;
-    let path = place::database_file(state_dir);
+    paths::prepare(state_dir)?;
+    let path = paths::database_file(state_dir);
     let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     if schema_version(&connection, &path)? < SCHEMA_VERSION {
         migrate(&mut connection, &path)?;
@@ -193,7 +193,7 @@ pub(crate) fn open_writer(state_dir: &Path) -> Result<Connection, StoreError> {
 
 /// A connection that cannot write. None when nothing was ever recorded.
 pub(crate) fn open_reader(state_dir: &Path) -> Result<Option<Connection>, StoreError> {
-    let path = place::database_file(state_dir);
+    let path = paths::database_file(state_dir);
     match path.metadata() {
         Ok(found) if found.len() > 0 => {}
         Ok(_) => return Ok(None),
@@ -212,8 +212,8 @@ pub(crate) fn open_reader(state_dir: &Path) -> Result<Option<Connection>, StoreE
 /// As [`open_writer`], for events: writes something that changes nothing, so that a store that cannot be written is noticed
 /// before anything runs.
 pub(crate) fn open_for_events(state_dir: &Path) -> Result<Connection, StoreError> {
-    place::prepare(state_dir)?;
-    let path = place::database_file(state_dir);
+    paths::prepare(state_dir)?;
+    let path = paths::database_file(state_dir);
     let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     begin_first(&connection, &path)?;
     if schema_version(&connection, &path)? < SCHEMA_VERSION {
@@ -333,8 +333,21 @@ impl Offloaded {
 pub(crate) async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(StoreError::Broken(format!("its thread ended: {error}"))))
+    let answer = Arc::new(Mutex::new(None));
+    let place = Arc::clone(&answer);
+    let done = on_a_thread(Box::new(move || {
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(work());
+    }));
+    let said = match done.await {
+        Ok(()) => answer.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        Err(error) => Some(Err(StoreError::Broken(format!("its thread ended: {error}")))),
+    };
+    said.unwrap_or_else(|| Err(StoreError::Broken("its thread gave no answer".to_owned())))
+}
+
+/// One kind of work for all questions: tokio's part is compiled once, not for each of them in each crate that asks.
+fn on_a_thread(work: Box<dyn FnOnce() + Send>) -> tokio::task::JoinHandle<()> {
+    tokio::task::spawn_blocking(work)
 }
 
 fn open_error(path: &Path, error: &rusqlite::Error) -> StoreError {
@@ -342,7 +355,7 @@ fn open_error(path: &Path, error: &rusqlite::Error) -> StoreError {
         StoreError::Damaged { message } => {
             StoreError::Damaged { message: format!("{}: {message}", path.display()) }
         }
-        _ if is_full(error) && place::has_no_room(path) => {
+        _ if is_full(error) && paths::has_no_room(path) => {
             let message = "no space left on its disk; free some, or set XDG_STATE_HOME to another directory";
             StoreError::Open { path: path.to_owned(), message: message.to_owned() }
         }

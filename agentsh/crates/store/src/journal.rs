@@ -22,7 +22,7 @@ const GATHER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The writer does not wait longer once this many events are queued.
 const FLUSH_EVENTS: usize = 4096;
 
-/// From here on [`Journal::room`] makes whoever records wait for the disk.
+/// From here on [`Journal::wait_for_room`] makes whoever records wait for the disk.
 const CROWDED_EVENTS: usize = 16_384;
 const CROWDED_BYTES: usize = 8 * 1024 * 1024;
 
@@ -172,7 +172,7 @@ impl Journal {
 
     /// Returns once the disk has kept up so far. Whoever records on behalf of a peer that can send without end
     /// waits here before it takes the next message, so that a fast peer slows down instead of breaking the journal.
-    pub async fn room(&self) {
+    pub async fn wait_for_room(&self) {
         loop {
             let emptied = self.shared().emptied.notified();
             if !self.shared().state().is_crowded() {

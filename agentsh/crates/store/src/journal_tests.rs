@@ -205,7 +205,7 @@ async fn who_waits_for_room_never_fills_the_queue() {
     let journal = Journal::open(dir.path(), session(1)).await.unwrap();
     let count = MAX_QUEUED_EVENTS as u64 + 5_000;
     for id in 0..count {
-        journal.room().await;
+        journal.wait_for_room().await;
         journal.record(called("a", id));
     }
     journal.close().await.unwrap();
@@ -221,7 +221,7 @@ async fn nobody_waits_for_the_room_of_a_broken_journal() {
     }
     let waiting = tokio::spawn({
         let journal = journal.clone();
-        async move { journal.room().await }
+        async move { journal.wait_for_room().await }
     });
     tokio::task::yield_now().await;
     assert!(!waiting.is_finished());

@@ -173,7 +173,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Raw> {
     Ok(Raw {
         id: row.get(0)?,
         session: row.get(1)?,
-        seq: row.get::<_, i64>(2)?.try_into().map_err(|_| damaged("a negative place"))?,
+        seq: row.get::<_, i64>(2)?.try_into().map_err(|_| damaged("a negative position"))?,
         time: row.get(3)?,
         body: row.get(4)?,
         hash: hash.try_into().map_err(|_| damaged("an incomplete hash"))?,

@@ -43,7 +43,7 @@ impl Record {
         Ok(Self {
             id,
             session: SessionId(session.parse().map_err(|_| damaged("no session id"))?),
-            seq: u64::try_from(seq).map_err(|_| damaged("a negative place"))?,
+            seq: u64::try_from(seq).map_err(|_| damaged("a negative position"))?,
             time: time.parse().map_err(|_| damaged("no time"))?,
             kind: row.get("type")?,
             event: parse(&body),

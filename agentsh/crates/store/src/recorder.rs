@@ -17,7 +17,7 @@ pub trait Recorder {
     fn commit(&self, event: Event) -> impl Future<Output = Result<(), String>>;
 
     /// Returns once the record has kept up: to be awaited before each message of a peer that can send without end.
-    fn room(&self) -> impl Future<Output = ()>;
+    fn wait_for_room(&self) -> impl Future<Output = ()>;
 
     /// Why nothing can be recorded any more. While this is `Some`, nothing that needs a record may go on.
     fn broken(&self) -> Option<String>;
@@ -32,8 +32,8 @@ impl<R: Recorder> Recorder for std::rc::Rc<R> {
         (**self).commit(event)
     }
 
-    fn room(&self) -> impl Future<Output = ()> {
-        (**self).room()
+    fn wait_for_room(&self) -> impl Future<Output = ()> {
+        (**self).wait_for_room()
     }
 
     fn broken(&self) -> Option<String> {
@@ -50,8 +50,8 @@ impl Recorder for super::Journal {
         Self::commit(self, event).await.map_err(|error| error.to_string())
     }
 
-    async fn room(&self) {
-        Self::room(self).await;
+    async fn wait_for_room(&self) {
+        Self::wait_for_room(self).await;
     }
 
     fn broken(&self) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use agentsh_secrets::record::{self, REDACTED};
+use agentsh_secrets::redact::{self, REDACTED};
 
 /// Longest result of [`redact`], as JSON, in bytes.
 pub const MAX_BYTES: usize = 4096;
@@ -49,15 +49,25 @@ pub fn within(value: &Value, bounds: RedactionLimits) -> Value {
 /// Command-line arguments: as text, and what follows `--token` or the like is a secret too.
 #[must_use]
 pub fn arguments(arguments: &[String]) -> Vec<String> {
+    words(arguments, text)
+}
+
+/// As [`arguments`], with nothing left out.
+#[must_use]
+pub fn command(arguments: &[String]) -> Vec<String> {
+    words(arguments, whole)
+}
+
+fn words(arguments: &[String], shown: fn(&str) -> String) -> Vec<String> {
     let mut after_secret_name = false;
-    let shown = arguments.iter().map(|argument| {
+    let all = arguments.iter().map(|argument| {
         let secret = after_secret_name && !argument.starts_with('-');
         after_secret_name = argument
             .strip_prefix('-')
-            .is_some_and(|name| !name.contains('=') && record::is_hidden_name(name.trim_start_matches('-')));
-        if secret { REDACTED.to_owned() } else { text(argument) }
+            .is_some_and(|name| !name.contains('=') && redact::is_hidden_name(name.trim_start_matches('-')));
+        if secret { REDACTED.to_owned() } else { shown(argument) }
     });
-    shown.collect()
+    all.collect()
 }
 
 /// One string: secrets replaced, at most 200 characters, then how many bytes were left out.
@@ -69,12 +79,12 @@ pub fn text(text: &str) -> String {
 /// One string with its secrets replaced, and nothing left out.
 #[must_use]
 pub fn whole(text: &str) -> String {
-    record::replace(text, false)
+    redact::replace(text, false)
 }
 
 fn cut(text: &str, chars: usize) -> String {
     let window = &text[..text.floor_char_boundary(4 * chars + WINDOW)];
-    let mut shown = record::replace(window, window.len() < text.len());
+    let mut shown = redact::replace(window, window.len() < text.len());
     let cut = shown.char_indices().nth(chars).map(|(at, _)| at);
     let left_out = text.len() - window.len() + cut.map_or(0, |at| shown.len() - at);
     if left_out > 0 {
@@ -92,7 +102,7 @@ struct RemainingBudget {
 
 /// None: there is no room for it.
 fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut RemainingBudget) -> Option<Value> {
-    let secret = name.is_some_and(record::is_hidden_name);
+    let secret = name.is_some_and(redact::is_hidden_name);
     match value {
         Value::Null | Value::Bool(_) => scalar(value.clone(), room),
         // `max_tokens` and the like are no secrets; a number called `password` or `token` may be one.
@@ -163,7 +173,7 @@ fn object(fields: &Map<String, Value>, depth: usize, room: &mut RemainingBudget)
 fn names_a_secret(fields: &Map<String, Value>) -> bool {
     fields.iter().any(|(name, value)| {
         ["name", "key", "header", "variable"].iter().any(|title| name.eq_ignore_ascii_case(title))
-            && value.as_str().is_some_and(|value| value.len() <= 100 && record::is_hidden_name(value))
+            && value.as_str().is_some_and(|value| value.len() <= 100 && redact::is_hidden_name(value))
     })
 }
 

@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::chain::{self, Columns};
-use super::place::{self, Identity};
+use super::paths::{self, Identity};
 use super::{StoreError, database};
 use crate::types::SessionId;
 
@@ -46,7 +46,7 @@ impl Writer {
     /// When nothing can be written there.
     pub(crate) fn open(state_dir: &std::path::Path, session: SessionId) -> Result<Self, StoreError> {
         let connection = database::open_for_events(state_dir)?;
-        let path = place::database_file(state_dir);
+        let path = paths::database_file(state_dir);
         Ok(Self {
             connection,
             database: Identity::of(&path),
@@ -71,11 +71,11 @@ impl Writer {
             self.run("setting synchronous", "PRAGMA synchronous = FULL")?;
             self.synchronous_full = true;
         }
-        if self.seq == 0 && !durable && place::keeps_order(&self.path) {
+        if self.seq == 0 && !durable && paths::keeps_order(&self.path) {
             self.run("setting synchronous", "PRAGMA synchronous = OFF")?;
             self.begin()?;
             // Under the lock nobody else makes it longer. What is not empty may be begun anew, which has to be synced.
-            if place::log_file(&self.path).metadata().is_ok_and(|log| log.len() > 0) {
+            if paths::log_file(&self.path).metadata().is_ok_and(|log| log.len() > 0) {
                 self.run("rolling back", "ROLLBACK")?;
                 self.run("setting synchronous", "PRAGMA synchronous = NORMAL")?;
                 self.begin()?;
@@ -107,7 +107,7 @@ impl Writer {
         let emptied =
             self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
         if !matches!(emptied, Ok(0)) {
-            let synced = File::open(place::log_file(&self.path)).and_then(|log| log.sync_all());
+            let synced = File::open(paths::log_file(&self.path)).and_then(|log| log.sync_all());
             synced.map_err(|error| StoreError::Sql { doing: "closing", message: error.to_string() })?;
         }
         self.connection.close().map_err(|(_, error)| closing(error))
@@ -181,7 +181,7 @@ impl Writer {
     }
 
     fn check_files(&mut self) -> Result<(), StoreError> {
-        let wal = Identity::of(&place::log_file(&self.path));
+        let wal = Identity::of(&paths::log_file(&self.path));
         let known = self.wal.get_or_insert_with(|| wal.clone());
         if *known != wal || self.database != Identity::of(&self.path) || !wal.exists() {
             return Err(StoreError::Moved { path: self.path.clone() });

@@ -26,7 +26,7 @@ impl<R: Recorder + Clone + 'static> Alerts<R> {
     pub fn start(mut subscription: Subscription, webhook: Webhook<R>) -> Self {
         let stop = Rc::new(Notify::new());
         let (stopped, teller) = (Rc::clone(&stop), webhook.clone());
-        let listening = tokio::task::spawn_local(async move {
+        let listening = agentsh_base::task::spawn_local(async move {
             loop {
                 tokio::select! {
                     heard = subscription.next() => match heard {

@@ -220,7 +220,7 @@ impl Recorder for UndeliveredCount {
         Ok(())
     }
 
-    async fn room(&self) {}
+    async fn wait_for_room(&self) {}
 
     fn broken(&self) -> Option<String> {
         None

@@ -7,10 +7,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hmac::{Hmac, KeyInit, Mac};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use ring::hmac;
 use serde_json::Value;
-use sha2::Sha256;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 use url::Url;
@@ -82,7 +81,7 @@ impl<R: Recorder + 'static> Webhook<R> {
         }
         self.inner.waiting.borrow_mut().insert(event_id.to_owned(), alert.clone());
         let (inner, event_id) = (Rc::clone(&self.inner), event_id.to_owned());
-        tokio::task::spawn_local(async move {
+        agentsh_base::task::spawn_local(async move {
             let outcome = inner.deliver(&alert).await;
             // Gone when the session ended in between, which put it on record.
             if inner.waiting.borrow_mut().remove(&event_id).is_some()
@@ -185,11 +184,10 @@ pub fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName,
 
 /// `sha256=` and HMAC-SHA256 in hex over the decimal seconds since 1970 and the body right behind them.
 fn signature(secret: &[u8], now: i64, body: &[u8]) -> String {
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return String::new() };
+    let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
     mac.update(now.to_string().as_bytes());
     mac.update(body);
-    let digest = mac.finalize().into_bytes();
-    let hex: String = agentsh_base::hex(&digest);
+    let hex: String = agentsh_base::hex(mac.sign().as_ref());
     format!("sha256={hex}")
 }
 

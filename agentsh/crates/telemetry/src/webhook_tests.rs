@@ -21,7 +21,7 @@ impl Recorder for Journal {
         self.record(event);
         Ok(())
     }
-    async fn room(&self) {}
+    async fn wait_for_room(&self) {}
     fn broken(&self) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! Output of all verbs: styles, tables, exit statuses and errors, and the end of a verb that serves.
+//! Output of all verbs: styles, tables, errors and exit statuses; and the shutdown of a verb that serves.
 
 pub mod exit;
 pub mod output;

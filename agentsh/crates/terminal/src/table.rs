@@ -130,7 +130,7 @@ fn card(columns: &[Column<'_>], row: usize, width: usize) -> String {
 /// Behind these a long word is broken: between the parts of a path, the members of JSON.
 const JOINTS: [char; 5] = ['/', ',', ':', ';', '='];
 
-/// Pieces of at most `first` columns, then of at most `room`. Only a word that has no room at all is broken, behind one
+/// Pieces of at most `first` columns, then of at most `wait_for_room`. Only a word that has no room at all is broken, behind one
 /// of [`JOINTS`] where there is one.
 #[must_use]
 pub fn wrap(text: &str, first: usize, room: usize) -> Vec<String> {
@@ -166,7 +166,7 @@ pub fn wrap(text: &str, first: usize, room: usize) -> Vec<String> {
     pieces
 }
 
-/// Where a word is broken that is wider than `room`: never before its first character.
+/// Where a word is broken that is wider than `wait_for_room`: never before its first character.
 fn breaking(word: &str, room: usize) -> usize {
     let (mut used, mut end, mut joint) = (0, 0, None);
     for (at, character) in word.char_indices() {

@@ -172,7 +172,7 @@ fn inject(terminal: std::os::fd::BorrowedFd<'_>, request: u64) -> Result<(), Err
 
 /// Tries to look into another process: its environment and its memory.
 #[must_use]
-pub fn look_into(pid: i32) -> Vec<Try> {
+pub fn inspect_process(pid: i32) -> Vec<Try> {
     let directory = Path::new("/proc").join(pid.to_string());
     ["environ", "mem", "root", "fd"]
         .iter()

@@ -1,4 +1,4 @@
-//! Attacks that are really tried from inside a sandbox, and how the results are judged.
+//! Attacks that `doctor` and `demo` try inside a sandbox, and how the results are judged.
 
 pub mod attempt;
 pub mod demo;

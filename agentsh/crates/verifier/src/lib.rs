@@ -61,7 +61,7 @@ impl Registered {
         env: &BTreeMap<String, String>,
         state: &Path,
     ) -> Result<Self, SettingsError> {
-        let settings = Settings::of(policy, env, || agentsh_fleet::place::enrolled(state))?;
+        let settings = Settings::of(policy, env, || agentsh_fleet::key_files::enrolled(state))?;
         Ok(Self(Rc::new(Inner { settings, servers: RefCell::default() })))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use url::Url;
 
 use agentsh_base::types::RuleRef;
-use agentsh_fleet::place::HostFile;
+use agentsh_fleet::key_files::HostFile;
 use agentsh_policy::{FLEET_REGISTRY, InterfacePolicy, OnUnreachable, RegistryMode};
 
 const REGISTRY: &str = "http://127.0.0.1:8000";

@@ -1,8 +1,7 @@
-//! The pages of agentsh as HTML. Pure: plain values in, text out; no input or output, no clock.
+//! HTML pages of agentsh: plain values in, text out; no I/O, no clock.
 //!
-//! Everything that is shown goes through [`Html`], which escapes whatever it is given: there is no way to put markup
-//! into it from outside. What a reader could not see is shown as `\u{…}`. The pages need no script and nothing from
-//! elsewhere; [`SCRIPT`] only keeps them up to date.
+//! [`Html`] escapes everything that is shown, and shows invisible characters as `\u{…}`. The pages need no script and
+//! load nothing from elsewhere; [`SCRIPT`] only updates them.
 
 use agentsh_base::escape;
 

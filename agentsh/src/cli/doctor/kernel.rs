@@ -47,5 +47,5 @@ async fn refused(stage: &Stage) -> Result<u64, String> {
     let refused = loaded.counters().refused;
     drop((attached, parent));
     let told = answers.get("network").map_or(0, |answer| answer.forbidden.len());
-    if told == 0 { Err("the attempts told nothing".to_owned()) } else { Ok(refused) }
+    if told == 0 { Err("the attempts gave no result".to_owned()) } else { Ok(refused) }
 }

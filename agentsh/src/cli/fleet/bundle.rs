@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use agentsh_authoring::{Surroundings, bundle};
-use agentsh_fleet::place;
+use agentsh_fleet::key_files;
 use agentsh_terminal::output::{Context, Failure};
 
 /// Between two looks, also of forwarders that come and go with sessions.
@@ -31,12 +31,12 @@ pub(super) async fn fetch(context: &Context) -> Option<Failure> {
     }
     let fetched = bundle::pull(&place, &mut std::io::sink()).await;
     // The next forwarder looks again, if this cannot be noted.
-    let _noted = place::write(&place::fetched_file(&context.state_dir), &fetched.is_ok());
+    let _noted = key_files::write(&key_files::fetched_file(&context.state_dir), &fetched.is_ok());
     fetched.err()
 }
 
 fn is_time(state_dir: &Path) -> bool {
-    let noted = std::fs::metadata(place::fetched_file(state_dir)).and_then(|found| found.modified());
+    let noted = std::fs::metadata(key_files::fetched_file(state_dir)).and_then(|found| found.modified());
     // A clock that was set back counts as time.
     noted.map_or(true, |noted| {
         SystemTime::now().duration_since(noted).map_or(true, |age| age > CHECK_INTERVAL)

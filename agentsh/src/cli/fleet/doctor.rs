@@ -6,7 +6,7 @@ use std::path::Path;
 use super::host::enrolled;
 use super::people::{FleetTarget, http};
 use agentsh_authoring::{Surroundings, bundle};
-use agentsh_fleet::place::{self, HostFile};
+use agentsh_fleet::key_files::{self, HostFile};
 use agentsh_fleet::wire::{Host, Position, SelfCheck};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_store::{Reader, escape};
@@ -15,7 +15,7 @@ use agentsh_terminal::output::{self, Context, Failure, NO, OK};
 /// Rows that may wait without anything being wrong.
 const USUAL_LAG: i64 = 10_000;
 /// Bytes that the disk of the journal should have left: a few days without the server.
-const LEAST_FREE: u64 = 1 << 30;
+const MIN_FREE_BYTES: u64 = 1 << 30;
 
 /// Exit status 1 where something is not well.
 pub(super) async fn run(
@@ -30,7 +30,7 @@ pub(super) async fn run(
         Err(Failure::No(why)) => looks.push(look(true, "host", why)),
         Err(other) => looks.push(look(false, "host", other.to_string())),
     }
-    if at.fleet.is_some() || place::login_file(&context.state_dir).exists() {
+    if at.fleet.is_some() || key_files::login_file(&context.state_dir).exists() {
         of_server(at, context, &mut looks).await?;
     }
     let status = if looks.iter().all(|look| look.ok) { OK } else { NO };
@@ -51,14 +51,14 @@ fn look(ok: bool, what: &str, detail: impl Into<String>) -> SelfCheck {
 
 async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<SelfCheck>) -> Result<(), Failure> {
     looks.push(look(true, "host", format!("'{}' is {} at {}", file.name, file.host, file.url)));
-    let is_forwarding = place::lock(&context.state_dir).is_ok_and(|lock| lock.is_none());
+    let is_forwarding = key_files::lock(&context.state_dir).is_ok_and(|lock| lock.is_none());
     let forwarder = if is_forwarding {
         "a process forwards"
     } else {
         "no process forwards now; the next session, or `agentsh fleet forward`, starts one"
     };
     looks.push(look(true, "forwarder", forwarder));
-    if let Some((is_well, said)) = Surroundings::here().ok().and_then(|place| bundle::stands(&place)) {
+    if let Some((is_well, said)) = Surroundings::here().ok().and_then(|place| bundle::status_line(&place)) {
         looks.push(look(is_well, "policy", said));
     }
     let client = match Client::host(http()?, file) {
@@ -114,7 +114,7 @@ fn spool(state_dir: &Path, waiting: i64) -> Option<SelfCheck> {
         taken >> 20,
         free >> 20
     );
-    Some(look(free >= LEAST_FREE, "spool", detail))
+    Some(look(free >= MIN_FREE_BYTES, "spool", detail))
 }
 
 async fn of_server(at: &FleetTarget, context: &Context, looks: &mut Vec<SelfCheck>) -> Result<(), Failure> {

@@ -9,8 +9,8 @@ use super::bundle;
 use super::people::{failure, http};
 use agentsh_fleet::Client;
 use agentsh_fleet::forward::{ForwardError, ForwardUntil, forward as send};
+use agentsh_fleet::key_files::{self, HostFile, KeyFileError};
 use agentsh_fleet::keys::HostKey;
-use agentsh_fleet::place::{self, HostFile, PlaceError};
 use agentsh_fleet::wire::{Enrol, Enrolled};
 use agentsh_terminal::output::{Context, Failure, NO, OK};
 use agentsh_terminal::stop;
@@ -41,7 +41,7 @@ pub struct ForwardArgs {
     check: bool,
 }
 
-pub(super) fn unusable(error: PlaceError) -> Failure {
+pub(super) fn unusable(error: KeyFileError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
@@ -59,12 +59,12 @@ pub(super) fn token(written: &str) -> Result<String, Failure> {
 
 /// The key is kept before the server is asked: when the answer is lost, the same question gives it again.
 pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
-    let path = place::host_file(&context.state_dir);
+    let path = key_files::host_file(&context.state_dir);
     let token = token(&args.token)?;
     let pending = path.with_extension("asked");
-    let known: Option<HostFile> = match place::read(&pending).map_err(unusable)? {
+    let known: Option<HostFile> = match key_files::read(&pending).map_err(unusable)? {
         Some(asked) => Some(asked),
-        None => place::read(&path).map_err(unusable)?,
+        None => key_files::read(&path).map_err(unusable)?,
     };
     let name = args.name.clone().unwrap_or_else(own_name);
     let mut file = match known {
@@ -79,7 +79,7 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
     };
     // An enrolment that holds stays until there is a new one.
     let keep_at = if path.exists() { &pending } else { &path };
-    place::write(keep_at, &file).map_err(unusable)?;
+    key_files::write(keep_at, &file).map_err(unusable)?;
     let key = HostKey::read(&file.key).ok_or_else(|| Failure::Failed("cannot use the key".to_owned()))?;
     let asked = Enrol {
         token,
@@ -99,9 +99,9 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
         }
     };
     file.host = host;
-    place::write(&path, &file).map_err(unusable)?;
+    key_files::write(&path, &file).map_err(unusable)?;
     let _may_be_none = std::fs::remove_file(&pending);
-    let _may_be_none = std::fs::remove_file(place::compared_file(&context.state_dir));
+    let _may_be_none = std::fs::remove_file(key_files::compared_file(&context.state_dir));
     writeln!(out, "this host is {} ('{}')", file.host, agentsh_store::escape::line(&file.name))?;
     Ok(OK)
 }
@@ -122,7 +122,7 @@ pub(super) async fn forward(
     // A session started it, and it outlives that and its terminal.
     let is_alone = until == ForwardUntil::Idle && rustix::process::setsid().is_ok();
     go_last(is_alone);
-    let Some(_lock) = place::lock(&context.state_dir).map_err(unusable)? else {
+    let Some(_lock) = key_files::lock(&context.state_dir).map_err(unusable)? else {
         writeln!(err, "another process forwards already")?;
         // Whether everything is sent is not known here.
         return Ok(if args.once { NO } else { OK });
@@ -168,7 +168,7 @@ fn go_last(is_alone: bool) {
 /// # Errors
 /// When this host is not enrolled.
 pub(super) fn enrolled(state_dir: &Path) -> Result<HostFile, Failure> {
-    let file: Option<HostFile> = place::read(&place::host_file(state_dir)).map_err(unusable)?;
+    let file: Option<HostFile> = key_files::read(&key_files::host_file(state_dir)).map_err(unusable)?;
     file.filter(|file| !file.host.is_empty()).ok_or_else(|| {
         Failure::No("this host is not enrolled: `agentsh fleet enrol --url URL --token TOKEN`".to_owned())
     })

@@ -8,7 +8,7 @@ use super::super::server;
 use super::host::{token as given, unusable};
 use super::serve::Place;
 use agentsh_egress::Client as Http;
-use agentsh_fleet::place::{self, LoginFile};
+use agentsh_fleet::key_files::{self, LoginFile};
 use agentsh_fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, Person, RevokePeople, Revoked};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_host::outgoing;
@@ -85,8 +85,8 @@ impl FleetTarget {
     /// # Errors
     /// When no server or no credential is known.
     pub(in crate::cli) fn client(&self, context: &Context) -> Result<Client, Failure> {
-        let path = place::login_file(&context.state_dir);
-        let known: Option<LoginFile> = place::read(&path).map_err(unusable)?;
+        let path = key_files::login_file(&context.state_dir);
+        let known: Option<LoginFile> = key_files::read(&path).map_err(unusable)?;
         let set = std::env::var(CREDENTIAL).ok().filter(|credential| !credential.is_empty());
         let plain = |url: &str| url.trim_end_matches('/').to_owned();
         let url = match (&self.fleet, &known) {
@@ -141,7 +141,7 @@ pub(super) async fn token(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let is_here = args.at.fleet.is_none()
-        && (args.database.named().is_some() || !place::login_file(&context.state_dir).exists());
+        && (args.database.named().is_some() || !key_files::login_file(&context.state_dir).exists());
     if is_here {
         return Err(server::hand_over());
     }
@@ -160,8 +160,8 @@ pub(super) async fn login(args: &LoginArgs, context: &Context, out: &mut dyn Wri
         role: got.role.clone(),
         credential: got.credential,
     };
-    let path = place::login_file(&context.state_dir);
-    place::write(&path, &file).map_err(unusable)?;
+    let path = key_files::login_file(&context.state_dir);
+    key_files::write(&path, &file).map_err(unusable)?;
     writeln!(out, "{} of {}", escape::line(&got.role), escape::line(&args.url))?;
     Ok(OK)
 }

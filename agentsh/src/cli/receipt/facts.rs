@@ -291,6 +291,7 @@ impl Fold {
                 })
                 .collect(),
             removed: Vec::new(),
+            unattributed: None,
             included: included
                 .map(|((what, name), count)| Included { what: what.to_owned(), name, count })
                 .collect(),

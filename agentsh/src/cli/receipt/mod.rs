@@ -17,7 +17,7 @@ use agentsh_fleet::wire::Head;
 use agentsh_host::outgoing;
 use agentsh_host::review::{self, Kind, Mark};
 use agentsh_receipt::keys::MINISIGN;
-use agentsh_receipt::statement::{Binding, Predicate, Statement};
+use agentsh_receipt::statement::{Binding, Predicate, Statement, Unattributed};
 use agentsh_receipt::{KeyError, MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
 use agentsh_store::{Reader, StoreError, escape};
 use agentsh_terminal::output::{Context, Failure, NO, OK};
@@ -25,6 +25,8 @@ use repository::{Commit, NOTES, Repository};
 
 /// Of a file with a key, or with allowed signers.
 const MAX_KEYS_BYTES: u64 = 1 << 20;
+/// Commits that a receipt names without being about them.
+const MAX_UNATTRIBUTED: usize = 100;
 /// Below the directory of state: the key that signs where no other is named.
 const OWN_KEY: &str = "receipt.key";
 
@@ -157,16 +159,24 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
         (Some(before), Some(after)) => repository.between(before, after)?,
         _ => Vec::new(),
     };
-    // A branch that was there already, or came from elsewhere, holds what others made.
+    // A branch that was there already, or came from elsewhere, holds what others made. Whoever makes a commit sets its date, so
+    // that an older one may be the session's too.
     let started = predicate.session.started.as_second();
-    made.retain(|commit| commit.time >= started);
+    let mut older: Vec<_> =
+        made.extract_if(.., |commit| commit.time < started).map(|commit| commit.id).collect();
+    let count = older.len() as u64;
+    older.truncate(MAX_UNATTRIBUTED);
+    predicate.unattributed = (count > 0).then_some(Unattributed { count, commits: older });
     let mut applied = applied(state, &session.to_string(), Path::new(&project))?;
     let is_about_files = wanted.commit.is_none() && made.is_empty() && !applied.is_empty();
     let commits = match &wanted.commit {
         None if is_about_files => Vec::new(),
         None if made.is_empty() => {
+            let older = predicate.unattributed.map_or(String::new(), |older| {
+                format!(" that is dated after its start ({} are older)", older.count)
+            });
             return Err(Failure::No(format!(
-                "session {session} made no commit; name the commit with its work: --commit REV"
+                "session {session} made no commit{older}; name the commit with its work: --commit REV"
             )));
         }
         None => made,
@@ -313,7 +323,12 @@ async fn verify(
         }
         Ok(commit) => {
             refused.extend(statement.about(&commit.id, &commit.tree).err());
-            format!("commit {} is one of its {}", commit.id, statement.commits().count())
+            let older = predicate.unattributed.as_ref().map_or(0, |older| older.count);
+            let older = match older {
+                0 => String::new(),
+                count => format!("; not covered, since dated before the session: {count} more"),
+            };
+            format!("commit {} is one of its {}{older}", commit.id, statement.commits().count())
         }
         Err(_) if rev.is_none() && !here.is_one() => {
             "its commits were not checked: no repository here".to_owned()
@@ -389,7 +404,7 @@ fn refuse(why: &[String], out: &mut dyn Write) -> Result<u8, Failure> {
 /// # Errors
 /// Why it was not.
 async fn kept_by_fleet(context: &Context, statement: &Statement) -> Result<Option<String>, String> {
-    let Some(host) = agentsh_fleet::place::enrolled(&context.state_dir) else { return Ok(None) };
+    let Some(host) = agentsh_fleet::key_files::enrolled(&context.state_dir) else { return Ok(None) };
     let Predicate { session, record, .. } = &statement.predicate;
     let client =
         outgoing::client().and_then(|http| Client::host(http, &host).map_err(|error| error.to_string()));
@@ -430,8 +445,9 @@ async fn compared(context: &Context, statement: &Statement) -> Result<bool, Fail
         )));
     }
     (here.issued, here.binding) = (predicate.issued, predicate.binding);
-    // What was applied is no part of the chain, and what is included was asked for.
+    // What was applied and what the repository had are no part of the chain, and what is included was asked for.
     here.removed.clone_from(&predicate.removed);
+    here.unattributed.clone_from(&predicate.unattributed);
     here.included.retain(|one| predicate.included.iter().any(|asked| asked.what == one.what));
     // Another version may have put it in other words.
     if here != *predicate && here.agentsh == predicate.agentsh {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Format, described};
 use agentsh_egress::HttpError;
-use agentsh_fleet::place::{self, LoginFile};
+use agentsh_fleet::key_files::{self, LoginFile};
 use agentsh_host::outgoing;
 use agentsh_policy::FLEET_REGISTRY;
 use agentsh_registrar::{Approval, Client, ClientError, Entry, Verdict};
@@ -79,7 +79,7 @@ impl RegistryTarget {
     /// Address and credential of whoever is logged in at a fleet.
     fn of_fleet() -> Result<(String, String), Failure> {
         let context = Context::of_process()?;
-        let known: Option<LoginFile> = place::read(&place::login_file(&context.state_dir))
+        let known: Option<LoginFile> = key_files::read(&key_files::login_file(&context.state_dir))
             .map_err(|error| Failure::Usage(error.to_string()))?;
         let known = known.ok_or_else(|| {
             let why = "not logged in to a fleet: `agentsh fleet login --url URL --token TOKEN`";

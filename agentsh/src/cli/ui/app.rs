@@ -83,16 +83,16 @@ impl App {
 
     /// # Errors
     /// When a form was not on a page of ours.
-    pub fn check_form(&self, token: &str) -> Result<(), Trouble> {
-        let why = "the form is not one of this page; load it again";
-        self.gate.is_form(token).then_some(()).ok_or_else(|| Trouble(StatusCode::FORBIDDEN, why.to_owned()))
+    pub fn check_form(&self, token: &str) -> Result<(), PageError> {
+        let why = "the form has expired; reload the page";
+        self.gate.is_form(token).then_some(()).ok_or_else(|| PageError(StatusCode::FORBIDDEN, why.to_owned()))
     }
 
     /// What waits in the registry of this machine, and why it cannot be said.
     pub async fn requested(&self) -> (Vec<Requested>, Option<String>) {
         match super::registry::requested(self).await {
             Ok(requested) => (requested, None),
-            Err(Trouble(_, why)) => {
+            Err(PageError(_, why)) => {
                 (Vec::new(), Some(format!("the registry of this machine cannot be read: {why}")))
             }
         }
@@ -119,7 +119,7 @@ impl App {
 }
 
 /// What a handler gives: a page, or why there is none.
-pub(super) type Answer = Result<Page, Trouble>;
+pub(super) type Answer = Result<Page, PageError>;
 
 pub(super) struct Page(pub String);
 
@@ -130,15 +130,15 @@ impl IntoResponse for Page {
 }
 
 /// Why there is no page.
-pub(super) struct Trouble(pub StatusCode, pub String);
+pub(super) struct PageError(pub StatusCode, pub String);
 
-impl Trouble {
+impl PageError {
     pub fn missing(what: impl Into<String>) -> Self {
         Self(StatusCode::NOT_FOUND, what.into())
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
         let status = match error {
             StoreError::NoSession | StoreError::UnknownSession(_) | StoreError::AmbiguousSession(_) => {
@@ -150,7 +150,7 @@ impl From<StoreError> for Trouble {
     }
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for PageError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Store(error) => error.into(),
@@ -160,7 +160,7 @@ impl From<Failure> for Trouble {
     }
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let frame = Frame {
             title: self.0.canonical_reason().unwrap_or("Trouble").to_owned(),

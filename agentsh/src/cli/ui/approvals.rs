@@ -10,7 +10,7 @@ use axum::response::Redirect;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::app::{Answer, App, Page, Trouble, Waiting};
+use super::app::{Answer, App, Page, PageError, Waiting};
 use super::rows::{AGENT, Making, Who};
 use agentsh_approvals::{Asking, Item, SocketReply, lasting_line, remember};
 use agentsh_registry::hex;
@@ -133,7 +133,7 @@ pub(super) async fn answer(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
     Form(said): Form<Filled>,
-) -> Result<Redirect, Trouble> {
+) -> Result<Redirect, PageError> {
     app.check_form(&said.token)?;
     let (approve, scope) = match said.answer.as_str() {
         "once" => (true, ApprovalScope::Once),
@@ -141,20 +141,20 @@ pub(super) async fn answer(
         "always" => (true, ApprovalScope::Always),
         "deny" => (false, ApprovalScope::Session),
         _ => {
-            return Err(Trouble(
+            return Err(PageError(
                 StatusCode::BAD_REQUEST,
                 "an answer is once, session, always or deny".to_owned(),
             ));
         }
     };
     let (waiting, _) = app.waiting().await;
-    let gone = || Trouble(StatusCode::CONFLICT, format!("question {id} does not wait any more"));
+    let gone = || PageError(StatusCode::CONFLICT, format!("question {id} is no longer pending"));
     let (path, item) = waiting.iter().find(|(_, item)| item.id == id).ok_or_else(gone)?;
     if bound(item) != said.bound {
         let why = format!("question {id} is not the one that was shown; look at it again");
-        return Err(Trouble(StatusCode::CONFLICT, why));
+        return Err(PageError(StatusCode::CONFLICT, why));
     }
-    let failed = |why: String| Trouble(StatusCode::INTERNAL_SERVER_ERROR, why);
+    let failed = |why: String| PageError(StatusCode::INTERNAL_SERVER_ERROR, why);
     // First what lasts: an answer without it would look as if it did.
     let written = match scope {
         ApprovalScope::Always if approve => {
@@ -164,7 +164,7 @@ pub(super) async fn answer(
     };
     match agentsh_approvals::ask(path, &Asking::Answer { id: id.clone(), approve, scope }).await {
         Some(Ok(SocketReply::Answered(true))) => {}
-        Some(Ok(SocketReply::Refused(why))) => return Err(Trouble(StatusCode::FORBIDDEN, why)),
+        Some(Ok(SocketReply::Refused(why))) => return Err(PageError(StatusCode::FORBIDDEN, why)),
         Some(Err(error)) => return Err(failed(format!("cannot ask the session: {error}"))),
         Some(Ok(_)) | None => return Err(gone()),
     }

@@ -59,7 +59,7 @@ async fn serve(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let failed = |what: &str, error: std::io::Error| Failure::Failed(format!("cannot {what}: {error}"));
-    let place = Surroundings::here().map_err(|error| failed("tell the current directory", error))?;
+    let place = Surroundings::here().map_err(|error| failed("find the current directory", error))?;
     let wanted = match args.port {
         Some(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         None => SocketAddr::from((own_address().map_err(|error| failed("choose an address", error))?, 0)),

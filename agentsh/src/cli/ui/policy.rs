@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::app::{Answer, App, Page};
 use super::rows::refused;
 use agentsh_authoring::explain::Explained;
-use agentsh_authoring::{Surroundings, Which, tried};
+use agentsh_authoring::{Surroundings, Which, replay};
 use agentsh_base::types::ServerId;
 use agentsh_policy::{Policy, Question};
 use agentsh_store::StoreError;
@@ -117,7 +117,7 @@ async fn would_have(app: &App, policy: &Policy, session: &str) -> Result<Vec<Wou
     let tally = reader.tally(id).await?;
     let context = app.place.context();
     let word = |passed: bool| if passed { Word::new("allowed", Tone::Good) } else { refused() };
-    let mut list: Vec<WouldHave> = tried::of(&tally)
+    let mut list: Vec<WouldHave> = replay::of(&tally)
         .into_iter()
         .map(|one| {
             let answer = one.ask(policy, &context);

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use serde_json::Value;
 
-use super::app::{Answer, App, Page, Trouble};
+use super::app::{Answer, App, Page, PageError};
 use crate::cli::receipt::{Receipt, Wanted, of_session};
 use agentsh_store::StoreError;
 use agentsh_web::Place;
@@ -36,13 +36,13 @@ pub(super) async fn page(State(app): State<Arc<App>>, Path(word): Path<String>) 
 pub(super) async fn file(
     State(app): State<Arc<App>>,
     Path(word): Path<String>,
-) -> Result<impl IntoResponse, Trouble> {
+) -> Result<impl IntoResponse, PageError> {
     let (id, Receipt { text, .. }) = written(&app, &word).await?;
     let name = format!("attachment; filename=\"receipt-{id}.json\"");
     Ok(([(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)], text))
 }
 
-async fn written(app: &App, word: &str) -> Result<(String, Receipt), Trouble> {
+async fn written(app: &App, word: &str) -> Result<(String, Receipt), PageError> {
     let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
     let id = reader.session(word).await?.to_string();
     let (state, session) = (app.state_dir.clone(), id.clone());
@@ -52,7 +52,7 @@ async fn written(app: &App, word: &str) -> Result<(String, Receipt), Trouble> {
         runtime.block_on(of_session(&state, &session, &Wanted::default()))
     });
     let written =
-        written.await.map_err(|error| Trouble(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        written.await.map_err(|error| PageError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok((id, written?))
 }
 

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Redirect;
 use serde::Deserialize;
 
-use super::app::{Answer, App, Page, Trouble};
+use super::app::{Answer, App, Page, PageError};
 use agentsh_registrar::{Catalogue, DbError, Operators, shown};
 use agentsh_web::{DecisionMaker, Place, Registry, Requested};
 
@@ -33,7 +33,7 @@ pub(super) async fn search(State(app): State<Arc<App>>, Query(wanted): Query<Wan
 
 pub(super) async fn one(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Answer {
     let found = ask(&app, move |catalogue| catalogue.one(id)).await?.flatten();
-    let (found, diff) = found.ok_or_else(|| Trouble::missing("nothing is registered under this number"))?;
+    let (found, diff) = found.ok_or_else(|| PageError::missing("nothing is registered under this number"))?;
     let detail = shown::detail(&found, diff);
     let waiting = app.waits().await;
     Ok(Page(agentsh_web::registry_detail(&app.frame(found.name, Place::Registry, waiting, None), &detail)))
@@ -43,18 +43,18 @@ pub(super) async fn one(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Ans
 async fn ask<T: Send + 'static>(
     app: &App,
     question: impl FnOnce(&mut Catalogue) -> Result<T, DbError> + Send + 'static,
-) -> Result<Option<T>, Trouble> {
+) -> Result<Option<T>, PageError> {
     let path = app.state_dir.join("registry/registry.db");
     let asked = tokio::task::spawn_blocking(move || match Catalogue::open(&path)? {
         Some(mut catalogue) => question(&mut catalogue).map(Some),
         None => Ok(None),
     });
-    let trouble = |why: String| Trouble(StatusCode::INTERNAL_SERVER_ERROR, why);
+    let trouble = |why: String| PageError(StatusCode::INTERNAL_SERVER_ERROR, why);
     asked.await.map_err(|error| trouble(error.to_string()))?.map_err(|error| trouble(error.to_string()))
 }
 
 /// What waits in the registry of this machine.
-pub(super) async fn requested(app: &App) -> Result<Vec<Requested>, Trouble> {
+pub(super) async fn requested(app: &App) -> Result<Vec<Requested>, PageError> {
     let asked = ask(app, Catalogue::requested).await?.unwrap_or_default();
     let whose =
         if asked.is_empty() || operator(app).is_none() { DecisionMaker::Others } else { DecisionMaker::Ours };
@@ -62,7 +62,7 @@ pub(super) async fn requested(app: &App) -> Result<Vec<Requested>, Trouble> {
 }
 
 /// How many wait there.
-pub(super) async fn count(app: &App) -> Result<usize, Trouble> {
+pub(super) async fn count(app: &App) -> Result<usize, PageError> {
     Ok(ask(app, Catalogue::count_requested).await?.unwrap_or_default())
 }
 
@@ -87,19 +87,19 @@ pub(super) async fn decide(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
     Form(said): Form<Filled>,
-) -> Result<Redirect, Trouble> {
+) -> Result<Redirect, PageError> {
     app.check_form(&said.token)?;
     let approve = match said.answer.as_str() {
         "approve" => true,
         "reject" => false,
-        _ => return Err(Trouble(StatusCode::BAD_REQUEST, "an answer is approve or reject".to_owned())),
+        _ => return Err(PageError(StatusCode::BAD_REQUEST, "an answer is approve or reject".to_owned())),
     };
-    let missing = || Trouble::missing(format!("there is no request {id}"));
+    let missing = || PageError::missing(format!("there is no request {id}"));
     let number: i64 = id.parse().map_err(|_| missing())?;
     let operator = operator(&app).ok_or_else(|| {
         let why =
             "the tokens of the registry's operators are not on this machine, or cannot be read".to_owned();
-        Trouble(StatusCode::FORBIDDEN, why)
+        PageError(StatusCode::FORBIDDEN, why)
     })?;
     let status = ask(&app, move |catalogue| catalogue.decide(number, approve, &said.reason, &operator))
         .await?

@@ -7,7 +7,7 @@ use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::app::{Answer, App, Page, Trouble};
+use super::app::{Answer, App, Page, PageError};
 use super::rows::{AGENT, Making, Who, action_word, bytes, host, recorded, refused};
 use super::session::in_force;
 use crate::cli::inventory::{state, time};
@@ -114,7 +114,7 @@ pub(super) async fn one(
     let seen = reader.tools(&filter).await?;
     let (history, older) = history(&app, &mut reader, &id, part.before).await?;
     if seen.is_empty() && pins.is_empty() && programs.is_empty() && history.is_empty() {
-        return Err(Trouble::missing("no such server is on record"));
+        return Err(PageError::missing("no such server is on record"));
     }
     let mut facts = Vec::new();
     for pin in programs {

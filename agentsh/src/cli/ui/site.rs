@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-use super::app::{App, Page, Trouble};
+use super::app::{App, Page, PageError};
 use super::gate::Turned;
 use super::{approvals, events, now, policy, receipt, registry, servers, session};
 use agentsh_web::{HEADERS, SCRIPT, STYLE};
@@ -38,7 +38,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/events", get(events::stream))
         .route("/style.css", get(async || ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE)))
         .route("/live.js", get(async || ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8")], SCRIPT)))
-        .fallback(async || Trouble::missing("there is no such page"))
+        .fallback(async || PageError::missing("there is no such page"))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn_with_state(Arc::clone(&app), gate))
         .with_state(app)

@@ -1,6 +1,6 @@
-//! Packages that a launcher (`npx`, `uvx`, `pipx run`) would download: fetched once, by the package manager, in a
-//! sandbox that reaches the configured registry alone, into a store whose trees are called by their content. What
-//! runs later comes from there, without launcher and without registry.
+//! Fetches packages that a launcher (`npx`, `uvx`, `pipx run`) would download: once, with the package manager, in a
+//! sandbox that reaches only the configured registry, into a content-addressed store. Servers start from there, without
+//! launcher and registry.
 
 mod npm;
 mod python;
@@ -23,7 +23,7 @@ use agentsh_policy::profile::{self, Package, Registry};
 use super::Session;
 use super::address::Address;
 
-/// Why a package could not be fetched. Every message fits after "cannot fetch PACKAGE: ".
+/// Why a package was not fetched. Messages fit after "cannot fetch PACKAGE: ".
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("cannot reach the registry {registry}")]
@@ -44,7 +44,7 @@ pub enum FetchError {
     Memory { tool: &'static str, rule: RuleRef },
     #[error("agentsh killed {tool}: it took longer than {} minutes", stage::FETCH_TIMEOUT.as_secs() / 60)]
     Slow { tool: &'static str },
-    #[error("{tool} does not tell its configured registry")]
+    #[error("cannot read the registry that {tool} is configured for")]
     NoRegistry { tool: &'static str },
     #[error("{doing}: {source}")]
     Io { doing: &'static str, source: std::io::Error },
@@ -52,19 +52,19 @@ pub enum FetchError {
     Pin(#[from] agentsh_pin::PinError),
 }
 
-/// What a session has fetched. Servers with the same package share one fetch, also when they start at the same time.
+/// Fetches of a session. Servers with the same package share one.
 #[derive(Default)]
 pub struct Fetched(RefCell<BTreeMap<Request, Rc<Mutex<Shared>>>>);
 
-/// Registry and words, and whether scripts run.
+/// Registry, words, and whether scripts run.
 type Request = (String, bool);
 
-/// The answer to one request.
+/// The result of a request.
 #[derive(Default)]
 struct Shared {
-    /// Of a tree of the store.
+    /// A tree's name in the store.
     name: Option<String>,
-    /// Whose answer it is. Who comes a second time asks for what there is by now.
+    /// Its servers. A server that asks again gets a newer version.
     owners: BTreeSet<String>,
 }
 
@@ -75,26 +75,26 @@ impl Fetched {
     }
 }
 
-/// One package on its way.
+/// One fetch.
 struct Job<'a> {
     session: &'a Rc<Session>,
     id: &'a ServerId,
     wanted: &'a PackageRequest,
-    /// Writable inside; `tree` in it becomes the stored tree.
+    /// Writable inside; its `tree` becomes the stored tree.
     directory: PathBuf,
     run_scripts: bool,
 }
 
-/// Where the packages of this user are kept.
+/// The user's package store.
 #[must_use]
 pub fn store(facts: &Facts, id: &ServerId, scope: &str) -> Store {
     Store { root: facts.context.data.join("store"), owner: format!("{id}\0{scope}") }
 }
 
-/// Fetches a package and notes that it answers this request.
+/// Fetches a package and records that it answers this request.
 ///
 /// # Errors
-/// What went wrong, in words; the store is as it was.
+/// In words; the store is unchanged.
 pub async fn fetch(
     session: &Rc<Session>,
     declaration: &Declaration,
@@ -145,7 +145,7 @@ pub async fn fetch(
     Ok(())
 }
 
-/// A directory of its own for one fetch, on the same file system as the store.
+/// A directory for one fetch, on the store's file system.
 fn staging(store: &Store) -> Result<PathBuf, FetchError> {
     use std::os::unix::fs::DirBuilderExt;
     sweep(&store.root.join("staging"));
@@ -158,21 +158,21 @@ fn staging(store: &Store) -> Result<PathBuf, FetchError> {
     Ok(directory)
 }
 
-/// Removes what a fetch left behind that was killed. None takes this long.
+/// Removes what killed fetches left. No fetch takes this long.
 fn sweep(staging: &Path) {
     const DAY: Duration = Duration::from_hours(24);
     for entry in std::fs::read_dir(staging).into_iter().flatten().flatten() {
         let age = entry.metadata().and_then(|found| found.modified()).map(|time| time.elapsed());
         if matches!(age, Ok(Ok(age)) if age > DAY) {
-            // Tried again by the next one.
+            // The next run tries again.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Moves the tree to where its content says, and gives that name.
+/// Moves the tree to its content-addressed name, and returns it.
 async fn keep(store: &Store, wanted: &PackageRequest, tree: &Path) -> Result<String, FetchError> {
-    // What ran there could put something else in its place.
+    // Code that ran there could have replaced it.
     if !std::fs::symlink_metadata(tree).is_ok_and(|found| found.is_dir()) {
         return Err(io("keep the package")(std::io::ErrorKind::NotADirectory.into()));
     }
@@ -184,7 +184,7 @@ async fn keep(store: &Store, wanted: &PackageRequest, tree: &Path) -> Result<Str
     std::fs::create_dir_all(store.trees()).map_err(io("make the store"))?;
     match std::fs::rename(tree, &target) {
         Ok(()) => {}
-        // Somebody else has fetched the same: the name is the content.
+        // Another process fetched the same content.
         Err(_) if target.is_dir() => {}
         Err(source) => return Err(FetchError::Io { doing: "keep the package", source }),
     }
@@ -195,18 +195,18 @@ fn io(doing: &'static str) -> impl Fn(std::io::Error) -> FetchError {
     move |source| FetchError::Io { doing, source }
 }
 
-/// Writes down, when the tree is there, that it answers this request.
+/// Records that a tree answers this request.
 fn record(store: &Store, wanted: &PackageRequest, name: &str) -> Result<(), FetchError> {
     let record = store.request(wanted);
     let records = record.parent().unwrap_or(&store.root);
     std::fs::create_dir_all(records).map_err(io("make the store"))?;
-    // Never below what was writable there: a link would lead this elsewhere.
+    // Outside what was writable inside: a link could redirect it.
     let written = records.join(format!("new-{}", uuid::Uuid::now_v7().simple()));
     std::fs::write(&written, format!("{name}\n")).map_err(io("write the record of the package"))?;
     std::fs::rename(&written, &record).map_err(io("write the record of the package"))
 }
 
-/// The user's policy decides, then the profile; nobody's word is no. A name that a project chose only takes away.
+/// The user's policy decides, then the profile; the default is no. Project entries can only restrict.
 fn may_run_scripts(facts: &Facts, declaration: &Declaration, wanted: &PackageRequest) -> bool {
     let entry = facts.policy.mcp.servers.get(&declaration.id);
     let written = entry.and_then(|server| server.install_scripts.as_ref());
@@ -224,13 +224,13 @@ impl Job<'_> {
         self.directory.join("tree")
     }
 
-    /// The line of policy that lets scripts run.
+    /// The policy line that allows scripts.
     fn scripts_line(&self) -> String {
         format!("sandbox: {{mcp: {{servers: [{{id: {:?}, install_scripts: allow}}]}}}}", self.id.0)
     }
 }
 
-/// Sorts what a package manager said before it failed.
+/// Classifies a package manager's error output.
 fn failure(tool: &'static str, registries: &[Address], output: &str) -> FetchError {
     let has = |words: &[&str]| words.iter().any(|word| output.contains(word));
     let registry = registries.iter().map(|address| format!("{}:{}", address.host, address.port));

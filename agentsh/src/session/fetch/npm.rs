@@ -1,4 +1,4 @@
-//! Packages of npm: `npm install` into an empty directory.
+//! npm: `npm install` into an empty directory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use super::stage::{self, Task};
 use super::{FetchError, Job, failure};
 
 const TOOL: &str = "npm";
-/// Where system-wide settings stand, beside the program's own prefix.
+/// System-wide settings, relative to the prefix.
 const SYSTEM_SETTINGS: [&str; 3] = ["/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"];
 
-/// What of npm's configuration a fetch needs.
+/// npm settings that a fetch needs.
 #[derive(Debug, Default)]
 struct Settings {
     /// Lines of a `.npmrc`.
@@ -44,7 +44,7 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
     .map(str::to_owned)
     .into();
     args.push(format!("--prefix={}", job.tree().display()));
-    // Scripts run afterwards, where there are neither credentials nor a registry that takes them.
+    // Scripts run later, without credentials and network.
     args.push("--ignore-scripts=true".to_owned());
     args.push("--".to_owned());
     args.extend(job.wanted.specs.iter().cloned());
@@ -56,7 +56,7 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
         args,
         env: BTreeMap::from([userconfig, globalconfig.clone()]),
         read: Vec::new(),
-        // Registries and their credentials, and nothing else of the user's file.
+        // Only registries and credentials of the user's file.
         files: vec![(npmrc, (settings.lines.join("\n") + "\n").into_bytes())],
         reach: &settings.registries,
         trusts: settings.trusts,
@@ -88,7 +88,7 @@ fn finished(done: stage::CommandOutput, registries: &[Address]) -> Result<(), Fe
     Err(failure(TOOL, registries, &format!("{}{}", done.output, done.errors)))
 }
 
-/// Asks npm itself, so that every place where it looks counts. Without network.
+/// Asks npm, which knows all its files. Without network.
 async fn settings(job: &Job<'_>) -> Result<Settings, FetchError> {
     let context = &job.session.facts.context;
     let mut env = stage::variables(job, &["NPM_CONFIG_"]);
@@ -128,7 +128,7 @@ fn read(answer: &Value) -> Option<Settings> {
                 settings.registries.push(Address::parse(value, 443)?);
                 settings.lines.push(format!("{key}={value}"));
             }
-            // They are in the bundle that node reads, with everybody else whom the user trusts.
+            // Those are in the bundle for node.
             Value::String(value) if key == "cafile" => settings.trusts.push(Source::File(value.into())),
             Value::String(value) if key == "ca" => settings.trusts.push(Source::Text(value.clone())),
             Value::Array(values) if key == "ca" => {
@@ -142,12 +142,12 @@ fn read(answer: &Value) -> Option<Settings> {
     settings.registries.sort();
     settings.registries.dedup();
     let named = settings.lines.iter().any(|line| line.starts_with("registry="));
-    // A value with a line break would be a setting of its own.
+    // A line break would start another setting.
     let plain = settings.lines.iter().all(|line| !line.contains(['\n', '\r']));
     (named && plain).then_some(settings)
 }
 
-/// `${NAME}` as npm reads it; a name that is not set stays as it is.
+/// Expands `${NAME}` as npm does; unset names stay.
 fn expand(line: &str, env: &BTreeMap<String, String>) -> String {
     let (mut out, mut rest) = (String::new(), line);
     while let Some((before, after)) = rest.split_once("${") {

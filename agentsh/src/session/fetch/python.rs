@@ -1,4 +1,4 @@
-//! Packages of a Python index: a virtual environment that does not care where it lies, filled by pip.
+//! PyPI: pip fills a relocatable virtual environment.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -19,14 +19,14 @@ use super::{FetchError, Job, failure};
 
 const TOOL: &str = "pip";
 const PYTHON: &str = "python3";
-/// Prints what pip is configured to use, asked of pip itself.
+/// Prints pip's configuration.
 const ASK: &str = "import json\n\
 from pip._internal.configuration import Configuration\n\
 from pip._internal.models.index import PyPI\n\
 c = Configuration(isolated=False)\n\
 c.load()\n\
 print(json.dumps({'items': dict(c.items()), 'index': PyPI.simple_url, 'files': PyPI.file_storage_domain}))\n";
-/// A larger file in `bin` is a program, not a script that pip wrote.
+/// Larger files in `bin` are programs, not pip's scripts.
 const MAX_COMMAND: u64 = 1 << 20;
 const SYSTEM_SETTINGS: [&str; 2] = ["/etc/pip.conf", "/etc/xdg/pip/pip.conf"];
 
@@ -93,7 +93,7 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
     relocate(&tree).map_err(|source| FetchError::Io { doing: "make the environment movable", source })
 }
 
-/// pip says the same of a package that is not there and of one that comes as source alone: the index is asked.
+/// pip reports a missing package and a source-only one in the same way: asks the index.
 async fn no_wheel(job: &Job<'_>, settings: &Settings, output: &str) -> FetchError {
     let registry = settings.registries.first().map(|address| address.host.clone()).unwrap_or_default();
     if job.run_scripts || !output.contains("from versions: none") {
@@ -126,7 +126,7 @@ async fn no_wheel(job: &Job<'_>, settings: &Settings, output: &str) -> FetchErro
             Ok(done) if done.errors.contains("No matching distribution") => {
                 return FetchError::Missing { registry };
             }
-            // An older pip cannot be asked: both are possible.
+            // An older pip cannot tell.
             Ok(_) | Err(_) => {}
         }
     }
@@ -162,7 +162,7 @@ async fn settings(job: &Job<'_>) -> Result<Settings, FetchError> {
         .ok_or(FetchError::NoRegistry { tool: TOOL })
 }
 
-/// The indexes that pip would use; where the launcher is uv, its variables count before pip's.
+/// The indexes that pip would use; for uv, its variables come first.
 fn read(answer: &Value, uv: &BTreeMap<String, String>) -> Option<Settings> {
     let items = answer.get("items")?.as_object()?;
     let configured = |name: &str| {
@@ -184,7 +184,7 @@ fn read(answer: &Value, uv: &BTreeMap<String, String>) -> Option<Settings> {
     if index == default
         && let Some(files) = answer.get("files").and_then(Value::as_str)
     {
-        // The default index keeps its files at another name, which pip knows.
+        // The default index has files on another host, which pip knows.
         settings.registries.push(Address::parse(files, 443)?);
     }
     settings.env.insert("PIP_INDEX_URL".to_owned(), index);
@@ -192,21 +192,21 @@ fn read(answer: &Value, uv: &BTreeMap<String, String>) -> Option<Settings> {
         settings.env.insert("PIP_EXTRA_INDEX_URL".to_owned(), extra);
     }
     if let Some(certificate) = configured("cert") {
-        // With everybody else whom the user trusts, in the bundle that PIP_CERT will name.
+        // In the bundle for PIP_CERT, with the user's other authorities.
         settings.trusts.push(Source::File(certificate.into()));
     }
     if let Some(hosts) = configured("trusted-host") {
         settings.env.insert("PIP_TRUSTED_HOST".to_owned(), hosts);
     }
-    // Nothing else of the user's configuration is looked at again.
+    // The rest of the user's configuration is not used.
     settings.env.insert("PIP_CONFIG_FILE".to_owned(), "/dev/null".to_owned());
     settings.registries.sort();
     settings.registries.dedup();
     Some(settings)
 }
 
-/// Commands find their interpreter beside themselves, and nothing names the place where it was made. What the package
-/// could write is only touched through directories that were opened without following links.
+/// Makes commands find their interpreter relative to themselves. Files are only opened through directories without
+/// links, because the package could write there.
 fn relocate(tree: &Path) -> std::io::Result<()> {
     const HEADER: &str =
         "#!/bin/sh\n'''exec' \"$(dirname -- \"$(realpath -- \"$0\")\")\"/'python3' \"$0\" \"$@\"\n' '''\n";
@@ -231,7 +231,7 @@ fn relocate(tree: &Path) -> std::io::Result<()> {
         } else {
             continue;
         };
-        // In place: the file stays executable.
+        // In place, to keep the mode.
         overwrite(&commands, name, &format!("{HEADER}{body}"))?;
     }
     let settings = c"pyvenv.cfg";
@@ -245,7 +245,7 @@ fn directory(at: impl AsFd, path: &Path) -> std::io::Result<OwnedFd> {
     Ok(rustix::fs::openat(at, path, flags, Mode::empty())?)
 }
 
-/// None for what is not a regular file, or no text.
+/// None for other than regular text files.
 fn text(at: impl AsFd, name: &CStr) -> std::io::Result<Option<String>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut file = match rustix::fs::openat(at, name, flags, Mode::empty()) {

@@ -1,4 +1,4 @@
-//! One command of a package manager, in a sandbox of its own.
+//! Runs one command of a package manager in a sandbox.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -26,24 +26,24 @@ use agentsh_store::words::ExitCause;
 
 use super::{FetchError, Job};
 
-/// Longer than any package takes; a registry that trickles ends here.
+/// Longer than any package takes, against slow registries.
 pub(super) const FETCH_TIMEOUT: Duration = Duration::from_mins(10);
-/// What is kept of the output.
+/// Limit of kept output.
 const MAX_OUTPUT: usize = 4 << 20;
 
 pub struct Task<'a> {
-    /// As messages name it.
+    /// In messages.
     pub tool: &'static str,
     pub program: &'a str,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// Shown read-only where they are.
+    /// Mounted read-only.
     pub read: Vec<PathBuf>,
-    /// Generated files: path, content.
+    /// Generated files: path and content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// Nothing else can be reached.
+    /// The only reachable hosts.
     pub reach: &'a [Address],
-    /// Whom the package manager is told to trust, besides whom everything trusts.
+    /// Additional certificate authorities.
     pub trusts: Vec<Source>,
 }
 
@@ -83,10 +83,10 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<CommandOutput, FetchEr
     let nothing = std::fs::File::open("/dev/null").map_err(io)?;
     let (mut output, output_inside) = pipes::to_read().map_err(io)?;
     let (mut errors, errors_inside) = pipes::to_read().map_err(io)?;
-    // A package's build is work that the agent would do: it has the agent's limits.
+    // A build is the agent's work, with its limits.
     let limits = session.facts.policy.agent.limits.resolve_for_agent();
     let readable = |path: &PathBuf| Grant { path: path.clone(), access: Access::ReadOnly };
-    // Inside what every sandbox hides: the records and packages of agentsh.
+    // Below directories that every sandbox hides.
     let own = Grant { path: job.directory.clone(), access: Access::ReadWrite };
     let authority = trust::authority(session, &process.network);
     let parts = vec![
@@ -141,7 +141,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<CommandOutput, FetchEr
         read(&mut output, &mut said),
         read(&mut errors, &mut complained)
     );
-    // The kernel ends the largest process, which need not be the first one.
+    // The kernel kills the largest process, which need not be the first.
     if cause == ExitCause::Exited && code != 0 && process.was_out_of_memory() {
         cause = ExitCause::MemoryLimit;
     }
@@ -168,8 +168,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<CommandOutput, FetchEr
     Ok(CommandOutput { code, output: text(&said), errors: text(&complained) })
 }
 
-/// The registry and nothing else. An address that is not public is opened by name: the user's own configuration of
-/// the package manager says so.
+/// Only the registry. A private address is permitted by name, because the user configured it.
 fn policy(tool: &'static str, reach: &[Address]) -> ProcessPolicy {
     let mut process = ProcessPolicy::default();
     let rule = RuleRef { id: "registry".to_owned(), file: format!("configuration of {tool}"), line: 0 };
@@ -194,19 +193,19 @@ async fn read(from: &mut pipe::Receiver, into: &mut Vec<u8>) {
         if read == 0 {
             return;
         }
-        // The rest is read and forgotten: whoever writes must not wait for us.
+        // The rest is discarded, so that the program does not block.
         let room = MAX_OUTPUT.saturating_sub(into.len()).min(read);
         into.extend_from_slice(buffer.get(..room).unwrap_or_default());
     }
 }
 
-/// A small file of the user's configuration; None when it is not there.
+/// A small configuration file of the user; None if missing.
 pub fn configuration(path: &Path) -> Option<Vec<u8>> {
     let small = std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() < 1 << 20);
     if small { std::fs::read(path).ok() } else { None }
 }
 
-/// Variables of the invoking environment that begin with one of `prefixes`, in any case.
+/// The caller's variables with one of `prefixes`, in any case.
 pub fn variables(job: &Job<'_>, prefixes: &[&str]) -> BTreeMap<String, String> {
     let wanted = |name: &str| {
         let name = name.to_ascii_uppercase();

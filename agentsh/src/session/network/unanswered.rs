@@ -1,5 +1,5 @@
-//! Connections inside that nobody answered, told where the policy is why: a port of this machine's loopback on which something
-//! listens, an address that no rule names. Without it the program would hear *connection refused* and nobody anything.
+//! Reports connections inside that nothing answered because of the policy: to a port of this machine's loopback with a
+//! listener, or to an address without a rule. The program only sees *connection refused*.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::session::draining::{Next, drain, serve};
+use crate::session::drain::{Next, drain, serve};
 use agentsh_net::EgressContext;
-use agentsh_sandbox::refused::{self, MAX_LENGTH};
 use agentsh_sandbox::spawn;
+use agentsh_sandbox::unanswered_packets::{self, MAX_LENGTH};
 use agentsh_store::Journal;
 
-/// Different ones of a sandbox that are looked into.
+/// Limit of examined addresses per sandbox.
 const MAX_DIFFERENT: usize = 1000;
-/// The table of what listens on the machine is not read more often.
+/// Minimum interval between reads of the listeners' table.
 const TABLE_HOLDS: Duration = Duration::from_secs(1);
 
-/// Told while it lives.
+/// Reports until dropped.
 pub(super) struct UnansweredWatcher {
     watched: Vec<Rc<WatchedSocket>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -31,12 +31,12 @@ pub(super) struct UnansweredWatcher {
 struct WatchedSocket {
     socket: AsyncFd<OwnedFd>,
     egress: Rc<EgressContext<Journal>>,
-    /// Of this machine's loopback where nothing listens: a port of the sandbox's own.
+    /// Ports without a listener on this machine: the sandbox's own.
     own: RefCell<BTreeSet<u16>>,
     machine: RefCell<ListeningPorts>,
 }
 
-/// The ports of the machine's loopback on which something listened when the table was read.
+/// This machine's loopback listeners, as last read.
 #[derive(Default)]
 struct ListeningPorts {
     read: Option<Instant>,
@@ -65,17 +65,17 @@ impl UnansweredWatcher {
         let watched: Vec<_> = sockets.into_iter().filter_map(watch).collect();
         let start = |watched: &Rc<WatchedSocket>| {
             let watched = Rc::clone(watched);
-            tokio::task::spawn_local(async move { watched.serve().await })
+            agentsh_base::task::spawn_local(async move { watched.serve().await })
         };
         let tasks = watched.iter().map(start).collect();
         Self { watched, tasks }
     }
 
-    /// What came last, of a sandbox that has ended. Gives the sockets.
+    /// Reads the last packets of an ended sandbox. Returns the sockets.
     pub(super) async fn finish(mut self) -> Vec<OwnedFd> {
         for task in std::mem::take(&mut self.tasks) {
             task.abort();
-            // It was cancelled, or its socket failed: either way it holds the socket no longer.
+            // Cancelled or failed, it has released the socket.
             let _ = task.await;
         }
         let mut sockets = Vec::new();
@@ -94,11 +94,11 @@ impl WatchedSocket {
         serve(&self.socket, async || self.look().await).await;
     }
 
-    /// Looks at one packet.
+    /// Reads one packet.
     async fn look(&self) -> Next {
         let mut packet = [0; MAX_LENGTH];
         let Ok(length) = rustix::io::read(self.socket.get_ref(), &mut packet) else { return Next::Empty };
-        let Some(found) = packet.get(..length).and_then(refused::read) else { return Next::More };
+        let Some(found) = packet.get(..length).and_then(unanswered_packets::read) else { return Next::More };
         let (address, port) = (found.destination.ip(), found.destination.port());
         if !address.is_loopback() || (found.is_tcp && self.is_of_machine(port)) {
             self.egress.was_unanswered(found.destination, found.is_tcp).await;
@@ -106,10 +106,10 @@ impl WatchedSocket {
         Next::More
     }
 
-    /// Something on this machine would have answered.
+    /// Whether this machine has a listener at the port.
     fn is_of_machine(&self, port: u16) -> bool {
         let mut own = self.own.borrow_mut();
-        // A program that waits for its own server asks over and over.
+        // A program that polls its own server.
         if own.contains(&port) || own.len() >= MAX_DIFFERENT {
             return false;
         }
@@ -131,7 +131,7 @@ fn listening() -> BTreeSet<u16> {
     tables.iter().flat_map(|table| table.lines()).filter_map(listens_on).collect()
 }
 
-/// The port of a line of `/proc/net/tcp` whose state is `0A`, and whose address the loopback reaches.
+/// The port of a `/proc/net/tcp` line in state `0A` that loopback reaches.
 fn listens_on(line: &str) -> Option<u16> {
     let mut words = line.split_whitespace().skip(1);
     let (Some(local), Some(_remote), Some("0A")) = (words.next(), words.next(), words.next()) else {
@@ -146,7 +146,7 @@ fn is_reached(address: IpAddr) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
 
-/// Words of the machine's own byte order, in hexadecimal digits.
+/// Hexadecimal, in native byte order.
 fn address_of(text: &str) -> Option<IpAddr> {
     let mut bytes = Vec::new();
     for at in (0..text.len()).step_by(8) {

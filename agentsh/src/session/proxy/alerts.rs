@@ -12,13 +12,13 @@ use agentsh_host::Record;
 use agentsh_host::outgoing::client;
 use agentsh_policy::OnFlow;
 
-/// How long the end of a session waits for alerts that are on their way.
+/// For alerts at the end of a session.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Alerts to the webhook of the environment. The mode `log` only writes down, so nobody is told then.
+/// Alerts to the webhook of the environment; none in the mode `log`.
 ///
 /// # Errors
-/// An address that is none, or a host whose resolver cannot be used.
+/// An invalid URL, or an unusable resolver.
 pub fn start(
     record: &Record,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! The auditors' place in a call: asked before it is forwarded, and overruled by nobody but the mode.
+//! Asks the auditors before a call is forwarded.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,13 +19,13 @@ use super::super::run_error::RunError;
 use agentsh_host::Facts;
 use agentsh_host::outgoing;
 
-/// Calls that are asked about at once; more wait for their turn.
+/// Limit of concurrent audits; more wait.
 const MAX_CONCURRENT_AUDITS: usize = 16;
 
-/// The auditors of a file; None when it names none.
+/// The auditors of a file; None if it has none.
 ///
 /// # Errors
-/// A key that is not there, an address that is none, or a host whose resolver cannot be used.
+/// A missing key, an invalid URL, or an unusable resolver.
 pub fn of_file(
     facts: &Facts,
     file: &ProxyFile,
@@ -83,7 +83,7 @@ impl AuditQueue {
         let name = by.name.clone();
         let found = (!passes).then(|| {
             let mut content = self.content.borrow_mut();
-            // A flag is a detection as others are. That nobody judged is decided by `audit_timeout_action` alone.
+            // A flag is an ordinary detection; without a verdict, `audit_timeout_action` decides.
             let outcome = if reason == Reason::AuditFlagged { content.outcome() } else { Outcome::Block };
             let found = exfiltration(outcome, reason, by, why, server);
             content.keep(&found, server, tool);

@@ -1,5 +1,5 @@
-//! `agentsh proxy`: several servers as one, on our own standard input and output. Every server is pinned, sandboxed,
-//! policed and recorded as if it were alone.
+//! `agentsh proxy`: several servers as one, on standard input and output. Each is pinned, sandboxed, policed and
+//! recorded as if it were alone.
 
 mod alerts;
 mod auditing;
@@ -21,29 +21,29 @@ use super::content::{self, Content, Destinations};
 use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::Declaration;
-use super::either::UpstreamKind;
 use super::remote::{self, Remote};
 use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
-use super::{Session, SessionError, SessionOptions, signals, standard};
+use super::upstream_kind::UpstreamKind;
+use super::{Session, SessionError, SessionOptions, signals, stdio};
 use agentsh_host::Backend;
 
 pub use settings::{Settings, SettingsError};
 
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// None: the file that the environment names.
+    /// None: from the environment.
     pub config: Option<PathBuf>,
     pub policy: Option<String>,
     pub backend: Backend,
     pub allow_degraded: bool,
 }
 
-/// Serves until the client closes our standard input. Must be called inside a `LocalSet`.
+/// Serves until the client closes standard input. Call inside a `LocalSet`.
 ///
 /// # Errors
-/// A configuration that cannot be used, or a session that cannot be opened. A server that cannot be started is told
-/// to the client and the user, and the others go on.
+/// An invalid configuration, or a session that cannot be opened. If a server cannot start, client and user are told,
+/// and the others continue.
 pub async fn run(request: Request) -> Result<u8, RunError> {
     let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
     let settings = Settings::read(&context.env).map_err(|error| RunError::Refused(error.to_string()))?;
@@ -75,7 +75,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         session.record.note(&format!("{}: {}", warning.rule, warning.value));
     }
     let servers = servers(&session, &file);
-    session.live.neighbours.set(servers.len() > 1);
+    session.live.agent.has_neighbours.set(servers.len() > 1);
     let order: Vec<ServerId> = servers.iter().map(|(id, _)| id.clone()).collect();
     let content = content(&session, &file, &settings).await?;
     let store = content.store();
@@ -93,15 +93,15 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let is_over = Rc::new(Cell::new(false));
     let bridges = bridges.with_classifier()?.with_standard_client(Rc::clone(&is_over));
     let io = |doing| move |source| RunError::Io { doing, source };
-    let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
-    let (input, end_of_input) = standard::StoppableReader::new(input);
+    let (input, output) = stdio::streams().map_err(io("use standard input and output"))?;
+    let (input, end_of_input) = stdio::StoppableReader::new(input);
     let serving = async {
         if path.is_some() {
             return bridges.aggregate(input, output, servers, Box::new(report)).await;
         }
         let record = session.record.journal.clone();
         let tools = standalone::Standalone::new(report, alone, record.clone());
-        agentsh_mcp::served::serve(input, output, standalone::MAX_LINE, record, tools).await;
+        agentsh_mcp::local_server::serve(input, output, standalone::MAX_LINE, record, tools).await;
     };
     let served = signals::serve_until_end(serving, || {
         is_over.set(true);
@@ -109,7 +109,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     });
     let code = served.await?.err().unwrap_or(0);
     if let Some(alerts) = alerts {
-        // Without the disk nobody is told; the end of the session says so.
+        // If the disk fails, the session's end reports it.
         let _ = session.record.journal.flush().await;
         alerts.finish(alerts::DRAIN_TIMEOUT).await;
     }
@@ -118,13 +118,15 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     Ok(code)
 }
 
-/// Who looks into arguments and results. Always on: a proxy that was asked for and does not look would be a lie.
+/// The content checks. Always on, because a proxy is started for them.
 async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
-    let policy =
-        content::Settings::of_policy(&session.facts.policy.mcp.exfiltration, Rc::clone(&session.live.labels));
+    let policy = content::Settings::of_policy(
+        &session.facts.policy.mcp.exfiltration,
+        Rc::clone(&session.live.servers.labels),
+    );
     let written = session.facts.policy.mcp.exfiltration.is_written().then_some(policy.mode);
     let asked = content::Settings {
-        // What a policy asks for holds; where neither it nor the environment says anything, detections are written down.
+        // The policy decides, then the environment; otherwise detections are recorded.
         mode: settings.mode.or(written).unwrap_or(OnFlow::Allow),
         lifetime: settings.token_ttl,
         destinations: Some(Destinations::closed(&file.allowed_domains, file.domains_rule.clone())),
@@ -145,19 +147,18 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, UpstreamKi
         let server = server.value.clone();
         let id = ServerId(server.id);
         let session = Rc::clone(session);
-        // Whoever names the file means what it says.
-        let users_word = true;
+        // The user named the file.
+        let from_user = true;
         let upstream = match server.way {
             ServerTransport::Command { command, args, env } => {
                 let (id, agreed) = (id.clone(), false);
-                let declaration =
-                    Declaration { id, command, args, env, cwd: None, users_word, agreed, place };
+                let declaration = Declaration { id, command, args, env, cwd: None, from_user, agreed, place };
                 UpstreamKind::Program(Box::new(Server::new(session, declaration, ErrorOutput::Shown)))
             }
             ServerTransport::Url { url, headers } => {
                 let headers = remote::filled(&headers, &session.facts.context.env);
                 let (id, is_configured) = (id.clone(), false);
-                let declaration = remote::Declaration { id, url, headers, users_word, place, is_configured };
+                let declaration = remote::Declaration { id, url, headers, from_user, place, is_configured };
                 UpstreamKind::Url(Box::new(Remote::new(session, declaration)))
             }
         };
@@ -166,7 +167,7 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, UpstreamKi
     each.collect()
 }
 
-/// Every mistake with its line; the first one gets its `error: ` where it is printed.
+/// All errors with lines; the caller prints the first `error: `.
 fn shown(error: &PolicyError) -> String {
     if let PolicyError::Unreadable { file, why } = error {
         return format!("cannot read the proxy configuration {file}: {why}");

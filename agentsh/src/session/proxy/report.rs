@@ -1,4 +1,4 @@
-//! `canary__get_report`: what this session remembers and what was about to leave, for the operator.
+//! `canary__get_report`: what the session remembers and what was about to leave, for the operator.
 
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
@@ -16,7 +16,7 @@ pub struct Report {
     session: SessionId,
     created_at: jiff::Timestamp,
     key: Option<Secret>,
-    /// What is remembered and what was found.
+    /// Remembered and found data.
     found: Box<dyn Fn() -> Value>,
 }
 
@@ -25,7 +25,7 @@ impl Report {
         Self { session, created_at: jiff::Timestamp::now(), key, found: Box::new(found) }
     }
 
-    /// Whether the caller may see it. Takes the same time for every wrong key of the right length.
+    /// Whether the caller may see it. Constant time for keys of the right length.
     fn is_operator(&self, arguments: Option<&Json<'_>>) -> bool {
         let Some(Secret(key)) = &self.key else { return true };
         let given = arguments.and_then(|arguments| arguments.member("mgmt_key")).and_then(Json::as_text);

@@ -1,4 +1,4 @@
-//! What the environment says about the proxy: the variables of `@exfil/canary`, read strictly.
+//! The proxy's environment variables, as `@exfil/canary` has them, parsed strictly.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,15 +11,15 @@ use agentsh_policy::OnFlow;
 #[derive(Clone)]
 pub struct Settings {
     pub config: Option<PathBuf>,
-    /// None: as the policy says.
+    /// None: the policy's.
     pub mode: Option<OnFlow>,
     pub webhook: Option<String>,
     pub webhook_secret: Option<Secret>,
     pub token_ttl: Duration,
     pub persist_path: Option<PathBuf>,
-    /// Messages for the user are only on record.
+    /// Messages are only recorded.
     pub is_quiet: bool,
-    /// What `canary__get_report` asks for.
+    /// The key for `canary__get_report`.
     pub key: Option<Secret>,
 }
 
@@ -36,10 +36,10 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Reads the variables; an empty one counts as not set.
+    /// Parses the variables; empty ones count as unset.
     ///
     /// # Errors
-    /// A value outside of what is documented. It is shown, unless it is a secret.
+    /// An undocumented value, shown unless secret.
     pub fn read(env: &BTreeMap<String, String>) -> Result<Self, SettingsError> {
         let text = |name: &str| env.get(name).filter(|value| !value.is_empty()).cloned();
         let mode = word(
@@ -48,7 +48,7 @@ impl Settings {
             &[("log", OnFlow::Allow), ("halt", OnFlow::Block), ("alert", OnFlow::Alert)],
             "log, halt or alert",
         )?;
-        // All messages but those that end the proxy are warnings.
+        // All messages except fatal ones are warnings.
         let levels = [("debug", false), ("info", false), ("warn", false), ("error", true)];
         let is_quiet = word(env, "CANARY_MCP_LOG_LEVEL", &levels, "debug, info, warn or error")?;
         let token_ttl = match text("CANARY_MCP_TOKEN_TTL") {

@@ -1,5 +1,5 @@
-//! Without a configuration there are no servers: an agent that was told to asks for marks and searches itself. The
-//! tools are those of `@exfil/canary`, and `rmcp` speaks the protocol: nothing that it reads goes on to anybody.
+//! The proxy without servers: tools with which an agent marks and searches texts itself, as in `@exfil/canary`. `rmcp`
+//! speaks the protocol.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,14 +25,14 @@ use agentsh_store::Journal;
 
 use super::report::Report;
 
-/// Longest text to be marked or compared, in bytes.
+/// In bytes, of a text to mark or compare.
 const MAX_CONTENT: usize = 10 << 20;
-/// Longest text to be searched, in bytes.
+/// In bytes, of data to search.
 const MAX_DATA: usize = 50 << 20;
-/// Longest line of the client, in bytes: such a text with each of its characters escaped by a backslash.
+/// In bytes: such data, fully escaped.
 pub const MAX_LINE: usize = (2 * MAX_DATA) + (1 << 20);
 
-/// Longest name of a server or a tool, in bytes.
+/// In bytes, of a server or tool.
 const MAX_NAME: usize = 1024;
 const KINDS: [&str; 6] =
     ["tool_result", "file_read", "api_response", "database_row", "user_message", "other"];
@@ -70,7 +70,7 @@ impl ServerHandler for Standalone {
             Ok(arguments) => self.call(&name, Some(&arguments)),
             Err(error) => Err(wrong(error.to_string())),
         };
-        // A store that fails here says so itself.
+        // The recorder reports a failed store.
         let id = context.id.into_json_value();
         let _ = self.record.commit(called(&name, id, outcome.as_ref().err())).await;
         let mut result: CallToolResult =
@@ -79,7 +79,7 @@ impl ServerHandler for Standalone {
         Ok(result.into())
     }
 
-    /// Also a request that is known, with parameters that are not.
+    /// Also known requests with unknown parameters.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -197,7 +197,7 @@ impl Standalone {
         let mut content = self.content.borrow_mut();
         let id = u64::try_from(id).map(OriginId).ok();
         let leaked = content.search(&target, output).iter().any(|(found, _)| Some(*found) == id);
-        // What is too old is forgotten by the search itself.
+        // The search itself forgets old entries.
         let status = if id.is_some_and(|id| content.knows(id)) { "active" } else { "expired" };
         let action = if leaked { action_taken(content.outcome()) } else { "none" };
         let found = json!({"token_id": written, "status": status, "leaked": leaked, "action_taken": action});
@@ -240,7 +240,7 @@ fn error(ErrorReply { code, message, reason, .. }: ErrorReply) -> ErrorData {
     ErrorData::new(ErrorCode(code), format!("agentsh: {message}"), Some(json!({"reason": reason})))
 }
 
-/// What was written here.
+/// agentsh wrote it.
 fn unreadable(why: serde_json::Error) -> ErrorData {
     error(ErrorReply { code: INTERNAL_ERROR, message: why.to_string(), reason: "internal", rule: None })
 }
@@ -249,7 +249,7 @@ fn text_of(value: &Json<'_>) -> String {
     value.as_text().unwrap_or_default().into_owned()
 }
 
-/// A word that may be missing.
+/// An optional string.
 fn word(arguments: Option<&Json<'_>>, name: &str) -> Result<Option<String>, ErrorReply> {
     match arguments.and_then(|arguments| arguments.member(name)) {
         None | Some(Json::Null) => Ok(None),
@@ -257,7 +257,7 @@ fn word(arguments: Option<&Json<'_>>, name: &str) -> Result<Option<String>, Erro
     }
 }
 
-/// Who is named under these two names; a server that is not named is its own, equal to no other.
+/// The tool of two arguments; an unnamed server equals no other.
 fn tool_of(
     arguments: Option<&Json<'_>>,
     server: &str,

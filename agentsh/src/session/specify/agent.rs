@@ -1,4 +1,4 @@
-//! What the agent's sandbox is made of: one line for each feature.
+//! The contributions to the agent's sandbox.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use agentsh_sandbox::spec::{
 };
 
 use super::{AGENT_SECTION, Pinning, at, closed_hosts, of_program, of_sandbox, path_rules};
-use crate::session::given::{self, CommandLine};
+use crate::session::command_line::{self, CommandLine};
 use crate::session::resolving::Pinned;
 use crate::session::run_error::RunError;
 use crate::session::{
-    Session, environment, first_index, git_identity, grants, remotes, repositories, signals, trust,
+    Session, cargo_index, environment, git_identity, grants, remotes, repositories, signals, trust,
 };
 use agentsh_broker::credentials::BrokerSetup;
 use agentsh_broker::ssh;
@@ -23,28 +23,28 @@ use agentsh_host::Facts;
 use agentsh_host::project_sources::ApprovedSources;
 use agentsh_host::registries;
 use agentsh_host::toolchains::{self, Caches, Toolchains};
-use agentsh_model::{Model, places};
+use agentsh_model::{Model, endpoints};
 
-/// What the specification of an agent is made from.
+/// The inputs of an agent's specification.
 pub struct Agent<'a> {
     pub kind: Kind,
-    /// The command line, byte by byte.
+    /// The original command line.
     pub given: &'a CommandLine,
     pub launch: &'a Launch,
     pub pinned: &'a Pinned,
-    /// Where agentsh listens for the agent's bridges.
+    /// The socket for bridges.
     pub socket: &'a Path,
     pub brokered: &'a BrokerSetup,
     pub keys: &'a ssh::SshGrants,
     pub model: Option<&'a Model>,
-    /// The user agrees to repositories next to the project.
+    /// The user approves the repositories that git uses.
     pub agree: bool,
-    /// The layer that takes what is written to the project.
+    /// The layer of review mode.
     pub layer: Option<PathBuf>,
     pub review: bool,
 }
 
-/// Asks every feature, and merges what they give. The caches stay locked while the agent runs.
+/// Collects and merges all contributions. The caches stay locked while the agent runs.
 ///
 /// # Errors
 /// Why the agent cannot be started.
@@ -52,9 +52,10 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
     let context = &session.facts.context;
     let policy = &session.facts.policy.agent;
     let io = |doing| move |source| RunError::Io { doing, source };
-    // Where a policy lists what may run, it means to leave nothing to chance.
+    // A policy with an exec list is meant to be complete.
     let is_listed = agentsh_host::facts::lists_programs(policy);
-    let toolchains = if is_listed { Toolchains::default() } else { toolchains::find(context) };
+    let toolchains =
+        if is_listed { Toolchains::default() } else { toolchains::find(context, &context.paths) };
 
     let mut parts = network_parts(session, &agent.launch.endpoints).await;
     parts.extend([
@@ -71,7 +72,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         agent.keys.contribution(context, &session.facts.policy.agent_only.ssh),
     ]);
     if !toolchains.links.is_empty() {
-        // Links may show what is hidden under another name.
+        // Links may show hidden paths under other names.
         let elsewhere = toolchains::elsewhere(&spec::hidden(&parts));
         parts.push(Contribution::new(Feature::Toolchains).hiding(elsewhere));
     }
@@ -90,14 +91,14 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         parts.push(Contribution::new(Feature::ModelKeys).setting(keys));
     }
     parts.push(Contribution {
-        enforcement: places::told(&session.facts, &agent.launch.endpoints).into_iter().collect(),
+        enforcement: endpoints::told(&session.facts, &agent.launch.endpoints).into_iter().collect(),
         ..Contribution::new(Feature::Adapter)
     });
 
     let limits = policy.limits.resolve_for_agent();
     let access = project_access(&session.facts);
     let as_typed = access
-        .map(|_| given::scripts(&context.project, &context.directory, &agent.launch.argv))
+        .map(|_| command_line::scripts(&context.project, &context.directory, &agent.launch.argv))
         .unwrap_or_default();
     let argv = agent.pinned.resolved.argv.iter();
     let argv = argv.map(|argument| as_typed.get(argument).unwrap_or(argument).clone());
@@ -120,11 +121,11 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
     paths.layer = agent.layer.clone().map(ProjectLayer::Own);
     paths.guard_all = policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
     paths.execute = session.facts.executable_paths(policy);
-    paths.shared_sockets = !session.live.neighbours.get();
+    paths.shared_sockets = !session.live.agent.has_neighbours.get();
     Ok((spec::merge(process, paths, &rules, parts), caches))
 }
 
-/// What the policy lets the agent do with the project.
+/// The agent's access to the project.
 #[must_use]
 pub fn project_access(facts: &Facts) -> Option<Access> {
     let (context, filesystem, paths) = (&facts.context, &facts.policy.agent.filesystem, facts.paths());
@@ -135,17 +136,17 @@ pub fn project_access(facts: &Facts) -> Option<Access> {
     }
 }
 
-/// The features that open hosts. What the agent is told about its network comes from the same.
+/// The features that open hosts, also for the briefing.
 pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Contribution> {
     let context = &session.facts.context;
     let mut parts = vec![
-        places::of_endpoints(endpoints, |endpoint| {
-            places::way(&session.facts, endpoint) == Some(places::Interception::EndsTls)
+        endpoints::of_endpoints(endpoints, |endpoint| {
+            endpoints::way(&session.facts, endpoint) == Some(endpoints::Interception::EndsTls)
         }),
         closed_hosts(session),
     ];
     if !agentsh_host::facts::lists_programs(&session.facts.policy.agent) {
-        let first = first_index::of_new_cargo(&session.facts, &session.record).await;
+        let first = cargo_index::of_new_cargo(&session.facts, &session.record).await;
         let known = ApprovedSources::load(context);
         parts.extend([
             registries::contribution(context, &first, &known),
@@ -155,7 +156,7 @@ pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Con
     parts
 }
 
-/// What makes the agent use agentsh's bridges in place of its own servers.
+/// Makes the agent use bridges instead of its servers.
 fn of_adapter(kind: Kind, launch: &Launch, socket: &Path) -> Contribution {
     let answers = launch.home_state.iter().filter(|state| state.access == StateAccess::Answers);
     let answers: Vec<&PathBuf> = answers.map(|state| &state.path).collect();

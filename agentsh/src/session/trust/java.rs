@@ -1,18 +1,18 @@
-//! The authorities that Java trusts: a keystore (JKS, version 2) with the same certificates as the bundle.
+//! A Java keystore (JKS, version 2) with the same authorities.
 
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sha1::{Digest, Sha1};
+use ring::digest::{Context as Sum, SHA1_FOR_LEGACY_USE_ONLY};
 
 use crate::session::Context;
 
-/// What the format calls a certificate that is trusted.
+/// The format's tag for a trusted certificate.
 const TRUSTED: u32 = 2;
 const PASSWORD: &str = "changeit";
 
-/// The stores of the installed Java programs, as they are on this machine.
+/// The keystores of installed Java programs.
 pub fn stores(context: &Context) -> Vec<PathBuf> {
     let home = context.env.get("JAVA_HOME").map(|home| Path::new(home).join("lib/security/cacerts"));
     let mut found: Vec<PathBuf> = [Some(PathBuf::from("/etc/ssl/certs/java/cacerts")), home]
@@ -25,7 +25,7 @@ pub fn stores(context: &Context) -> Vec<PathBuf> {
     found
 }
 
-/// A store of the certificates of a bundle.
+/// A keystore with a bundle's certificates.
 #[must_use]
 pub fn store(bundle: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bundle);
@@ -42,18 +42,18 @@ pub fn store(bundle: &[u8]) -> Vec<u8> {
     for (at, certificate) in certificates.iter().enumerate() {
         out.extend(TRUSTED.to_be_bytes());
         word(&mut out, &format!("agentsh-{at}"));
-        // When it was added: nobody asks.
+        // The creation time, which is not used.
         out.extend([0; 8]);
         word(&mut out, "X.509");
         out.extend(number(certificate.len()));
         out.extend(certificate);
     }
-    let mut sum = Sha1::new();
+    let mut sum = Sum::new(&SHA1_FOR_LEGACY_USE_ONLY);
     let letters: Vec<u8> = PASSWORD.encode_utf16().flat_map(u16::to_be_bytes).collect();
-    sum.update(letters);
+    sum.update(&letters);
     sum.update(b"Mighty Aphrodite");
     sum.update(&out);
-    out.extend(sum.finalize());
+    out.extend(sum.finish().as_ref());
     out
 }
 

@@ -144,7 +144,7 @@ impl Settings {
             Ok(None) => return,
             Err(error) => {
                 self.notes.push(format!("{error}; the agent gets empty settings instead"));
-                return self.cover(project, path, b"{}\n".to_vec());
+                return self.mask(project, path, b"{}\n".to_vec());
             }
         };
         if agreement::is_agreed(context.agreed, path, &text) {
@@ -156,12 +156,12 @@ impl Settings {
             // What two readers may understand differently is not passed on.
             Err(error) => {
                 self.notes.push(format!("{error}; the agent gets empty settings instead"));
-                return self.cover(project, path, b"{}\n".to_vec());
+                return self.mask(project, path, b"{}\n".to_vec());
             }
         };
         self.disabled.extend(strings(value.get("disabledMcpjsonServers")));
         self.sandbox |= asks_for_sandbox(&value);
-        let Value::Object(keys) = value else { return self.cover(project, path, b"{}\n".to_vec()) };
+        let Value::Object(keys) = value else { return self.mask(project, path, b"{}\n".to_vec()) };
         let (kept, taken) = of_a_project(keys);
         if taken.is_empty() {
             return;
@@ -175,12 +175,12 @@ impl Settings {
             agreement::command(path)
         ));
         if let Ok(content) = super::render(&Value::Object(kept)) {
-            self.cover(project, path, content);
+            self.mask(project, path, content);
         }
     }
 
     /// Where a link leads is what is covered; what lies outside the project did not come with it.
-    fn cover(&mut self, project: &Path, path: &Path, content: Vec<u8>) {
+    fn mask(&mut self, project: &Path, path: &Path, content: Vec<u8>) {
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let project = std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());
         if real.starts_with(project) && !self.covered.iter().any(|(covered, _)| *covered == real) {

@@ -11,7 +11,7 @@ use crate::{AgentError, Context, Declared, Origin, RemoteKind, Scope, Transport,
 use agentsh_base::types::ServerId;
 
 /// How deep the values of a configuration are nested at most.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// One file, or the command line.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(super) fn layers(
     for (key, raw) in &parsed.overrides {
         let value =
             format!("value = {raw}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
-        if key.split('.').count() > DEEPEST {
+        if key.split('.').count() > MAX_DEPTH {
             let what = "a -c option has too many dots".to_owned();
             return Err(AgentError::CommandLine { what, fix: "shorten it".to_owned() });
         }
@@ -409,7 +409,7 @@ fn env(
 
 /// Lays one configuration over another: tables are joined, anything else is replaced.
 fn merge(base: &mut Table, over: &Table) {
-    merge_to(base, over, DEEPEST);
+    merge_to(base, over, MAX_DEPTH);
 }
 
 fn merge_to(base: &mut Table, over: &Table, depth: usize) {

@@ -179,7 +179,7 @@ fn cover_other_layers(
         let mut table = layer.table.clone();
         let had_servers = table.remove("mcp_servers").is_some();
         let is_theirs = layer.scope == super::Scope::Project && !layer.agreed;
-        let taken = if is_theirs { take_out(&mut table, &[]) } else { Vec::new() };
+        let taken = if is_theirs { remove_disallowed(&mut table, &[]) } else { Vec::new() };
         if !taken.is_empty() {
             let names = taken.join(", ");
             let names = agentsh_base::escape::line(&names);
@@ -235,7 +235,7 @@ const NARROWING: &[(&str, &[&str])] = &[
 const OF_A_ROLE: &[&str] = &["description", "developer_instructions", "name", "nickname_candidates"];
 
 /// Takes out what is not for a project to say; gives the names.
-fn take_out(table: &mut Table, also: &[&str]) -> Vec<String> {
+fn remove_disallowed(table: &mut Table, also: &[&str]) -> Vec<String> {
     let is_a_projects = |key: &str, value: &Value| {
         let narrowing = NARROWING.iter().find(|(name, _)| *name == key);
         let is_narrowing =
@@ -274,7 +274,8 @@ fn cover_roles(
         match config::read_layer(&path, super::Scope::Project, context.agreed) {
             Ok(Some(mut layer)) => {
                 let had_servers = layer.table.remove("mcp_servers").is_some();
-                let taken = if layer.agreed { Vec::new() } else { take_out(&mut layer.table, OF_A_ROLE) };
+                let taken =
+                    if layer.agreed { Vec::new() } else { remove_disallowed(&mut layer.table, OF_A_ROLE) };
                 if !taken.is_empty() || had_servers {
                     launch
                         .notes
@@ -297,7 +298,7 @@ fn cover_what_acts(context: &Context<'_>, layers: &config::Layers, codex_home: &
     for directory in directories(context, layers, codex_home) {
         let rules = found_files(&directory.join("rules"), "rules", "rule", launch);
         let acting = rules.into_iter().chain([directory.join("hooks.json")]);
-        super::project::cover_these(context, acting, launch);
+        super::project::mask_these(context, acting, launch);
     }
 }
 

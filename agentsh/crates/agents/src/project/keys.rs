@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Keys that contain one of these, at whatever depth, are taken out: they name an account, a program that gives out
 /// credentials, another address of the model, variables, or servers.
-const NOT_OF_A_PROJECT: &[&str] = &[
+const DISALLOWED_IN_PROJECT: &[&str] = &[
     "apikey",
     "auth",
     "baseurl",
@@ -24,24 +24,24 @@ const NOT_OF_A_PROJECT: &[&str] = &[
 ];
 
 /// Takes out what is not for a project to say; gives the names, with the keys above them.
-pub(in super::super) fn take_out(document: &mut Value) -> Vec<String> {
+pub(in super::super) fn remove_disallowed(document: &mut Value) -> Vec<String> {
     let mut taken = Vec::new();
     below(document, "", &mut taken);
     taken
 }
 
 /// Whether a key is one that a project has no say in.
-pub(super) fn is_not_of_a_project(name: &str) -> bool {
+pub(super) fn is_disallowed_in_project(name: &str) -> bool {
     let plain: String =
         name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    NOT_OF_A_PROJECT.iter().any(|part| plain.contains(part))
+    DISALLOWED_IN_PROJECT.iter().any(|part| plain.contains(part))
 }
 
 fn below(value: &mut Value, above: &str, taken: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
             members.retain(|name, _| {
-                let stays = !is_not_of_a_project(name);
+                let stays = !is_disallowed_in_project(name);
                 if !stays {
                     taken.push(format!("{above}{name}"));
                 }

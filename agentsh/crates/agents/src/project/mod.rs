@@ -1,14 +1,14 @@
 //! Files of a project for agents: which ones agents obey (the table here), which keys are not allowed (`keys`), what
-//! an agent without an adapter does not see (`cover`), and what would take effect by itself (`brings`, `acts`).
+//! an agent without an adapter does not see (`mask`), and what would take effect by itself (`project_files`, `effects`).
 
-mod acts;
-mod brings;
-mod cover;
+mod effects;
 mod keys;
+mod mask;
+mod project_files;
 
-pub use brings::{ProjectAgentConfig, ProjectFile, look};
-pub(super) use cover::{cover, cover_these};
-pub(super) use keys::take_out;
+pub(super) use keys::remove_disallowed;
+pub(super) use mask::{mask, mask_these};
+pub use project_files::{ProjectAgentConfig, ProjectFile, look};
 
 /// An agent, and its files of a project. A path that ends in `/` is a directory.
 struct KnownAgent {
@@ -19,7 +19,7 @@ struct KnownAgent {
     starts: &'static [&'static str],
     /// They tell its model what to do.
     instructs: &'static [&'static str],
-    /// Covered by [`cover`]; the others have an adapter that reads them.
+    /// Covered by [`mask`]; the others have an adapter that reads them.
     is_covered: bool,
 }
 

@@ -57,7 +57,7 @@ pub(super) fn chat(body: &[u8], code: &str) -> Result<f64, String> {
         return Err("its answer is not finished".to_owned());
     }
     let text = choice["message"]["content"].as_str().ok_or(UNEXPECTED_FORMAT)?;
-    let text = crate::after_thoughts(text.trim()).ok_or(UNEXPECTED_FORMAT)?;
+    let text = crate::without_thoughts(text.trim()).ok_or(UNEXPECTED_FORMAT)?;
     let number = text.strip_prefix("SCORE ").and_then(|rest| rest.strip_prefix(code)).map(str::trim_start);
     let number = number.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'));
     let score = number.and_then(|number| number.parse::<f64>().ok()).ok_or(UNEXPECTED_FORMAT)?;

@@ -165,7 +165,7 @@ impl Classifier {
                     continue;
                 }
                 Ok(Some(Ok((_, Err(why))))) => why,
-                Ok(Some(Err(_))) => "the question broke".to_owned(),
+                Ok(Some(Err(_))) => "the request to it failed".to_owned(),
                 Err(_) => {
                     self.breaker.borrow_mut().failed(Instant::now());
                     let why = format!("it did not answer within {} ms", self.within.as_millis());

@@ -63,7 +63,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// For so long a request uses what was found, without looking on the disk. What the server refuses is looked for again.
 const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 /// Tokens that are remembered after they went on the wire.
-const MAX_HANDED: usize = 16;
+const MAX_SENT_TOKENS: usize = 16;
 
 impl StoredLogin {
     #[must_use]
@@ -96,7 +96,7 @@ impl StoredLogin {
     /// answer holds the only refresh token that is still good.
     async fn renewed(&self, token: &str) -> Result<Grant, NoToken> {
         let (inner, token) = (Rc::clone(&self.0), token.to_owned());
-        let renewal = tokio::task::spawn_local(async move { inner.renewed(&token).await });
+        let renewal = agentsh_base::task::spawn_local(async move { inner.renewed(&token).await });
         renewal.await.map_err(|error| NoToken::Now(format!("cannot renew its login now: {error}")))?
     }
 }
@@ -256,7 +256,7 @@ impl Inner {
     fn header(&self, grant: &Grant) -> Result<HeaderValue, String> {
         let mut handed = self.handed.borrow_mut();
         if handed.back().is_none_or(|last| last.token != grant.access_token) {
-            if handed.len() >= MAX_HANDED {
+            if handed.len() >= MAX_SENT_TOKENS {
                 handed.pop_front();
             }
             let (token, login) = (grant.access_token.clone(), grant.login.clone());

@@ -24,7 +24,7 @@ pub use kept::StoredLogin;
 pub use store::Store;
 
 /// Different questions of a session. What they say is the servers' choice.
-const MAX_TOLD: usize = 256;
+const MAX_REPORTED: usize = 256;
 
 /// A session, as far as logins need it.
 #[derive(Clone)]
@@ -66,7 +66,7 @@ impl Logins {
     /// True the first time. A server that says something else each time is heard no more at some point.
     fn is_new(&self, what: String) -> bool {
         let mut told = self.told.borrow_mut();
-        told.len() < MAX_TOLD && told.insert(what)
+        told.len() < MAX_REPORTED && told.insert(what)
     }
 }
 
@@ -95,11 +95,11 @@ pub fn clients(
     session: &LoginSession,
     id: &ServerId,
     server: &str,
-    users_word: bool,
+    from_user: bool,
 ) -> Result<Clients, String> {
     let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
     let proxy = outgoing::proxy(&session.facts, &session.record, &session.facts.policy.agent.network)?;
-    let here = users_word && url::Url::parse(server).is_ok_and(|url| is_here(&url));
+    let here = from_user && url::Url::parse(server).is_ok_and(|url| is_here(&url));
     let (session, id) = (session.clone(), id.clone());
     Ok(Rc::new(move |url: &str| {
         let rules = rules(&session.facts, &id, url, here);
@@ -125,8 +125,8 @@ mod tests {
     fn what_was_told_is_bounded() {
         let logins = Logins::default();
         assert!(logins.is_new("0".to_owned()) && !logins.is_new("0".to_owned()));
-        let told = (0..MAX_TOLD * 2).filter(|scope| logins.is_new(scope.to_string())).count();
-        assert_eq!(told, MAX_TOLD - 1);
-        assert_eq!(logins.told.borrow().len(), MAX_TOLD);
+        let told = (0..MAX_REPORTED * 2).filter(|scope| logins.is_new(scope.to_string())).count();
+        assert_eq!(told, MAX_REPORTED - 1);
+        assert_eq!(logins.told.borrow().len(), MAX_REPORTED);
     }
 }

@@ -25,7 +25,7 @@ const MAX_CLIENTS: usize = 32;
 /// Refusals of one [`RefusalSubject`] that go on record one by one; the others are counted. A program inside can cause them without end.
 const MAX_RECORDED: u64 = 256;
 /// Refusals of one [`RefusalSubject`] that the user is told of as they fall.
-const MAX_TOLD: u64 = 5;
+const MAX_REPORTED: u64 = 5;
 /// How long no further client is taken when one could not be: descriptors may be short for a moment.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
@@ -74,7 +74,7 @@ impl Serving {
         let refused = [RefusalSubject::Key, RefusalSubject::Other].map(|about| (about, Cell::new(0))).into();
         let keys = Rc::new(Keys { record: Rc::clone(record), keys, clients: Cell::new(0), refused });
         let serving = Rc::clone(&keys);
-        let task = tokio::task::spawn_local(async move {
+        let task = agentsh_base::task::spawn_local(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else {
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
@@ -85,7 +85,7 @@ impl Serving {
                     continue;
                 }
                 keys.clients.set(keys.clients.get() + 1);
-                tokio::task::spawn_local(async move {
+                agentsh_base::task::spawn_local(async move {
                     // Who went away, or says what is not a message, is not answered any more.
                     let _ = converse(&keys, stream).await;
                     keys.clients.set(keys.clients.get().saturating_sub(1));
@@ -209,13 +209,13 @@ impl Keys {
         let Refusal { reason, detail, change, rule } = refusal;
         let about = if key.is_some() { RefusalSubject::Key } else { RefusalSubject::Other };
         let number = self.refused.get(&about).map_or(u64::MAX, |count| count.replace(count.get() + 1) + 1);
-        if number <= MAX_TOLD {
+        if number <= MAX_REPORTED {
             let change = change.map_or(String::new(), |change| format!("; to allow it: `{change}`"));
             let what = key.map_or("the ssh agent refuses a request".to_owned(), |key| {
                 format!("the ssh key '{}' is not used", escape::line(&key.comment))
             });
             self.record.note(&format!("{what}: {}, by {rule}{change}", escape::line(&detail)));
-        } else if number == MAX_TOLD + 1 {
+        } else if number == MAX_REPORTED + 1 {
             let more = match about {
                 RefusalSubject::Key => "the ssh agent refuses more uses of keys",
                 RefusalSubject::Other => {

@@ -16,7 +16,7 @@ pub const FILES: &str = "files of the project";
 
 /// Directories that are looked into, and how deep; bytes of one file, of all of them, and their number.
 const MAX_ENTRIES: usize = 5000;
-const DEEPEST: usize = 4;
+const MAX_DEPTH: usize = 4;
 const MAX_LENGTH: u64 = 64 << 10;
 const MAX_BYTES: usize = 1 << 20;
 const MAX_FILES: usize = 200;
@@ -94,7 +94,7 @@ fn files(project: &Path) -> Vec<(PathBuf, String)> {
             }
             let (Ok(kind), name) = (entry.file_type(), entry.file_name()) else { continue };
             let name = name.to_string_lossy();
-            if kind.is_dir() && depth < DEEPEST && !THIRD_PARTY_DIRECTORIES.contains(&&*name) {
+            if kind.is_dir() && depth < MAX_DEPTH && !THIRD_PARTY_DIRECTORIES.contains(&&*name) {
                 open.push_back((entry.path(), depth + 1));
             } else if kind.is_file()
                 && holds_secrets(&name)

@@ -11,7 +11,7 @@ use agentsh_guard::{Finding, Outcome, Reason, Severity, Verdict};
 use agentsh_policy::{CLOSE_AFTER, ExfiltrationPolicy, OnFlow};
 use agentsh_store::escape;
 
-use super::little::{BudgetVerdict, OF_ANSWERS};
+use super::leak_budget::{BudgetVerdict, OF_ANSWERS};
 use super::settings::AfterReadAction;
 use super::{Content, since_1970};
 
@@ -93,7 +93,7 @@ impl Content {
         let policy = &self.settings.policy;
         let values = policy.values(&source.server.0, &server.0);
         let says = self.little.says(server, tool, arguments, values);
-        if says == BudgetVerdict::Little {
+        if says == BudgetVerdict::Within {
             return None;
         }
         let call = (tool, Leaves::of_call("", arguments).length());

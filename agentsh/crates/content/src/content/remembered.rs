@@ -39,11 +39,11 @@ impl Content {
             let before = self.evicted;
             self.evicted += evicted.results;
             if before == 0 || before / EVICTIONS_PER_NOTICE != self.evicted / EVICTIONS_PER_NOTICE {
-                let kept = if evicted.kept > 0 { "; of some only the secrets are" } else { "" };
+                let kept = if evicted.kept > 0 { "; of some, only the secrets were kept" } else { "" };
                 let whose: Vec<String> =
                     evicted.by_server.keys().map(|server| format!("'{server}'")).collect();
                 let detail = format!(
-                    "{} results are remembered, older ones of {} are not{kept}",
+                    "{} results are remembered, older ones of {} were dropped{kept}",
                     self.flow.load().0,
                     whose.join(", ")
                 );

@@ -1,4 +1,4 @@
-//! Hosts without a scheme: which words with dots are names of machines, and which are files, versions or calls.
+//! Hosts without a scheme: decides which dotted words are hosts, and which are files, versions or calls.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! All forms over one string.
+//! Finds all forms of destinations in one string.
 
 use super::key::{Key, Trust};
 use super::{Destination, Form, Sink, bare, mail, shell, url_forms};
@@ -27,8 +27,8 @@ pub fn find_number(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destinati
 }
 
 fn find_in_view(view: &View<'_>, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
-    // Another order of the same letters makes names that nobody wrote, and so do readable pieces of noise.
-    if !view.clean || view.how.last().is_some_and(|step| step.is_permutation()) {
+    // Another order of the same letters makes names that nobody wrote.
+    if view.how.last().is_some_and(|step| step.is_permutation()) {
         return;
     }
     let still_the_value = view.how.iter().all(|step| *step == Step::Escapes);

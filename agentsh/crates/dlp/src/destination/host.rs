@@ -1,4 +1,4 @@
-//! From the text of an authority (`user:password@host:port`) to a target, as the WHATWG parser reads it.
+//! Parses an authority (`user:password@host:port`) as WHATWG does.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Whether a destination is allowed. Whatever is not clearly listed is not.
+//! Whether a destination is allowed: only if it is clearly listed.
 
 use crate::policy::domain::Host;
 use crate::policy::{NetworkRule, Ruled};

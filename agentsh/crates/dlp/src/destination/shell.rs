@@ -1,4 +1,4 @@
-//! Hosts among the words of commands that open connections or ask name servers.
+//! Hosts in commands that open connections or query name servers.
 
 use super::bare::{give, is_certain, is_file_name};
 use super::host::unreadable;

@@ -1,4 +1,4 @@
-//! Options of the commands that open connections: which of them have a host as their value, and which another value.
+//! Options of such commands: which take a host, which another value.
 
 use super::key::has;
 

@@ -1,4 +1,4 @@
-//! A text as a shell would split it: commands of words, quotes removed, simple variables filled in.
+//! Splits a text as a shell does: commands, quotes, simple variables.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! One session's flow of data: results go in, arguments are judged.
+//! The data flow of one session: remembers results, judges arguments.
 
 use std::sync::Arc;
 use std::time::Duration;

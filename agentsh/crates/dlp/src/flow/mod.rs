@@ -1,4 +1,4 @@
-//! Which server may hear what another one said. Labels decide; matches explain.
+//! Which server may receive another one's data. Labels decide; matches explain.
 
 pub mod labels;
 

@@ -1,9 +1,11 @@
-//! Grams of a text in blocks: what is done with many of them at once is done in short loops without a branch.
+//! Grams in blocks, to be processed in short loops without branches.
 
 /// Grams at once.
 pub(super) const BLOCK: usize = 256;
-/// Grams that are kept from the block before: at least as many as lie between the two that make a long one.
-pub(super) const EARLIER: usize = 16;
+/// Grams that are kept from the block before: as many as lie between the two that make a long one.
+const EARLIER: usize = SHORT;
+/// Symbols in a short gram: the smallest piece of a secret that is recognised.
+pub const SHORT: usize = 10;
 
 /// Neighbouring grams, and those just before them.
 pub(super) struct Grams<'b> {
@@ -21,6 +23,20 @@ impl<'b> Grams<'b> {
     #[inline]
     pub fn each(&self, each: &mut impl FnMut(usize, u64)) {
         self.own().iter().enumerate().for_each(|(at, gram)| each(self.at + at, *gram));
+    }
+
+    /// Fills `tags` with those of the long grams that this block completes (`hash::long`), and tells where the first of them begins and
+    /// how many they are.
+    #[inline]
+    pub fn long(&self, tag_of: impl Fn(u64, u64) -> u32, tags: &mut [u32; BLOCK]) -> (usize, usize) {
+        // The first block of a text has none before it.
+        let missing = EARLIER.saturating_sub(self.at);
+        let second = &self.buffer[(EARLIER + missing).min(self.buffer.len())..];
+        let first = &self.buffer[missing..];
+        for ((tag, &first), &second) in tags.iter_mut().zip(first).zip(second) {
+            *tag = tag_of(first, second);
+        }
+        (self.at.saturating_sub(EARLIER), second.len())
     }
 }
 
@@ -62,5 +78,36 @@ impl Filling {
         self.buffer[..EARLIER].copy_from_slice(&last);
         self.at += self.filled;
         self.filled = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use proptest::prelude::*;
+
+    use super::super::hash::{self, Hasher};
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn blocks_hold_what_single_grams_are(text in proptest::collection::vec(0_u8..26, 0..900)) {
+            let hasher = Hasher::new(&[7; 32]);
+            let count = (text.len() + 1).saturating_sub(SHORT);
+            // What a gram is does not depend on what stands around it.
+            let alone: Vec<u64> = (0..count).map(|at| hasher.roll(&text, at).unwrap().gram()).collect();
+            let pairs = alone.iter().zip(alone.iter().skip(SHORT)).enumerate();
+            let expected: Vec<_> = pairs.map(|(at, (first, second))| (at, hash::long(*first, *second))).collect();
+            let (mut grams, mut tags) = (Vec::new(), Vec::new());
+            hasher.each_short_block(&text, |block| {
+                assert_eq!(block.at, grams.len());
+                grams.extend_from_slice(block.own());
+                let mut long = [0; BLOCK];
+                let (start, count) = block.long(hash::long, &mut long);
+                tags.extend(long[..count].iter().enumerate().map(|(at, tag)| (start + at, *tag)));
+            });
+            prop_assert_eq!((grams, tags), (alone, expected));
+        }
     }
 }

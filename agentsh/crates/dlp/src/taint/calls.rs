@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::detector::Detector;
-use super::hits::{Hit, What};
+use super::hits::Hit;
 use super::leaves::{Leaves, Role};
 use super::memory::TaintMemory;
 use super::origin::OriginId;
@@ -21,7 +21,7 @@ use crate::types::ServerId;
 const MIN_SHARE: usize = 4;
 /// Leaves of one call that are joined to earlier calls.
 const MAX_TAILED: usize = 32;
-/// Symbols and letters that are kept of one path.
+/// Symbols that are kept of one path.
 const TAIL: usize = 256;
 /// Symbols of a new text that are joined to them.
 const HEAD: usize = 128;
@@ -50,7 +50,6 @@ struct Tail {
 #[derive(Clone, Copy, Debug, Default)]
 struct Pushed {
     symbols: usize,
-    letters: usize,
     raw: usize,
 }
 
@@ -68,8 +67,8 @@ pub(super) struct Joined {
     /// The leaf that is sent now.
     pub leaf: usize,
     pub text: Folded,
-    /// Symbols and letters of what was sent before.
-    border: (usize, usize),
+    /// Symbols of what was sent before.
+    border: usize,
     /// What may be encoded, as it stood.
     pub raw: Option<String>,
 }
@@ -78,14 +77,13 @@ impl Joined {
     /// Whether a hit goes on from an earlier call into this one. One letter that goes on by chance is not a next piece,
     /// unless it is all that was sent.
     pub fn is_split(&self, hit: &Hit) -> bool {
-        let border = if matches!(hit.what, What::Shifted(_)) { self.border.1 } else { self.border.0 };
-        let piece = self.text.symbols.len().saturating_sub(self.border.0).min(MIN_SHARE);
-        hit.start + MIN_SHARE <= border && border + piece <= hit.end
+        let piece = self.text.symbols.len().saturating_sub(self.border).min(MIN_SHARE);
+        hit.start + MIN_SHARE <= self.border && self.border + piece <= hit.end
     }
 
     /// Whether anything was sent before.
     pub fn has_earlier(&self) -> bool {
-        self.border.0 > 0
+        self.border > 0
     }
 }
 
@@ -145,9 +143,8 @@ impl Calls {
                 continue;
             }
             let mut text = tail.text.clone();
-            let border = (text.symbols.len(), text.letters.len());
+            let border = text.symbols.len();
             text.symbols.extend(single.symbols.iter().take(HEAD));
-            text.letters.extend(single.letters.iter().take(HEAD));
             let mut end = head;
             if head.len() < leaf.text.len() {
                 end = &leaf.text[leaf.text.ceil_char_boundary(leaf.text.len() - HEAD * 4)..];
@@ -209,11 +206,7 @@ impl Tail {
 
     /// Appends what is sent now.
     fn push(&mut self, text: &str, folded: &Folded) -> Pushed {
-        let mut pushed = Pushed {
-            symbols: push_end(&mut self.text.symbols, &folded.symbols),
-            letters: push_end(&mut self.text.letters, &folded.letters),
-            raw: 0,
-        };
+        let mut pushed = Pushed { symbols: push_end(&mut self.text.symbols, &folded.symbols), raw: 0 };
         if text.len() <= RAW_TAIL && !text.contains(char::is_whitespace) {
             self.raw.push_str(text);
             pushed.raw = text.len();
@@ -231,7 +224,6 @@ impl Tail {
     /// What was pushed last was not sent after all.
     fn take_back(&mut self, pushed: Pushed) {
         self.text.symbols.truncate(self.text.symbols.len().saturating_sub(pushed.symbols));
-        self.text.letters.truncate(self.text.letters.len().saturating_sub(pushed.letters));
         self.raw.truncate(self.raw.len().saturating_sub(pushed.raw));
     }
 }

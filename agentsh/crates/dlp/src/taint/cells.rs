@@ -94,7 +94,7 @@ impl Detector for Cells {
 
     fn judge(&mut self, memory: &TaintMemory, views: &DecodedViews, search: &mut Search<'_, '_>) {
         let leaves = |id| memory.origin(id).is_some_and(search.leaving);
-        for carried in self.carried(&memory.hasher, search.call, views.clean(), leaves) {
+        for carried in self.carried(&memory.hasher, search.call, views.iter(), leaves) {
             let Some(origin) = memory.origin(carried.origin).filter(|_| carried.is_finding()) else {
                 continue;
             };

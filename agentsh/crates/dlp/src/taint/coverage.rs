@@ -120,7 +120,9 @@ impl Detector for Coverage {
             return;
         }
         let leaves = |id| memory.origin(id).is_some_and(search.leaving);
-        for arrived in self.cover_call(&memory.hasher, search.call, views.iter(), &leaves) {
+        for arrived in
+            self.cover_call(&memory.hasher, search.call, views.iter().map(|(_, text)| text), &leaves)
+        {
             let Some(origin) = memory.origin(arrived.origin) else { continue };
             let (count, length) = (arrived.count, arrived.length);
             let shown = format!("[{count} of {length} characters over all calls]");
@@ -177,11 +179,14 @@ impl Coverage {
     fn add(&mut self, id: OriginId, server: &ServerId, followed: &Followed) {
         let &Followed { kind, length, whole, ref pieces } = followed;
         // The newest reading says where it came from; what arrived of it stays.
-        let known =
-            self.secrets.values_mut().find(|secret| secret.whole == whole && secret.server == *server);
-        if let Some(known) = known {
-            known.origin = id;
-            return;
+        let alike = pieces.first().and_then(|(tag, _)| self.places.get(tag)).into_iter().flatten();
+        for (key, _) in alike {
+            if let Some(known) =
+                self.secrets.get_mut(key).filter(|one| one.whole == whole && one.server == *server)
+            {
+                known.origin = id;
+                return;
+            }
         }
         while self.secrets.len() >= MAX_SECRETS || self.known + pieces.len() > MAX_PLACES {
             let Some(oldest) = self.in_the_way(server) else { return };

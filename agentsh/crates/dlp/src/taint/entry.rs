@@ -1,4 +1,4 @@
-//! What is kept of one result, and how much that is.
+//! What is kept of one result, and its size.
 
 use std::time::Duration;
 
@@ -29,7 +29,6 @@ pub(super) struct Entry {
     pub until: Duration,
     pub start: u32,
     pub end: u32,
-    pub letters_start: u32,
     pub spans: Box<[Span]>,
     /// Grams of its prose that are kept.
     pub kept_of_prose: u32,

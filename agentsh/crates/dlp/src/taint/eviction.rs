@@ -1,4 +1,4 @@
-//! Makes room when the memory is full, and gives back what is forgotten.
+//! Evicts results when the memory is full.
 
 use std::collections::VecDeque;
 
@@ -73,9 +73,9 @@ impl TaintMemory {
                 Keeps::All => keep(0, entry.end - entry.start),
                 Keeps::Secrets => ranges(&spans).for_each(|(from, to)| keep(from, to)),
             }
-            let Entry { start: before, letters_start, keeps, .. } = entry;
+            let Entry { start: before, keeps, .. } = entry;
             let now = (keeps != Keeps::Nothing).then_some(start);
-            was.push(Was { start: before, letters_start, keeps, spans, now });
+            was.push(Was { start: before, keeps, spans, now });
             self.entries.extend(now.map(|start| packed_entry(entry, start)));
         }
         self.shadow = shadow;

@@ -1,4 +1,4 @@
-//! What tells in one read of memory that a tag was never stored.
+//! A filter that rules out a tag with one memory access.
 
 /// Four bits of a word for each of so many hashes.
 static MASKS: [u64; 1024] = {

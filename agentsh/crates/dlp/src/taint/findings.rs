@@ -1,4 +1,4 @@
-//! What was found in the arguments of one call, and how it is shown.
+//! The findings of one call, and how they are shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -58,8 +58,8 @@ pub struct Finding {
 
 pub type Findings = Vec<Finding>;
 
-/// Leaves that were folded into one stream: where each begins, in symbols and in letters.
-pub(super) type Bounds = Vec<(usize, usize, usize)>;
+/// Leaves that were folded into one stream: where each begins, in symbols.
+pub(super) type Bounds = Vec<(usize, usize)>;
 
 /// What one call was found to hold so far.
 pub(super) struct Search<'c, 'a> {
@@ -100,13 +100,11 @@ impl<'c, 'a> Search<'c, 'a> {
 
     /// Counts what one text has of each result.
     pub fn count(&mut self, hits: &[Hit]) {
-        let mut found = BTreeMap::<(OriginId, bool), Ranges>::new();
+        let mut found = BTreeMap::<OriginId, Ranges>::new();
         for hit in hits.iter().filter(|hit| hit.leaves) {
-            // Places in letters and places in symbols are no places in one text.
-            let key = (hit.origin, matches!(hit.what, What::Shifted(_)));
-            found.entry(key).or_default().add(hit.start as u32..hit.end as u32);
+            found.entry(hit.origin).or_default().add(hit.start as u32..hit.end as u32);
         }
-        for ((origin, _), ranges) in found {
+        for (origin, ranges) in found {
             let amount = self.amounts.entry(origin).or_default();
             *amount = ranges.len().max(*amount);
         }
@@ -138,14 +136,14 @@ impl<'c, 'a> Search<'c, 'a> {
     pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
         if let Some(origin) = hits.uncounted() {
             let (shown, provenance) =
-                ("[more pieces than are counted]".to_owned(), Provenance { origin, leaves: true });
-            let amount = "more pieces than are counted".to_owned();
+                ("[more fragments than the limit]".to_owned(), Provenance { origin, leaves: true });
+            let amount = "more fragments than the limit".to_owned();
             self.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, chain.clone(), amount);
         }
         if hits.is_full()
             && let Some(last) = hits.list.iter().rfind(|hit| hit.leaves)
         {
-            let shown = "[more passages than are looked at]".to_owned();
+            let shown = "[more passages than the limit]".to_owned();
             let amount = String::new();
             self.push(FINGERPRINT, "passage", Severity::High, leaf, shown, last.provenance(), chain, amount);
         }
@@ -153,41 +151,25 @@ impl<'c, 'a> Search<'c, 'a> {
 
     /// A hit in leaves that were folded into one stream.
     pub fn hit(&mut self, hit: &Hit, bounds: &Bounds) {
-        let letters = matches!(hit.what, What::Shifted(_));
-        let begin = |bound: &(usize, usize, usize)| if letters { bound.1 } else { bound.0 };
         let leaf_of = |position: usize| {
-            let after = bounds.partition_point(|bound| begin(bound) <= position);
+            let after = bounds.partition_point(|bound| bound.0 <= position);
             bounds.get(after.wrapping_sub(1)).copied().unwrap_or_default()
         };
-        let (first, last) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
-        let is_whole = first.2 == last.2;
+        let ((begin, first), (_, last)) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
+        let is_whole = first == last;
         let rule = if is_whole { named(hit.what).0 } else { SPLIT };
-        let text = &*self.call.items[first.2].text;
-        let chain = || if letters { vec!["shifted"] } else { Vec::new() };
-        self.passage(hit, rule, (text, first.2), (hit.start - begin(&first), is_whole), None, chain);
+        let text = &*self.call.items[first].text;
+        self.passage(hit, rule, (text, first), (hit.start - begin, is_whole), None, Vec::new);
     }
 
     /// A hit in a text that decodes from a leaf.
-    pub fn decoded(
-        &mut self,
-        hit: &Hit,
-        text: &str,
-        leaf: usize,
-        how: impl FnOnce() -> Vec<&'static str>,
-        is_clean: bool,
-    ) {
-        // Readable pieces of something else: a passage in them is chance, a secret is not.
-        if !is_clean && matches!(hit.what, What::Run | What::Shifted(_)) {
-            return;
-        }
-        let shifted = matches!(hit.what, What::Shifted(_)).then_some("shifted");
+    pub fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, how: impl FnOnce() -> Vec<&'static str>) {
         // The link itself with its escapes taken out, say.
         let whole = 0..self.call.items[leaf].text.len();
-        let chain = || how().into_iter().chain(shifted).collect();
-        self.passage(hit, DECODED, (text, leaf), (hit.start, true), Some(whole), chain);
+        self.passage(hit, DECODED, (text, leaf), (hit.start, true), Some(whole), how);
     }
 
-    /// A hit in a text of a leaf, from this symbol or letter on, `is_whole` when it ends there too. `link`: what of the leaf
+    /// A hit in a text of a leaf, from this symbol on, `is_whole` when it ends there too. `link`: what of the leaf
     /// must be a link for it to be part of one, when that is not the passage itself.
     fn passage(
         &mut self,
@@ -204,13 +186,12 @@ impl<'c, 'a> Search<'c, 'a> {
         if !self.is_new(rule, category, provenance, leaf) {
             return;
         }
-        let letters = matches!(hit.what, What::Shifted(_));
-        let range = byte_range(text, start, hit.end - hit.start, letters);
+        let range = byte_range(text, start, hit.end - hit.start);
         let link = link.as_ref().unwrap_or(&range);
         let is_of_link = || may_be_of_link(hit.what) && self.is_in_link(leaf, link, hit.origin);
         let is_empty = || {
             let passage = text.get(range.clone()).unwrap_or_default();
-            matches!(hit.what, What::Run | What::Shifted(None)) && says_nothing(passage)
+            hit.what == What::Run && says_nothing(passage)
         };
         if !(is_whole && (is_of_link() || is_empty())) {
             let context = context(text, range);
@@ -274,8 +255,8 @@ impl Hit {
 /// links are left out of passages, but for what looks like a secret in them.
 fn may_be_of_link(what: What) -> bool {
     match what {
-        What::Run | What::Shifted(None) => true,
-        What::Value(kind) | What::Shifted(Some(kind)) => kind == Kind::HighEntropy,
+        What::Run => true,
+        What::Value(kind) => kind == Kind::HighEntropy,
     }
 }
 
@@ -285,8 +266,6 @@ fn named(what: What) -> (&'static str, &'static str, Severity) {
         What::Value(kind) => {
             (ENTITY, kind.as_str(), if kind.is_secret() { Severity::Critical } else { Severity::High })
         }
-        What::Shifted(None) => (DECODED, "passage", Severity::High),
-        What::Shifted(Some(kind)) => (DECODED, kind.as_str(), Severity::Critical),
     }
 }
 
@@ -322,22 +301,22 @@ fn folded_words(passage: &str) -> Option<String> {
     Some(words)
 }
 
-/// Bytes of `text` from one symbol (or letter) on, for so many of them.
-fn byte_range(text: &str, first: usize, count: usize, letters: bool) -> Range<usize> {
-    let start = byte_of(text, first, letters).map_or(text.len(), |range| range.start);
-    let end = byte_of(text, first + count.max(1) - 1, letters).map_or(text.len(), |range| range.end);
+/// Bytes of `text` from one symbol on, for so many of them.
+fn byte_range(text: &str, first: usize, count: usize) -> Range<usize> {
+    let start = byte_of(text, first).map_or(text.len(), |range| range.start);
+    let end = byte_of(text, first + count.max(1) - 1).map_or(text.len(), |range| range.end);
     start.min(end)..end
 }
 
-/// The character that the `wanted`th symbol (or letter) comes from.
-fn byte_of(text: &str, wanted: usize, letters: bool) -> Option<Range<usize>> {
+/// The character that the `wanted`th symbol comes from.
+fn byte_of(text: &str, wanted: usize) -> Option<Range<usize>> {
     // Bytes that are counted together, so that a long text is folded once and not for each of its characters.
     const BLOCK: usize = 1024;
     let mut folded = Folded::default();
     let mut counted = |text: &str| {
         folded.clear();
         folded.push(text);
-        if letters { folded.letters.len() } else { folded.symbols.len() }
+        folded.symbols.len()
     };
     let (mut before, mut at) = (0, 0);
     while at < text.len() {
@@ -395,8 +374,7 @@ mod tests {
     fn the_bytes_of_a_hit_are_those_of_its_symbols() {
         let text = format!("{}Ünder - the éaves{}", "ab, ".repeat(700), " 12".repeat(500));
         let first = 1400;
-        assert_eq!(&text[byte_range(&text, first, 13, false)], "Ünder - the éaves");
-        assert_eq!(&text[byte_range(&text, first + 1, 4, true)], "nder");
-        assert_eq!(byte_range("short", 90, 3, false), 5..5);
+        assert_eq!(&text[byte_range(&text, first, 13)], "Ünder - the éaves");
+        assert_eq!(byte_range("short", 90, 3), 5..5);
     }
 }

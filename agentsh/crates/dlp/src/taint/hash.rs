@@ -1,16 +1,13 @@
-//! Keyed rolling hashes. Without the key nobody can tell which texts collide, and a stored hash says nothing.
+//! Keyed rolling hashes. Without the key, stored hashes reveal nothing and collisions cannot be found.
 
 use sha2::{Digest, Sha256};
 
-use super::blocks::{BLOCK, Filling, Grams};
+use super::blocks::{Filling, Grams};
 
-/// Symbols in a short gram: the smallest piece of a secret that is recognised.
-pub const SHORT: usize = 10;
+pub use super::blocks::SHORT;
+
 /// Symbols in a long gram (two short ones), the unit of a copied run.
 pub const LONG: usize = 2 * SHORT;
-/// Steps between letters in a short interval gram, and (two of them) in a long one.
-pub const STEPS: usize = 12;
-pub const LONG_STEPS: usize = 2 * STEPS;
 
 /// Odd numbers whose bits look drawn: multiplied by them, near values end up far apart.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -22,10 +19,6 @@ pub struct Hasher {
     enter: [u64; 256],
     /// `enter`, rotated as far as a symbol has moved when it leaves a short gram.
     leave: [u64; 256],
-    step_enter: [u64; 16],
-    step_enter_back: [u64; 16],
-    /// For each pair of a step that leaves and one that enters: what to add, forwards and backwards.
-    step_pairs: [(u64, u64); 256],
 }
 
 impl std::fmt::Debug for Hasher {
@@ -37,30 +30,17 @@ impl std::fmt::Debug for Hasher {
 impl Hasher {
     #[must_use]
     pub fn new(key: &[u8; 32]) -> Self {
-        let words = |domain: u8, at: usize| {
-            let mut sha = Sha256::new();
-            sha.update(key);
-            sha.update([domain]);
-            sha.update((at as u64).to_le_bytes());
-            let digest = sha.finalize();
+        let enter: [u64; 256] = std::array::from_fn(|at| {
+            let digest = Sha256::new()
+                .chain_update(key)
+                .chain_update([0])
+                .chain_update((at as u64).to_le_bytes())
+                .finalize();
             let mut word = [0; 8];
             word.copy_from_slice(&digest[..8]);
             u64::from_le_bytes(word)
-        };
-        let enter: [u64; 256] = std::array::from_fn(|at| words(0, at));
-        let step_enter: [u64; 16] = std::array::from_fn(|at| words(1, at));
-        let step_enter_back = step_enter.map(|word| word.rotate_left(STEPS as u32 - 1));
-        Self {
-            leave: enter.map(|word| word.rotate_left(SHORT as u32)),
-            enter,
-            step_pairs: std::array::from_fn(|pair| {
-                let (old, new) = (step_enter[pair >> 4], pair & 15);
-                let forward = old.rotate_left(STEPS as u32) ^ step_enter[new];
-                (forward, old.rotate_right(1) ^ step_enter_back[new])
-            }),
-            step_enter_back,
-            step_enter,
-        }
+        });
+        Self { leave: enter.map(|word| word.rotate_left(SHORT as u32)), enter }
     }
 
     /// Calls `each` with every short gram of `symbols` and where it starts.
@@ -91,50 +71,10 @@ impl Hasher {
 
     /// The short gram that starts at `at`, to be moved from there.
     #[must_use]
-    pub fn roll(&self, symbols: &[u8], at: usize) -> Option<Roll> {
+    pub fn roll(&self, symbols: &[u8], at: usize) -> Option<RollingHash> {
         let gram = symbols.get(at..at + SHORT)?;
         let enter = |hash: u64, symbol: &u8| hash.rotate_left(1) ^ self.enter[usize::from(*symbol)];
-        Some(Roll(gram.iter().fold(0, enter)))
-    }
-
-    /// As [`Hasher::each_short_gram`], over the distances between neighbouring letters (0 to 25): the same for a
-    /// text, for its reversal, and for every Caesar or mirrored alphabet over either.
-    pub fn each_interval_gram(&self, letters: &[u8], mut each: impl FnMut(usize, u64)) {
-        self.each_interval_block(letters, |grams| grams.each(&mut each));
-    }
-
-    /// As [`Hasher::each_interval_gram`], in blocks.
-    #[inline]
-    pub(super) fn each_interval_block(&self, letters: &[u8], mut each: impl FnMut(&Grams<'_>)) {
-        if letters.len() <= STEPS {
-            return;
-        }
-        let mut steps = [0_u8; STEPS + BLOCK];
-        distances(&letters[..=STEPS], &mut steps);
-        let (mut forward, mut back) = (0_u64, 0_u64);
-        for &step in &steps[..STEPS] {
-            forward = forward.rotate_left(1) ^ self.step_enter[usize::from(step % 16)];
-            back = back.rotate_right(1) ^ self.step_enter_back[usize::from(step % 16)];
-        }
-        let mut block = Filling::new();
-        block.room()[0] = (forward ^ back).wrapping_mul(MIX);
-        block.take(1, &mut each);
-        let mut rest = &letters[STEPS..];
-        while rest.len() > 1 {
-            let room = block.room();
-            let count = room.len().min(rest.len() - 1);
-            distances(&rest[..=count], &mut steps[STEPS..]);
-            for ((gram, &old), &new) in room.iter_mut().zip(&steps[..count]).zip(&steps[STEPS..]) {
-                let (enter, enter_back) = self.step_pairs[usize::from(old << 4 | new & 15)];
-                forward = forward.rotate_left(1) ^ enter;
-                back = back.rotate_right(1) ^ enter_back;
-                *gram = (forward ^ back).wrapping_mul(MIX);
-            }
-            block.take(count, &mut each);
-            steps.copy_within(count..count + STEPS, 0);
-            rest = &rest[count..];
-        }
-        block.finish(&mut each);
+        Some(RollingHash(gram.iter().fold(0, enter)))
     }
 
     /// One hash over all of `symbols`.
@@ -149,9 +89,9 @@ impl Hasher {
 
 /// A short gram that moves along a text.
 #[derive(Clone, Copy, Debug)]
-pub struct Roll(u64);
+pub struct RollingHash(u64);
 
-impl Roll {
+impl RollingHash {
     #[inline]
     #[must_use]
     pub fn gram(self) -> u64 {
@@ -183,12 +123,6 @@ pub fn long(first: u64, second: u64) -> u32 {
     (first.wrapping_mul(MIX_OLD).wrapping_add(second.wrapping_mul(MIX)) >> 32) as u32
 }
 
-/// As [`long`], the same when the text runs backwards.
-#[must_use]
-pub fn long_interval(first: u64, second: u64) -> u32 {
-    (first.wrapping_add(second).wrapping_mul(MIX_OLD) >> 32) as u32
-}
-
 /// The tag under which a short gram stands in an index.
 #[must_use]
 pub fn tag(gram: u64) -> u32 {
@@ -199,14 +133,6 @@ pub fn tag(gram: u64) -> u32 {
 #[must_use]
 pub fn shadow(gram: u64) -> u8 {
     (gram >> 24) as u8
-}
-
-/// From each letter to the next on a ring of 26, whichever way is shorter.
-fn distances(letters: &[u8], into: &mut [u8]) {
-    for ((first, second), into) in letters.iter().zip(&letters[1..]).zip(into) {
-        let apart = first.abs_diff(*second);
-        *into = apart.min(26_u8.wrapping_sub(apart));
-    }
 }
 
 #[cfg(test)]
@@ -226,32 +152,6 @@ mod tests {
         let mut grams = Vec::new();
         hasher.each_short_gram(symbols, |_, gram| grams.push(gram));
         grams
-    }
-
-    fn intervals(text: &str) -> Vec<u64> {
-        let mut grams = Vec::new();
-        hasher().each_interval_gram(&Folded::of(text).letters, |_, gram| grams.push(gram));
-        grams
-    }
-
-    #[test]
-    fn caesar_mirror_and_reversal_have_the_same_intervals() {
-        let text = "the quarterly numbers stay inside the house";
-        let shifted: String = text
-            .chars()
-            .map(|c| if c.is_ascii_lowercase() { char::from((c as u8 - b'a' + 11) % 26 + b'a') } else { c })
-            .collect();
-        let mirrored: String = text
-            .chars()
-            .map(|c| if c.is_ascii_lowercase() { char::from(b'a' + b'z' - c as u8) } else { c })
-            .collect();
-        let wanted = intervals(text);
-        assert_eq!(intervals(&shifted), wanted);
-        assert_eq!(intervals(&mirrored), wanted);
-        let mut reversed = intervals(&shifted.chars().rev().collect::<String>());
-        reversed.reverse();
-        assert_eq!(reversed, wanted);
-        assert_ne!(intervals("the quarterly numbers stay outside the house"), wanted);
     }
 
     #[test]

@@ -1,15 +1,14 @@
-//! What detectors found in one text.
+//! The matches of detectors in one text.
 
 use std::ops::Range;
 
 use super::entry::Entry;
-use super::hash::{self, Roll, SHORT};
+use super::hash::{self, RollingHash, SHORT};
 use super::memory::TaintMemory;
 use super::origin::{Origin, OriginId};
 use agentsh_secrets::values::Kind;
 
-/// Hits of one scan in what would leave as it stands, as many in what would leave shifted, and as many in what may go
-/// there. Chosen: more is one finding by itself.
+/// Hits of one scan in what would leave, and as many in what may go there. Chosen: more is one finding by itself.
 const MAX_HITS: usize = 256;
 /// Hits that are asked whether they cover a place already.
 const RECENT: usize = 8;
@@ -20,11 +19,9 @@ pub(super) enum What {
     Run,
     /// A secret or personal value, or a piece of a secret.
     Value(Kind),
-    /// A passage behind a Caesar cipher, a mirrored alphabet or read backwards.
-    Shifted(Option<Kind>),
 }
 
-/// `start..end` are symbols, or letters for [`What::Shifted`].
+/// `start..end` are symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hit {
     pub start: usize,
@@ -66,14 +63,13 @@ pub(super) struct Hits {
     /// There are more of them than are counted.
     pub has_more_pieces: bool,
     leaving: usize,
-    leaving_shifted: usize,
     harmless: usize,
 }
 
 impl Hits {
     /// Whether so much leaves that not all of it was looked at.
     pub fn is_full(&self) -> bool {
-        self.leaving >= MAX_HITS || self.leaving_shifted >= MAX_HITS
+        self.leaving >= MAX_HITS
     }
 
     /// A result of which pieces were not counted any more.
@@ -81,23 +77,14 @@ impl Hits {
         self.pieces.last().filter(|_| self.has_more_pieces).map(|piece| piece.origin)
     }
 
-    /// Whether there is room for another one as it stands, and none of the last ones is one that it is a part of.
+    /// Whether there is room for another one, and none of the last ones is one that it is a part of.
     pub fn has_room(&self, leaves: bool, covers: impl Fn(&Hit) -> bool) -> bool {
         let count = if leaves { self.leaving } else { self.harmless };
         count < MAX_HITS && !self.list.iter().rev().take(RECENT).any(covers)
     }
 
-    pub fn has_room_for_shifted(&self) -> bool {
-        self.leaving_shifted < MAX_HITS
-    }
-
     pub fn push(&mut self, hit: Hit) {
-        let count = match hit {
-            Hit { leaves: false, .. } => &mut self.harmless,
-            Hit { what: What::Shifted(_), .. } => &mut self.leaving_shifted,
-            Hit { .. } => &mut self.leaving,
-        };
-        *count += 1;
+        *if hit.leaves { &mut self.leaving } else { &mut self.harmless } += 1;
         self.list.push(hit);
     }
 
@@ -114,7 +101,7 @@ impl Text<'_> {
     pub fn extend(&self, at: usize, place: u32, entry: &Entry, most: usize) -> Option<(usize, usize)> {
         let Self { memory, symbols, .. } = self;
         let hasher = &memory.hasher;
-        let same = |roll: Roll, place: u32| memory.shadow(place) == Some(hash::shadow(roll.gram()));
+        let same = |roll: RollingHash, place: u32| memory.shadow(place) == Some(hash::shadow(roll.gram()));
         let here = hasher.roll(symbols, at).filter(|roll| same(*roll, place))?;
         let (mut first, mut first_place, mut roll) = (at, place, here);
         while first > 0 && first_place > entry.start && at - first < most {

@@ -1,4 +1,4 @@
-//! From a tag to the places where it was seen: eight bytes an entry, one probe a look-up, whatever is stored.
+//! A hash index from a tag to its places: eight bytes per entry, one probe per lookup.
 
 use super::filter::Filter;
 

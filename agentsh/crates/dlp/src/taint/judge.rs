@@ -1,4 +1,4 @@
-//! What in the arguments of a call came out of a result.
+//! Which arguments of a call come from a result.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,7 +17,6 @@ use super::origin::{Origin, OriginId};
 use super::print::Print;
 use super::reading;
 use super::scan::Detectors;
-use super::shifted::turned;
 use super::symbols::Folded;
 use super::views::{Views, steps};
 use crate::threads::side_by_side;
@@ -40,7 +39,7 @@ fn decoded(result: &Leaves<'_>, views: &Views) -> Vec<String> {
     let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
     for leaf in texts {
         views.decode_result(leaf, &mut |view| {
-            if view.clean && view.text.len() <= room {
+            if view.text.len() <= room {
                 room -= view.text.len();
                 decoded.push(view.text.to_owned());
             }
@@ -214,7 +213,7 @@ impl Judge {
         for hit in &hits.list {
             search.hit(hit, bounds);
         }
-        search.crowded(&hits, bounds.last().map_or(0, |bound| bound.2), Vec::new());
+        search.crowded(&hits, bounds.last().map_or(0, |bound| bound.1), Vec::new());
         self.all.pieces.add(&hits);
         hits
     }
@@ -241,8 +240,8 @@ impl Judge {
         if let (Some((at, leaf, is_packed)), Some((id, origin))) = (found, newest) {
             let provenance = search.provenance(id, origin);
             let (category, severity, what) = match is_packed {
-                true => (PACKED, Severity::High, "that are packed"),
-                false => ("opaque", Severity::Medium, "that nobody can read"),
+                true => (PACKED, Severity::High, "of compressed data"),
+                false => ("opaque", Severity::Medium, "that agentsh cannot decode"),
             };
             let amount = format!("{} characters {what}", leaf.text.chars().count());
             let shown = format!("[{amount}]");
@@ -255,17 +254,12 @@ impl Judge {
         let call = search.call;
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.role == Role::Codes {
-                self.view(&leaf.text, at, &|| vec!["char-codes"], true, search);
+                self.view(&leaf.text, at, &|| vec!["char-codes"], search);
             }
             if is_decoded(&leaf) {
                 views.decode_leaf(leaf, &mut |view| {
-                    self.view(view.text, at, &|| steps(&view), view.clean, search);
+                    self.view(view.text, at, &|| steps(&view), search);
                 });
-            }
-            if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
-                for (text, how) in turned(&leaf.text) {
-                    self.view(&text, at, &|| vec![how], true, search);
-                }
             }
         }
     }
@@ -279,21 +273,20 @@ impl Judge {
         let Some(raw) = &joined.raw else { return };
         views.decode(raw, &mut |view| {
             let how = || std::iter::once("earlier-calls").chain(steps(&view)).collect();
-            self.view(view.text, joined.leaf, &how, view.clean, search);
+            self.view(view.text, joined.leaf, &how, search);
         });
     }
 
-    /// One text that decodes from a leaf; `is_clean`: it is no guess.
+    /// One text that decodes from a leaf.
     fn view(
         &mut self,
         text: &str,
         leaf: usize,
         how: &dyn Fn() -> Vec<&'static str>,
-        is_clean: bool,
         search: &mut Search<'_, '_>,
     ) {
         if !self.all.coverage.is_empty() || !self.all.cells.is_empty() {
-            self.decoded_views.add(text, leaf, is_clean);
+            self.decoded_views.add(text, leaf);
         }
         let mut folded = std::mem::take(&mut self.single);
         folded.clear();
@@ -301,14 +294,12 @@ impl Judge {
         let hits = self.all.scan(&self.memory, &folded, search.leaving);
         search.count(&hits.list);
         for hit in &hits.list {
-            search.decoded(hit, text, leaf, how, is_clean);
+            search.decoded(hit, text, leaf, how);
         }
         if hits.is_full() || hits.uncounted().is_some() {
             search.crowded(&hits, leaf, how());
         }
-        if is_clean {
-            self.all.pieces.add(&hits);
-        }
+        self.all.pieces.add(&hits);
         self.single = folded;
         self.markers.judge(&self.memory, text, leaf, how, search);
         self.all.values.alone(&self.memory, text, leaf, search);
@@ -323,7 +314,7 @@ fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf
         if into.symbols.len() >= most {
             break;
         }
-        bounds.push((into.symbols.len(), into.letters.len(), at));
+        bounds.push((into.symbols.len(), at));
         // Of what is mostly spaces, or takes more bytes a symbol, fewer symbols are read.
         let end = leaf.text.floor_char_boundary(most.saturating_mul(4));
         into.push(&leaf.text[..end]);

@@ -1,4 +1,4 @@
-//! The texts in a JSON value: strings, numbers, names of members, and lists of character codes.
+//! The texts in a JSON value: strings, numbers, member names, and lists of character codes.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -7,16 +7,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use serde_json::Value;
 
 use crate::json::{Json, unescape};
-use crate::text::{Decoded, Limits, looks_encoded, widened};
+use crate::text::{Decoded, Limits, looks_encoded};
 
 /// Shortest list of numbers that may spell a text.
 const MIN_CODES: usize = 6;
-/// The same, when each holds several bytes.
-const MIN_INTEGERS: usize = 3;
 /// Longest piece of a pointer that is shown.
 const MAX_STEP: usize = 32;
 
-/// A number that may be the code of a character, or bytes.
+/// A number that may be the code of a character.
 fn code(value: &Json<'_>) -> Option<u32> {
     match value {
         Json::Number(raw) => raw.parse().ok(),
@@ -244,17 +242,10 @@ impl<'a> Leaves<'a> {
     }
 
     fn codes(&mut self, length: usize, codes: impl Iterator<Item = Option<u32>>, node: u32) {
-        if length < MIN_INTEGERS {
-            return;
-        }
-        let Some(codes) = codes.collect::<Option<Vec<u32>>>() else { return };
-        for text in widened(&codes) {
-            self.push(Role::Codes, Cow::Owned(text), node);
-        }
         if length < MIN_CODES {
             return;
         }
-        let Some(text) = codes.into_iter().map(char::from_u32).collect::<Option<String>>() else { return };
+        let Some(text) = codes.map(|code| char::from_u32(code?)).collect::<Option<String>>() else { return };
         if text.chars().filter(|character| character.is_control()).count() * 10 <= length {
             self.push(Role::Codes, Cow::Owned(text), node);
         }

@@ -1,4 +1,4 @@
-//! A short invisible marker in prose: five characters that a copy carries along and a reader does not see.
+//! A short invisible marker in prose: five characters that copies keep and readers do not see.
 
 use std::ops::Range;
 
@@ -108,16 +108,16 @@ pub fn unfit(text: &str, position: Position) -> Option<&'static str> {
     } else if first == '-' && trimmed.starts_with("---")
         || ["diff ", "@@ ", "#!"].iter().any(|start| trimmed.starts_with(start))
     {
-        Some("it begins as a format does")
+        Some("it begins like a file format")
     } else if begins && !(first.is_alphanumeric() || first == '\'' || first == '(') {
-        Some("its first character may be a sign of a format")
+        Some("its first character may be markup")
     } else if text.contains("```") || lines().any(|line| line.starts_with([' ', '\t']) || is_code(line)) {
         Some("it looks like code")
     } else if is_table(trimmed) {
         Some("it looks like a table")
     } else {
         let (letters, others) = weights(trimmed);
-        (others * 2 > letters).then_some("it is more signs and numbers than words")
+        (others * 2 > letters).then_some("it has more symbols and digits than words")
     }
 }
 

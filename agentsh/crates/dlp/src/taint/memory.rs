@@ -1,4 +1,4 @@
-//! What results said, as keyed hashes: bounded. Whose go first is the business of `room`.
+//! Results as keyed hashes, bounded. `room` chooses what to evict.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -91,7 +91,6 @@ pub struct TaintMemory {
     /// One byte for each short gram, at the position of its first symbol.
     pub(super) shadow: VecDeque<u8>,
     pub(super) shadow_start: u32,
-    next_letter: u32,
     pub(super) known: Known,
 }
 
@@ -109,7 +108,6 @@ impl TaintMemory {
             room: Room::default(),
             shadow: VecDeque::new(),
             shadow_start: 0,
-            next_letter: 0,
             known: Known::default(),
         }
     }
@@ -181,14 +179,6 @@ impl TaintMemory {
         (position < entry.end).then_some((entry.id, entry))
     }
 
-    /// As [`TaintMemory::entry_at`], for a position that counts letters.
-    pub(super) fn entry_at_letter(&self, position: u32) -> Option<(OriginId, &Entry)> {
-        let after = self.entries.partition_point(|entry| entry.letters_start <= position);
-        let at = after.checked_sub(1)?;
-        let entry = self.entries.get(at).filter(|entry| entry.keeps != Keeps::Nothing)?;
-        Some((entry.id, entry))
-    }
-
     /// The kept byte of the short gram that begins at `position`.
     pub(super) fn shadow(&self, position: u32) -> Option<u8> {
         self.shadow.get(position.checked_sub(self.shadow_start)? as usize).copied()
@@ -203,16 +193,12 @@ impl TaintMemory {
         self.entries.front().map_or(u32::MAX, |entry| entry.start)
     }
 
-    pub(super) fn letter_floor(&self) -> u32 {
-        self.entries.front().map_or(u32::MAX, |entry| entry.letters_start)
-    }
-
     /// Remembers a result until its time is over, and makes room for it.
     pub(super) fn insert(&mut self, origin: Origin, print: &Print, until: Duration) -> Inserted {
         self.expire(origin.time);
         let (evicted, moved) = self.make_room(&origin, print_size(print));
         let mut moved: Vec<Moved> = moved.into_iter().collect();
-        if self.shadow_start.max(self.next_letter) > REBASE {
+        if self.shadow_start > REBASE {
             moved.push(self.rebase());
         }
         let start = self.end();
@@ -232,7 +218,6 @@ impl TaintMemory {
             start,
             // A result without a symbol still is a result.
             end: self.end(),
-            letters_start: self.next_letter,
             spans: print
                 .spans
                 .iter()
@@ -243,7 +228,6 @@ impl TaintMemory {
             size: 0,
         };
         entry.size = live_size(&entry);
-        self.next_letter += print.letters;
         self.room.add(id, &entry);
         self.next_id += 1;
         self.live += 1;
@@ -262,15 +246,12 @@ impl TaintMemory {
     }
 
     fn rebase(&mut self) -> Moved {
-        let (by, letters) = (self.shadow_start, self.letter_floor().min(self.next_letter));
+        let by = std::mem::take(&mut self.shadow_start);
         for entry in &mut self.entries {
             entry.start -= by;
             entry.end -= by;
-            entry.letters_start -= letters;
         }
-        self.shadow_start = 0;
-        self.next_letter -= letters;
-        Moved::Down(by, letters)
+        Moved::Down(by)
     }
 }
 

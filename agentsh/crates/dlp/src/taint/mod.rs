@@ -2,8 +2,8 @@
 //!
 //! Text is folded to symbols ([`symbols`]), symbols to keyed hashes ([`hash`]), and the hashes of results stand in
 //! indices ([`index`]) that answer in one probe. What is looked for is one file for each detector ([`detector`]): exact
-//! [`runs`], [`values`], [`shifted`] letters, prose in [`pieces`], secrets in pieces ([`coverage`]), values of tables
-//! ([`cells`]), ends of [`calls`] and [`markers`]. A copied run of [`GUARANTEED_RUN`] symbols is always found.
+//! [`runs`], [`values`], prose in [`pieces`], secrets in pieces ([`coverage`]), values of tables ([`cells`]), ends of [`calls`]
+//! and [`markers`]. A copied run of [`GUARANTEED_RUN`] symbols is always found.
 
 mod blocks;
 mod boilerplate;
@@ -16,7 +16,6 @@ mod entry;
 mod eviction;
 mod filter;
 mod findings;
-mod grams;
 pub mod hash;
 mod hits;
 mod index;
@@ -41,7 +40,6 @@ mod room;
 mod runs;
 mod scan;
 pub mod sent;
-mod shifted;
 mod slices;
 mod sought;
 mod sources;

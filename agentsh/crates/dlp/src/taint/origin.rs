@@ -1,4 +1,4 @@
-//! Which result something came from.
+//! The result that data came from.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! One remembered result as bytes: origin, keyed hashes and positions. No text, and nothing that can be read back
 //! without the key.
 //!
-//! `AGTAINT2`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian. `AGTAINT1` had neither the
-//! secrets in pieces nor the cells.
+//! `AGTAINT3`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian. A record of an older version is
+//! skipped: none is remembered for longer than a day.
 
 use std::time::Duration;
 
@@ -10,27 +10,26 @@ use sha2::{Digest, Sha256};
 
 use super::memory::TaintMemory;
 use super::origin::Origin;
-use super::pieces::is_piece;
-use super::print::{MAX_CELLS, MAX_FOLLOWED, MAX_SYMBOLS, PROSE, Print, SHIFTED, SHIFTED_SECRETS};
+use super::print::{MAX_CELLS, MAX_FOLLOWED, MAX_SYMBOLS, Print};
 use super::repeats;
 use super::slices::Followed;
 use crate::types::ServerId;
 use agentsh_secrets::values::Kind;
 
 /// What every record begins with.
-pub const MAGIC: &[u8; 8] = b"AGTAINT2";
-const BEFORE: &[u8; 8] = b"AGTAINT1";
+pub const MAGIC: &[u8; 8] = b"AGTAINT3";
+const OLDER: [&[u8]; 2] = [b"AGTAINT1", b"AGTAINT2"];
 const MAC: usize = 16;
 /// Longest name in a record, in bytes.
 const MAX_NAME: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    #[error("a stored taint record is cut or is none")]
+    #[error("a stored taint record is truncated or invalid")]
     NotARecord,
     #[error("a stored taint record was changed, or was written with another key")]
     WrongMac,
-    #[error("a stored taint record contradicts itself")]
+    #[error("a stored taint record is inconsistent")]
     Contradiction,
 }
 
@@ -47,7 +46,6 @@ impl TaintMemory {
         }
         number(&mut body, print.shadow.len());
         body.extend(&print.shadow);
-        body.extend(print.letters.to_le_bytes());
         number(&mut body, print.spans.len());
         for (start, end, kind) in &print.spans {
             body.extend(start.to_le_bytes());
@@ -90,17 +88,14 @@ impl TaintMemory {
         record: &[u8],
         now: Duration,
     ) -> Result<Option<(Origin, Print, Duration)>, ImportError> {
-        let is_before = record.starts_with(BEFORE);
-        let mut reader = Reader(self.opened(record, if is_before { BEFORE } else { MAGIC })?);
-        let (origin, mut print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
-        if !is_before {
-            read_parts(&mut reader, &mut print).ok_or(ImportError::NotARecord)?;
+        if OLDER.iter().any(|magic| record.starts_with(magic)) {
+            return Ok(None);
         }
+        let mut reader = Reader(self.opened(record, MAGIC)?);
+        let (origin, print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
         if !reader.0.is_empty() || !is_consistent(&print) {
             return Err(ImportError::Contradiction);
         }
-        // Older records have pairs of words as well.
-        print.tags[PROSE].retain(|(tag, _)| is_piece(*tag));
         // Whether it was repeated does not stand in its own record.
         let until = origin.time + self.config.lifetime + repeats::WITHIN;
         // A time in the future would never end.
@@ -121,19 +116,6 @@ impl TaintMemory {
     }
 }
 
-fn read_parts(reader: &mut Reader<'_>, print: &mut Print) -> Option<()> {
-    for _ in 0..reader.count(17)? {
-        let kind = Kind::from_code(reader.take(1)?[0])?;
-        let (length, whole) = (reader.number()?, u64::from_le_bytes(reader.array()?));
-        let pieces = reader.pairs()?;
-        print.followed.push(Followed { kind, length, whole, pieces });
-    }
-    for _ in 0..reader.count(8)? {
-        print.cells.push(u64::from_le_bytes(reader.array()?));
-    }
-    Some(())
-}
-
 fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
     let private = reader.take(1)?[0] != 0;
     let time = Duration::from_secs(u64::from_le_bytes(reader.take(8)?.try_into().ok()?));
@@ -143,13 +125,21 @@ fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
     };
     let (server, tool, call) = (ServerId(name()?), name()?, name()?);
     let length = reader.count(1)?;
-    let mut print =
-        Print { shadow: reader.take(length)?.to_vec(), letters: reader.number()?, ..Print::default() };
+    let mut print = Print { shadow: reader.take(length)?.to_vec(), ..Print::default() };
     for _ in 0..reader.count(9)? {
         print.spans.push((reader.number()?, reader.number()?, reader.take(1)?[0]));
     }
     for tags in &mut print.tags {
         *tags = reader.pairs()?;
+    }
+    for _ in 0..reader.count(17)? {
+        let kind = Kind::from_code(reader.take(1)?[0])?;
+        let (length, whole) = (reader.number()?, u64::from_le_bytes(reader.array()?));
+        let pieces = reader.pairs()?;
+        print.followed.push(Followed { kind, length, whole, pieces });
+    }
+    for _ in 0..reader.count(8)? {
+        print.cells.push(u64::from_le_bytes(reader.array()?));
     }
     Some((Origin { server, tool, call, time, private }, print))
 }
@@ -157,18 +147,13 @@ fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
 /// Every position lies inside the result, and the result is one that could have been remembered.
 fn is_consistent(print: &Print) -> bool {
     let symbols = print.shadow.len() as u32;
-    // Every letter is a symbol too.
-    let is_possible = print.shadow.len() <= MAX_SYMBOLS && print.letters <= symbols;
-    is_possible
+    print.shadow.len() <= MAX_SYMBOLS
         && print.followed.len() <= MAX_FOLLOWED
         && print.followed.iter().all(Followed::is_possible)
         && print.cells.len() <= MAX_CELLS
         && print.spans.iter().all(|(start, end, _)| start < end && *end <= symbols)
         && print.spans.is_sorted_by_key(|span| span.0)
-        && print.tags.iter().enumerate().all(|(index, tags)| {
-            let bound = if matches!(index, SHIFTED | SHIFTED_SECRETS) { print.letters } else { symbols };
-            tags.iter().all(|(_, at)| *at <= bound)
-        })
+        && print.tags.iter().flatten().all(|(_, at)| *at <= symbols)
 }
 
 pub(super) fn clip(name: &str) -> &[u8] {

@@ -26,7 +26,7 @@ use super::origin::OriginId;
 use super::placed::Placed;
 use super::print::{PROSE, Print};
 use super::ranges::Ranges;
-use super::sought::Sought;
+use super::sought::SearchTargets;
 use crate::Severity;
 
 /// So many symbols of one result, and so many of a hundred of its prose, are the result.
@@ -39,19 +39,6 @@ const MAX_TEXT: usize = 16 << 10;
 /// Results for which it is counted, and different pieces of one text that are.
 const MAX_RESULTS: usize = 512;
 const MAX_PIECES: usize = 8192;
-/// Tells these tags from those of pairs of words, which stand beside them in older records and have not got it.
-const OF_PIECE: u32 = 0x100;
-
-/// The tag of one short gram.
-#[inline]
-fn tag(gram: u64) -> u32 {
-    hash::tag(gram) | OF_PIECE
-}
-
-pub(super) fn is_piece(tag: u32) -> bool {
-    tag & OF_PIECE != 0
-}
-
 /// Whether a text of a result is followed: with a heading or a list in it, it is prose all the same.
 pub(super) fn is_followed(text: &str) -> bool {
     text.len() <= MAX_TEXT && marker::is_prose(text.trim_start_matches(['#', '-', '*', ' ', '\n']))
@@ -69,7 +56,7 @@ pub(super) fn kept(
         hasher.each_short_gram(&symbols[range.clone()], |at, gram| {
             let place = range.start + at;
             if at.is_multiple_of(STEP) && shadow.get(place) == Some(&hash::shadow(gram)) {
-                tags.push((tag(gram), place as u32));
+                tags.push((hash::tag(gram), place as u32));
             }
         });
     }
@@ -79,7 +66,7 @@ pub(super) fn kept(
 /// What has arrived of each result.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pieces {
-    prose: Sought,
+    prose: SearchTargets,
     covered: BTreeMap<OriginId, Ranges>,
     /// What of those was covered before the last call to which it brought something.
     before: BTreeMap<OriginId, Ranges>,
@@ -93,11 +80,11 @@ impl Detector for Pieces {
 
     fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
         self.carry(placed, &print.tags[PROSE]);
-        placed.symbols(&mut self.prose.index, &print.tags[PROSE]);
+        placed.insert(&mut self.prose.index, &print.tags[PROSE]);
     }
 
     fn moved(&mut self, moved: &Moved) {
-        moved.symbols(&mut self.prose.index, true);
+        moved.apply(&mut self.prose.index, true);
     }
 
     fn size(&self) -> usize {
@@ -117,7 +104,7 @@ impl Detector for Pieces {
     #[inline]
     fn see(&mut self, grams: &Grams<'_>) {
         if !self.prose.index.is_empty() {
-            self.prose.see(grams.at, grams.own().iter().map(|gram| tag(*gram)));
+            self.prose.see(grams.at, grams.own().iter().map(|gram| hash::tag(*gram)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Words of which error messages, configuration and ordinary code are made: a passage of nothing else is nobody's.
+//! Common words of error messages, configuration and code: a passage of only these has no origin.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! What one result said, as keyed hashes.
+//! One result as keyed hashes.
 
 use super::slices::Followed;
 
@@ -7,23 +7,20 @@ pub(super) const MAX_FOLLOWED: usize = 512;
 pub(super) const MAX_CELLS: usize = 4096;
 /// Symbols of one result; what stands beyond is not remembered, and who stored it is told.
 pub(super) const MAX_SYMBOLS: usize = 8 << 20;
-/// Which of [`Print::tags`] is whose. Those of shifted letters have the places of letters, all others of symbols.
+/// Which of [`Print::tags`] is whose.
 pub(super) const RUNS: usize = 0;
 pub(super) const SECRETS: usize = 1;
-pub(super) const SHIFTED: usize = 2;
-pub(super) const SHIFTED_SECRETS: usize = 3;
-pub(super) const VALUES: usize = 4;
-pub(super) const PROSE: usize = 5;
+pub(super) const VALUES: usize = 2;
+pub(super) const PROSE: usize = 3;
 
 /// Everything about one result that is remembered: what detectors take, and what is written to disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Print {
     /// One byte for each short gram.
     pub shadow: Vec<u8>,
-    pub letters: u32,
     pub spans: Vec<(u32, u32, u8)>,
     /// Tag and position.
-    pub tags: [Vec<(u32, u32)>; 6],
+    pub tags: [Vec<(u32, u32)>; 4],
     /// Its secrets in pieces.
     pub followed: Vec<Followed>,
     /// The tags of its cells.

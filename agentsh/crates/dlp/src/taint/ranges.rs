@@ -1,4 +1,4 @@
-//! Which places of a text were covered so far: ranges that do not touch, in order, and no more than so many.
+//! Covered places of a text: a bounded number of disjoint ranges, in order.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Results that a server gave just before, byte for byte: a file that is read again needs no second reading.
+//! Results that a server repeats byte for byte: they are not read again.
 
 use std::collections::VecDeque;
 use std::time::Duration;

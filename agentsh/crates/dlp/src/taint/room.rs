@@ -1,5 +1,5 @@
-//! Whose results go when the memory is full: first those of the server that needs the room, then those of public servers,
-//! and of a private one nothing below its share. Of a private result the secrets stay when its text goes.
+//! Which results to evict: first those of the server that needs the room, then those of public servers; a private
+//! server keeps its share. The secrets of a private result are kept longer than its text.
 
 use std::collections::{BTreeMap, VecDeque};
 

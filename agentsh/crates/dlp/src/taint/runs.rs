@@ -6,31 +6,30 @@
 
 use super::blocks::{BLOCK, Grams};
 use super::detector::Detector;
-use super::grams::{Symbols, Unit};
-use super::hash::LONG;
+use super::hash::{self, LONG, SHORT};
 use super::hits::{Hit, Hits, Text, What};
 use super::moved::Moved;
 use super::placed::Placed;
 use super::print::{Print, RUNS};
-use super::sought::Sought;
+use super::sought::SearchTargets;
 
 /// Every copied run of so many symbols (letters and digits) is found, wherever it stands.
 pub const GUARANTEED_RUN: usize = 30;
 // A run has a long gram at every place where one may be kept.
-const _: () = assert!(GUARANTEED_RUN >= LONG + Symbols::APART - 1);
+const _: () = assert!(GUARANTEED_RUN >= LONG + SHORT - 1);
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Runs(Sought);
+pub(super) struct Runs(SearchTargets);
 
 impl Detector for Runs {
     type Brought = ();
 
     fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
-        placed.symbols(&mut self.0.index, &print.tags[RUNS]);
+        placed.insert(&mut self.0.index, &print.tags[RUNS]);
     }
 
     fn moved(&mut self, moved: &Moved) {
-        moved.symbols(&mut self.0.index, true);
+        moved.apply(&mut self.0.index, true);
     }
 
     fn size(&self) -> usize {
@@ -40,7 +39,7 @@ impl Detector for Runs {
     #[inline]
     fn see(&mut self, grams: &Grams<'_>) {
         let mut tags = [0; BLOCK];
-        let (start, count) = Symbols::long_of(grams, &mut tags);
+        let (start, count) = grams.long(hash::long, &mut tags);
         self.0.see(start, tags[..count].iter().copied());
     }
 

@@ -5,7 +5,6 @@ use super::calls::Calls;
 use super::cells::Cells;
 use super::coverage::Coverage;
 use super::detector::Detector;
-use super::grams::{Intervals, Symbols, Unit};
 use super::hits::{Hits, Leaving, Text};
 use super::memory::{Inserted, TaintMemory};
 use super::origin::OriginId;
@@ -13,17 +12,14 @@ use super::pieces::Pieces;
 use super::placed::Placed;
 use super::print::Print;
 use super::runs::Runs;
-use super::shifted::Shifted;
 use super::symbols::Folded;
 use super::values::Values;
-use crate::threads::side_by_side;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Detectors {
     pub values: Values,
     pub runs: Runs,
     pub pieces: Pieces,
-    pub shifted: Shifted,
     pub cells: Cells,
     pub coverage: Coverage,
     pub calls: Calls,
@@ -32,8 +28,8 @@ pub(super) struct Detectors {
 /// Does the same with each of them.
 macro_rules! each {
     ($all:expr, |$one:ident| $do:expr) => {{
-        let Detectors { values, runs, pieces, shifted, cells, coverage, calls } = $all;
-        each!($do, $one, values, runs, pieces, shifted, cells, coverage, calls);
+        let Detectors { values, runs, pieces, cells, coverage, calls } = $all;
+        each!($do, $one, values, runs, pieces, cells, coverage, calls);
     }};
     ($do:expr, $one:ident, $($each:ident),*) => {
         $({ let $one = $each; $do; })*
@@ -47,16 +43,10 @@ impl Detectors {
             each!(&mut *self, |one| one.moved(moved));
         }
         let Some(placed) = Placed::of(memory, inserted.id) else { return };
-        let Self { values, runs, pieces, shifted, cells, coverage, .. } = self;
-        side_by_side(
-            print.shadow.len(),
-            || {
-                runs.remember(&placed, print);
-                values.remember(&placed, print);
-                pieces.remember(&placed, print);
-            },
-            || shifted.remember(&placed, print),
-        );
+        let Self { values, runs, pieces, cells, coverage, .. } = self;
+        runs.remember(&placed, print);
+        values.remember(&placed, print);
+        pieces.remember(&placed, print);
         cells.remember(&placed, print);
         coverage.remember(&placed, print);
     }
@@ -89,17 +79,12 @@ impl Detectors {
         if memory.is_empty() {
             return hits;
         }
-        let Self { values, runs, pieces, shifted, .. } = self;
-        side_by_side(
-            text.symbols.len(),
-            || see(memory, text, values, runs, pieces),
-            || Intervals::each_block(&memory.hasher, &text.letters, |grams| shifted.see(grams)),
-        );
+        let Self { values, runs, pieces, .. } = self;
+        see(memory, text, values, runs, pieces);
         let text = Text { memory, symbols: &text.symbols, leaving };
         values.look(&text, &mut hits);
         runs.look(&text, &mut hits);
         pieces.look(&text, &mut hits);
-        shifted.look(&text, &mut hits);
         hits
     }
 
@@ -118,7 +103,7 @@ impl Detectors {
 
 /// Shows the grams of a text to those that look for symbols.
 fn see(memory: &TaintMemory, text: &Folded, values: &mut Values, runs: &mut Runs, pieces: &mut Pieces) {
-    Symbols::each_block(&memory.hasher, &text.symbols, |grams| {
+    memory.hasher.each_short_block(&text.symbols, |grams| {
         values.see(grams);
         pieces.see(grams);
         runs.see(grams);

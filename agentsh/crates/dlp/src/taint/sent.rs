@@ -1,4 +1,5 @@
-//! What has arrived so far, as a later session needs it: cells that were sent, places of secrets and grams of prose. Keyed hashes like everything else, in a record of its own behind those of the results.
+//! What has left so far, for a later session: cells, places of secrets and grams of prose, as keyed hashes, in a record
+//! after the results.
 //!
 //! `AGTSENT1`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian.
 

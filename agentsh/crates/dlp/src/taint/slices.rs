@@ -1,4 +1,4 @@
-//! Short pieces of a secret: six symbols, one of them a digit or a capital inside a word, stand in no other text by chance.
+//! Short pieces of a secret: six symbols with a digit or an inner capital occur in no other text by chance.
 
 use std::collections::BTreeMap;
 

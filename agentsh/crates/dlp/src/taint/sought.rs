@@ -1,4 +1,4 @@
-//! Tags that one detector looks for, and which of them a text may have.
+//! The tags that one detector searches for, and which of them a text may have.
 
 use super::index::Index;
 
@@ -6,13 +6,13 @@ use super::index::Index;
 const KEEP: usize = 16 * 1024;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sought {
+pub(super) struct SearchTargets {
     pub index: Index,
     /// Each with its place in the text.
     seen: Vec<(usize, u32)>,
 }
 
-impl Sought {
+impl SearchTargets {
     /// Notes those of neighbouring tags that may be known; the first stands at `at`.
     #[inline]
     pub fn see(&mut self, at: usize, tags: impl Iterator<Item = u32>) {

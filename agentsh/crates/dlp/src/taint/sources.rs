@@ -1,4 +1,4 @@
-//! Whose results are remembered: few servers, however many results.
+//! The servers of remembered results: few, however many results.
 
 use super::origin::Origin;
 

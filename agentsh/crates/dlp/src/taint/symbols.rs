@@ -1,16 +1,14 @@
-//! Text as the symbols that are compared: letters and digits only, each as [`folding`] has it, leetspeak made equal.
-//! Space, punctuation, marks and invisible characters do not count, so that none of them can hide a copy.
+//! Text as symbols for comparison: letters and digits only, each folded as [`folding`] says, leetspeak included.
+//! Spaces, punctuation, marks and invisible characters are skipped, so they cannot hide a copy.
 
 use agentsh_base::ascii;
 
 use crate::text::{Folding, HANGUL_SYLLABLES, folding};
 
-/// `symbols` is what copies are looked for in. `letters` (0 to 25) is the same text without digits and without the
-/// leetspeak folding: what a Caesar cipher would shift.
+/// What copies are looked for in.
 #[derive(Clone, Debug, Default)]
 pub struct Folded {
     pub symbols: Vec<u8>,
-    pub letters: Vec<u8>,
 }
 
 /// No symbol.
@@ -21,29 +19,12 @@ const KEEP: usize = 64 * 1024;
 const BLOCK: usize = 128;
 /// So many letters in a row are read at once.
 const WORD: usize = 4;
-/// Eight times `a`.
-const A: u64 = u64::from_le_bytes([b'a'; 8]);
 /// Longest word that [`of_word`] takes.
 pub(super) const MAX_WORD: usize = 64;
 /// Marks a byte outside ASCII in [`SYMBOLS`].
 const WIDE: u8 = 255;
-/// In [`LETTERS`]: not a letter.
-const NO_LETTER: u8 = 255;
 
 const SYMBOLS: [u8; 256] = symbol_table();
-const LETTERS: [u8; 256] = letter_table();
-/// Of each byte: its symbol, its letter, and whether it has the one and the other.
-static BOTH: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (symbol, letter) = (SYMBOLS[byte], LETTERS[byte]);
-        table[byte] =
-            u32::from_le_bytes([symbol, letter, (symbol != NONE) as u8, (letter != NO_LETTER) as u8]);
-        byte += 1;
-    }
-    table
-};
 
 impl Folded {
     #[must_use]
@@ -59,13 +40,11 @@ impl Folded {
             *self = Self::default();
         }
         self.symbols.clear();
-        self.letters.clear();
     }
 
     /// Appends the symbols of `text`.
     pub fn push(&mut self, text: &str) {
         self.symbols.reserve(text.len());
-        self.letters.reserve(text.len());
         let mut rest = text;
         while !rest.is_empty() {
             let (block, behind) = rest.split_at(rest.floor_char_boundary(BLOCK));
@@ -80,17 +59,13 @@ impl Folded {
         }
     }
 
-    /// How many symbols and letters [`Folded::push`] makes of a text.
+    /// How many symbols [`Folded::push`] makes of a text.
     #[must_use]
-    pub fn count(text: &str) -> (usize, usize) {
+    pub fn count(text: &str) -> usize {
         if !text.is_ascii() {
-            let folded = Self::of(text);
-            return (folded.symbols.len(), folded.letters.len());
+            return Self::of(text).symbols.len();
         }
-        text.bytes().fold((0, 0), |(symbols, letters), byte| {
-            let [_, _, is_symbol, is_letter] = BOTH[usize::from(byte)].to_le_bytes();
-            (symbols + usize::from(is_symbol), letters + usize::from(is_letter))
-        })
+        text.bytes().filter(|byte| SYMBOLS[usize::from(*byte)] != NONE).count()
     }
 
     fn push_char(&mut self, character: char) {
@@ -102,20 +77,16 @@ impl Folded {
     }
 
     pub(super) fn push_single(&mut self, byte: u8) {
-        let (symbol, letter) = (SYMBOLS[usize::from(byte)], LETTERS[usize::from(byte)]);
+        let symbol = SYMBOLS[usize::from(byte)];
         if symbol != NONE {
             self.symbols.push(symbol);
-        }
-        if letter != NO_LETTER {
-            self.letters.push(letter);
         }
     }
 
     /// Writes everything and only then decides what of it stays: few branches depend on the text. At most [`BLOCK`]
     /// bytes.
     fn push_ascii(&mut self, bytes: &[u8]) {
-        let (mut symbols, mut letters) = ([0_u8; BLOCK + 8], [0_u8; BLOCK + 8]);
-        let (mut symbols_end, mut letters_end) = (0, 0);
+        let (mut symbols, mut end) = ([0_u8; BLOCK + 8], 0);
         let mut rest = bytes;
         while !rest.is_empty() {
             let mut run = 0;
@@ -125,10 +96,8 @@ impl Folded {
                 if run >= WORD {
                     // As in the tables: `l` is taken for `i`, and every other letter for itself.
                     let symbol = lower - (ascii::equal(lower, b'l') >> 7) * u64::from(b'l' - b'i');
-                    put(&mut symbols, symbols_end, symbol.to_le_bytes());
-                    put(&mut letters, letters_end, lower.wrapping_sub(A).to_le_bytes());
-                    symbols_end += run;
-                    letters_end += run;
+                    put(&mut symbols, end, symbol.to_le_bytes());
+                    end += run;
                 }
             }
             // What stands behind a word; or what is none.
@@ -136,15 +105,12 @@ impl Folded {
             let others = &rest[word..(word + others).min(rest.len())];
             rest = &rest[word + others.len()..];
             for &byte in others {
-                let [symbol, letter, is_symbol, is_letter] = BOTH[usize::from(byte)].to_le_bytes();
-                put(&mut symbols, symbols_end, [symbol]);
-                put(&mut letters, letters_end, [letter]);
-                symbols_end += usize::from(is_symbol);
-                letters_end += usize::from(is_letter);
+                let symbol = SYMBOLS[usize::from(byte)];
+                put(&mut symbols, end, [symbol]);
+                end += usize::from(symbol != NONE);
             }
         }
-        self.symbols.extend_from_slice(&symbols[..symbols_end]);
-        self.letters.extend_from_slice(&letters[..letters_end]);
+        self.symbols.extend_from_slice(&symbols[..end]);
     }
 
     pub(super) fn push_wide(&mut self, character: char) {
@@ -223,17 +189,6 @@ const fn symbol_table() -> [u8; 256] {
     table
 }
 
-const fn letter_table() -> [u8; 256] {
-    let mut table = [NO_LETTER; 256];
-    let mut index = 0;
-    while index < 26 {
-        table[b'a' as usize + index] = index as u8;
-        table[b'A' as usize + index] = index as u8;
-        index += 1;
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -280,7 +235,7 @@ mod tests {
     fn counting_is_folding() {
         for text in ["", "a1 B-z\n7", "ｓｉｇ k\u{301}ey 會議 51gn", "l3tt3rs"] {
             let folded = Folded::of(text);
-            assert_eq!(Folded::count(text), (folded.symbols.len(), folded.letters.len()), "{text}");
+            assert_eq!(Folded::count(text), folded.symbols.len(), "{text}");
         }
     }
 
@@ -290,12 +245,7 @@ mod tests {
             let mut slowly = Folded::default();
             text.chars().for_each(|character| slowly.push_char(character));
             let folded = Folded::of(&text);
-            prop_assert_eq!((folded.symbols, folded.letters), (slowly.symbols, slowly.letters));
+            prop_assert_eq!(folded.symbols, slowly.symbols);
         }
-    }
-
-    #[test]
-    fn letters_leave_digits_out() {
-        assert_eq!(Folded::of("a1B-z").letters, [0, 1, 25]);
     }
 }

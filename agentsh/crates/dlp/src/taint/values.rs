@@ -19,7 +19,7 @@ use super::memory::TaintMemory;
 use super::moved::Moved;
 use super::placed::Placed;
 use super::print::{Print, SECRETS, VALUES};
-use super::sought::Sought;
+use super::sought::SearchTargets;
 use super::symbols::{self, Folded};
 use crate::Severity;
 use agentsh_secrets::values::{self, Kind};
@@ -39,9 +39,9 @@ const MAX_ALONE: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Values {
     /// Grams of long values.
-    long: Sought,
+    long: SearchTargets,
     /// Short values, and links, each as a whole.
-    short: Sought,
+    short: SearchTargets,
     single: Folded,
 }
 
@@ -75,13 +75,13 @@ impl Detector for Values {
     type Brought = ();
 
     fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
-        placed.symbols(&mut self.long.index, &print.tags[SECRETS]);
-        placed.symbols(&mut self.short.index, &print.tags[VALUES]);
+        placed.insert(&mut self.long.index, &print.tags[SECRETS]);
+        placed.insert(&mut self.short.index, &print.tags[VALUES]);
     }
 
     fn moved(&mut self, moved: &Moved) {
-        moved.symbols(&mut self.long.index, false);
-        moved.symbols(&mut self.short.index, false);
+        moved.apply(&mut self.long.index, false);
+        moved.apply(&mut self.short.index, false);
     }
 
     fn size(&self) -> usize {

@@ -1,4 +1,4 @@
-//! What decodes from the texts of calls and results.
+//! Decoded texts of calls and results.
 
 use super::leaves::Leaf;
 use crate::text::{Limits, Step, View, looks_encoded, visit, visit_orders, visit_plainly};
@@ -9,9 +9,6 @@ use crate::text::{Limits, Step, View, looks_encoded, visit, visit_orders, visit_
 pub struct Views {
     pub limits: Limits,
 }
-
-/// Longer texts in which nothing is encoded are not read in another order as well.
-const MAX_ORDERED: usize = 8 * 1024;
 
 impl Views {
     /// Decodes nothing.
@@ -25,7 +22,7 @@ impl Views {
                 }
             });
         } else {
-            self.in_order(text, sink);
+            visit_orders(text, &self.limits, sink);
         }
     }
 
@@ -41,13 +38,7 @@ impl Views {
         if leaf.looks_encoded() {
             leaf.decoded(&self.limits).views().for_each(sink);
         } else {
-            self.in_order(&leaf.text, sink);
-        }
-    }
-
-    fn in_order(&self, text: &str, sink: &mut dyn FnMut(View<'_>)) {
-        if text.len() <= MAX_ORDERED {
-            visit_orders(text, &self.limits, sink);
+            visit_orders(&leaf.text, &self.limits, sink);
         }
     }
 }

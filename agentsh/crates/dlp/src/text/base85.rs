@@ -66,11 +66,9 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
                         value => symbols.push(value),
                     }
                 }
-                for offset in 0..5 {
-                    unpack(&symbols[offset..], &mut out);
-                    walk.work(symbols.len());
-                    walk.found_bytes(*step, &out, start..position);
-                }
+                unpack(&symbols, &mut out);
+                walk.work(symbols.len());
+                walk.found_bytes(*step, &out, start..position);
             }
             position += 1;
         }

@@ -1,4 +1,4 @@
-//! What one character folds to. The tables are built page by page when a page is first met.
+//! What one character folds to. Tables are built per page on first use.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! Everything that decodes from one text, kept: it is decoded once, whoever asks.
+//! All decoded texts of one text, cached.
 
 use std::ops::Range;
 
@@ -20,7 +20,6 @@ struct Kept {
     text: Box<str>,
     how: Box<[Step]>,
     at: Range<usize>,
-    clean: bool,
 }
 
 impl Decoded {
@@ -30,8 +29,8 @@ impl Decoded {
         // What a bound left out is not seen here; the text as it stands is searched without one.
         let outcome = visit(text, limits, &mut |view| {
             if !view.how.is_empty() {
-                let View { text, how, at, clean } = view;
-                views.push(Kept { text: text.into(), how: how.into(), at, clean });
+                let View { text, how, at } = view;
+                views.push(Kept { text: text.into(), how: how.into(), at });
             }
         });
         Self { views, is_opaque: outcome.opaque || outcome.too_deep, is_packed: outcome.packed }
@@ -51,11 +50,6 @@ impl Decoded {
 
     /// In the order in which they were found.
     pub fn views(&self) -> impl Iterator<Item = View<'_>> {
-        self.views.iter().map(|kept| View {
-            text: &kept.text,
-            how: &kept.how,
-            at: kept.at.clone(),
-            clean: kept.clean,
-        })
+        self.views.iter().map(|kept| View { text: &kept.text, how: &kept.how, at: kept.at.clone() })
     }
 }

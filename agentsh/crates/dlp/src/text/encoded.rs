@@ -1,5 +1,4 @@
-//! Whether it is worth looking behind a text: one cheap pass that says no to prose, code and tables, so that only what
-//! could be encoded pays for the decoders. In doubt it says yes.
+//! A fast pass that rules out prose, code and tables before the decoders run. If unsure, it says yes.
 
 use agentsh_base::ascii;
 
@@ -204,8 +203,6 @@ fn is_escape(sign: u8, rest: &[u8]) -> bool {
     match sign {
         b'%' | b'=' => hex(0) && hex(1) || (sign == b'=' && matches!(rest.first(), Some(b'\n' | b'\r'))),
         b'\\' => true,
-        b'&' => rest.iter().take(10).any(|byte| *byte == b';'),
-        b'+' => hex(0) && hex(1) && hex(2) && hex(3),
         _ => false,
     }
 }
@@ -257,7 +254,6 @@ mod tests {
             "NVSWK5BANVSSAYLUEB2GQZI=",
             "meet%20me",
             "meet\\u0020me",
-            "meet&#32;me",
             "-- . . - / -- . / .- - / - .... .",
             "m-e=20e=65t",
             "meet\u{200b}me",

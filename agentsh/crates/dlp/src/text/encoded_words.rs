@@ -1,5 +1,4 @@
-//! Words of mail headers in another character set: `=?utf-8?b?aGVsbG8=?= =?utf-8?q?=20you?=`. Each is decoded alone, and
-//! what they say belongs together.
+//! Encoded words of mail headers: `=?utf-8?b?aGVsbG8=?= =?utf-8?q?=20you?=`. Decoded one by one and joined.
 
 use super::Step;
 use super::profile::Profile;

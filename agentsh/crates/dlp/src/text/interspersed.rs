@@ -1,4 +1,4 @@
-//! Pieces of one encoding with other words between them: `dGhlIHR3byBo apple dW5kcmVkIGFu apple ..`.
+//! One encoding in pieces, with other words between them: `dGhlIHR3byBo apple dW5kcmVkIGFu apple ..`.
 
 use super::Step;
 use super::profile::Profile;

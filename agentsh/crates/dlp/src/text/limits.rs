@@ -1,5 +1,4 @@
-//! How much work a text may cause. Every bound is in proportion to the text, so that ten times the text costs ten
-//! times the work, and what was left out because of a bound is said.
+//! Limits of work, all proportional to the text; what they leave out is reported.
 
 /// Bounds of one [`super::visit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

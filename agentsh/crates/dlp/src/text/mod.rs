@@ -1,8 +1,8 @@
-//! What a text really says: every text that decodes from it ([`visit`]), and what one character reads as ([`folding`]).
+//! Decodes a text in every way ([`visit`]), and folds characters ([`folding`]).
 //!
-//! Disguises that fit every text (case, look-alikes, letters for digits, shifted letters, reversed order) are no views:
-//! as views they would multiply the work on honest texts by thirty. Whoever compares texts brings both sides into one
-//! spelling: `taint::symbols` and `taint::turned` for copies, `scan` for what people read.
+//! Disguises that fit every text (case, look-alikes, letters for digits) are no views: as views they would multiply the
+//! work on honest texts by thirty. Whoever compares texts brings both sides into one spelling: `taint::symbols` for copies,
+//! `scan` for what people read.
 
 mod base85;
 mod characters;
@@ -25,7 +25,6 @@ mod step;
 mod upturned;
 mod views;
 mod walk;
-mod widened;
 
 #[cfg(test)]
 #[path = "tests/view_properties.rs"]
@@ -41,4 +40,3 @@ pub use limits::{Limits, Outcome};
 pub use step::Step;
 pub use views::{visit, visit_orders, visit_plainly};
 pub use walk::View;
-pub use widened::widened;

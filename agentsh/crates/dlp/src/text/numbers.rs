@@ -1,4 +1,4 @@
-//! Lists of character codes: `[104, 105]`, `chr(104)+chr(105)`, `1 2 3` for a, b, c.
+//! Lists of character codes: `[104, 105]`, `chr(104)+chr(105)`, `&#104;&#105;`.
 
 use std::ops::Range;
 
@@ -49,14 +49,6 @@ fn list(values: &[u32], at: &Range<usize>, walk: &mut Walk<'_>) {
     if values.len() < MIN_LENGTH {
         return;
     }
-    give(values, at, walk);
-    if values.iter().all(|value| *value <= 26) {
-        let letters: Vec<u32> = values.iter().map(|v| if *v == 0 { 32 } else { 96 + v }).collect();
-        give(&letters, at, walk);
-    }
-}
-
-fn give(values: &[u32], at: &Range<usize>, walk: &mut Walk<'_>) {
     let bytes: Vec<u8> = if let Ok(bytes) = values.iter().map(|value| u8::try_from(*value)).collect() {
         bytes
     } else {

@@ -1,4 +1,4 @@
-//! How often each byte stands in a text: what decides, in one pass, which decoders are worth a try.
+//! Byte frequencies of a text, which decide in one pass which decoders to try.
 
 pub(super) struct Profile {
     counts: [u32; 256],

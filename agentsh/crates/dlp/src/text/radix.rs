@@ -1,12 +1,12 @@
-//! Alphabets in which each letter stands for a fixed number of bits: binary, hex, base32, base64. Every alignment
-//! is tried, because what stands in front of an encoded secret shifts it.
+//! Alphabets in which each letter stands for a fixed number of bits: binary, hex, base32, base64. What stands in
+//! front of an encoded secret may shift it.
 
 use std::ops::Range;
 
 use super::Step;
 use super::profile::Profile;
-use super::readable::is_printable;
-use super::runs::{Alphabet, NONE, groups, pack, words};
+use super::readable::{is_printable, readable_bytes};
+use super::runs::{Alphabet, NONE, groups, pack};
 use super::walk::Walk;
 
 const fn alphabet(letters: &[u8], fold_case: bool, apart: bool) -> Alphabet {
@@ -60,30 +60,27 @@ pub(super) fn decode_base64(text: &str, profile: &Profile, walk: &mut Walk<'_>) 
     if profile.letters_and_digits() < 8 || profile.upper() + profile.lower() < 2 {
         return 0;
     }
-    let mut bytes = Vec::new();
     let loose = (profile.upper() + profile.digits()) * 5 > profile.letters_and_digits();
-    let mut explained = base64(text, &BASE64, loose, walk, &mut bytes);
-    // A word in front of it that is of these letters too shifts all of it: `powershell -enc ..`.
-    if loose && profile.white() > 0 && text.len() <= SHORT {
-        explained = explained.max(base64(text, &BASE64, false, walk, &mut bytes));
+    let mut explained = base64(text, loose, walk);
+    // A word in front of it that is of these letters too shifts all of it: `powershell -enc ..`, `data:text/plain;base64,..`.
+    if loose && text.len() <= SHORT {
+        explained = explained.max(base64(text, false, walk));
     }
     explained
 }
 
-pub(super) fn decode_hex(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
+pub(super) fn decode_hex(text: &str, profile: &Profile, words: &[Range<usize>], walk: &mut Walk<'_>) {
     let hexadecimal = profile.digits() + profile.range(b'a'..=b'f') + profile.range(b'A'..=b'F');
     if profile.digits() >= 4 && hexadecimal >= 12 {
         let loose = hexadecimal * 10 >= profile.letters_and_digits() * 9;
-        hex(text, loose, &words(text.as_bytes()), walk, &mut Vec::new());
+        hex(text, loose, words, walk);
     }
 }
 
 /// Bits, and five of them to a letter.
-pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
-    let mut bytes = Vec::new();
-    let mut words: Option<Vec<Range<usize>>> = None;
+pub(super) fn decode(text: &str, profile: &Profile, words: &[Range<usize>], walk: &mut Walk<'_>) {
     if profile.count(b'0') >= 8 && profile.count(b'1') >= 8 {
-        binary(text, walk, &mut bytes);
+        binary(text, walk);
     }
     if profile.letters_and_digits() < 16 {
         return;
@@ -103,8 +100,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         };
         // What is not all letters of one case is broken into words by the other one. Two symbols in three are letters.
         if own >= MIN_LETTERS && own + profile.digits() >= 16 && (index < 2 || numbered) {
-            let words = words.get_or_insert_with(|| self::words(text.as_bytes()));
-            base32(text, alphabet, (loose && other == 0, index < COMMON), words, walk, &mut bytes);
+            base32(text, alphabet, (loose && other == 0, index < COMMON), words, walk);
         }
     }
 }
@@ -112,55 +108,47 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 /// Fewer letters than any 16 symbols of base32 are likely to have.
 const MIN_LETTERS: usize = 4;
 
-fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+fn binary(text: &str, walk: &mut Walk<'_>) {
     walk.work(text.len());
     groups(text.as_bytes(), &BINARY, 40, true, &[], &mut |symbols, at| {
-        for offset in 0..8 {
-            pack::<1, 8>(&symbols[offset..], bytes);
-            walk.work(bytes.len());
-            walk.found_bytes(Step::Binary, bytes, at.clone());
-        }
+        unpack::<1, 8>(Step::Binary, symbols, &at, walk, &mut |_, _| {});
     });
 }
 
-fn hex(text: &str, loose: bool, words: &[Range<usize>], walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+fn hex(text: &str, loose: bool, words: &[Range<usize>], walk: &mut Walk<'_>) {
     walk.work(text.len());
     groups(text.as_bytes(), &HEX, 12, loose, words, &mut |symbols, at| {
-        if symbols.iter().all(|symbol| *symbol > 9) {
-            return;
-        }
-        let mut settled = Settled::new(symbols);
-        for offset in 0..2 {
-            settled.unpack::<4, 2>(symbols, offset, bytes);
-            walk.work(bytes.len());
-            walk.found_bytes(Step::Hex, bytes, at.clone());
-            if offset == 0 && is_drawn(&text[at.clone()], 8) {
-                walk.found_binary(Step::Hex, bytes, &at);
-            }
+        if symbols.iter().any(|symbol| *symbol <= 9) {
+            let is_drawn = is_drawn(&text[at.clone()], 8);
+            unpack::<4, 2>(Step::Hex, symbols, &at, walk, &mut |bytes, walk| {
+                if is_drawn {
+                    walk.found_binary(Step::Hex, bytes, &at);
+                }
+            });
         }
     });
 }
 
-fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) -> usize {
+fn base64(text: &str, loose: bool, walk: &mut Walk<'_>) -> usize {
     walk.work(text.len());
     let mut explained = 0;
-    groups(text.as_bytes(), alphabet, 8, loose, &[], &mut |symbols, at| {
+    groups(text.as_bytes(), &BASE64, 8, loose, &[], &mut |symbols, at| {
         let upper = symbols.iter().any(|symbol| *symbol < 26);
         let lower = symbols.iter().any(|symbol| (26..52).contains(symbol));
         let other = symbols.iter().any(|symbol| *symbol >= 52);
         if symbols.len() < 16 && usize::from(upper) + usize::from(lower) + usize::from(other) < 2 {
             return;
         }
-        let mut settled = Settled::new(symbols);
-        for offset in 0..4 {
-            settled.unpack::<6, 4>(symbols, offset, bytes);
-            walk.work(bytes.len());
-            walk.found_bytes(Step::Base64, bytes, at.clone());
-            if offset == 0 && !text[at.clone()].contains(' ') && is_drawn(&text[at.clone()], 16) {
+        let part = &text[at.clone()];
+        let is_drawn = !part.contains(' ') && is_drawn(part, 16);
+        unpack::<6, 4>(Step::Base64, symbols, &at, walk, &mut |bytes, walk| {
+            if is_drawn {
                 walk.found_binary(Step::Base64, bytes, &at);
             }
-        }
-        explained += settled.text;
+            if symbols.len() >= LONG && bytes.iter().all(|byte| is_printable(*byte)) {
+                explained += symbols.len();
+            }
+        });
     });
     explained
 }
@@ -171,48 +159,45 @@ fn is_drawn(text: &str, share: usize) -> bool {
     text.bytes().filter(u8::is_ascii_digit).count() * share >= text.len()
 }
 
-/// Symbols that are judged together, a multiple of every group.
-const BLOCK: usize = 1024;
-/// So many different symbols at least stand in what says something.
-const MIN_SYMBOLS: u32 = 5;
+/// Symbols at each end of a group by which it is told where its bytes begin.
+const SAMPLE: usize = 32;
+/// Groups of so many symbols are worth to be left out when something else is looked for.
+const LONG: usize = 1024;
 
-/// The blocks of a long group that need not be unpacked again: they read as text in one alignment, and so are noise
-/// in every other one, or repeat a few symbols.
-struct Settled {
-    blocks: Vec<bool>,
-    /// Symbols that read as text.
-    text: usize,
-}
-
-impl Settled {
-    fn new(symbols: &[u8]) -> Self {
-        let is_dull = |block: &[u8]| {
-            let seen = block.iter().fold(0_u64, |seen, symbol| seen | 1 << (symbol & 63));
-            seen.count_ones() < MIN_SYMBOLS && block.len() == BLOCK
+/// Puts the symbols of a group together, and gives the bytes from the first symbol on to `first`. What stands in front of an
+/// encoded text may shift it: its bytes begin where the ends of the group read best.
+fn unpack<const BITS: usize, const GROUP: usize>(
+    step: Step,
+    symbols: &[u8],
+    at: &Range<usize>,
+    walk: &mut Walk<'_>,
+    first: &mut dyn FnMut(&[u8], &mut Walk<'_>),
+) {
+    let mut bytes = Vec::new();
+    let mut is_wanted = [false; GROUP];
+    is_wanted[0] = true;
+    let tail = symbols.len().saturating_sub(SAMPLE) / GROUP * GROUP;
+    for from in [0, tail].into_iter().take(if tail > 0 { 2 } else { 1 }) {
+        let mut read = |offset: usize| {
+            let sample = symbols.get(from + offset..).unwrap_or_default();
+            pack::<BITS, GROUP>(&sample[..sample.len().min(SAMPLE)], &mut bytes);
+            (readable_bytes(&bytes), bytes.len())
         };
-        Self { blocks: symbols.chunks(BLOCK).map(is_dull).collect(), text: 0 }
-    }
-
-    /// Unpacks in one alignment what is not settled.
-    fn unpack<const BITS: usize, const GROUP: usize>(
-        &mut self,
-        symbols: &[u8],
-        offset: usize,
-        bytes: &mut Vec<u8>,
-    ) {
-        let symbols = symbols.get(offset..).unwrap_or_default();
-        if symbols.len() < 4 * BLOCK {
-            return pack::<BITS, GROUP>(symbols, bytes);
+        let (plain, length) = read(0);
+        // Where all of it is readable, nothing else is more.
+        if plain < length
+            && let Some(((readable, length), best)) =
+                (1..GROUP).map(|offset| (read(offset), offset)).max_by_key(|((readable, _), _)| *readable)
+        {
+            is_wanted[best] |= readable * 4 >= length * 3 && readable > plain;
         }
-        bytes.clear();
-        let mut part = Vec::with_capacity(BLOCK);
-        for (symbols, settled) in symbols.chunks(BLOCK).zip(&mut self.blocks) {
-            if !*settled {
-                pack::<BITS, GROUP>(symbols, &mut part);
-                bytes.extend_from_slice(&part);
-                *settled = part.iter().all(|byte| is_printable(*byte));
-                self.text += if *settled { symbols.len() } else { 0 };
-            }
+    }
+    for offset in (0..GROUP).filter(|offset| is_wanted[*offset]) {
+        pack::<BITS, GROUP>(symbols.get(offset..).unwrap_or_default(), &mut bytes);
+        walk.work(bytes.len());
+        walk.found_bytes(step, &bytes, at.clone());
+        if offset == 0 {
+            first(&bytes, walk);
         }
     }
 }
@@ -223,18 +208,15 @@ fn base32(
     (loose, binary): (bool, bool),
     words: &[Range<usize>],
     walk: &mut Walk<'_>,
-    bytes: &mut Vec<u8>,
 ) {
     walk.work(text.len());
     groups(text.as_bytes(), alphabet, 16, loose, words, &mut |symbols, at| {
-        let mut settled = Settled::new(symbols);
-        for offset in 0..8 {
-            settled.unpack::<5, 8>(symbols, offset, bytes);
-            walk.work(bytes.len());
-            walk.found_bytes(Step::Base32, bytes, at.clone());
-            if binary && offset == 0 && !text[at.clone()].contains(' ') && is_drawn(&text[at.clone()], 16) {
+        let part = &text[at.clone()];
+        let is_drawn = binary && !part.contains(' ') && is_drawn(part, 16);
+        unpack::<5, 8>(Step::Base32, symbols, &at, walk, &mut |bytes, walk| {
+            if is_drawn {
                 walk.found_binary(Step::Base32, bytes, &at);
             }
-        }
+        });
     });
 }

@@ -1,66 +1,30 @@
-//! From decoded bytes to text. A wrong guess decodes to noise, and noise must not reach whoever searches the
-//! views: only what reads as text is kept.
+//! From decoded bytes to text. Wrong guesses decode to noise, so only readable text is kept.
 
 use std::borrow::Cow;
 
 /// Fewer bytes of text than this are chance.
 pub(super) const MIN_LENGTH: usize = 6;
-/// As [`MIN_LENGTH`], for text between bytes that are none.
-const MIN_RUN: usize = 8;
 
-pub(super) struct Readable<'b> {
-    pub text: Cow<'b, str>,
-    /// At least nine tenths of the bytes were text.
-    pub clean: bool,
-}
-
-/// What reads as text in `bytes`: all of it, or its printable characters when they are the most, or the runs of
-/// at least [`MIN_RUN`] of them, with a line feed between. None when there is none. Linear.
-pub(super) fn readable(bytes: &[u8]) -> Option<Readable<'_>> {
+/// What reads as text in `bytes`: all of it, or its printable characters when they are the most. None when there is none.
+/// Linear.
+pub(super) fn readable(bytes: &[u8]) -> Option<Cow<'_, str>> {
     if bytes.len() < MIN_LENGTH {
         return None;
-    }
-    if let Some(text) = with_byte_order_mark(bytes) {
-        return Some(Readable { text: Cow::Owned(text), clean: true });
     }
     let (printable, zero, high) = counts(bytes);
     if (printable + high) * 10 >= bytes.len() * 9
         && let Ok(text) = std::str::from_utf8(bytes)
     {
-        return Some(Readable { text: Cow::Borrowed(text), clean: true });
+        return Some(Cow::Borrowed(text));
     }
-    // Wide characters: two or four bytes for each letter.
-    if zero * 10 >= bytes.len() * 3 || printable * 10 >= bytes.len() * 7 {
-        let kept: Vec<u8> =
-            bytes.iter().copied().filter(|byte| is_printable(*byte) || *byte >= 0x80).collect();
-        let text: String = kept.utf8_chunks().map(|chunk| chunk.valid()).collect();
-        let shown = bytes.len() - zero;
-        let clean = text.len() * 10 >= shown * 9;
-        let enough = text.len() >= MIN_LENGTH && text.len() * 10 >= shown * 7;
-        return enough.then_some(Readable { text: Cow::Owned(text), clean });
+    // Wide characters: two or four bytes for each letter. Values of a format of bytes: most of it is text.
+    if zero * 10 < bytes.len() * 3 && printable * 10 < bytes.len() * 7 {
+        return None;
     }
-    runs(bytes)
-}
-
-fn runs(bytes: &[u8]) -> Option<Readable<'_>> {
-    let mut text = String::new();
-    let mut position = 0;
-    while position + MIN_RUN <= bytes.len() {
-        // From the end of what could be a run: in noise most bytes are never looked at.
-        let window = &bytes[position..position + MIN_RUN];
-        if let Some(other) = window.iter().rposition(|byte| !is_printable(*byte)) {
-            position += other + 1;
-            continue;
-        }
-        let start = position;
-        let length = bytes[start..].iter().take_while(|byte| is_printable(**byte)).count();
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(std::str::from_utf8(&bytes[start..start + length]).unwrap_or(""));
-        position = start + length;
-    }
-    (!text.is_empty()).then_some(Readable { text: Cow::Owned(text), clean: false })
+    let kept: Vec<u8> = bytes.iter().copied().filter(|byte| is_printable(*byte) || *byte >= 0x80).collect();
+    let text: String = kept.utf8_chunks().map(|chunk| chunk.valid()).collect();
+    let is_text = text.len() >= MIN_LENGTH && text.len() * 10 >= (bytes.len() - zero) * 7;
+    is_text.then_some(Cow::Owned(text))
 }
 
 /// How many bytes are printable, zero, and beyond ASCII.
@@ -92,17 +56,14 @@ static CLASS: [u64; 256] = {
     table
 };
 
-fn with_byte_order_mark(bytes: &[u8]) -> Option<String> {
-    let big = match bytes {
-        [0xfe, 0xff, ..] => true,
-        [0xff, 0xfe, ..] => false,
-        _ => return None,
-    };
-    let units = bytes[2..].chunks_exact(2).map(|pair| {
-        let pair = [pair[0], pair[1]];
-        if big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) }
-    });
-    Some(char::decode_utf16(units).map(|c| c.unwrap_or('\u{fffd}')).collect())
+/// Bytes that are printable, or a whole character beyond ASCII.
+pub(super) fn readable_bytes(bytes: &[u8]) -> usize {
+    let (printable, _, high) = counts(bytes);
+    if high == 0 {
+        return printable;
+    }
+    let wide = |text: &str| text.chars().filter(|one| !one.is_ascii()).map(char::len_utf8).sum::<usize>();
+    printable + bytes.utf8_chunks().map(|chunk| wide(chunk.valid())).sum::<usize>()
 }
 
 pub(super) fn is_printable(byte: u8) -> bool {

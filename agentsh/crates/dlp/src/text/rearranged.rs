@@ -1,10 +1,23 @@
-//! Plain text whose letters or words stand in another order, or are other letters: words backwards, rot47, letters upside
-//! down. Cheap enough to be shown without a sign that they were used.
+//! Plain text whose letters or words stand in another order, or are other letters: words or letters backwards, a shifted or
+//! mirrored alphabet, rot47, letters upside down. Cheap enough to be shown without a sign that they were used.
 
 use super::Step;
 use super::profile::Profile;
 use super::upturned;
 use super::walk::Walk;
+
+/// Longer texts are not read backwards, a bound on time: the labels decide about them.
+const MAX_BACKWARDS: usize = 8 * 1024;
+/// Up to so many bytes without spaces and with a digit are read in every alphabet, since a key has no letters that are more
+/// frequent: the longest key of a known form has fewer. Of all other texts [`BLOCK`] bytes at a time.
+const MAX_KEY: usize = 256;
+/// As many letters are enough to tell a language from drawn letters, and few enough to stand in one sentence.
+const BLOCK: usize = 64;
+/// Of a thousand letters of English text, so many are each letter (Norvig's count of 2012).
+const FREQUENCIES: [u32; 26] =
+    [80, 15, 33, 38, 125, 24, 19, 51, 76, 2, 5, 41, 25, 72, 76, 21, 1, 63, 65, 93, 27, 11, 17, 2, 17, 1];
+/// By these frequencies a letter of English, German or French text counts 65 on average, a drawn one 38.
+const LANGUAGE: u32 = 55;
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let whole = 0..text.len();
@@ -12,12 +25,93 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if looks_like_rot47(profile) {
         walk.found_text(Step::Rot47, &rot47(text), whole.clone());
     }
-    if profile.white() >= 5 {
+    if text.len() <= MAX_BACKWARDS {
         walk.work(text.len());
-        let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
-        words.reverse();
-        walk.found_order(Step::ReversedWords, &words.join(" "), whole.clone());
+        if profile.digits() > 0 {
+            // Of a dump with its addresses, of numbered lines.
+            let letters: String = text.chars().filter(|one| !one.is_ascii_digit()).collect();
+            walk.found_order(Step::WithoutDigits, &letters, whole.clone());
+        }
+        walk.found_order(Step::Reversed, &text.chars().rev().collect::<String>(), whole.clone());
+        if profile.white() >= 5 {
+            let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
+            words.reverse();
+            walk.found_order(Step::ReversedWords, &words.join(" "), whole.clone());
+        }
     }
+    walk.work(text.len());
+    let is_key = text.len() <= MAX_KEY && (profile.white() == 0 || text.len() <= BLOCK);
+    if is_key && profile.digits() > 0 && profile.upper() + profile.lower() > 0 {
+        for alphabet in
+            Alphabet::all().filter(|one| !one.mirrored || one.places == 0).chain([Alphabet::ROT18])
+        {
+            walk.found_order(Step::Shifted, &alphabet.read(text.as_bytes()), whole.clone());
+        }
+    } else {
+        let blocks = text.as_bytes().chunks(BLOCK);
+        let shifted: String = blocks.filter_map(|block| Some(likely(block)?.read(block))).collect();
+        walk.found_order(Step::Shifted, &shifted, whole.clone());
+    }
+}
+
+/// Letters that stand for others: each for the one so many places further on, counted from `z` backwards when mirrored;
+/// and digits, as far on as `digits`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Alphabet {
+    mirrored: bool,
+    places: u8,
+    digits: u8,
+}
+
+impl Alphabet {
+    const PLAIN: Self = Self { mirrored: false, places: 0, digits: 0 };
+    /// Rot13, with digits by five.
+    const ROT18: Self = Self { mirrored: false, places: 13, digits: 5 };
+
+    fn all() -> impl Iterator<Item = Self> {
+        let shifted = (1..26).map(|places| Self { places, ..Self::PLAIN });
+        shifted.chain((0..26).map(|places| Self { mirrored: true, places, ..Self::PLAIN }))
+    }
+
+    fn letter(self, letter: u8) -> u8 {
+        (if self.mirrored { 25 - letter } else { letter } + self.places) % 26
+    }
+
+    fn read(self, text: &[u8]) -> String {
+        let turned = |byte: &u8| match *byte {
+            letter @ b'a'..=b'z' => b'a' + self.letter(letter - b'a'),
+            letter @ b'A'..=b'Z' => b'A' + self.letter(letter - b'A'),
+            digit @ b'0'..=b'9' => b'0' + (digit - b'0' + self.digits) % 10,
+            other => other,
+        };
+        String::from_utf8_lossy(&text.iter().map(turned).collect::<Vec<u8>>()).into_owned()
+    }
+
+    /// How often its letters are the frequent ones.
+    fn score(self, counts: &[u32; 26]) -> u32 {
+        let each =
+            (0..26).zip(counts).map(|(letter, count)| count * FREQUENCIES[usize::from(self.letter(letter))]);
+        each.sum()
+    }
+}
+
+/// The alphabet in which these bytes are language. None: as they stand, or in none.
+fn likely(bytes: &[u8]) -> Option<Alphabet> {
+    let (mut counts, mut letters) = ([0; 26], 0);
+    for byte in bytes.iter().filter(|byte| byte.is_ascii_alphabetic()) {
+        counts[usize::from((byte | 0x20) - b'a')] += 1;
+        letters += 1;
+    }
+    let enough = LANGUAGE * letters;
+    // Whatever letters stand for, some are more frequent than others: of drawn ones their squares are smaller.
+    let squares: u32 = counts.iter().map(|count| count * count).sum();
+    let is_language = letters as usize * 2 >= bytes.len() && squares * 1000 >= 70 * letters * letters;
+    if letters < 16 || !is_language || Alphabet::PLAIN.score(&counts) >= enough {
+        return None;
+    }
+    let (score, best) =
+        Alphabet::all().map(|one| (one.score(&counts), one)).max_by_key(|(score, _)| *score)?;
+    (score >= enough).then_some(best)
 }
 
 /// Rot47 turns small letters into the signs and digits from `2` to `K`.

@@ -1,4 +1,4 @@
-//! Runs of the letters of an alphabet, also when they are broken over lines, grouped, or separated one by one.
+//! Runs of an alphabet's letters, also broken over lines, grouped, or separated.
 
 use std::ops::Range;
 
@@ -45,16 +45,13 @@ pub(super) fn groups(
     let mut symbols: Vec<u8> = Vec::new();
     let mut group = 0..0;
     let (mut last, mut pieces, mut closed) = (0, 0_usize, false);
+    let is_of = |byte: &u8| alphabet.table[usize::from(*byte)] != NONE;
     let mut position = 0;
     while position < text.len() {
-        if alphabet.table[usize::from(text[position])] == NONE {
-            position += 1;
-            continue;
-        }
-        let start = position;
-        while position < text.len() && alphabet.table[usize::from(text[position])] != NONE {
-            position += 1;
-        }
+        let Some(before) = text[position..].iter().position(is_of) else { break };
+        let start = position + before;
+        let run = text[start..].iter().position(|byte| !is_of(byte));
+        position = run.map_or(text.len(), |run| start + run);
         let mut end = position;
         if alphabet.prefixed && text[end - 1] == b'0' && matches!(text.get(end), Some(b'x' | b'X')) {
             end -= 1;
@@ -97,6 +94,9 @@ pub(super) fn groups(
         }
         symbols.extend(text[start..end].iter().map(|byte| alphabet.table[usize::from(*byte)]));
         (group.end, last, pieces) = (end, length, pieces + 1);
+        // Padding stands at the end of what was encoded.
+        let next = text.get(end + 1).is_some_and(u8::is_ascii_alphanumeric);
+        closed |= text.get(end) == Some(&b'=') && !next;
     }
     if symbols.len() >= shortest {
         each(&symbols, group);

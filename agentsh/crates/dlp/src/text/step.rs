@@ -1,4 +1,4 @@
-//! The ways in which a text can hide in another one.
+//! The ways in which a text can be hidden in another.
 
 /// One decoding. A view lists those that lead to it, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,15 +11,20 @@ pub enum Step {
     CharacterCodes,
     /// Of the headers of a mail.
     EncodedWords,
-    /// Percent, backslash, HTML and `U+` escapes, nested in any order.
+    /// Percent and backslash escapes, nested in any order.
     Escapes,
     Hex,
     /// Pieces of an encoding with words between them.
     Interspersed,
     Invisible,
     Morse,
+    Reversed,
     ReversedWords,
     Rot47,
+    /// A shifted or mirrored alphabet.
+    Shifted,
+    /// Without its digits.
+    WithoutDigits,
     /// Standing on its head.
     Upturned,
 }
@@ -41,8 +46,11 @@ impl Step {
             Self::Interspersed => "interspersed",
             Self::Invisible => "invisible",
             Self::Morse => "morse",
+            Self::Reversed => "reversed",
             Self::ReversedWords => "reversed-words",
             Self::Rot47 => "rot47",
+            Self::WithoutDigits => "without-digits",
+            Self::Shifted => "shifted",
             Self::Upturned => "upturned",
         }
     }
@@ -50,6 +58,9 @@ impl Step {
     /// Whether it only moves or replaces characters, so that it fits every text and proves nothing alone.
     #[must_use]
     pub fn is_permutation(self) -> bool {
-        matches!(self, Self::ReversedWords | Self::Rot47)
+        matches!(
+            self,
+            Self::Reversed | Self::ReversedWords | Self::Shifted | Self::Rot47 | Self::WithoutDigits
+        )
     }
 }

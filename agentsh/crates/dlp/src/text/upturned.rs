@@ -1,4 +1,4 @@
-//! Text that is turned upside down: some letters are others then, some look like no letter but themselves.
+//! Upside-down text.
 
 use super::Step;
 use super::walk::Walk;

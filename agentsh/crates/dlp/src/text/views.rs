@@ -1,41 +1,33 @@
-//! Every text that decodes from a text, however the encodings are nested, within bounds.
+//! All decoded texts of a text, however nested, within limits.
 
 use super::limits::{Limits, Outcome};
 use super::profile::Profile;
 use super::readable::MIN_LENGTH;
+use super::runs::words;
 use super::step::Step;
-use super::walk::{Decoders, View, Walk};
+use super::walk::{View, Walk};
 use super::{
-    base85, encoded_words, escapes, hidden, interspersed, morse, numbers, packed, radix, rearranged,
+    base85, encoded_words, escapes, hidden, interspersed, looks_encoded, morse, numbers, radix, rearranged,
 };
-
-const DECODERS: Decoders = Decoders { of_text: expand, of_bytes: look };
-
-fn look(bytes: &[u8], walk: &mut Walk<'_>) {
-    if packed::is_packed(bytes) {
-        walk.saw_packed();
-    }
-}
 
 /// Gives `sink` the text as it stands, then every text that decodes from it.
 ///
 /// Time and the bytes of all views are in proportion to the text (see [`Limits`]). What was left out is said in
 /// the outcome.
 pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Outcome {
-    sink(View { text, how: &[], at: 0..text.len(), clean: true });
-    let mut walk = Walk::new(text, limits, limits.room(text), DECODERS, sink);
-    expand(text, true, &mut walk);
+    sink(View { text, how: &[], at: 0..text.len() });
+    let mut walk = Walk::new(text, limits, limits.room(text), expand, sink);
+    expand(text, &mut walk);
     walk.outcome()
 }
 
 /// As [`visit`], of what programs write for each other: escapes, base64 and hex. Not the text itself.
 pub fn visit_plainly(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) {
-    let decoders = Decoders { of_text: expand_plainly, of_bytes: |_, _| {} };
-    let mut walk = Walk::new(text, limits, limits.room(text), decoders, sink);
-    expand_plainly(text, true, &mut walk);
+    let mut walk = Walk::new(text, limits, limits.room(text), expand_plainly, sink);
+    expand_plainly(text, &mut walk);
 }
 
-fn expand_plainly(text: &str, _: bool, walk: &mut Walk<'_>) {
+fn expand_plainly(text: &str, walk: &mut Walk<'_>) {
     if text.len() < MIN_LENGTH || !walk.is_outermost() && is_periodic(text.as_bytes()) {
         return;
     }
@@ -43,27 +35,34 @@ fn expand_plainly(text: &str, _: bool, walk: &mut Walk<'_>) {
     escapes::decode(text, &profile, walk);
     let explained = radix::decode_base64(text, &profile, walk);
     if !is_all_base64(&profile, explained) {
-        radix::decode_hex(text, &profile, walk);
+        radix::decode_hex(text, &profile, &words(text.as_bytes()), walk);
     }
 }
 
-/// Gives `sink` the other orders of a text in which nothing is encoded: its words backwards. Not the text itself.
+/// Gives `sink` a text in which nothing is encoded in other alphabets and orders. Not the text itself.
 pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) {
     if text.len() < MIN_LENGTH {
         return;
     }
-    let mut walk = Walk::new(text, limits, text.len().saturating_mul(4), DECODERS, sink);
+    let mut walk = Walk::new(text, limits, text.len().saturating_mul(64), expand, sink);
     let profile = Profile::of(text.as_bytes());
     rearranged::decode(text, &profile, &mut walk);
 }
 
-/// Every decoder on one text; `clean`: it is nothing but text.
-fn expand(text: &str, clean: bool, walk: &mut Walk<'_>) {
+/// Every decoder on one text.
+fn expand(text: &str, walk: &mut Walk<'_>) {
     if text.len() < MIN_LENGTH || !walk.is_outermost() && is_periodic(text.as_bytes()) {
         return;
     }
     let profile = Profile::of(text.as_bytes());
     walk.work(text.len());
+    // First, since what decodes by chance may be much.
+    if walk.permutations() == 0 {
+        rearranged::decode(text, &profile, walk);
+    }
+    if !walk.is_outermost() && !looks_encoded(text) {
+        return;
+    }
     escapes::decode(text, &profile, walk);
     hidden::decode(text, &profile, walk);
     decode_alphabets(text, &profile, walk);
@@ -73,9 +72,6 @@ fn expand(text: &str, clean: bool, walk: &mut Walk<'_>) {
     if walk.last_step() != Some(Step::Interspersed) {
         interspersed::decode(text, &profile, walk);
     }
-    if clean && walk.permutations() == 0 {
-        rearranged::decode(text, &profile, walk);
-    }
 }
 
 fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
@@ -83,8 +79,9 @@ fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if is_all_base64(profile, explained) {
         return;
     }
-    radix::decode_hex(text, profile, walk);
-    radix::decode(text, profile, walk);
+    let words = words(text.as_bytes());
+    radix::decode_hex(text, profile, &words, walk);
+    radix::decode(text, profile, &words, walk);
     base85::decode(text, profile, walk);
 }
 

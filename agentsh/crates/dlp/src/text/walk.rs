@@ -1,10 +1,10 @@
-//! One visit under way: what decoders found goes to the sink and to the decoders again, within bounds.
+//! One visit: decoded texts go to the sink, and to the decoders again, within limits.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::limits::{Limits, Outcome};
-use super::packed::is_zlib;
+use super::packed::is_packed;
 use super::readable::{MIN_LENGTH, readable};
 use super::step::Step;
 
@@ -42,15 +42,12 @@ pub struct View<'a> {
     pub how: &'a [Step],
     /// The bytes of the visited text that it came from.
     pub at: Range<usize>,
-    /// Nearly all of what was decoded is text. Otherwise these are readable pieces of something else, and a name
-    /// or an address in them may be chance.
-    pub clean: bool,
 }
 
 /// One visit under way.
 pub(super) struct Walk<'s> {
     limits: Limits,
-    decoders: Decoders,
+    decoder: Decoder,
     /// Bytes that views may still have.
     left: usize,
     outcome: Outcome,
@@ -62,13 +59,8 @@ pub(super) struct Walk<'s> {
     sink: &'s mut dyn FnMut(View<'_>),
 }
 
-/// What is done with everything that is found.
-#[derive(Clone, Copy)]
-pub(super) struct Decoders {
-    /// Decodes a text; true: it is nothing but text.
-    pub of_text: fn(&str, bool, &mut Walk<'_>),
-    pub of_bytes: fn(&[u8], &mut Walk<'_>),
-}
+/// Decodes a text further.
+pub(super) type Decoder = fn(&str, &mut Walk<'_>);
 
 impl<'s> Walk<'s> {
     /// A visit of `text` of which the views have at most `left` bytes.
@@ -76,12 +68,12 @@ impl<'s> Walk<'s> {
         text: &str,
         limits: &Limits,
         left: usize,
-        decoders: Decoders,
+        decoder: Decoder,
         sink: &'s mut dyn FnMut(View<'_>),
     ) -> Self {
         let known = BTreeSet::from([(text.len(), text.into())]);
         let (how, origin, outcome) = (Vec::new(), None, Outcome::default());
-        Self { limits: *limits, decoders, left, outcome, how, origin, known, sink }
+        Self { limits: *limits, decoder, left, outcome, how, origin, known, sink }
     }
 
     pub(super) fn outcome(&self) -> Outcome {
@@ -103,10 +95,6 @@ impl<'s> Walk<'s> {
         self.how.last().copied()
     }
 
-    pub(super) fn saw_packed(&mut self) {
-        self.outcome.packed = true;
-    }
-
     /// Steps so far that only moved or replaced characters.
     pub(super) fn permutations(&self) -> usize {
         self.how.iter().filter(|step| step.is_permutation()).count()
@@ -114,17 +102,10 @@ impl<'s> Walk<'s> {
 
     /// Bytes that `step` decoded from `at` of the current text.
     pub(super) fn found_bytes(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
-        let found = readable(bytes);
-        if self.how.len() < self.limits.depth {
-            self.how.push(step);
-            let before = self.origin.clone();
-            self.origin.get_or_insert_with(|| at.clone());
-            (self.decoders.of_bytes)(bytes, self);
-            self.origin = before;
-            self.how.pop();
+        self.outcome.packed |= self.how.len() < self.limits.depth && is_packed(bytes);
+        if let Some(found) = readable(bytes) {
+            self.view(step, &found, at, true);
         }
-        let Some(found) = found else { return };
-        self.view(step, &found.text, at, found.clean, true);
     }
 
     /// The text with small parts of it decoded, at these `places`. When they are few in a long text, only what stands
@@ -142,7 +123,7 @@ impl<'s> Walk<'s> {
             let end = (last + AROUND).min(bytes.len());
             let part = &bytes[first.saturating_sub(AROUND).min(end)..end];
             if let Some(found) = readable(part) {
-                self.view(step, &found.text, at.clone(), found.clean, false);
+                self.view(step, &found, at.clone(), false);
             }
         }
     }
@@ -153,18 +134,17 @@ impl<'s> Walk<'s> {
         let in_groups = step == Step::Hex && at.len() > bytes.len() * 2 + bytes.len() / 64;
         if self.permutations() == 0 && !in_groups {
             self.outcome.opaque |= is_noise(bytes);
-            self.outcome.packed |= is_zlib(bytes);
         }
     }
 
     /// Text that `step` decoded from `at` of the current text.
     pub(super) fn found_text(&mut self, step: Step, text: &str, at: Range<usize>) {
-        self.view(step, text, at, true, true);
+        self.view(step, text, at, true);
     }
 
     /// As [`Self::found_text`], for an order of letters or words in which nothing is encoded.
     pub(super) fn found_order(&mut self, step: Step, text: &str, at: Range<usize>) {
-        self.view(step, text, at, true, false);
+        self.view(step, text, at, false);
     }
 
     /// Whether this text was a view before: many ways lead to the same one. What is remembered is within the bound
@@ -173,9 +153,9 @@ impl<'s> Walk<'s> {
         !self.known.insert((text.len(), text.into()))
     }
 
-    fn view(&mut self, step: Step, text: &str, at: Range<usize>, clean: bool, further: bool) {
+    fn view(&mut self, step: Step, text: &str, at: Range<usize>, further: bool) {
         if self.how.len() >= self.limits.depth {
-            self.outcome.too_deep |= clean;
+            self.outcome.too_deep = true;
             return;
         }
         let mut end = text.len().min(self.left);
@@ -194,9 +174,9 @@ impl<'s> Walk<'s> {
         let before = self.origin.clone();
         let at = self.origin.get_or_insert(at).clone();
         self.how.push(step);
-        (self.sink)(View { text, how: &self.how, at, clean });
+        (self.sink)(View { text, how: &self.how, at });
         if further {
-            (self.decoders.of_text)(text, clean, self);
+            (self.decoder)(text, self);
         }
         self.how.pop();
         self.origin = before;

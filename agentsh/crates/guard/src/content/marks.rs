@@ -10,7 +10,7 @@ use agentsh_dlp::taint::marker;
 /// than reading it.
 const MARKED_LENGTHS: std::ops::RangeInclusive<usize> = 50..=1 << 20;
 /// A text of fewer words is a name or a path with a space in it.
-const LEAST_WORDS: usize = 4;
+const MIN_WORDS: usize = 4;
 
 /// The texts of a result that may carry a marker: their places in `content`, and what they say. None in a result that has
 /// a structured twin, which a client may compare with the text.
@@ -27,7 +27,7 @@ pub fn markable<'j>(result: &'j Json<'_>, position: marker::Position) -> Vec<(us
             Json::String(raw) if !MARKED_LENGTHS.contains(&raw.len()) || has_lone_surrogate(raw) => None,
             text => text
                 .as_text()
-                .filter(|text| text.split_whitespace().nth(LEAST_WORDS - 1).is_some())
+                .filter(|text| text.split_whitespace().nth(MIN_WORDS - 1).is_some())
                 .filter(|text| marker::unfit(text, position).is_none())
                 .map(|text| (at, text)),
         }

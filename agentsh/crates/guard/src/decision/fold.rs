@@ -119,7 +119,7 @@ impl Decision {
     }
 
     /// There is nobody who could be asked: a question is a refusal.
-    pub fn nobody_asked(&mut self) {
+    pub fn refuse_instead_of_asking(&mut self) {
         if self.is_ask() {
             self.answer(Verdict::new(Outcome::Block, Reason::NobodyToAsk, self.verdict.rule.clone()));
         }

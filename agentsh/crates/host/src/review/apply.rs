@@ -3,7 +3,7 @@
 //! For every batch: what is there is copied aside, what is to be there is written next to its place, both are on
 //! disk, the journal says what comes next; then each is exchanged with what was there, which is looked at once more: if
 //! somebody changed it meanwhile, it goes back. Whatever moment the process is killed in, each file is whole, old or new,
-//! and [`super::settle`] knows which.
+//! and [`super::recover`] knows which.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -17,9 +17,9 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::beneath::{DirectoryHandle, Kind, Stamp, hash};
+use super::directory_handle::{DirectoryHandle, Kind, Stamp, hash};
+use super::hard_links::{LostName, Names, remove};
 use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
-use super::names::{LostName, Names, remove};
 
 /// So many at a time: their files are open together.
 pub const BATCH: usize = 64;

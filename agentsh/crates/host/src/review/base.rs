@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::beneath::{DirectoryHandle, Kind, Stamp, bytes};
+use super::directory_handle::{DirectoryHandle, Kind, Stamp, bytes};
+use super::hard_links::Names;
 use super::journal::{Done, Merged, Run};
-use super::names::Names;
 use agentsh_sandbox::control::{decoded, encoded};
 
 /// Entries of a project that can be reviewed.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::base::Base;
-use super::beneath::{DirectoryHandle, Kind, Stamp};
+use super::directory_handle::{DirectoryHandle, Kind, Stamp};
 use super::guarded::Guarded;
 use super::merge::merge;
 use super::originals::{MAX_BYTES, Originals};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use similar::{ChangeTag, TextDiff};
 
-use super::beneath::{DirectoryHandle, Kind, Stamp, hash};
 use super::changes::{Change, Trees};
+use super::directory_handle::{DirectoryHandle, Kind, Stamp, hash};
 use super::journal::Mark;
 use agentsh_store::escape;
 

@@ -1,10 +1,10 @@
-//! Files that run by themselves outside: applied only if the user names them.
+//! Files that run automatically outside: applied only if the user names them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::beneath::Kind;
 use super::changes::Trees;
+use super::directory_handle::Kind;
 use agentsh_policy::builtin_paths::{
     GIT_BARE, GIT_OBEYED, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier,
 };
@@ -21,7 +21,7 @@ pub struct Guarded {
     lifted: Vec<PathBuf>,
 }
 
-const BY_CONFIGURATION: &str = "runs by itself outside, or names what does";
+const BY_CONFIGURATION: &str = "runs automatically outside, or names what does";
 const OF_A_REPOSITORY: &str = "git runs it, or reads in it what to run";
 
 impl Guarded {
@@ -35,7 +35,7 @@ impl Guarded {
         };
         let layout = layout::guards(rules, &RealHost::default());
         let guards = layout.guards.iter().filter(is_guard).map(|mount| &mount.target);
-        let paths = guards.chain(layout.placeholders.iter().map(|(path, _)| path));
+        let paths = guards.chain(layout.stubs.iter().map(|(path, _)| path));
         let below = |path: &Path| path.strip_prefix(&rules.project).ok().map(Path::to_owned);
         let found = paths.filter_map(|path| below(path)).filter(|path| !path.as_os_str().is_empty());
         Self {
@@ -94,7 +94,7 @@ fn of_project(path: &Path, now: Option<Kind>) -> Option<&'static str> {
 /// Directories of a repository in which names are those of branches and objects.
 const NAMES_OF_OTHERS: [&str; 3] = ["refs", "logs", "objects"];
 /// Files of a repository that say what runs, or where that stands.
-const SAYS_WHAT_RUNS: [&str; 4] = ["config", "config.worktree", "commondir", "gitdir"];
+const CONTROL_FILES: [&str; 4] = ["config", "config.worktree", "commondir", "gitdir"];
 
 /// In a repository at any depth.
 fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'static str> {
@@ -133,7 +133,7 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
     // One without a working tree is known by what it holds. Its parts may come one after the other: what says what runs is
     // guarded next to a HEAD, and a HEAD next to what says what runs.
     let holds = |directory: &Path, name: &str| {
-        let is_there = |tree: &super::beneath::DirectoryHandle| {
+        let is_there = |tree: &super::directory_handle::DirectoryHandle| {
             let found = tree.stamp(&directory.join(name)).ok().flatten();
             found.is_some_and(|found| found.kind != Kind::Whiteout)
         };
@@ -148,7 +148,7 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
     let completes = path.file_name().is_some_and(|name| name == "HEAD")
         && path
             .parent()
-            .is_some_and(|top| holds(top, "hooks") || SAYS_WHAT_RUNS.iter().any(|name| holds(top, name)));
+            .is_some_and(|top| holds(top, "hooks") || CONTROL_FILES.iter().any(|name| holds(top, name)));
     (completes || tops.any(is_repository)).then_some(OF_A_REPOSITORY)
 }
 
@@ -156,5 +156,5 @@ fn says_what_runs(inside: &[&str]) -> bool {
     let (file, directories) = GIT_OBEYED;
     inside.contains(&"hooks")
         || inside.first().is_some_and(|first| directories.contains(first) || *first == file)
-        || inside.last().is_some_and(|name| SAYS_WHAT_RUNS.contains(name))
+        || inside.last().is_some_and(|name| CONTROL_FILES.contains(name))
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::beneath::{Kind, Stamp, bytes};
-use super::names::LostName;
+use super::directory_handle::{Kind, Stamp, bytes};
+use super::hard_links::LostName;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

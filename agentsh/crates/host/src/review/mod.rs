@@ -5,16 +5,16 @@
 
 pub mod apply;
 mod base;
-mod beneath;
 pub mod changes;
 pub mod diff;
+mod directory_handle;
 mod guarded;
+mod hard_links;
 mod journal;
 mod merge;
-mod names;
 mod originals;
 mod plan;
-mod settle;
+mod recover;
 mod shown;
 mod tree;
 
@@ -27,18 +27,18 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use self::base::Base;
-use self::beneath::{DirectoryHandle, bytes};
 use self::changes::{Change, Trees};
+use self::directory_handle::{DirectoryHandle, bytes};
 use self::guarded::Guarded;
 use self::journal::Run;
 use self::originals::{Copying, Originals};
 use super::Context;
-use agentsh_sandbox::mounted::MountList;
+use agentsh_sandbox::mount_list::MountList;
+use agentsh_sandbox::name_aliases;
 use agentsh_sandbox::plan::{Access, UPPER, WORK};
 use agentsh_sandbox::spec::PathRules;
-use agentsh_sandbox::spelling;
 
-pub use self::beneath::{Kind, hash};
+pub use self::directory_handle::{Kind, hash};
 pub use self::journal::Mark;
 pub use self::plan::{Applied, Selection};
 pub use self::shown::Shown;
@@ -121,7 +121,7 @@ fn begin_in(
 ) -> Result<Layer> {
     let project = context.project.canonicalize().map_err(io_at("find", &context.project))?;
     holds_no_mount(&project)?;
-    if spelling::is_ambiguous(&project) {
+    if name_aliases::has_name_aliases(&project) {
         return Err(ReviewError::Refused(format!(
             "files in {} can be reached by several names (other letter case, short names of Windows), so \
              agentsh cannot tell which file a change belongs to; work in a Linux directory instead, such as one \
@@ -334,7 +334,7 @@ impl Review {
             project_access: Some(Access::ReadWrite),
             unmasked: self.about.unmasked.iter().map(|name| name.0.clone()).collect(),
             guard_all: self.about.guard_all,
-            stand_ins: true,
+            stubs: true,
             git: crate::user_git::everywhere(context),
             shared_sockets: true,
             ..PathRules::default()

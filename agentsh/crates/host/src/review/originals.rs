@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use serde::{Deserialize, Serialize};
 
 use super::base::Base;
-use super::beneath::{DirectoryHandle, Kind, Stamp, bytes};
+use super::directory_handle::{DirectoryHandle, Kind, Stamp, bytes};
 use agentsh_sandbox::control::{decoded, encoded};
 
 pub const NAME: &str = "originals";

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::apply::{Applier, Content, NOT_SHOWN, Outcome, Step};
-use super::beneath::{DirectoryHandle, Kind, Stamp};
 use super::changes::{Change, State};
+use super::directory_handle::{DirectoryHandle, Kind, Stamp};
+use super::hard_links::Names;
 use super::journal::{Begin, Done, Line, Mark, Merged, Run, Staged};
-use super::names::Names;
 use super::{APPLYING, Context, Result, Review, ReviewError, io_at, lock};
 
 /// What somebody asked for.
@@ -15,7 +15,7 @@ use super::{APPLYING, Context, Result, Review, ReviewError, io_at, lock};
 pub struct Selection {
     /// Relative to the project; empty for everything.
     pub paths: Vec<PathBuf>,
-    /// What runs by itself outside too.
+    /// What runs automatically outside too.
     pub guarded: bool,
 }
 
@@ -30,7 +30,7 @@ impl Selection {
 pub struct Applied {
     pub applied: Vec<PathBuf>,
     pub conflicts: Vec<(PathBuf, String)>,
-    /// Left because they run by themselves outside, and nobody named them.
+    /// Left because they run automatically outside, and nobody named them.
     pub guarded: Vec<(PathBuf, String)>,
     /// Never applied.
     pub refused: Vec<(PathBuf, String)>,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::beneath::bytes;
+use super::directory_handle::bytes;
 use super::journal::Mark;
 use super::{Result, Review, io_at};
 

@@ -12,10 +12,10 @@ use crate::sse::{Frame, spelled};
 use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
-/// The kind of a block that calls something at the agent; kinds that end in it call something at the provider.
+/// Block types of calls at the agent; types that end with it are calls at the provider.
 const AT_AGENT: &str = "tool_use";
 
-/// The events that clients read.
+/// The events that clients parse.
 const EVENTS: [&str; 8] = [
     "message_start",
     "content_block_start",
@@ -30,22 +30,22 @@ const EVENTS: [&str; 8] = [
 #[derive(Default)]
 pub(super) struct Anthropic {
     calls: BTreeSet<u64>,
-    /// Blocks that have begun, each under the index at which the model put it. Some gateways put all at one.
+    /// Started blocks by the model's index. Some gateways use one index for all.
     begun: BTreeMap<u64, u64>,
-    /// How many blocks have begun.
+    /// Number of started blocks.
     blocks: u64,
-    /// A block was put where another one was.
+    /// An index was reused.
     is_ambiguous: bool,
-    /// The block that the agent has begun to read, and how many it has seen.
+    /// The block that the agent currently reads, and how many it has.
     open: Option<u64>,
-    /// It is a text, and says nothing yet.
+    /// It is a text and still empty.
     is_open_empty: bool,
     seen: u64,
     began: bool,
 }
 
 impl Anthropic {
-    /// A new block: it gets a place of its own.
+    /// Starts a block with an index of its own.
     fn begin(&mut self, index: u64) -> Result<u64, LlmError> {
         let place = self.blocks;
         if self.begun.insert(index, place).is_some() {
@@ -56,9 +56,9 @@ impl Anthropic {
         Ok(place)
     }
 
-    /// The block that an index means now.
+    /// The block that an index currently means.
     fn place(&self, index: u64) -> Result<u64, LlmError> {
-        self.begun.get(&index).copied().ok_or(LlmError::Shape("a block continues that did not start"))
+        self.begun.get(&index).copied().ok_or(LlmError::Shape("a block continues before its start"))
     }
 }
 
@@ -67,7 +67,7 @@ fn call_kind(block: &Json<'_>) -> Option<bool> {
     kind.ends_with(AT_AGENT).then_some(kind != AT_AGENT)
 }
 
-/// The block of a call that ran at the provider and whose result this is.
+/// The provider's call that this is the result of.
 fn result_of(block: &Json<'_>) -> Option<String> {
     text(block, "type").filter(|kind| kind.ends_with("_tool_result")).and_then(|_| text(block, "tool_use_id"))
 }
@@ -79,7 +79,7 @@ fn is_blocked(rulings: &Rulings, id: &str) -> Option<String> {
     })
 }
 
-/// A block of text, as the three events that it is.
+/// A text block as its three events.
 fn text_block(index: u64, said: &str, out: &mut Vec<u8>) {
     let start = format!(
         r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"text","text":""}}}}"#
@@ -88,7 +88,7 @@ fn text_block(index: u64, said: &str, out: &mut Vec<u8>) {
     said_in(index, said, out);
 }
 
-/// What a block of text says that has begun, and its end.
+/// The text of a started block, and its end.
 fn said_in(index: u64, said: &str, out: &mut Vec<u8>) {
     let delta = format!(
         r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"text_delta","text":{}}}}}"#,
@@ -99,7 +99,7 @@ fn said_in(index: u64, said: &str, out: &mut Vec<u8>) {
     out.extend(spelled(Some("content_block_stop"), &stop));
 }
 
-/// A call at the agent is left that was not refused.
+/// Whether an allowed call at the agent remains.
 fn has_call(rulings: &Rulings) -> bool {
     rulings.values().any(|(call, ruling)| !call.at_provider && *ruling == Ruling::Allow)
 }
@@ -111,7 +111,7 @@ impl Dialect for Anthropic {
 
     fn take(&mut self, event: &str, data: &str) -> Result<EventContent, LlmError> {
         let tree = parse(data)?;
-        // Clients go by the one or by the other: only where the data says nothing does the name of the event count.
+        // Clients use either; the event's name counts only if the data has no type.
         let named = (event == "ping").then(|| event.to_owned());
         let kind = text(&tree, "type").or(named).ok_or(LlmError::Shape("an event without a type"))?;
         let started = tree.member("content_block").filter(|_| kind == "content_block_start");
@@ -124,7 +124,7 @@ impl Dialect for Anthropic {
             "content_block_start" => {
                 let index = self.begin(index()?)?;
                 taken.at.block = Some(index);
-                let block = started.ok_or(LlmError::Shape("a start without a block"))?;
+                let block = started.ok_or(LlmError::Shape("an event without its `content_block`"))?;
                 if let Some(at_provider) = call_kind(block) {
                     self.calls.insert(index);
                     let input = block.member("input").filter(|input| input.as_object() != Some(&[]));
@@ -145,7 +145,7 @@ impl Dialect for Anthropic {
             "content_block_delta" => {
                 let index = self.place(index()?)?;
                 taken.at.block = Some(index);
-                let delta = tree.member("delta").ok_or(LlmError::Shape("a delta without a delta"))?;
+                let delta = tree.member("delta").ok_or(LlmError::Shape("an event without its `delta`"))?;
                 if self.calls.contains(&index) {
                     taken.at.keys.push((index, 0));
                     let arguments = text(delta, "partial_json").unwrap_or_default();
@@ -205,7 +205,7 @@ impl Dialect for Anthropic {
             return Ok(true);
         }
         if kind == "message_delta" && !has_call(rulings) {
-            let delta = tree.member("delta").ok_or(LlmError::Shape("a delta without a delta"))?;
+            let delta = tree.member("delta").ok_or(LlmError::Shape("an event without its `delta`"))?;
             if text(delta, "stop_reason").as_deref() == Some(AT_AGENT) {
                 let delta = with(delta, &[("stop_reason", Some(quoted("end_turn")))]);
                 out.extend(spelled(Some("message_delta"), &with(&tree, &[("delta", Some(delta))])));
@@ -244,7 +244,7 @@ impl Dialect for Anthropic {
             out.extend(spelled(Some("message_start"), start));
         }
         match self.open.take() {
-            // A provider takes no message back in which a text is empty.
+            // Providers reject messages with an empty text.
             Some(index) if self.is_open_empty => said_in(index, replacement, out),
             Some(index) => {
                 let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
@@ -262,7 +262,7 @@ impl Dialect for Anthropic {
     }
 }
 
-/// An answer that came as one.
+/// A complete answer.
 pub(super) struct Message;
 
 impl WholeAnswer for Message {

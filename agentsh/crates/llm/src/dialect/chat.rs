@@ -12,36 +12,36 @@ use crate::sse::{Frame, spelled};
 use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
-/// The place of the one call that the API had before there were lists.
+/// The index of the single call of the old API.
 const LEGACY_CALL_INDEX: u64 = u64::MAX;
-/// What ends a choice that calls.
+/// Finish reasons of a choice with calls.
 const CALL_FINISH_REASONS: [&str; 2] = ["tool_calls", "function_call"];
 const DONE: &str = "[DONE]";
 
 #[derive(Default)]
 pub(super) struct Chat {
-    /// Of each choice, the calls that have begun.
+    /// Started calls per choice.
     calls: BTreeMap<u64, Calls>,
-    /// Calls that clients could read in another way than they were judged: each is written as one, from what was judged.
+    /// Calls that clients could parse differently: each is rewritten as one, from the judged version.
     ambiguous: BTreeSet<Key>,
-    /// Those of them that the agent has.
+    /// Those that the agent already has.
     written: BTreeSet<Key>,
-    /// The members of a chunk that stand in every one, from the last that came.
+    /// Members of every chunk, from the last one.
     frame: Option<String>,
-    /// Choices that the agent knows of.
+    /// Choices that the agent knows.
     known: BTreeSet<u64>,
 }
 
-/// The calls of one choice. Some gateways put several calls at one index, or at none.
+/// The calls of one choice. Some gateways use one index for several calls, or none.
 #[derive(Default)]
 struct Calls {
-    /// The call that an index means now.
+    /// The call that an index currently means.
     open: BTreeMap<u64, OpenCall>,
-    /// How many calls have begun.
+    /// Number of started calls.
     begun: u64,
 }
 
-/// A call that has begun.
+/// A started call.
 struct OpenCall {
     place: u64,
     id: String,
@@ -50,19 +50,19 @@ struct OpenCall {
 }
 
 impl Calls {
-    /// The place of the call that a piece belongs to, and whether that is plain to every client.
+    /// The call of a piece, and whether every client agrees.
     fn place(&mut self, index: u64, has_index: bool, piece: &Piece) -> (u64, bool) {
         let id = piece.id.as_deref().unwrap_or_default();
         let name = piece.name.as_deref().unwrap_or_default();
         let has_arguments = !piece.arguments.is_empty();
         let known = self.open.get_mut(&index).filter(|open| {
             let is_another = !id.is_empty() && !open.id.is_empty() && id != open.id;
-            // Some gateways say with every piece which call it is of.
+            // Some gateways repeat the id in every piece.
             let is_repeated = !id.is_empty() && id == open.id && name == open.name;
             !is_another && (is_repeated || !open.has_arguments || name.is_empty())
         });
         if let Some(open) = known {
-            // What comes twice is joined by some clients, and replaced by others.
+            // Some clients join repeated values, others replace them.
             let is_plain = (name.is_empty() || open.name.is_empty()) && (id.is_empty() || open.id.is_empty());
             if name != open.name {
                 open.name.push_str(name);
@@ -86,17 +86,17 @@ fn choices<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b Json<'a
     (0..).zip(all).map(|(place, choice)| (number(choice, "index").unwrap_or(place), choice))
 }
 
-/// The choices of a whole answer: clients count them.
+/// The choices of a whole answer, numbered as clients do.
 fn counted<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b Json<'a>)> {
     (0..).zip(tree.member("choices").and_then(Json::as_array).unwrap_or_default())
 }
 
-/// The calls in a delta or a message, in their order.
+/// The calls in a delta or message, in order.
 fn calls<'a, 'b>(message: &'b Json<'a>) -> &'b [Json<'a>] {
     message.member("tool_calls").and_then(Json::as_array).unwrap_or_default()
 }
 
-/// What ends a choice; an empty word is none.
+/// Whether a choice ends; an empty reason does not count.
 fn end(choice: &Json<'_>) -> bool {
     match choice.member("finish_reason") {
         None | Some(Json::Null) => false,
@@ -109,13 +109,13 @@ fn legacy<'a, 'b>(message: &'b Json<'a>) -> Option<&'b Json<'a>> {
 }
 
 fn piece(key: Key, call: &Json<'_>) -> Piece {
-    // A custom tool has free text in place of arguments.
+    // A custom tool has free text instead of arguments.
     let function = call.member("function").or_else(|| call.member("custom")).unwrap_or(call);
     let input = text(function, "input").map(|input| quoted(&input));
     Piece {
         key,
         id: text(call, "id"),
-        // Some have an empty one in every piece but the first.
+        // Some send an empty name in all later pieces.
         name: text(function, "name").filter(|name| !name.is_empty()),
         arguments: text(function, "arguments").or(input).unwrap_or_default(),
         ..Piece::default()
@@ -151,13 +151,13 @@ fn has_call(rulings: &Rulings, choice: u64) -> bool {
     rulings.iter().any(|((of, _), (_, ruling))| *of == choice && *ruling == Ruling::Allow)
 }
 
-/// How many calls before this one are left.
+/// How many allowed calls precede this one.
 fn rank(rulings: &Rulings, (choice, place): Key) -> usize {
     let before = rulings.range((choice, 0)..(choice, place));
     before.filter(|(_, (_, ruling))| *ruling == Ruling::Allow).count()
 }
 
-/// A call as it was judged, at its place among those that are left.
+/// A judged call, with its new index.
 fn judged(call: &Call, place: usize) -> String {
     format!(
         r#"{{"index":{place},"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}}"#,
@@ -167,8 +167,8 @@ fn judged(call: &Call, place: usize) -> String {
     )
 }
 
-/// The message without what was refused, `places` being those of its calls. `instead`: what stands in place of a call, None
-/// for nothing.
+/// The message without refused calls; `places` are those of its calls, `instead` what replaces a call, None for
+/// nothing.
 fn strip(
     message: &Json<'_>,
     choice: u64,
@@ -202,7 +202,7 @@ fn strip(
     with(message, &changes)
 }
 
-/// The one word for an end, once no call is left.
+/// The finish reason once no call remains.
 fn ending(choice: &Json<'_>, number: u64, rulings: &Rulings) -> Option<String> {
     let calls =
         text(choice, "finish_reason").is_some_and(|word| CALL_FINISH_REASONS.contains(&word.as_str()));
@@ -218,7 +218,7 @@ impl Dialect for Chat {
         }
         let tree = parse(data)?;
         if tree.as_object().is_none() {
-            return Err(LlmError::Shape("a chunk is an object"));
+            return Err(LlmError::Shape("a chunk must be an object"));
         }
         taken.usage = Usage::of(&tree);
         for (choice, part) in choices(&tree) {
@@ -240,7 +240,7 @@ impl Dialect for Chat {
                 taken.pieces.push(piece);
             }
             if end(part) {
-                // A call that comes behind the end is another one.
+                // A call after the end is a new one.
                 let complete = std::mem::take(&mut known.open);
                 taken.complete.extend(complete.into_values().map(|open| (choice, open.place)));
             }
@@ -286,7 +286,7 @@ impl Dialect for Chat {
             };
             let stripped = part.member("delta").map(|delta| strip(delta, choice, &places, rulings, instead));
             if end(part) && !refused.is_empty() {
-                // What was refused is said before the choice ends.
+                // The refusal is sent before the choice ends.
                 let said = quoted(&refused.join("\n"));
                 let said =
                     format!(r#"[{{"index":{choice},"delta":{{"content":{said}}},"finish_reason":null}}]"#);
@@ -318,7 +318,7 @@ impl Dialect for Chat {
             r#"{"id":"chatcmpl-withheld","object":"chat.completion.chunk","created":0,"model":"withheld","choices":[]}"#.to_owned()
         });
         let Ok(tree) = parse(&frame) else { return };
-        // Nothing went before that says whose words these are.
+        // Without an earlier chunk, the role is missing.
         let role = if self.known.is_empty() { r#""role":"assistant","# } else { "" };
         if self.known.is_empty() {
             self.known.insert(0);
@@ -336,7 +336,7 @@ impl Dialect for Chat {
     }
 }
 
-/// An answer that came as one.
+/// A complete answer.
 pub(super) struct Completion;
 
 impl WholeAnswer for Completion {

@@ -1,5 +1,5 @@
-//! Google Generate Content: candidates, each with parts, some of which are calls. A call comes whole, in one event.
-//! Code Assist, which Gemini CLI asks with a login, puts each question and answer into an envelope.
+//! Google Generate Content: candidates with parts, some of which are calls; a call is always one event. Code Assist
+//! (Gemini CLI with a login) wraps requests and answers in an envelope.
 
 use super::{
     AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, opened,
@@ -17,12 +17,17 @@ pub(super) struct Google {
     has_envelope: bool,
 }
 
-/// The member of Code Assist's envelope that holds the answer.
+/// The answer in Code Assist's envelope.
 const ENVELOPE: &str = "response";
 
-/// The answer with other candidates, in the envelope that it came in.
+/// The answer with other candidates, in its envelope.
 fn with_candidates(tree: &Json<'_>, candidates: String) -> String {
     with_opened(tree, ENVELOPE, with(opened(tree, ENVELOPE), &[("candidates", Some(candidates))]))
+}
+
+/// Without the namespace of Gemini's own, which many clients take off.
+fn own_name(name: &str) -> &str {
+    ["default_api:", "default_api."].iter().find_map(|own| name.strip_prefix(own)).unwrap_or(name)
 }
 
 /// Calls at the agent, and what ran at the provider.
@@ -31,7 +36,7 @@ fn call(part: &Json<'_>) -> Option<Call> {
         return Some(Call {
             id: text(called, "id").unwrap_or_default(),
             namespace: None,
-            name: text(called, "name").unwrap_or_default(),
+            name: own_name(&text(called, "name").unwrap_or_default()).to_owned(),
             arguments: called.member("args").map(Json::to_compact).unwrap_or_default(),
             at_provider: false,
         });
@@ -66,7 +71,7 @@ fn channel(candidate: u64, part: &Json<'_>) -> (u64, u8) {
     (candidate, u8::from(matches!(part.member("thought"), Some(Json::Bool(true)))))
 }
 
-/// The same call is judged the same way wherever it stands.
+/// An equal call has the same ruling everywhere.
 fn refused(part: &Json<'_>, rulings: &Rulings) -> Option<String> {
     let wanted = call(part)?;
     rulings.values().find_map(|(known, ruling)| match ruling {
@@ -75,7 +80,7 @@ fn refused(part: &Json<'_>, rulings: &Rulings) -> Option<String> {
     })
 }
 
-/// An object with candidates, without what was refused. None: nothing was.
+/// An object without refused calls. None: none was refused.
 fn left(tree: &Json<'_>, rulings: &Rulings) -> Option<String> {
     let all = opened(tree, ENVELOPE).member("candidates").and_then(Json::as_array)?;
     let mut changed = false;
@@ -111,7 +116,7 @@ impl Dialect for Google {
     fn take(&mut self, _event: &str, data: &str) -> Result<EventContent, LlmError> {
         let tree = parse(data)?;
         if tree.as_object().is_none() {
-            return Err(LlmError::Shape("an event is an object"));
+            return Err(LlmError::Shape("an event must be an object"));
         }
         let mut taken = EventContent { usage: Usage::of(&tree), ..EventContent::default() };
         self.events += 1;
@@ -170,7 +175,7 @@ impl Dialect for Google {
     }
 }
 
-/// An answer that came as one: an object, or the list of objects that a stream without events is.
+/// A complete answer: an object, or a list of objects.
 pub(super) struct Generated;
 
 fn pieces<'a, 'b>(tree: &'b Json<'a>) -> &'b [Json<'a>] {

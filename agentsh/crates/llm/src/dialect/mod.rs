@@ -1,4 +1,4 @@
-//! What the events of each provider mean, and how a refused call is taken out of them.
+//! Parses the events of each provider, and removes refused calls from them.
 
 mod anthropic;
 mod chat;
@@ -15,32 +15,32 @@ use crate::sse::Frame;
 use crate::usage::Usage;
 use crate::{Call, LlmError, MAX_DEPTH};
 
-/// A call in an answer: the block, or the choice and the place in it.
+/// A call in an answer: the block, or the choice and index.
 pub(crate) type Key = (u64, u64);
-/// Texts that are read as one: of a choice, what is said and what is thought.
+/// Texts that are read as one: spoken or thought text of a choice.
 pub(crate) type Channel = (u64, u8);
 pub(crate) type Rulings = BTreeMap<Key, (Call, Ruling)>;
 
-/// Which calls, and which block, an event is about.
+/// The calls and block that an event is about.
 #[derive(Debug, Default)]
 pub(crate) struct EventTarget {
-    /// Calls without whose ruling the event cannot go on, in the order in which they stand in it.
+    /// Calls whose rulings the event needs, in their order.
     pub keys: Vec<Key>,
     pub block: Option<u64>,
 }
 
-/// What an event brings.
+/// The content of an event.
 #[derive(Debug, Default)]
 pub(crate) struct EventContent {
     pub texts: Vec<(Channel, String)>,
     pub pieces: Vec<Piece>,
     pub at: EventTarget,
-    /// Calls that have all of their arguments now.
+    /// Calls whose arguments are now complete.
     pub complete: Vec<Key>,
-    /// What the event says of the tokens so far.
+    /// Token counts so far.
     pub usage: Option<Usage>,
     pub is_ping: bool,
-    /// Nothing that counts comes behind it.
+    /// Nothing relevant follows.
     pub is_last: bool,
 }
 
@@ -52,16 +52,16 @@ pub(crate) struct Piece {
     pub namespace: Option<String>,
     pub name: Option<String>,
     pub arguments: String,
-    /// The arguments are all that there are, whatever came before.
+    /// These are all arguments, replacing earlier pieces.
     pub is_whole: bool,
     pub at_provider: bool,
 }
 
-/// One provider's form of events.
+/// One provider's event format.
 pub(crate) trait Dialect {
     fn take(&mut self, event: &str, data: &str) -> Result<EventContent, LlmError>;
-    /// Writes the event from what was judged: without what was refused, and with calls at places of their own where the model
-    /// put several at one. `at` is what [`Dialect::take`] gave for it. False: it goes on as it came.
+    /// Rewrites the event from the rulings: without refused calls, and with unique indices. `at` is from
+    /// [`Dialect::take`]. False: forward unchanged.
     fn rewrite(
         &mut self,
         frame: &Frame,
@@ -69,17 +69,17 @@ pub(crate) trait Dialect {
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError>;
-    /// Events have to be rewritten although nothing was refused: clients would read other calls in them than were judged.
+    /// Events have to be rewritten even without refusals, because clients could parse other calls.
     fn is_ambiguous(&self) -> bool {
         false
     }
-    /// Clients leave an event of this name unread.
+    /// Clients ignore events with this name.
     fn is_unknown(&self, _event: &str) -> bool {
         false
     }
-    /// The event is on its way to the agent.
+    /// The event was sent to the agent.
     fn released(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError>;
-    /// Ends the message well-formed, with this text and the tokens that the provider has counted until now.
+    /// Ends the message correctly, with this text and the tokens so far.
     fn leak(&mut self, replacement: &str, usage: Usage, out: &mut Vec<u8>);
 }
 
@@ -93,12 +93,12 @@ pub(crate) fn dialect(provider: Provider) -> Box<dyn Dialect + Send> {
     }
 }
 
-/// The calls in an answer, and its texts.
+/// Calls and texts of an answer.
 pub(crate) type AnswerContent = (Vec<(Key, Call)>, Vec<String>);
 
-/// A whole answer: the calls in it, where they stand, and how it is written without some of them.
+/// A complete answer: its calls, and how it is written without some.
 pub(crate) trait WholeAnswer {
-    /// Every call, and every text of every channel.
+    /// Every call, and every text per channel.
     fn read(&self, tree: &Json<'_>) -> Result<AnswerContent, LlmError>;
     fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError>;
     fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String;
@@ -129,12 +129,12 @@ pub(crate) fn number(object: &Json<'_>, name: &str) -> Option<u64> {
     }
 }
 
-/// As a JSON string, with its quotes.
+/// As a quoted JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", json::spell(text))
 }
 
-/// The object with some members changed, added behind the others, or (None) left out.
+/// The object with members changed, added at the end, or (None) removed.
 pub(crate) fn with(object: &Json<'_>, changes: &[(&str, Option<String>)]) -> String {
     let mut members = Vec::new();
     for (raw, value) in object.as_object().unwrap_or_default() {
@@ -153,25 +153,30 @@ pub(crate) fn with(object: &Json<'_>, changes: &[(&str, Option<String>)]) -> Str
     format!("{{{}}}", members.join(","))
 }
 
-/// What lies in this member of an envelope; the object itself where it is in none. Google's Code Assist has one around each
-/// question and answer.
+/// The content of an envelope's member, or the object itself. Google's Code Assist has envelopes.
 pub(crate) fn opened<'a, 'b>(object: &'b Json<'a>, envelope: &str) -> &'b Json<'a> {
     object.member(envelope).filter(|inner| is_object(inner)).unwrap_or(object)
 }
 
-/// The object with another text for what [`opened`] gives, in the envelope that it came in.
+/// The object with other content for [`opened`], in its envelope.
 pub(crate) fn with_opened(object: &Json<'_>, envelope: &str, written: String) -> String {
     let is_in_envelope = !std::ptr::eq(opened(object, envelope), object);
     if is_in_envelope { with(object, &[(envelope, Some(written))]) } else { written }
 }
 
-/// Members of an answer that hold what a call takes, or a tool is described by: no client looks for calls there.
+/// Members with arguments or tool descriptions, in which no client looks for calls.
 const OPAQUE: [&str; 7] = ["args", "arguments", "input", "input_schema", "metadata", "parameters", "tools"];
 
-/// Members that are a call of their own.
-const CALL_MEMBERS: [&str; 4] = ["executableCode", "executable_code", "functionCall", "function_call"];
+/// Members that are a call, or a list of calls, in small letters and without `_`.
+const CALL_MEMBERS: [&str; 4] = ["executablecode", "functioncall", "functioncalls", "toolcalls"];
 
-/// How many calls stand anywhere in an answer, in the form of any API.
+fn is_call_member(name: &str) -> bool {
+    // Most names are shorter or longer.
+    (9..=16).contains(&name.len())
+        && CALL_MEMBERS.contains(&name.replace('_', "").to_ascii_lowercase().as_str())
+}
+
+/// The number of calls anywhere in an answer, in any API's form.
 fn calls_in(value: &Json<'_>) -> usize {
     match value {
         Json::Array(items) => items.iter().map(calls_in).sum(),
@@ -182,8 +187,8 @@ fn calls_in(value: &Json<'_>) -> usize {
                 let name = json::unescape(raw);
                 match inner {
                     _ if OPAQUE.contains(&name.as_ref()) => 0,
-                    Json::Array(items) if name == "tool_calls" => items.iter().map(callees).sum(),
-                    Json::Object(_) if CALL_MEMBERS.contains(&name.as_ref()) => 1,
+                    Json::Array(items) if is_call_member(&name) => items.iter().map(callees).sum(),
+                    Json::Object(members) if is_call_member(&name) => usize::from(!members.is_empty()),
                     _ => calls_in(inner),
                 }
             });
@@ -193,7 +198,7 @@ fn calls_in(value: &Json<'_>) -> usize {
     }
 }
 
-/// How many tools an entry of `tool_calls` names: clients differ about which of two they run.
+/// How many tools an entry of `tool_calls` names: with two, clients differ.
 fn callees(entry: &Json<'_>) -> usize {
     let named = ["function", "custom"].iter().filter(|name| entry.member(name).is_some_and(is_object));
     named.count().max(1)
@@ -203,13 +208,9 @@ fn is_object(value: &Json<'_>) -> bool {
     value.as_object().is_some()
 }
 
-/// Checks that an answer, or an event of one, holds no call but those that are judged: some client would run it.
+/// Checks that an answer or event has no calls except judged ones, because some client would run them.
 pub(crate) fn holds_only(tree: &Json<'_>, judged: usize) -> Result<(), LlmError> {
-    if calls_in(tree) > judged {
-        Err(LlmError::Shape("a call stands where this API has none"))
-    } else {
-        Ok(())
-    }
+    if calls_in(tree) > judged { Err(LlmError::Shape("a tool call at an unexpected place")) } else { Ok(()) }
 }
 
 /// Why a call was refused; None: it was not.

@@ -1,4 +1,4 @@
-//! Ollama's own API: an answer is one object, or a line for each piece of it. A call comes whole.
+//! Ollama's API: an answer is one object, or one line per piece. A call is always complete.
 
 use super::{
     AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, parse,
@@ -34,13 +34,13 @@ fn call(entry: &Json<'_>) -> Call {
     }
 }
 
-/// What is said and what is thought, in a message or, where a text is continued, beside the rest.
+/// Spoken and thought text, in a message or, for completions, next to it.
 fn texts(tree: &Json<'_>) -> [Option<String>; 2] {
     let inner = tree.member("message").unwrap_or(tree);
     [text(inner, "content").or_else(|| text(inner, "response")), text(inner, "thinking")]
 }
 
-/// Without the refused calls of this line. None: none of its calls was.
+/// Without the refused calls of this line. None: none was refused.
 fn left(tree: &Json<'_>, line: u64, rulings: &Rulings) -> Option<String> {
     let message = tree.member("message")?;
     let (mut kept, mut said) = (Vec::new(), Vec::new());
@@ -75,8 +75,10 @@ fn replaced(tree: &Json<'_>, replacement: &str) -> String {
 impl Dialect for Ollama {
     fn take(&mut self, _event: &str, data: &str) -> Result<EventContent, LlmError> {
         let mut taken = EventContent::default();
-        // No client takes it for a piece of an answer: other programs answer at such paths too.
+        // Other programs answer at such paths too. Some clients look for an object behind other bytes.
         if !data.starts_with('{') {
+            let inner = data.find(['{', '[']).and_then(|start| parse(data.get(start..)?).ok());
+            inner.map_or(Ok(()), |inner| holds_only(&inner, 0))?;
             return Ok(taken);
         }
         let tree = parse(data)?;
@@ -132,7 +134,7 @@ impl Dialect for Ollama {
     }
 }
 
-/// An answer that came as one.
+/// A complete answer.
 pub(super) struct Reply;
 
 impl WholeAnswer for Reply {

@@ -12,34 +12,37 @@ use crate::sse::{Frame, spelled};
 use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
-/// Where the items of the last event are numbered from.
+/// Numbers of the last event's items begin here.
 const LAST_ITEMS: u64 = 1 << 32;
+/// Clients differ about which of them they run.
+const TWO_NAMES: LlmError = LlmError::Shape("a call with two names");
 /// Events that end an answer, with the whole of it.
 const FINAL_EVENTS: [&str; 4] = ["response.completed", "response.incomplete", "response.failed", "error"];
 
 #[derive(Default)]
 pub(super) struct Responses {
-    calls: BTreeSet<u64>,
+    /// Namespace and name of each call, by its place.
+    calls: BTreeMap<u64, (Option<String>, String)>,
     /// Arguments that were told before their item was.
     arguments: BTreeMap<u64, String>,
-    /// Items of which text was heard piece by piece.
+    /// Items whose text arrived in pieces.
     heard: BTreeSet<u64>,
     response: Option<String>,
     items: u64,
-    /// Items that the agent has the beginning of.
+    /// Items that the agent has begun to read.
     open: BTreeMap<u64, OpenItem>,
-    /// Refused items whose message the agent has.
+    /// Refused items whose replacement the agent has.
     replaced: BTreeSet<u64>,
 }
 
 struct OpenItem {
-    /// As it was told when it began.
+    /// As it began.
     item: String,
-    /// The place of a part that has no end yet.
+    /// The open part.
     part: Option<u64>,
 }
 
-/// A call's item. What runs at the provider has run when it is told.
+/// An item's call. Those at the provider have already run.
 fn call(item: &Json<'_>) -> Option<Call> {
     let kind = text(item, "type")?;
     let at_provider = match kind.as_str() {
@@ -67,7 +70,7 @@ fn call(item: &Json<'_>) -> Option<Call> {
     })
 }
 
-/// The message that stands where a refused call was.
+/// The message that replaces a refused call.
 fn message(place: u64, said: &str, status: &str) -> String {
     format!(
         r#"{{"id":"msg_agentsh_{place}","type":"message","status":"{status}","role":"assistant","content":[{}]}}"#,
@@ -79,7 +82,7 @@ fn part(said: &str) -> String {
     format!(r#"{{"type":"output_text","text":{},"annotations":[],"logprobs":[]}}"#, quoted(said))
 }
 
-/// The events of a message, numbered like the event whose place they take.
+/// The events of a message, numbered like the replaced event.
 fn message_events(place: u64, sequence: Option<u64>, said: &str, out: &mut Vec<u8>) {
     let begun = StartedMessage { place, id: format!("msg_agentsh_{place}"), item: None, part: None };
     begun.events(sequence, said, out);
@@ -89,14 +92,14 @@ fn message_events(place: u64, sequence: Option<u64>, said: &str, out: &mut Vec<u
 struct StartedMessage {
     place: u64,
     id: String,
-    /// With what it says in the end; None: the agent has nothing of it.
+    /// Its final content; None: the agent has nothing of it.
     item: Option<String>,
-    /// The part that has begun.
+    /// The started part.
     part: Option<u64>,
 }
 
 impl StartedMessage {
-    /// What is left of its events.
+    /// Its remaining events.
     fn events(&self, sequence: Option<u64>, said: &str, out: &mut Vec<u8>) {
         let place = self.place;
         let sequence = sequence.map(|number| format!(r#","sequence_number":{number}"#)).unwrap_or_default();
@@ -128,7 +131,7 @@ impl StartedMessage {
     }
 }
 
-/// The list of items without the refused ones.
+/// The items without refused ones.
 fn left(response: &Json<'_>, rulings: &Rulings) -> String {
     let items = response.member("output").and_then(Json::as_array).unwrap_or_default();
     let items = (0..).zip(items).map(|(place, item)| {
@@ -154,15 +157,18 @@ impl Dialect for Responses {
         taken.usage = Usage::of(&tree);
         let kind = text(&tree, "type").unwrap_or_else(|| event.to_owned());
         let place = number(&tree, "output_index");
-        let key = place.filter(|place| self.calls.contains(place)).map(|place| (place, 0));
+        let key = place.filter(|place| self.calls.contains_key(place)).map(|place| (place, 0));
         match kind.as_str() {
             "response.output_item.added" | "response.output_item.done" => {
-                let place = place.ok_or(LlmError::Shape("an item without a place"))?;
+                let place = place.ok_or(LlmError::Shape("an item without its index"))?;
                 let item = tree.member("item").ok_or(LlmError::Shape("an event without its item"))?;
                 if let Some(call) = call(item) {
-                    self.calls.insert(place);
                     taken.at.keys.push((place, 0));
                     let Call { id, namespace, name, arguments, at_provider } = call;
+                    let named = (namespace.clone(), name.clone());
+                    if self.calls.insert(place, named.clone()).is_some_and(|before| before != named) {
+                        return Err(TWO_NAMES);
+                    }
                     let is_done = kind.ends_with("done");
                     let is_other = |told: &String| is_done && *told != arguments;
                     if self.arguments.get(&place).is_some_and(is_other) {
@@ -188,17 +194,21 @@ impl Dialect for Responses {
                 self.heard.insert(place.unwrap_or_default());
                 taken.texts.extend(text(&tree, "delta").map(|said| ((0, 0), said)));
             }
-            // Some send a text at its end alone.
+            // Some send text only at its end.
             "response.output_text.done" if !self.heard.contains(&place.unwrap_or_default()) => {
                 taken.texts.extend(text(&tree, "text").map(|said| ((0, 0), said)));
             }
-            // They count where the item is told no more.
+            // Used if the item is not repeated.
             "response.function_call_arguments.delta" => {
                 taken.at.keys.extend(key);
                 let arguments = text(&tree, "delta").unwrap_or_default();
                 taken.pieces.extend(key.map(|key| Piece { key, arguments, ..Piece::default() }));
             }
             "response.function_call_arguments.done" => {
+                let named = place.and_then(|place| self.calls.get(&place)).zip(text(&tree, "name"));
+                if named.is_some_and(|((_, known), name)| *known != name) {
+                    return Err(TWO_NAMES);
+                }
                 taken.at.keys.extend(key);
                 let Some(arguments) = text(&tree, "arguments") else { return Ok(taken) };
                 self.arguments.extend(place.map(|place| (place, arguments.clone())));
@@ -234,7 +244,7 @@ impl Dialect for Responses {
         if let Some(place) = number(&tree, "output_index")
             && let Some((call, why)) = reason(rulings, (place, 0))
         {
-            // Some tell of an item at its end alone.
+            // Some send an item only at its end.
             if kind.starts_with("response.output_item.") && self.replaced.insert(place) {
                 message_events(place, number(&tree, "sequence_number"), &refusal(&call.name, why), out);
             }
@@ -258,7 +268,7 @@ impl Dialect for Responses {
         match text(&tree, "type").as_deref() {
             Some("response.output_item.added") => {
                 self.items += 1;
-                // Of a refused one the agent has a whole message.
+                // The agent has a whole message for a refused one.
                 if self.replaced.contains(&place) {
                     return Ok(());
                 }
@@ -282,7 +292,7 @@ impl Dialect for Responses {
     fn leak(&mut self, replacement: &str, _usage: Usage, out: &mut Vec<u8>) {
         let mut output = Vec::new();
         let mut own = None;
-        // What has begun comes to its end: a message with the replacement, anything else as far as it came.
+        // Open items are ended: messages with the replacement, others as they are.
         for (place, open) in std::mem::take(&mut self.open) {
             let Ok(item) = parse(&open.item) else { continue };
             if text(&item, "type").as_deref() == Some("message") && own.is_none() {
@@ -320,7 +330,7 @@ impl Dialect for Responses {
 }
 
 impl Responses {
-    /// What an item says that did not come piece by piece.
+    /// An item's text that did not arrive in pieces.
     fn unheard(&mut self, place: u64, item: &Json<'_>) -> Vec<((u64, u8), String)> {
         if !self.heard.insert(place) {
             return Vec::new();
@@ -329,7 +339,7 @@ impl Responses {
         [((0, 0), said), ((0, 1), thought)].into_iter().filter(|(_, text)| !text.is_empty()).collect()
     }
 
-    /// The last event has the whole answer once more. What stands there alone counts as well.
+    /// The last event repeats the whole answer; anything new in it counts too.
     fn take_last(&mut self, tree: &Json<'_>, taken: &mut EventContent) {
         let response = tree.member("response");
         let items = response.and_then(|response| response.member("output")).and_then(Json::as_array);
@@ -338,7 +348,7 @@ impl Responses {
                 taken.texts.extend(self.unheard(place, item));
                 continue;
             };
-            // The client may take this one for what counts, so it is judged as it stands here.
+            // Clients may use this one, so it is judged as well.
             let key = (LAST_ITEMS + place, 0);
             taken.at.keys.push(key);
             taken.complete.push(key);
@@ -367,7 +377,7 @@ fn said(item: &Json<'_>) -> (String, String) {
     (all("content"), all("summary"))
 }
 
-/// An answer that came as one.
+/// A complete answer.
 pub(super) struct Response;
 
 impl WholeAnswer for Response {

@@ -1,4 +1,4 @@
-//! The client's messages: read once, sent to where they belong.
+//! Dispatches the client's messages to servers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,15 +27,15 @@ use super::in_flight::{
 use super::route::{self, Route};
 use super::{Aggregate, OWN_ID};
 
-/// From the start of the proxy on: for the handshake, and for all that a client asks before it takes the proxy for ready. Codex
-/// waits 10 s, Claude Code 30 s, and Codex hears no announcement; whoever looks on takes 5 s for a hang.
+/// From the start of the proxy: for the handshake and everything that a client requests before it considers the proxy
+/// ready. Codex waits 10 s and ignores list changes, Claude Code 30 s, and people take 5 s for a hang.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(4);
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same while nobody at all has answered: without a server the client has no use for an answer.
+/// The same while no server has answered: without one, an answer is useless.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(8);
-/// How long a server that came late before is waited for.
+/// How long to wait for a server that was late before.
 const LATE_TIMEOUT: Duration = Duration::from_secs(15);
-/// What may wait for one server, in bytes.
+/// Limit of bytes that wait for one server.
 const MAX_BACKLOG: usize = 64 << 20;
 
 impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
@@ -91,7 +91,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 self.refuse(&id, code, why, reason);
             }
             Route::One { server, name } => {
-                // One that has not even shaken hands may never answer.
+                // A server without a handshake may never answer.
                 let deadline = self.board.is_late(server).then(|| Instant::now() + SERVER_TIMEOUT);
                 self.add(&id, method, params, Dispatch::One(server), deadline);
                 match name {
@@ -114,7 +114,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                         "no-server",
                     );
                 };
-                // Only where somebody else could still be asked.
+                // Only if another server could still answer.
                 let message = if servers.is_empty() { Vec::new() } else { tree.to_compact().into_bytes() };
                 let attempt = Try { current, rest: servers, message, any_error, kept: None };
                 self.add(&id, method, params, Dispatch::Try(attempt), None);
@@ -171,7 +171,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
     }
 
-    /// Hands a request to a server's connection, which judges it.
+    /// Passes a request to a server's connection, which judges it.
     async fn deliver(&mut self, server: usize, bytes: usize, tree: &Json<'_>, id: Id, method: &str) {
         let Some(host) = self.hosts.get_mut(server) else { return };
         let mut seat = self.board.seat(server);
@@ -197,7 +197,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         host.connection.client_request(&mut seat, bytes, tree, id, method, tree.member("params")).await;
     }
 
-    /// Asks the next server wherever one did not know.
+    /// Tries the next server after a failure.
     pub(super) async fn try_next(&mut self) {
         while let Some(key) = self.board.retries.pop() {
             let Some(ClientRequest { way: Dispatch::Try(attempt), id, method, .. }) =
@@ -212,18 +212,18 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 true => std::mem::take(&mut attempt.message),
                 false => attempt.message.clone(),
             };
-            // It was written by us.
+            // agentsh wrote it.
             let Ok(tree) = json::read(&message) else { continue };
             self.deliver(next, message.len(), &tree, id, &method).await;
         }
     }
 
-    /// Tells servers that nobody waits for these any more.
+    /// Cancels requests at servers.
     pub(super) async fn cancel(&mut self, given_up: Vec<(usize, Id)>) {
         for (server, id) in given_up {
             let mut text = Vec::new();
             reply::write_cancelled(&mut text, &id.spelled, "timed out");
-            // It was written by us.
+            // agentsh wrote it.
             let Ok(tree) = json::read(&text) else { continue };
             self.notify(server, text.len(), &tree, "notifications/cancelled").await;
         }
@@ -273,7 +273,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
 
     async fn on_response(&mut self, bytes: usize, tree: Json<'_>, id: Option<Id>) {
         let Some((server, asked)) = id.as_ref().and_then(|id| self.board.asked.take(&id.key)) else {
-            // An error that belongs to no request says nothing to any server in particular.
+            // An error without a request is for no server in particular.
             if id.is_some() {
                 let detail = "an answer to a request that no server sent".to_owned();
                 self.reject(InvalidMessage::invalid(
@@ -300,7 +300,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
 
     async fn call_own(&mut self, id: &Id, tool: &str, params: Option<&Json<'_>>) {
         let outcome = self.front.own.call(tool, params.and_then(|params| params.member("arguments")));
-        // A store that fails here says so through `Recorder::broken`.
+        // `Recorder::broken` reports a failed store.
         let _ = self.record.commit(called(tool, id.to_value(), outcome.as_ref().err())).await;
         match outcome {
             Err(error) => self.board.to_client.error(Some(id), &error),
@@ -313,11 +313,11 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
     }
 
-    /// A message that goes nowhere: recorded, then answered.
+    /// Records and answers a message that is not forwarded.
     async fn reject(&mut self, fault: InvalidMessage) {
         self.record_rejection(fault.reason, &fault.detail, fault.bytes as usize).await;
         if fault.shape == Shape::Response {
-            // The server that asked hears that there is no answer.
+            // The server that asked gets an error.
             if let Some((server, asked)) = fault.id.as_ref().and_then(|id| self.board.asked.take(&id.key))
                 && let Some(host) = self.hosts.get_mut(server)
             {
@@ -331,7 +331,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 
     async fn record_rejection(&self, reason: &str, detail: &str, bytes: usize) {
-        // A store that fails here says so through `Recorder::broken`.
+        // `Recorder::broken` reports a failed store.
         let _ = self.record.commit(rejected(reason, detail, bytes as u64)).await;
     }
 
@@ -352,7 +352,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 }
 
-/// A call of one of the proxy's own tools. Its arguments may hold a key, and are not told.
+/// The event for a call of the proxy's own tool. Arguments may contain a key and are omitted.
 #[must_use]
 pub fn called(tool: &str, jsonrpc_id: Value, refused: Option<&ErrorReply>) -> Event {
     Event::McpToolCallIntercepted {
@@ -366,7 +366,7 @@ pub fn called(tool: &str, jsonrpc_id: Value, refused: Option<&ErrorReply>) -> Ev
     }
 }
 
-/// A message of the client that goes to no server.
+/// The event for a client message that reaches no server.
 pub(crate) fn rejected(reason: &str, detail: &str, bytes: u64) -> Event {
     Event::McpMessageRejected {
         server_id: ServerId(OWN_ID.to_owned()),

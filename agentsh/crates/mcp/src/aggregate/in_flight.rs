@@ -1,5 +1,5 @@
-//! What the client asked for and who still has to answer it. Ids of the client's requests are kept as they are: each
-//! server only sees those that were sent to it. What servers ask is [`ServerRequests`].
+//! Pending requests of the client, and the servers that still have to answer. Request ids are unchanged; each server
+//! sees only its own. [`ServerRequests`] has the requests of servers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -19,12 +19,12 @@ use super::merge::{self, List};
 use super::owners::Owners;
 use super::server_requests::ServerRequests;
 
-/// How long a server may take before the others are answered for without it; what comes later is announced. One that has not
-/// shaken hands has as long for anything else.
+/// How long to wait for a server before answering without it; its later answer is announced. A server without a
+/// handshake has as long for any request.
 pub const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
-/// What a server has in any case at the start, when others used up that time.
+/// Minimum for a server at the start, if others used up the time.
 pub const START_SERVER_TIMEOUT: Duration = Duration::from_secs(1);
-/// JSON-RPC: nobody has this method.
+/// JSON-RPC: method not found.
 pub const METHOD_NOT_FOUND: i32 = -32601;
 
 pub struct InFlight {
@@ -32,43 +32,43 @@ pub struct InFlight {
     pub to_client: Outbox,
     pub flights: HashMap<Key, ClientRequest>,
     pub owners: Owners,
-    /// What each server announced; None until it did.
+    /// The announced capabilities of each server; None before.
     pub capabilities: Vec<Option<Vec<String>>>,
-    /// Requests that the next server has to be asked.
+    /// Requests to send to the next server.
     pub retries: Vec<Key>,
-    /// To be recorded and told.
+    /// To be recorded and reported.
     pub events: Vec<Event>,
     pub notes: Vec<String>,
-    /// What the proxy adds to `tools/list`, as JSON texts.
+    /// The proxy's own entries of `tools/list`, as JSON.
     pub own_tools: Vec<String>,
     own_names: Vec<String>,
-    /// The revision that the client asked for.
+    /// The revision that the client requested.
     pub requested: Option<String>,
     pub asked: ServerRequests,
     /// Requests of the client by their progress token.
     tokens: HashMap<Key, Key>,
-    /// Servers that had not answered the handshake when the client was answered, and under which id.
+    /// Servers that were late with the handshake, with its id.
     late: BTreeMap<usize, Key>,
-    /// The same for lists: the newest request of each server and method.
+    /// The same for lists: the newest request per server and method.
     late_lists: BTreeMap<(usize, Box<str>), Key>,
-    /// Servers that answered such a list after all: next time they are waited for.
+    /// Servers that answered a list late: next time the proxy waits for them.
     slow: BTreeSet<usize>,
     deadlines: BTreeMap<Key, Instant>,
 }
 
-/// A request of the client that is not answered yet.
+/// An open request of the client.
 pub struct ClientRequest {
     pub id: Id,
     pub method: Box<str>,
     pub token: Option<Key>,
     pub way: Dispatch,
-    /// When the answer is put together from what is there.
+    /// When to answer with what is there.
     pub deadline: Option<Instant>,
 }
 
 pub enum Dispatch {
     One(usize),
-    /// One after another, until one knows.
+    /// One server after another, until one succeeds.
     Try(Try),
     /// All at once.
     All(Gather),
@@ -78,9 +78,9 @@ pub struct Try {
     pub current: usize,
     pub rest: VecDeque<usize>,
     pub message: Vec<u8>,
-    /// Any error leads on, not only "no such method".
+    /// Continue after any error, not only "method not found".
     pub any_error: bool,
-    /// The most telling error so far.
+    /// The most specific error so far.
     pub kept: Option<Vec<u8>>,
 }
 
@@ -88,13 +88,13 @@ pub struct Gather {
     pub what: What,
     pub waiting: BTreeSet<usize>,
     pub answers: BTreeMap<usize, Vec<u8>>,
-    /// Errors of servers, and ours about them.
+    /// Errors of servers, and agentsh's own about them.
     pub errors: BTreeMap<usize, (Vec<u8>, bool)>,
-    /// Until then it is not answered without any server.
+    /// Until then some server must have answered.
     pub first_until: Instant,
-    /// Its time is over, and no server has answered.
+    /// Overdue without any answer.
     pub is_overdue: bool,
-    /// When those that came late before are not waited for any more.
+    /// Until when to wait for servers that were late before.
     pub late_until: Instant,
 }
 
@@ -102,14 +102,14 @@ pub struct Gather {
 pub enum What {
     Initialize,
     Discover,
-    /// The page that starts everything has our own tools as well.
+    /// The first page also has the proxy's own tools.
     List(List, bool),
-    /// An answer of any of them will do.
+    /// One answer is enough.
     Any,
 }
 
 impl What {
-    /// The first request of a client, by which it learns what there is.
+    /// The first request of a client.
     pub fn is_hello(self) -> bool {
         matches!(self, Self::Initialize | Self::Discover)
     }
@@ -156,7 +156,7 @@ impl InFlight {
         self.flights.insert(flight.id.key.clone(), flight);
     }
 
-    /// Takes a request out; its answer, should it come, is dropped.
+    /// Removes a request; a later answer is dropped.
     pub fn remove(&mut self, key: &Key) -> Option<ClientRequest> {
         let flight = self.flights.remove(key)?;
         if flight.deadline.is_some() {
@@ -170,7 +170,7 @@ impl InFlight {
         Some(flight)
     }
 
-    /// Servers that a request is at now.
+    /// The servers that still have to answer a request.
     pub fn servers_of(&self, key: &Key) -> Vec<usize> {
         match self.flights.get(key).map(|flight| &flight.way) {
             Some(Dispatch::One(server)) => vec![*server],
@@ -184,7 +184,7 @@ impl InFlight {
         self.deadlines.values().min().copied()
     }
 
-    /// Answers what has waited long enough with what is there. Gives what servers have to be told that nobody waits for.
+    /// Answers overdue requests with what is there. Returns the requests to cancel at servers.
     pub fn expire(&mut self, now: Instant) -> Vec<(usize, Id)> {
         let due: Vec<Key> =
             self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
@@ -231,7 +231,7 @@ impl InFlight {
         given_up
     }
 
-    /// Ends a request to a server that has answered nothing yet, not even the handshake.
+    /// Gives up a request to a server that has answered nothing yet, not even the handshake.
     fn give_up_silent(&mut self, server: usize, key: &Key) -> Option<(usize, Id)> {
         self.deadlines.remove(key);
         if !self.is_late(server) {
@@ -252,7 +252,7 @@ impl InFlight {
         Some((server, id))
     }
 
-    /// Says that something lacks because of one server.
+    /// Reports that a server is missing from an answer.
     fn tell_missing(&mut self, server: usize, method: &str, why: &str) {
         let id = self.id_of(server);
         self.notes.push(format!("server '{id}' is missing from the answer to {method}: {why}"));
@@ -294,7 +294,7 @@ impl InFlight {
         }
     }
 
-    /// Takes a tool out of the listings that are being put together; false: it is in none of them.
+    /// Removes a tool from pending listings; false: it is in none.
     pub fn take_back(&mut self, tool: &ToolId) -> bool {
         let Some(server) = self.ids.iter().position(|id| *id == tool.server.0) else { return false };
         let mut is_taken = false;
@@ -310,7 +310,7 @@ impl InFlight {
         is_taken
     }
 
-    /// Puts the answer together.
+    /// Builds the answer.
     pub fn finish(&mut self, key: &Key) {
         let Some(ClientRequest { way: Dispatch::All(gather), id, .. }) = self.remove(key) else { return };
         let Gather { what, answers, errors, .. } = gather;
@@ -318,7 +318,7 @@ impl InFlight {
         let legacy = errors.values().find(|(_, ours)| !ours);
         let refused = match what {
             What::Initialize | What::List(..) | What::Any if answers.is_empty() => errors.values().next(),
-            // Whoever does not know the newer handshake has to be spoken to with the older one, by all.
+            // If a server only knows the older handshake, all have to use it.
             What::Discover => legacy.or(errors.values().next().filter(|_| answers.is_empty())),
             _ => None,
         };
@@ -370,7 +370,7 @@ impl InFlight {
         }
     }
 
-    /// Whether a server may have this: it said so, or said nothing yet.
+    /// Whether a server may have this capability: announced, or unknown yet.
     pub fn may_have(&self, server: usize, capability: &str) -> bool {
         if self.is_late(server) {
             return false;
@@ -379,17 +379,17 @@ impl InFlight {
         announced.is_none_or(|names| names.iter().any(|name| name == capability))
     }
 
-    /// Whether the client was greeted without it, and it has not answered since.
+    /// Whether the client was answered without this server, which is still silent.
     pub fn is_late(&self, server: usize) -> bool {
         self.late.contains_key(&server)
     }
 
-    /// The request that a progress token is about.
+    /// The request of a progress token.
     pub fn of_token(&self, token: &Key) -> Option<&Key> {
         self.tokens.get(token)
     }
 
-    /// An answer that is late: where the client was answered without it, what the server has now is announced.
+    /// A late answer: announces the server's lists to the client.
     pub fn join_late(&mut self, server: usize, key: &Key, tree: &Json<'_>) {
         if self.late.get(&server) == Some(key) {
             self.late.remove(&server);
@@ -420,7 +420,7 @@ impl InFlight {
         self.to_client.push(|out| out.extend_from_slice(text.as_bytes()));
     }
 
-    /// The next server is to be asked, or the client hears the most telling error.
+    /// Tries the next server, or answers with the most specific error.
     pub fn next_attempt(&mut self, key: &Key, error: Vec<u8>, telling: bool) {
         let Some(ClientRequest { way: Dispatch::Try(attempt), .. }) = self.flights.get_mut(key) else {
             return;
@@ -448,8 +448,8 @@ impl InFlight {
     }
 }
 
-/// What a client that asks for the newer protocol hears while nobody knows whether all servers speak it: it greets them in the
-/// older one.
+/// The answer to a client of the newer protocol while it is unknown whether all servers support it: use the older
+/// handshake.
 fn unknown_yet(id: &Id) -> Vec<u8> {
     let message = "not every server behind this proxy has answered yet".to_owned();
     let error = ErrorReply { code: METHOD_NOT_FOUND, message, reason: "no-common-revision", rule: None };

@@ -1,5 +1,4 @@
-//! One answer out of those of several servers. Members that nobody here knows are kept: of two servers that both
-//! have one, the first counts.
+//! Merges the answers of several servers. Unknown members are kept; the first server wins.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +8,13 @@ use super::super::listing::cursor;
 use super::names::{SEPARATOR, write_cursor};
 use super::owners::Owners;
 
-/// What the client is told this server is.
+/// The proxy's name for the client.
 const SERVER_INFO: &str =
     concat!(r#"{"name":"agentsh","title":"agentsh proxy","version":""#, env!("CARGO_PKG_VERSION"), "\"}");
-/// What the proxy itself can do: it has a tool of its own, and says when servers come and go.
+/// The proxy's own capabilities: tools, with list changes.
 const OWN_CAPABILITIES: &[u8] = br#"{"tools":{"listChanged":true}}"#;
 
-/// A list that is asked for page by page.
+/// A paginated list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
     Tools,
@@ -38,7 +37,7 @@ impl List {
         })
     }
 
-    /// The member of the result.
+    /// Its member of the result.
     #[must_use]
     pub fn member(self) -> &'static str {
         match self {
@@ -50,7 +49,7 @@ impl List {
         }
     }
 
-    /// The capability of a server that has such a list.
+    /// The server capability for it.
     #[must_use]
     pub fn capability(self) -> &'static str {
         match self {
@@ -60,8 +59,8 @@ impl List {
     }
 }
 
-/// Appends the `result` of a list, and what stands beside it. `answers` are whole messages, by the place of their
-/// server; `own` is what the proxy itself adds.
+/// Appends the `result` of a list, and its siblings. `answers` are whole messages by server; `own` are the proxy's
+/// entries.
 pub fn write_list(
     list: List,
     ids: &[String],
@@ -102,7 +101,7 @@ pub fn write_list(
     write_around(&trees, out);
 }
 
-/// A server's answer to `tools/list` without the tools of one name. None: it has none.
+/// A `tools/list` answer without one tool. None: it is not in it.
 pub fn without_tool(answer: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut tree = json::read(answer).ok()?;
     let Some(Json::Array(tools)) = tree.member_mut("result").and_then(|result| result.member_mut("tools"))
@@ -127,14 +126,14 @@ fn write_item(
     let text = |name: &str| item.member(name).and_then(Json::as_text);
     let prefixed = matches!(list, List::Tools | List::Prompts);
     match list {
-        // What has no name cannot be asked for, and must not stand among the names of the others.
+        // An entry without a name cannot be used, and could collide.
         List::Tools | List::Prompts if text("name").is_none() => return,
         List::Tools | List::Prompts => {}
         List::Resources => text("uri").iter().for_each(|uri| owners.note_uri(server, uri)),
         List::Templates => {
             text("uriTemplate").iter().for_each(|template| owners.note_template(server, template));
         }
-        // Another server's task of the same name came first: it is the one that can be asked for.
+        // The first task of a name wins.
         List::Tasks => {
             if text("taskId").is_some_and(|task| !owners.note_task(server, &task)) {
                 return;
@@ -165,7 +164,7 @@ fn write_item(
     out.push(b'}');
 }
 
-/// Appends the `result` of `initialize`; `requested` is what a client without any server gets.
+/// Appends the `result` of `initialize`; `requested` is for a client without servers.
 pub fn write_hello(
     ids: &[String],
     answers: &BTreeMap<usize, Vec<u8>>,
@@ -174,7 +173,7 @@ pub fn write_hello(
 ) {
     let trees = results(answers);
     let versions = trees.iter().filter_map(|(_, tree)| tree.member("result")?.member("protocolVersion"));
-    // Revisions are dates. A server of an older one is spoken to as one that ignores what it does not know.
+    // Revisions are dates. Older servers ignore unknown members.
     let newest =
         versions.filter_map(|version| Some((version.as_text()?, version))).max_by(|a, b| a.0.cmp(&b.0));
     out.extend_from_slice(b"{\"protocolVersion\":");
@@ -188,7 +187,7 @@ pub fn write_hello(
     write_around(&trees, out);
 }
 
-/// Appends the `result` of `server/discover`; false when there is no revision that all servers speak.
+/// Appends the `result` of `server/discover`; false if the servers have no common revision.
 pub fn write_discovered(ids: &[String], answers: &BTreeMap<usize, Vec<u8>>, out: &mut Vec<u8>) -> bool {
     let trees = results(answers);
     let versions = |tree: &Json<'_>| -> Vec<String> {
@@ -220,7 +219,7 @@ pub fn write_discovered(ids: &[String], answers: &BTreeMap<usize, Vec<u8>>, out:
     !shared.is_empty()
 }
 
-/// Names of the capabilities that an answer to `initialize` or `server/discover` announces.
+/// Capabilities announced by `initialize` or `server/discover`.
 pub fn announced(answer: &Json<'_>) -> Option<Vec<String>> {
     let capabilities = answer.member("result")?.member("capabilities")?.as_object()?;
     Some(capabilities.iter().map(|(raw, _)| json::unescape(raw).into_owned()).collect())
@@ -248,7 +247,7 @@ fn write_common(ids: &[String], trees: &[(usize, Json<'_>)], out: &mut Vec<u8>) 
     }
 }
 
-/// Objects are united, `true` wins over `false`, of anything else the first counts.
+/// Merges objects; `true` wins over `false`; otherwise the first value wins.
 fn write_union(values: &[&Json<'_>], out: &mut Vec<u8>) {
     let Some((first, _)) = values.split_first() else { return out.extend_from_slice(b"{}") };
     match first {
@@ -275,7 +274,7 @@ fn write_union(values: &[&Json<'_>], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the members that stand beside a `result` and that nobody knows; of the same name the first.
+/// Appends unknown siblings of `result`; the first of a name wins.
 fn write_around(trees: &[(usize, Json<'_>)], out: &mut Vec<u8>) {
     let mut seen = vec!["jsonrpc".to_owned(), "id".to_owned(), "result".to_owned(), "error".to_owned()];
     for (raw, value) in trees.iter().filter_map(|(_, tree)| tree.as_object()).flatten() {
@@ -290,8 +289,7 @@ fn write_around(trees: &[(usize, Json<'_>)], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the members that are not `written` yet. A list may be kept as long as its most short-lived part, by the
-/// narrowest circle.
+/// Appends members that are not `written` yet. Cache hints become the most restrictive of all parts.
 fn write_rest(trees: &[(usize, Json<'_>)], written: &[&str], out: &mut Vec<u8>) {
     let results = || trees.iter().filter_map(|(_, tree)| tree.member("result")?.as_object()).flatten();
     let mut seen: Vec<String> = Vec::new();
@@ -322,6 +320,6 @@ fn number(value: &Json<'_>) -> f64 {
 }
 
 fn results(answers: &BTreeMap<usize, Vec<u8>>) -> Vec<(usize, Json<'_>)> {
-    // They were written by us from what was read, so they can be read again.
+    // agentsh wrote them, so they are valid.
     answers.iter().filter_map(|(server, answer)| Some((*server, json::read(answer).ok()?))).collect()
 }

@@ -1,9 +1,7 @@
-//! Several servers behind one client, as one server: `{id}__{tool}`.
+//! Several servers as one: `{id}__{tool}`.
 //!
-//! Every server has its own [`ServerSession`], with the same phases as a server that is alone: it is admitted, policed and
-//! recorded there. The [`in_flight`] table stands between them and the client: `dispatcher` sends each request of the client to the
-//! servers that [`route`] names, and `merge` makes one answer out of several. Nothing is read or written twice: the
-//! tree that the front has read is the one that a connection judges and forwards.
+//! Each server has its own [`ServerSession`], as if it were alone. `dispatcher` sends a request to the servers that
+//! [`route`] names, [`in_flight`] tracks it, and `merge` builds one answer. A message is parsed only once.
 
 mod dispatcher;
 mod in_flight;
@@ -38,7 +36,7 @@ pub use dispatcher::called;
 pub(crate) use dispatcher::rejected;
 use in_flight::InFlight;
 
-/// The id under which the proxy's own tools stand, and which no server may have.
+/// The reserved id of the proxy's own tools.
 pub const OWN_ID: &str = "canary";
 
 /// One of the servers.
@@ -47,29 +45,29 @@ pub struct Member<U> {
     pub options: Options,
 }
 
-/// The tools that the proxy itself has.
+/// The proxy's own tools.
 pub trait OwnTools {
     /// Entries of `tools/list`, each one JSON object with its full name.
     fn tools(&self) -> Vec<String>;
 
-    /// Calls one of them; gives the `result` as JSON.
+    /// Calls one; returns the `result` as JSON.
     ///
     /// # Errors
-    /// What the client is told, also for a tool that does not exist.
+    /// The error for the client, also for an unknown tool.
     fn call(&self, tool: &str, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply>;
 }
 
-/// Everything of the front: what it is called in records, and whom it tells what is missing.
+/// Settings of the front: its name in records, and where to report missing servers.
 pub struct AggregateOptions {
-    /// Longest line of the client, in bytes.
+    /// In bytes.
     pub max_line_bytes: usize,
     pub own: Box<dyn OwnTools>,
     /// Tells the user.
     pub note: Box<dyn Fn(&str)>,
 }
 
-/// Serves one client until it closes its end. The servers are started side by side; `members` are in the order of
-/// their lists, and their ids must not collide: see [`names::colliding`].
+/// Serves one client until it closes its end. Servers start concurrently; `members` are in list order, and their ids
+/// must not collide: see [`names::colliding`].
 pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
     client_in: impl AsyncRead + Unpin,
     mut client_out: impl AsyncWrite + Unpin,
@@ -87,13 +85,13 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
         while aggregate.takes_lines()
             && let Some(frame) = client.next_frame()
         {
-            aggregate.record.room().await;
+            aggregate.record.wait_for_room().await;
             aggregate.on_client_frame(frame).await;
         }
         if client.is_at_end() {
             aggregate.ended = true;
             for (server, host) in aggregate.hosts.iter_mut().enumerate() {
-                // What the client was answered without holds nobody up.
+                // Late servers delay nothing.
                 let board = &aggregate.board;
                 host.connection.from_client.cancel_unless(|key| board.servers_of(key).contains(&server));
                 host.end_input(&mut aggregate.board.seat(server)).await;
@@ -119,7 +117,7 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
         match event {
             Event::Read | Event::Timer | Event::Written(Ok(())) => {}
             Event::Written(Err(_)) => {
-                hosts.iter_mut().for_each(ServerSession::lose_client);
+                hosts.iter_mut().for_each(ServerSession::on_client_gone);
                 board.to_client.clear();
                 aggregate.ended = true;
                 aggregate.gone = true;
@@ -135,15 +133,15 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
 
 struct Aggregate<R: Recorder, U: Upstream> {
     hosts: Vec<ServerSession<R, U>>,
-    /// Messages for servers that are about to be gone: they are for the next ones.
+    /// Messages for servers that are ending, kept for their successors.
     parked: Vec<Vec<Vec<u8>>>,
     board: InFlight,
     record: R,
     front: AggregateOptions,
     started: Instant,
-    /// The client will not send any more.
+    /// The client sends nothing more.
     ended: bool,
-    /// The client does not read any more.
+    /// The client reads nothing more.
     gone: bool,
 }
 
@@ -175,7 +173,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
     }
 
-    /// Everything that can be done without waiting.
+    /// Does everything that needs no waiting.
     async fn turn(&mut self) {
         for (server, host) in self.hosts.iter_mut().enumerate() {
             host.take_server_lines(&mut self.board.seat(server)).await;
@@ -200,7 +198,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
     }
 
-    /// What could wait until the client had its answers.
+    /// Work that can wait until the client has its answers.
     fn catch_up(&self) {
         // They share one guard.
         if let Some(host) = self.hosts.first() {
@@ -208,8 +206,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
     }
 
-    /// A client that does not read our answers is not read either. A server that does not read makes nobody wait:
-    /// its requests are refused beyond a limit.
+    /// Stops reading a client that does not read. A server that does not read delays nobody: its requests are refused
+    /// beyond a limit.
     fn takes_lines(&self) -> bool {
         const SLACK: usize = 4 << 20;
         !self.gone && self.board.to_client.waiting() <= SLACK
@@ -222,7 +220,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 }
 
-/// The first server for which something can go on.
+/// The first server that can continue.
 async fn first<R: Recorder, U: Upstream + 'static>(
     hosts: &mut [ServerSession<R, U>],
     read: bool,

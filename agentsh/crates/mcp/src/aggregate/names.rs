@@ -1,4 +1,4 @@
-//! Names as the client sees them, and cursors that lead on through several servers at once.
+//! Tool names as the client sees them, and cursors over several servers.
 
 use crate::json::write_text;
 #[doc(inline)]
@@ -6,18 +6,18 @@ pub use crate::policy::proxy_file::colliding;
 
 /// Between a server's id and the name of its tool or prompt.
 pub const SEPARATOR: &str = "__";
-/// How our own cursors start.
+/// Prefix of the proxy's cursors.
 const CURSOR: &str = "agentsh1";
 
-/// The server (by its place among `ids`) and the name it knows. No id with its separator may start with another
-/// one's, so the answer is the only one; see [`colliding`].
+/// The server's index in `ids` and the name that it knows. Unique, because no id with its separator is a prefix of
+/// another; see [`colliding`].
 pub fn split<'n>(ids: &[String], shown: &'n str) -> Option<(usize, &'n str)> {
     ids.iter()
         .enumerate()
         .find_map(|(server, id)| Some((server, shown.strip_prefix(id.as_str())?.strip_prefix(SEPARATOR)?)))
 }
 
-/// Appends a cursor as a JSON string: for every server that has more, its place and its own cursor as spelled.
+/// Appends a cursor as a JSON string: for every server with more, its index and its own cursor as written.
 pub fn write_cursor(more: &[(usize, String)], out: &mut Vec<u8>) {
     let mut text = CURSOR.to_owned();
     for (server, raw) in more {
@@ -26,7 +26,7 @@ pub fn write_cursor(more: &[(usize, String)], out: &mut Vec<u8>) {
     write_text(&text, out);
 }
 
-/// What [`write_cursor`] wrote; None for anything else.
+/// Parses [`write_cursor`]; None for anything else.
 pub fn read_cursor(text: &str, servers: usize) -> Option<Vec<(usize, String)>> {
     let mut rest = text.strip_prefix(CURSOR)?;
     let mut more: Vec<(usize, String)> = Vec::new();
@@ -44,7 +44,7 @@ pub fn read_cursor(text: &str, servers: usize) -> Option<Vec<(usize, String)>> {
     (rest.is_empty() && !more.is_empty()).then_some(more)
 }
 
-/// Whether the text can stand between the quotes of a JSON string: the client gave it back, not the server.
+/// Whether a text is a valid JSON string body: it comes from the client.
 fn is_spelling(raw: &str) -> bool {
     matches!(crate::json::read(format!("\"{raw}\"").as_bytes()), Ok(crate::json::Json::String(same)) if same == raw)
 }

@@ -1,14 +1,14 @@
-//! Which server a resource or a task belongs to, as far as the servers said so.
+//! The server that a resource or task belongs to, as far as servers have said.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Addresses that are remembered; a further one is asked for at every server.
+/// Limit of remembered URIs; others are requested from every server.
 const MAX_URIS: usize = 65_536;
-/// Longest address or task id that is remembered, in bytes.
+/// In bytes, of a URI or task id.
 const MAX_TEXT: usize = 8192;
 /// Templates that are remembered.
 const MAX_TEMPLATES: usize = 4096;
-/// Tasks that are remembered: the oldest ones go first.
+/// Limit of remembered tasks; the oldest are dropped.
 const MAX_TASKS: usize = 65_536;
 
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Owners {
         }
     }
 
-    /// A server made this task. False when another server's task has the same name.
+    /// A server created this task. False if another server's task has the same name.
     pub fn note_task(&mut self, server: usize, task: &str) -> bool {
         if let Some(owner) = self.tasks.get(task) {
             return *owner == server;
@@ -63,8 +63,7 @@ impl Owners {
         self.tasks.get(task).copied()
     }
 
-    /// The servers that listed the address, else those with a template for it, in the order of the servers; empty
-    /// when nobody named it.
+    /// Servers that listed the URI, else those with a matching template, in order; empty if none.
     pub fn of_uri(&self, uri: &str) -> BTreeSet<usize> {
         match self.uris.get(uri) {
             Some(servers) => servers.clone(),
@@ -78,8 +77,7 @@ impl Owners {
     }
 }
 
-/// Whether the address could have been made from the template: its fixed parts occur in their order, the first one
-/// at the start and the last one at the end.
+/// Whether a URI matches a template: its fixed parts occur in order, anchored at both ends.
 fn fits(template: &str, uri: &str) -> bool {
     let mut parts = template.split('{').map(|part| part.split_once('}').map_or(part, |(_, fixed)| fixed));
     let Some(mut rest) = parts.next().and_then(|first| uri.strip_prefix(first)) else { return false };

@@ -1,4 +1,4 @@
-//! Which servers a request of the client is for.
+//! The servers that a request is for.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,7 @@ use super::in_flight::{InFlight, What};
 use super::merge::List;
 use super::names;
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug, PartialEq)]
 pub enum Route {
     /// The proxy answers with an empty result.

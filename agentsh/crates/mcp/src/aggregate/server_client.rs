@@ -1,4 +1,4 @@
-//! One server's view of the [`InFlight`]: what it asks, tells and answers becomes what the client sees.
+//! One server's view of [`InFlight`]: turns its messages into the client's.
 
 use crate::json::Json;
 use crate::types::ToolId;

@@ -1,5 +1,4 @@
-//! What servers asked the client. Servers count for themselves, so their requests and progress tokens get numbers that
-//! only one of them has; the answer gets the server's own again.
+//! Requests of servers to the client. Ids and progress tokens are renumbered, because servers may use the same ones.
 
 use std::collections::HashMap;
 
@@ -30,7 +29,8 @@ impl ServerRequests {
 
     /// The request that an answer of the client belongs to; it is no longer open.
     pub fn take(&mut self, key: &Key) -> Option<(usize, Id)> {
-        let Question { server, id, .. } = self.open.remove(&number(key).or_else(|| number(&key.twin()?))?)?;
+        let Question { server, id, .. } =
+            self.open.remove(&number(key).or_else(|| number(&key.other_spelling()?))?)?;
         self.numbers.remove(&(server, id.key.clone()));
         Some((server, id))
     }

@@ -241,7 +241,7 @@ impl Recorder for Journal {
         self.broken.borrow().clone().map_or(Ok(()), Err)
     }
 
-    async fn room(&self) {}
+    async fn wait_for_room(&self) {}
 
     fn broken(&self) -> Option<String> {
         self.broken.borrow().clone()

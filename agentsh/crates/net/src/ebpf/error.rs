@@ -1,4 +1,4 @@
-//! Why the kernel programs cannot be had. `doctor` prints it, and `--network auto` goes on without them.
+//! Why the eBPF programs cannot be used. `doctor` prints it; `--network auto` continues without them.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub enum EbpfError {
         name: String,
         #[source]
         source: io::Error,
-        /// Empty, or a line break and the end of what the verifier said.
+        /// Empty, or a line break and the end of the verifier's log.
         log: String,
     },
     #[error(

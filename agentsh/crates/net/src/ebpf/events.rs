@@ -1,4 +1,4 @@
-//! Records of the ring buffer as values.
+//! Decodes records of the ring buffer.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,21 +9,21 @@ use tokio::io::unix::AsyncFd;
 
 use super::EbpfError;
 
-/// One thing that the programs told. All of it except the numbers comes from a process that nobody trusts.
+/// One event of the programs. Its texts are from untrusted processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetEvent {
     pub kind: Kind,
-    /// [`Reason::None`] for a connection that ended.
+    /// [`Reason::None`] for the end of a connection.
     pub reason: Reason,
     /// The process's own cgroup.
     pub cgroup: u64,
-    /// The process and the thread, as the host counts them.
+    /// Process and thread id on the host.
     pub tgid: u32,
     pub pid: u32,
-    /// The thread's name; it may hold any characters.
+    /// Thread name; any characters.
     pub comm: String,
     pub cookie: u64,
-    /// 2 or 10 for IPv4 and IPv6, as the socket was made.
+    /// 2 or 10 for IPv4 and IPv6, as of the socket.
     pub family: u16,
     pub socket_type: u16,
     /// IPPROTO_*.
@@ -35,10 +35,10 @@ pub struct NetEvent {
 }
 
 impl NetEvent {
-    /// Reads one record of the ring.
+    /// Parses a record.
     ///
     /// # Errors
-    /// When it is not one that this version writes.
+    /// When its format is unknown.
     pub fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
         let (event, kind, reason) = Event::read(bytes)?;
         let address: IpAddr = agentsh_ebpf::address(event.address);
@@ -59,7 +59,7 @@ impl NetEvent {
     }
 }
 
-/// The reading end of the ring.
+/// The reader of the ring buffer.
 pub struct Events {
     ring: AsyncFd<RingBuf<MapData>>,
     unreadable: u64,
@@ -72,7 +72,7 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// Must be called inside a tokio runtime with input and output enabled.
+    /// Call inside a tokio runtime with I/O enabled.
     pub(super) fn new(ring: RingBuf<MapData>) -> Result<Self, EbpfError> {
         #[expect(unsafe_code, reason = "tokio cannot see that a descriptor stays the same one")]
         // SAFETY: aya's ring owns its descriptor, never changes it, and closes it only when it is dropped.
@@ -80,22 +80,22 @@ impl Events {
         Ok(Self { ring, unreadable: 0 })
     }
 
-    /// Waits for the next event. Dropping the future loses nothing.
+    /// Waits for the next event. Cancel-safe.
     ///
     /// # Errors
-    /// When the ring cannot be waited for.
+    /// When the ring cannot be polled.
     pub async fn next(&mut self) -> Result<NetEvent, EbpfError> {
         loop {
             if let Some(event) = self.take() {
                 return Ok(event);
             }
             let mut ready = self.ring.readable_mut().await.map_err(EbpfError::Events)?;
-            // Something may have come between looking and waiting: look again before sleeping again.
+            // Checks once more before sleeping.
             ready.clear_ready();
         }
     }
 
-    /// The next event, if one is there.
+    /// The next event, if there is one.
     pub fn take(&mut self) -> Option<NetEvent> {
         loop {
             let item = self.ring.get_mut().next()?;
@@ -106,7 +106,7 @@ impl Events {
         }
     }
 
-    /// Records that were not understood: always 0 while programs and agentsh come from one build.
+    /// Unparsable records: always 0 if programs and agentsh are from one build.
     #[must_use]
     pub fn unreadable(&self) -> u64 {
         self.unreadable

@@ -1,4 +1,4 @@
-//! From the object's bytes to maps and programs in the kernel.
+//! Loads maps and programs from the object file.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use aya_obj::{Map, Object, ProgramSection};
 use super::EbpfError;
 use super::sys::{self, Hook};
 
-/// Everything that the object describes, in the kernel and not attached yet.
+/// Loaded maps and programs, not attached yet.
 pub struct InKernel {
     pub maps: BTreeMap<String, MapData>,
     pub programs: Vec<Program>,
@@ -35,7 +35,7 @@ pub fn load(bytes: &[u8]) -> Result<InKernel, EbpfError> {
     Ok(InKernel { maps, programs: load_programs(&object)? })
 }
 
-/// One program for the verifier.
+/// One program.
 struct Code<'o> {
     name: &'o str,
     hook: Hook,
@@ -43,7 +43,7 @@ struct Code<'o> {
     instructions: &'o [bpf_insn],
 }
 
-/// The verifier takes its time for each of them, so two threads take turns, the longest program first.
+/// Loads with two threads, because the verifier is slow; the longest program first.
 fn load_programs(object: &Object) -> Result<Vec<Program>, EbpfError> {
     let mut queue = Vec::new();
     for (name, program) in &object.programs {
@@ -63,7 +63,7 @@ fn load_programs(object: &Object) -> Result<Vec<Program>, EbpfError> {
     let next = || queue.lock().ok()?.pop();
     let work = || std::iter::from_fn(next).map(|code| code.load()).collect::<Result<Vec<_>, _>>();
     let (here, there) = std::thread::scope(|scope| {
-        // Where no thread can be had, this one loads them all.
+        // Without a thread, this one loads all.
         let there = std::thread::Builder::new().spawn_scoped(scope, work).ok();
         (work(), there.map(std::thread::ScopedJoinHandle::join))
     });
@@ -88,9 +88,9 @@ impl Code<'_> {
     }
 }
 
-/// Socket storage is only given to programs that describe its type.
+/// Socket storage needs BTF of its type.
 fn load_types(object: &mut Object) -> Result<OwnedFd, EbpfError> {
-    // Every supported kernel knows all of these.
+    // All supported kernels have these.
     let features = BtfFeatures::new(true, true, true, true, true, true, true, true);
     let types = object
         .fixup_and_sanitize_btf(&features)
@@ -108,7 +108,7 @@ fn make_maps<'a>(
         let map = MapData::create(description.clone(), name, Some(types.as_fd()))
             .map_err(|error| EbpfError::Map { name: name.clone(), why: chain(&error) })?;
         #[cfg(feature = "ebpf-log")]
-        // Texts of the log lines: the shipped programs have no constants in a map.
+        // Log texts; the shipped programs have no map of constants.
         sys::fill(map.fd().as_fd(), description.data())
             .map_err(|error| EbpfError::Map { name: name.clone(), why: chain(&error) })?;
         Ok((name.clone(), map))
@@ -153,7 +153,7 @@ fn damaged(error: impl std::error::Error) -> EbpfError {
     EbpfError::Object(chain(&error))
 }
 
-/// An error and its causes on one line.
+/// An error with its causes, on one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -164,7 +164,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The end of the verifier's log, where the reason stands.
+/// The end of the verifier's log, which has the reason.
 fn last_lines(log: &[u8]) -> String {
     let text = String::from_utf8_lossy(log.split(|byte| *byte == 0).next().unwrap_or_default());
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

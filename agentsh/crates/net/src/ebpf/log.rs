@@ -1,4 +1,4 @@
-//! What the programs log, on standard error, for who debugs them.
+//! Prints the log of the eBPF programs for debugging.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -19,24 +19,24 @@ impl Log for StandardError {
     }
 
     fn log(&self, record: &Record<'_>) {
-        // Who closed it does not want to know.
+        // Standard error may be closed.
         let _ = writeln!(std::io::stderr(), "ebpf: {}", record.args());
     }
 
     fn flush(&self) {}
 }
 
-/// Prints line by line, until this process ends.
+/// Prints lines until this process ends.
 ///
 /// # Errors
-/// Without CAP_SYS_ADMIN, or when the object has no log.
+/// Without CAP_SYS_ADMIN, or if the object has no log.
 pub fn follow(programs: &[Program]) -> Result<(), EbpfError> {
     let ids = programs.iter().filter_map(id);
-    // Which of them logs is not asked: the others do not know the map.
+    // Programs without a log do not have the map.
     let logger = ids.map(|id| EbpfLogger::init_from_id_with_logger(id, StandardError)).find_map(Result::ok);
     let mut logger = logger.ok_or_else(|| failed(&"no program logs; build with `cargo xtask ebpf log`"))?;
     let print = move || loop {
-        // A signal ends the wait: then there is nothing to print.
+        // Interrupted: there is nothing to print.
         let _ = poll(&mut [PollFd::new(&logger, PollFlags::IN)], None);
         logger.flush();
     };

@@ -1,20 +1,19 @@
-//! The network allowlist in the kernel: programs attached to a control group judge every connect of the processes
-//! below it, by the process's own cgroup.
+//! The network allow list in the kernel: programs attached to a cgroup judge each `connect` by the cgroup of its
+//! process.
 //!
-//! What is allowed goes to the relay's listener inside the sandbox's network namespace, and [`Loaded::origin`]
-//! tells the relay where it was meant to go. Everything else is refused with EPERM and an event. A cgroup below the
-//! attached one that was not configured may reach nothing.
+//! Allowed connections go to the relay's listener in the sandbox; [`Loaded::origin`] gives their original destination.
+//! All others get EPERM and an event. An unconfigured cgroup below the attached one reaches nothing.
 //!
-//! The programs do not hold alone: sockets made elsewhere and packet sockets pass them, and so the namespace has no
-//! route and seccomp allows no such sockets. Detached, they leave a namespace that reaches nothing.
+//! Sockets from elsewhere and packet sockets bypass the programs, so the namespace also has no route and seccomp
+//! refuses such sockets. Without the programs, nothing is reachable.
 
+mod cgroup_id;
 mod error;
 mod events;
 mod load;
 #[cfg(feature = "ebpf-log")]
 mod log;
 pub mod object;
-mod place;
 mod sys;
 mod tables;
 #[cfg(test)]
@@ -31,52 +30,52 @@ use caps::{CapSet, Capability};
 use ipnet::IpNet;
 
 pub use agentsh_ebpf::{Kind, Reason, Traffic};
+pub use cgroup_id::{cgroup_id, cgroup2_mount, own_cgroup};
 pub use error::EbpfError;
 pub use events::{Events, NetEvent};
-pub use place::{cgroup_id, cgroup2_mount, own_cgroup};
 pub use tables::{Counters, SandboxConfig, net_key};
 
 use load::Program;
 use tables::Tables;
 
-/// The programs that only a redirected connection needs: one follows it, the others show the address that was asked for.
+/// Programs for redirected connections: one redirects, the others show the requested address.
 const FOR_REDIRECTED: [&str; 3] = ["agentsh_stream", "agentsh_peer4", "agentsh_peer6"];
 
-/// The programs and their maps. One per session; all methods take `&self`, from any thread.
+/// The programs and maps of a session. Methods take `&self`, from any thread.
 pub struct Loaded {
-    /// On every sandbox of the session.
+    /// On every sandbox.
     programs: Vec<Program>,
-    /// On the sandboxes that have a relay.
+    /// On sandboxes with a relay.
     for_redirected: Vec<Program>,
     tables: Mutex<Tables>,
     ring: Mutex<Option<RingBuf<MapData>>>,
-    /// Socket storage: nothing to read here, but it has to live.
+    /// Socket storage, only kept open.
     _sockets: BTreeMap<String, MapData>,
 }
 
-/// Programs on one cgroup and everything below it. They are detached when this is dropped.
+/// Programs on one cgroup and below, detached on drop.
 #[derive(Debug)]
 pub struct Attached {
     links: Vec<OwnedFd>,
 }
 
-/// Where a redirected connection was meant to go, and who began it.
+/// The destination of a redirected connection, and its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub destination: SocketAddr,
     pub cookie: u64,
-    /// The process and the thread, as the host counts them.
+    /// Process and thread id on the host.
     pub tgid: u32,
     pub pid: u32,
-    /// The thread's name; it may hold any characters.
+    /// Thread name; any characters.
     pub comm: String,
 }
 
 impl Loaded {
-    /// Loads the built-in programs. Takes one to three milliseconds and needs no runtime: any thread may do it.
+    /// Loads the built-in programs, in one to three milliseconds, on any thread.
     ///
     /// # Errors
-    /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, and when the kernel refuses something.
+    /// Without CAP_BPF and CAP_NET_ADMIN in the initial user namespace, or when the kernel refuses.
     pub fn load() -> Result<Self, EbpfError> {
         permitted()?;
         let load::InKernel { mut maps, programs } = load::load(object::BYTES)?;
@@ -106,17 +105,16 @@ impl Loaded {
         object::sha256()
     }
 
-    /// Puts the rules on a directory of the version 2 hierarchy. Processes and sockets born below it later are policed;
-    /// attach before they are born.
+    /// Attaches to a version 2 cgroup. Only later processes and sockets below it are policed.
     ///
     /// # Errors
-    /// When the descriptor is not such a directory, or the kernel refuses. Nothing stays attached then.
+    /// When it is not such a directory, or the kernel refuses. Nothing stays attached then.
     pub fn attach(&self, cgroup: BorrowedFd<'_>) -> Result<Attached, EbpfError> {
         attach(&self.programs, cgroup)
     }
 
-    /// Follows the connections to the relay of one sandbox; without it the relay refuses them all. The kernel asks these
-    /// programs up to a dozen times for each connection, also for one that stays inside.
+    /// Redirects the connections of one sandbox to its relay, which otherwise refuses them. The kernel runs these
+    /// programs up to a dozen times per connection, also for internal ones.
     ///
     /// # Errors
     /// As of [`Self::attach`].
@@ -124,66 +122,64 @@ impl Loaded {
         attach(&self.for_redirected, cgroup)
     }
 
-    /// Tells the programs about a sandbox, before its first process exists.
+    /// Registers a sandbox, before its first process.
     ///
     /// # Errors
-    /// When the kernel has no room: 1,024 sandboxes.
+    /// When the map is full: 1,024 sandboxes.
     pub fn configure(&self, cgroup: u64, config: &SandboxConfig) -> Result<(), EbpfError> {
         self.tables().configure(cgroup, config)
     }
 
-    /// Allows one TCP port at one address. A loopback address goes to the relay too, and so names a port of the
-    /// host's loopback.
+    /// Allows one TCP port at one address. A loopback address means the host's loopback.
     ///
     /// # Errors
-    /// When the kernel has no room: 16,384 addresses of all sandboxes together.
+    /// When the map is full: 16,384 addresses of all sandboxes.
     pub fn allow(&self, cgroup: u64, address: IpAddr, port: u16) -> Result<(), EbpfError> {
         self.tables().allow(cgroup, address, port)
     }
 
-    /// Allows one TCP port, or all, at every address of a network. Loopback is not meant by it.
+    /// Allows one TCP port, or all, in a network. Not for loopback.
     ///
     /// # Errors
-    /// When the kernel has no room: 4,096 networks of all sandboxes together.
+    /// When the map is full: 4,096 networks of all sandboxes.
     pub fn allow_net(&self, cgroup: u64, net: IpNet, port: Option<u16>) -> Result<(), EbpfError> {
         self.tables().allow_net(cgroup, net, port)
     }
 
-    /// Where an accepted connection was meant to go. `peer` is what `accept` told. Takes the entry: a second
-    /// question, and one about a connection that dialled the listener by itself, finds nothing.
+    /// The destination of an accepted connection; `peer` is from `accept`. Removes the entry: a second call, or a
+    /// direct connection to the listener, finds nothing.
     #[must_use]
     pub fn origin(&self, cgroup: u64, peer: SocketAddr) -> Option<Origin> {
         self.tables().origin(cgroup, peer).map(Origin::from)
     }
 
-    /// As [`Self::origin`], the destination alone.
+    /// As [`Self::origin`], only the destination.
     #[must_use]
     pub fn original(&self, cgroup: u64, peer: SocketAddr) -> Option<SocketAddr> {
         self.origin(cgroup, peer).map(|origin| origin.destination)
     }
 
-    /// Forgets a sandbox: whatever still runs in its cgroup may reach nothing.
+    /// Removes a sandbox: its processes reach nothing.
     pub fn remove(&self, cgroup: u64) {
         self.tables().remove(cgroup);
     }
 
-    /// The events, once. Must be called inside a tokio runtime with input and output enabled.
+    /// The events, once. Call inside a tokio runtime with I/O enabled.
     ///
     /// # Errors
-    /// When they were taken already, or the ring cannot be watched.
+    /// When already taken, or the ring cannot be polled.
     pub fn events(&self) -> Result<Events, EbpfError> {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner).take();
         Events::new(ring.ok_or(EbpfError::EventsTaken)?)
     }
 
-    /// What an ended connection carried, by its cookie, as long as it is one of the newest 2,048. The kernel counts
-    /// a SYN or FIN as one byte.
+    /// Bytes of an ended connection by cookie, if among the newest 2,048. The kernel counts a SYN or FIN as one byte.
     #[must_use]
     pub fn bytes(&self, cookie: u64) -> Option<Traffic> {
         self.tables().traffic(cookie)
     }
 
-    /// Events that were lost because nobody read them in time. What they would have told was refused all the same.
+    /// Lost events. What they reported was refused anyway.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.counters().lost
@@ -231,16 +227,16 @@ impl fmt::Debug for Loaded {
 impl Drop for Attached {
     fn drop(&mut self) {
         for link in &self.links {
-            // Its cgroup may be gone, and the link with it.
+            // Its cgroup may be gone, and the link too.
             let _ = sys::detach(link.as_fd());
         }
     }
 }
 
-/// Whether this process may load them at all, which costs one system call to ask.
+/// Whether this process may load programs, with one system call.
 ///
 /// # Errors
-/// The capabilities that are missing.
+/// The missing capabilities.
 pub fn permitted() -> Result<(), EbpfError> {
     let lacks = |one: &Capability| !caps::has_cap(None, CapSet::Effective, *one).unwrap_or(false);
     match [Capability::CAP_BPF, Capability::CAP_NET_ADMIN].into_iter().filter(lacks).collect::<Vec<_>>()[..] {

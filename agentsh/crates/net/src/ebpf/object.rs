@@ -1,16 +1,16 @@
-//! The programs as they are shipped: bytes that `cargo xtask ebpf build` made and `cargo xtask ebpf verify` compares.
+//! The compiled programs, built by `cargo xtask ebpf build` and compared by `cargo xtask ebpf verify`.
 
 use sha2::{Digest, Sha256};
 
-/// The stripped ELF object, aligned as its reader wants it.
+/// The stripped ELF object, aligned for its reader.
 #[cfg(not(feature = "ebpf-log"))]
 pub static BYTES: &[u8] = aya::include_bytes_aligned!("object/agentsh.bpf.o");
 
-/// Those that log, made by `cargo xtask ebpf log`.
+/// The logging programs of `cargo xtask ebpf log`.
 #[cfg(feature = "ebpf-log")]
 pub static BYTES: &[u8] = aya::include_bytes_aligned!(env!("AGENTSH_BPF_OBJECT"));
 
-/// Where the bytes came from: compiler, linker, flags, digest.
+/// The origin of the object: compiler, linker, flags, digest.
 pub static FACTS: &str = include_str!("object/agentsh.bpf.json");
 
 /// SHA-256 of [`BYTES`], lowercase hexadecimal.
@@ -40,7 +40,7 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         let paths: Vec<&str> =
             text.split(' ').filter(|word| word.len() > 3 && word.starts_with('/')).collect();
-        // Where the distribution says that its standard library came from.
+        // The distribution's path of the standard library.
         let paths: Vec<&str> =
             paths.into_iter().filter(|path| !path.starts_with("/usr/src/rustc-")).collect();
         assert_eq!(paths, Vec::<&str>::new());

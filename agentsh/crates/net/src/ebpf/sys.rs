@@ -1,7 +1,5 @@
-//! The `bpf` system call, four commands of it.
-//!
-//! aya's own loader parses the kernel's whole type information and probes twenty features first, which takes most
-//! of 40 ms. Kernels that agentsh supports have what these programs need; a kernel that lacks it says so here.
+//! The four commands of the `bpf` system call that agentsh uses. aya's loader parses the kernel's BTF and probes 20
+//! features first, which takes most of 40 ms.
 
 #![allow(unsafe_code, reason = "bpf(2) takes pointers to memory that the caller keeps alive")]
 
@@ -10,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_insn};
 
-/// How a program is loaded and where it is attached: the kernel's numbers.
+/// A program's load and attach types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hook {
     pub program_type: u32,
@@ -26,7 +24,7 @@ pub fn load_types(types: &[u8]) -> io::Result<OwnedFd> {
     bpf_descriptor(bpf_cmd::BPF_BTF_LOAD, &mut attributes)
 }
 
-/// `log` is filled by the verifier when it is not empty.
+/// The verifier fills `log`, unless it is empty.
 pub fn load_program(
     name: &str,
     hook: Hook,
@@ -53,7 +51,7 @@ pub fn load_program(
     bpf_descriptor(bpf_cmd::BPF_PROG_LOAD, &mut attributes)
 }
 
-/// Links stand beside links of others on the same cgroup; closing the last descriptor detaches.
+/// Other links on the cgroup stay; closing the last descriptor detaches.
 pub fn attach(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<OwnedFd> {
     let mut attributes = zeroed();
     attributes.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
@@ -62,14 +60,14 @@ pub fn attach(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, hook: Hook) -> io
     bpf_descriptor(bpf_cmd::BPF_LINK_CREATE, &mut attributes)
 }
 
-/// Takes effect before it returns, whoever else holds the link.
+/// Effective on return, even if others hold the link.
 pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attributes = zeroed();
     attributes.link_detach.link_fd = link.as_raw_fd().cast_unsigned();
     bpf(bpf_cmd::BPF_LINK_DETACH, &mut attributes).map(|_| ())
 }
 
-/// The only element of a map of constants; nothing where there are none.
+/// Fills a map of constants, if there is one.
 #[cfg(feature = "ebpf-log")]
 pub fn fill(map: BorrowedFd<'_>, constants: &[u8]) -> io::Result<()> {
     if constants.is_empty() {
@@ -114,7 +112,7 @@ fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<i32> {
             return i32::try_from(result).map_err(|_| io::ErrorKind::InvalidData.into());
         }
         let error = io::Error::last_os_error();
-        // The verifier gives up with EAGAIN when a signal is waiting.
+        // The verifier returns EAGAIN if a signal is pending.
         if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) {
             return Err(error);
         }

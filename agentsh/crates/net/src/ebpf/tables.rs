@@ -1,4 +1,4 @@
-//! What user space writes into the maps and reads from them.
+//! Reads and writes the maps.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -11,19 +11,19 @@ use ipnet::IpNet;
 use super::EbpfError;
 use super::load::chain;
 
-/// The addresses that belong to one sandbox. The relay must be bound to exactly these addresses.
+/// The addresses of one sandbox. The relay must be bound to exactly these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SandboxConfig {
     pub listener_v4: Option<SocketAddrV4>,
     pub listener_v6: Option<SocketAddrV6>,
-    /// Where names are asked for. On loopback it needs no entry: a sandbox reaches all of its own loopback.
+    /// The resolver, if it is not on loopback, which is always reachable.
     pub resolver: Option<SocketAddr>,
 }
 
-/// What the programs counted since they were loaded.
+/// Counters since loading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Events that found the ring full, and connections that found no room for their origin.
+    /// Events lost in a full ring, and connections without room for their origin.
     pub lost: u64,
     /// Connects and datagrams.
     pub refused: u64,
@@ -38,7 +38,7 @@ pub struct Tables {
     origins: HashMap<MapData, [u8; Place::SIZE], [u8; Origin::SIZE]>,
     traffic: HashMap<MapData, u64, [u8; Traffic::SIZE]>,
     counters: PerCpuArray<MapData, u64>,
-    /// What each sandbox was given, to take it back.
+    /// Entries of each sandbox, for removal.
     given: BTreeMap<u64, TableContents>,
 }
 
@@ -84,7 +84,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Takes the entry: a second question finds nothing.
+    /// Returns and removes the entry.
     pub fn origin(&mut self, cgroup: u64, peer: SocketAddr) -> Option<Origin> {
         let place = Place::new(cgroup, words(peer.ip()), peer.port()).to_bytes();
         let origin = self.origins.get(&place, 0).ok()?;
@@ -96,9 +96,9 @@ impl Tables {
         self.traffic.get(&cookie, 0).ok().map(|bytes| Traffic::from_bytes(&bytes))
     }
 
-    /// From here on everything in that cgroup is refused.
+    /// Afterwards everything in that cgroup is refused.
     pub fn remove(&mut self, cgroup: u64) {
-        // What is gone already needs no removal.
+        // A missing entry needs no removal.
         let _ = self.sandboxes.remove(&cgroup);
         let given = self.given.remove(&cgroup).unwrap_or_default();
         for place in &given.places {
@@ -127,14 +127,14 @@ impl Tables {
         }
     }
 
-    /// Connections that nobody has asked about yet, of all sandboxes.
+    /// Connections of all sandboxes whose origin was not read yet.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.origins.keys().count()
     }
 }
 
-/// Key of a network: prefix in bits, and data.
+/// A network's key: prefix in bits, and data.
 #[must_use]
 pub fn net_key(cgroup: u64, net: IpNet, port: Option<u16>) -> (u32, [u8; Net::SIZE]) {
     let net = net.trunc();

@@ -1,5 +1,5 @@
-//! The programs in a control group and a network namespace that the test makes: a child process of the test joins
-//! both and tries. Needs root; without it the parts are skipped and counted.
+//! Runs the programs on a cgroup and a network namespace of the test. Needs root; otherwise its parts are skipped and
+//! counted.
 
 #![allow(
     clippy::unwrap_used,

@@ -19,7 +19,7 @@ pub struct Filesystem {
     pub guard: Option<Ruled<bool>>,
 }
 
-/// Whether files that only instruct or configure are guarded like those that run by themselves.
+/// Whether files that only instruct or configure are guarded like those that run automatically.
 const GUARDS: [(&str, bool); 2] = [("all", true), ("programs", false)];
 
 const FILESYSTEM: &[Key] = &[
@@ -35,7 +35,7 @@ const FILESYSTEM: &[Key] = &[
         name: "write",
         kind: Kind::List(&Kind::Text),
         default: "the agent: the project; a server: nothing",
-        about: "Paths that can be read and written. What runs by itself later, such as `.git/hooks`, stays read-only.",
+        about: "Paths that can be read and written. What runs automatically later, such as `.git/hooks`, stays read-only.",
         example: "[\".\", ~/notes]",
         ..KEY
     },
@@ -60,7 +60,7 @@ const FILESYSTEM: &[Key] = &[
         name: "guard",
         kind: Kind::Word(&["programs", "all"]),
         default: "programs",
-        about: "Which files of a writable directory are read-only: those that run by themselves outside, or also those \
+        about: "Which files of a writable directory are read-only: those that run automatically outside, or also those \
             that instruct an agent or configure a tool (`CLAUDE.md`, `.npmrc`).",
         example: "all",
         ..KEY

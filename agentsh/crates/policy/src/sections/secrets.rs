@@ -284,7 +284,7 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomSecret> {
     let pattern = fields.find("pattern").and_then(|here| {
         let pattern = pattern(reader, &here)?;
         if pattern.0.is_match("") {
-            reader.problem(&here, "this pattern fits a text that is empty", None);
+            reader.problem(&here, "this pattern matches an empty text", None);
             return None;
         }
         Some(pattern)

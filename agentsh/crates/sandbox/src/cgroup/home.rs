@@ -1,23 +1,24 @@
-//! The version 2 group in which the groups of sandboxes are made, and how controllers come to them.
+//! The version 2 group below which sandboxes get their groups, and its controllers.
 //!
-//! A group that holds processes cannot hand controllers down. So sandboxes stand beside our own group, in one that is ours
-//! to make groups in; or, where a service manager gave us a group and put nobody else there, we move one step down in it.
+//! A group with processes cannot delegate controllers. So sandboxes are siblings of agentsh's own group; if a service
+//! manager gave agentsh a group of its own, agentsh moves one level down in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::write;
+use crate::zygote;
 
-/// What may be done with groups here.
+/// What this process may do with cgroups here.
 pub(super) struct Rights<'r> {
-    /// Root may do everything everywhere: a permission tells nothing about whose a group is.
+    /// Root may write everywhere, so permissions do not tell who owns a group.
     pub is_root: bool,
     /// Groups may be made here, and processes moved here.
     pub may_make: &'r dyn Fn(&Path) -> bool,
 }
 
 impl Rights<'static> {
-    pub fn ours() -> Self {
+    pub fn of_this_process() -> Self {
         Self { is_root: rustix::process::geteuid().is_root(), may_make: &may_make }
     }
 }
@@ -29,15 +30,15 @@ fn may_make(directory: &Path) -> bool {
         && access(directory.join("cgroup.procs"), Access::WRITE_OK).is_ok()
 }
 
-/// Beside our own group where its parent hands memory down, or was given to this user and holds nobody; else below it. In a
-/// session of systemd the user owns what is below `user@UID.service`; a service with a user and `Delegate=` stands in a
-/// slice that is not his, and with `DelegateSubgroup=` one step below what is his.
+/// A sibling of our own group, if the parent delegates memory or is this user's and empty; else below it. In a systemd
+/// session the user owns everything below `user@UID.service`; a service with `User=` and `Delegate=` is in a slice of
+/// root, and with `DelegateSubgroup=` one level below its own group.
 pub(super) fn of_sandboxes(own: &Path, mount_point: &Path, rights: &Rights<'_>) -> PathBuf {
     let is_given = |parent: &Path| !rights.is_root && has_memory(parent) && processes(parent).is_empty();
     match own.parent() {
         Some(parent)
             if own != mount_point
-                && (hands_down(parent) || is_given(parent))
+                && (can_delegate(parent) || is_given(parent))
                 && (rights.may_make)(parent) =>
         {
             parent.to_owned()
@@ -46,13 +47,13 @@ pub(super) fn of_sandboxes(own: &Path, mount_point: &Path, rights: &Rights<'_>) 
     }
 }
 
-/// Whether the memory controller can be had in this group at all.
+/// Whether this group has the memory controller.
 pub(super) fn has_memory(directory: &Path) -> bool {
     lists_memory(&directory.join("cgroup.controllers"))
 }
 
 /// Whether groups below this one have the memory controller.
-pub(super) fn hands_down(directory: &Path) -> bool {
+pub(super) fn can_delegate(directory: &Path) -> bool {
     lists_memory(&directory.join("cgroup.subtree_control"))
 }
 
@@ -65,13 +66,13 @@ fn processes(directory: &Path) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Children get controllers only if their parent hands them down. Refused where the parent holds processes
-/// itself; the limits then cannot be written, which is noticed and reported.
+/// Enables controllers for children. Refused if the parent has processes; then limits cannot be written, which is
+/// noticed and reported.
 pub(super) fn enable_controllers(parent: &Path) {
     let _ = write(&parent.join("cgroup.subtree_control"), "+memory +pids +cpu");
 }
 
-/// This process, one step below the group that it was started in. It moves back when this is dropped.
+/// This process and its zygote, one step below the group that they were started in. They move back when this is dropped.
 #[derive(Debug)]
 pub struct Settled {
     home: PathBuf,
@@ -79,19 +80,21 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// None where there is nothing to do, or nothing that may be done: controllers are handed down already, or somebody
-    /// else stands in the group too.
+    /// None if there is nothing to do, or nothing possible: controllers are delegated already, or the group has other
+    /// processes.
     pub(super) fn below(home: &Path, name: &str) -> Option<Self> {
-        let own = std::process::id();
-        if hands_down(home) || processes(home) != [own] || !may_make(home) {
+        let own: Vec<u32> = [std::process::id()].into_iter().chain(zygote::ahead()).collect();
+        let is_ours = || processes(home).iter().all(|process| own.contains(process));
+        if can_delegate(home) || !is_ours() || !may_make(home) {
             return None;
         }
         let settled = Self { home: home.to_owned(), below: home.join(name) };
         fs::create_dir(&settled.below).ok()?;
         // From here on a failure is undone by dropping it.
-        write(&settled.below.join("cgroup.procs"), &own.to_string()).ok()?;
+        let procs = settled.below.join("cgroup.procs");
+        own.iter().try_for_each(|process| write(&procs, &process.to_string())).ok()?;
         enable_controllers(home);
-        hands_down(home).then_some(settled)
+        can_delegate(home).then_some(settled)
     }
 }
 
@@ -107,7 +110,7 @@ impl Settled {
 
 impl Drop for Settled {
     fn drop(&mut self) {
-        // A group that is left may be one of a sandbox, whose limits end with the controllers: a later run sweeps it.
+        // The remaining group may be a sandbox's, which needs its controllers: a later run removes it.
         if self.has_neighbours() {
             return;
         }

@@ -1,20 +1,19 @@
-//! Repositories in what a sandbox may write: what git runs there, or reads to know what to run.
+//! Guards of git repositories below writable directories: what git runs there, and files that name what it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{Builder, StandIn};
+use super::{Builder, Stub};
 use crate::git_config::{GitConfig, program_of};
 use crate::host::{PathKind, Repositories, plain, repository_names};
 use crate::plan::{Access, Kind, NodeContent};
 use crate::policy::builtin_paths;
 
-/// Configurations that are read for one repository. Git itself stops at ten that include each other.
+/// Limit of configurations per repository. git itself stops at ten nested includes.
 const MAX_CONFIGURATIONS: usize = 64;
 
 impl Builder<'_> {
-    /// Every repository in a writable directory, and what the one around it says. False: there is too much, and nothing is
-    /// written.
+    /// Guards every repository in a writable directory. False: there are too many, and the directory is read-only.
     pub(super) fn guard_repositories(&mut self, directory: &Path) -> bool {
         let found = self.host.repositories(directory);
         let own: Vec<PathBuf> = repository_names().map(|name| directory.join(name)).collect();
@@ -35,7 +34,7 @@ impl Builder<'_> {
             self.guard_entry(entry);
         }
         for entry in found.found.iter().filter(is_shown) {
-            // The grant itself is a mount point already.
+            // A grant is a mount point already.
             if entry == directory { self.guard_bare(entry) } else { self.guard_entry(entry) }
         }
         for closed in found.closed.iter().filter(is_shown) {
@@ -45,13 +44,13 @@ impl Builder<'_> {
         let (said, _) = self.said_by_git(Vec::new(), directory);
         self.layout.in_repositories.extend(said.relative());
         if self.host.look(&directory.join(".git")).is_none() {
-            // It may become one, by the user's own hand.
+            // The user could turn it into a repository.
             self.guard_said(&said, &BTreeSet::from([directory.to_owned()]), directory);
         }
         true
     }
 
-    /// What the repository around a directory says about hooks and programs may lie in the directory.
+    /// Hooks and programs of a repository may lie in its subdirectory.
     fn guard_from_around(&mut self, directory: &Path) {
         let around = directory.ancestors().skip(1);
         let Some(worktree) = around.into_iter().find(|above| self.host.look(&above.join(".git")).is_some())
@@ -68,8 +67,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A `.git`, or a repository without a working tree. It becomes a mount point of its own, so that it cannot be moved
-    /// away and made anew.
+    /// A `.git`, or a bare repository. As a mount point it cannot be moved away and replaced.
     pub(super) fn guard_entry(&mut self, git: &Path) {
         if !self.may_be_written(git) {
             return;
@@ -86,7 +84,7 @@ impl Builder<'_> {
                     self.guard_other(git, files);
                 } else if git.file_name() == Some(".git".as_ref()) {
                     self.guard_git(git, parent);
-                    // Nobody moves what is granted itself.
+                    // A grant cannot be moved.
                     if !self.granted.contains_key(parent) && self.is_whole(git) {
                         self.movable.insert(git.to_owned());
                     }
@@ -94,7 +92,7 @@ impl Builder<'_> {
                     self.guard_bare(git);
                 }
             }
-            // The working tree of a repository that lies elsewhere, perhaps in the project.
+            // The working tree of a repository elsewhere, perhaps in the project.
             Some(PathKind::File) if other.is_none() => {
                 self.read_only(git);
                 let Some(found) = self.host.git_directory(git) else { return };
@@ -106,7 +104,7 @@ impl Builder<'_> {
                     self.guard_configured(&found, parent);
                 }
             }
-            // Where the repository is shown, a file that git reads as the link, and that nobody can replace.
+            // If the repository is visible: a file that git reads like the link, and that cannot be replaced.
             Some(PathKind::Symlink) => {
                 match self.host.canonical(git).filter(|end| self.granted.contains_key(end)) {
                     Some(end) => {
@@ -124,12 +122,11 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether nothing that git runs or reads lies elsewhere: wherever the directory around is moved, it means the same, and its
-    /// guards move with it.
+    /// Whether git uses nothing outside the repository, so that it can be moved with its guards.
     fn is_whole(&self, git: &Path) -> bool {
         let says_nothing = |config: GitConfig| config == GitConfig::default();
         let is_plain = |(_, kind): (_, PathKind)| kind == PathKind::File;
-        // Stand-ins say nothing, or that everything is where it is.
+        // Stubs are empty, or contain defaults.
         let config = git.join("config");
         (self.host.look(&config).is_none() || self.host.git_config(&config).is_some_and(says_nothing))
             && self.host.git_config(&git.join("config.worktree")).is_none_or(says_nothing)
@@ -141,7 +138,7 @@ impl Builder<'_> {
             && self.host.names(&git.join("hooks")).is_none_or(|hooks| hooks.into_iter().all(is_plain))
     }
 
-    /// The files of another system in which programs are named.
+    /// Files of other version control systems that name programs.
     fn guard_other(&mut self, repository: &Path, files: &[&str]) {
         for name in files {
             let path = repository.join(name);
@@ -149,12 +146,12 @@ impl Builder<'_> {
             let may_come =
                 path.parent().is_some_and(|above| self.host.look(above) == Some(PathKind::Directory));
             if may_come && *name != "sharedpath" {
-                self.stand_in(&path, StandIn::File);
+                self.add_stub(&path, Stub::File);
             }
         }
     }
 
-    /// A directory that its owner cannot enter, or list.
+    /// A directory that its owner cannot enter or list.
     fn is_closed(&self, directory: &Path) -> bool {
         self.host.look(&directory.join("config")) == Some(PathKind::Closed)
             || self.host.names(directory).is_none()
@@ -167,16 +164,16 @@ impl Builder<'_> {
             && !self.is_closed(path)
     }
 
-    /// A mount point, which can be neither moved nor removed.
+    /// Makes a mount point, which cannot be moved or removed.
     fn hold(&mut self, directory: &Path) {
         self.bind(directory, Access::ReadWrite, Kind::Directory);
     }
 
-    /// A repository without a working tree is found by what it holds, which must therefore stay.
+    /// Guards the files by which git recognises a bare repository.
     pub(super) fn guard_bare(&mut self, git: &Path) {
         for name in builtin_paths::GIT_BARE {
             let directory = git.join(name);
-            // A link leads git elsewhere, and what is guarded stays here.
+            // A link leads git elsewhere; the guards stay here.
             if self.host.look(&directory) == Some(PathKind::Directory) {
                 self.hold(&directory);
             }
@@ -187,7 +184,7 @@ impl Builder<'_> {
     fn guard_git(&mut self, git: &Path, worktree: &Path) {
         self.guard_directory(git);
         self.guard_configured(git, worktree);
-        // A repository that shares the configuration and hooks of another one in the project.
+        // A repository that uses the configuration and hooks of another one in the project.
         let common = self.host.common_directory(git).filter(|common| common != git);
         if let Some(common) = common.filter(|common| self.is_shown_directory(common))
             && self.followed.insert(common.clone())
@@ -195,7 +192,7 @@ impl Builder<'_> {
             self.hold(&common);
             self.guard_directory(&common);
         }
-        // Submodules keep their hooks and configuration here, linked working trees the way back.
+        // Submodules have hooks and configuration here; linked worktrees have the path back.
         match self.host.modules(git) {
             Some(found) => {
                 for inner in &found.directories {
@@ -219,16 +216,16 @@ impl Builder<'_> {
                 self.read_only(&directory);
             }
         }
-        // What is missing must not come into being either: `commondir` would send git elsewhere for all the others.
-        self.stand_in(&git.join("hooks"), StandIn::Directory);
-        // Git reads a repository without one, and whoever made one would say what git runs.
-        self.stand_in(&git.join("config"), StandIn::File);
-        self.stand_in(&git.join("config.worktree"), StandIn::File);
-        self.stand_in(&git.join(builtin_paths::GIT_COMMON), StandIn::File);
+        // Missing files must not be created: `commondir` would redirect git for all others.
+        self.add_stub(&git.join("hooks"), Stub::Directory);
+        // git accepts a repository without `config`, and a new one could name programs.
+        self.add_stub(&git.join("config"), Stub::File);
+        self.add_stub(&git.join("config.worktree"), Stub::File);
+        self.add_stub(&git.join(builtin_paths::GIT_COMMON), Stub::File);
     }
 
-    /// Hooks and configurations that lie where a configuration says. Git looks for hooks from the working tree, or from
-    /// the repository where there is none.
+    /// Hooks and configurations at the places that a configuration names. git resolves hooks from the working tree, or
+    /// from a bare repository.
     fn guard_configured(&mut self, git: &Path, worktree: &Path) {
         let common = self.host.common_directory(git);
         let directories: BTreeSet<&Path> = std::iter::once(git).chain(common.as_deref()).collect();
@@ -241,14 +238,13 @@ impl Builder<'_> {
         self.guard_said(&said, &bases, worktree);
     }
 
-    /// What these configurations say, and those that hold for every repository, with all that they include; and the working
-    /// trees that they name.
+    /// What these configurations say, with the global ones, all their includes, and the working trees that they name.
     fn said_by_git(&mut self, mut waiting: Vec<PathBuf>, git: &Path) -> (GitConfig, Vec<PathBuf>) {
         for everywhere in &self.rules.git.files {
-            // Whoever may write to where it lies would speak for every repository.
+            // Whoever can write its directory speaks for every repository.
             if self.may_be_written(everywhere) && self.followed.insert(everywhere.clone()) {
                 self.read_only(everywhere);
-                self.stand_in(everywhere, StandIn::File);
+                self.add_stub(everywhere, Stub::File);
             }
             waiting.push(everywhere.clone());
         }
@@ -267,7 +263,7 @@ impl Builder<'_> {
                 if matches!(self.host.look(&config), Some(PathKind::File | PathKind::Closed))
                     && self.may_be_written(git)
                 {
-                    // What it says is not known, and it may be opened from inside.
+                    // Its content is unknown, and it may be opened from inside.
                     self.hide_closed(git);
                 }
                 continue;
@@ -281,7 +277,7 @@ impl Builder<'_> {
                 let included = self.named_by_git(included, beside);
                 if self.may_be_written(&included) {
                     self.read_only(&included);
-                    self.stand_in(&included, StandIn::File);
+                    self.add_stub(&included, Stub::File);
                 }
                 waiting.push(included);
             }
@@ -289,7 +285,7 @@ impl Builder<'_> {
         (said, worktrees)
     }
 
-    /// Hooks and programs, seen from where git may look for them. It starts programs from the working tree.
+    /// Guards hooks and programs from where git may look for them: it starts programs in the working tree.
     fn guard_said(&mut self, said: &GitConfig, bases: &BTreeSet<PathBuf>, worktree: &Path) {
         let hooks: BTreeSet<PathBuf> = bases
             .iter()
@@ -300,16 +296,16 @@ impl Builder<'_> {
         for program in said.programs.iter().filter_map(|command| program_of(command)) {
             let path = self.named_by_git(program, worktree);
             if self.may_be_written(&path) && self.host.look(&path).is_none() {
-                self.stand_in(&path, StandIn::File);
+                self.add_stub(&path, Stub::File);
             }
         }
         for hooks in hooks.iter().filter(|hooks| self.may_be_written(hooks)).collect::<Vec<_>>() {
             self.read_only(hooks);
-            self.stand_in(hooks, StandIn::Directory);
+            self.add_stub(hooks, Stub::Directory);
         }
     }
 
-    /// Programs of the project that a configuration names: filters, aliases, helpers.
+    /// Guards programs of the project that a configuration names: filters, aliases, helpers.
     fn guard_commands(&mut self, commands: &[String], bases: &BTreeSet<PathBuf>) {
         let is_between = |letter: char| letter.is_whitespace() || "!\"';&|()=".contains(letter);
         let words: BTreeSet<&str> = commands.iter().flat_map(|command| command.split(is_between)).collect();
@@ -326,7 +322,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A path as git reads it: `~/` is the home directory, and `~name/` that of somebody else.
+    /// A path as git resolves it: `~/` is the home, `~name/` another user's.
     fn named_by_git(&self, written: &str, base: &Path) -> PathBuf {
         let Some(rest) = written.strip_prefix('~') else { return plain(&base.join(written)) };
         let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
@@ -335,21 +331,21 @@ impl Builder<'_> {
     }
 }
 
-/// Repositories for which a sandbox gets guards, and the mounts that each takes.
+/// Limit of guarded repositories per sandbox, and mounts for each.
 const MAX_REPOSITORIES: usize = 2_000;
 const MOUNTS_EACH: usize = 9;
-/// Directories that are hidden because they hold too many.
+/// Directories that are hidden because they contain too many.
 const MAX_HIDDEN: usize = 100;
-/// Hooks of one repository in which links are looked for.
+/// Limit of hooks of one repository that are checked for links.
 pub(super) const MAX_HOOKS: usize = 10_000;
 
-/// The directories at the top that hold too many repositories, the fullest first, and whether the rest can be guarded.
+/// The top-level directories with too many repositories, the fullest first, and whether the others can be guarded.
 fn too_many(directory: &Path, found: &Repositories, most_mounts: usize) -> (Vec<PathBuf>, bool) {
     let mut total = found.found.len() + found.closed.len();
     if found.is_cut {
         return (Vec::new(), false);
     }
-    // Some are for everything else.
+    // The rest is for everything else.
     let most = (most_mounts.saturating_sub(500) / MOUNTS_EACH).min(MAX_REPOSITORIES);
     let mut groups: BTreeMap<PathBuf, usize> = BTreeMap::new();
     if total > most {

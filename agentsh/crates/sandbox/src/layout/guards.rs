@@ -1,10 +1,10 @@
-//! What no grant can undo: masks over secrets, and files that run code later, read-only in every writable directory.
+//! Mounts that no grant undoes: masks over secrets, and read-only mounts over files that run later.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Builder, StandIn, is_system};
+use super::{Builder, Stub, is_system};
 use crate::host::{Host, PathKind, outermost, plain, repository_names};
 use crate::plan::{Access, Kind, Mount, NodeContent};
 use crate::policy::builtin_paths::{
@@ -17,7 +17,7 @@ const SEVERAL_NAMES: &str =
 const ELSEWHERE: &str = "work in a Linux directory instead, such as one in your home";
 
 impl Builder<'_> {
-    /// The reason for which a path lies in a mask that nobody lifted.
+    /// Why a path is masked, if the mask was not lifted.
     pub(super) fn masked(&self, path: &Path) -> Option<&'static str> {
         let below = path.strip_prefix(&self.rules.home).ok()?;
         HOME_MASKS.iter().filter(|(mask, _)| below.starts_with(mask)).find_map(|(mask, why)| {
@@ -27,13 +27,13 @@ impl Builder<'_> {
         })
     }
 
-    /// Whether the policy names what is guarded. A name of something above lifts nothing: it would lift more than is
-    /// written there.
+    /// Whether the policy names the guarded path itself. A parent's name does not count, because it would lift more
+    /// than it says.
     fn lifted(&self, guarded: &Path) -> bool {
         self.rules.unmasked.iter().any(|entry| entry == guarded)
     }
 
-    /// On top of the grants: hook files read-only, secrets and denied paths hidden.
+    /// Above all grants: hook files read-only, secrets and denied paths hidden.
     pub(super) fn guard(&mut self) {
         let home = &self.rules.home;
         let ambiguous = self.ambiguous();
@@ -43,7 +43,7 @@ impl Builder<'_> {
             if let Some((_, Access::ReadWrite)) = self.nearest(&path) {
                 self.read_only(&path);
                 if self.may_be_written(&path) {
-                    self.stand_in(&path, StandIn::Directory);
+                    self.add_stub(&path, Stub::Directory);
                 }
             } else {
                 self.guard_behind(&path, HOME_LEVELS, &mut budget);
@@ -58,7 +58,7 @@ impl Builder<'_> {
                 self.guard_project(grant);
             }
         }
-        // Whoever works below the top obeys what stands from there up to it.
+        // Tools that run in a subdirectory read files from there up to the top.
         let below = self.rules.start.ancestors().take_while(|above| !self.granted.contains_key(*above));
         for directory in below.collect::<Vec<_>>() {
             if self.may_be_written(directory) && self.link_to(&directory.join("x")).is_none() {
@@ -95,8 +95,8 @@ impl Builder<'_> {
         }
     }
 
-    /// What runs by itself in the home may be a link into a writable directory, as people keep such files in a repository: what it
-    /// leads to is guarded there.
+    /// Automatically run files of the home may be links into a writable directory, such as a dotfiles repository: the
+    /// target is guarded.
     fn guard_behind(&mut self, path: &Path, levels: usize, budget: &mut usize) {
         let Some(kind) = self.host.look(path) else { return };
         let home = &self.rules.home;
@@ -121,7 +121,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Where the last of several links leads, if that may be written.
+    /// The end of a chain of links, if it is writable.
     fn guard_end(&mut self, link: &Path) {
         let mut at = link.to_owned();
         for _ in 0..MAX_LINKS {
@@ -135,7 +135,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A guarded file may have further names in what may be written: its content is the same under each.
+    /// Guards other hard links of guarded files in writable directories.
     fn guard_other_names(&mut self) {
         let guarded: BTreeSet<PathBuf> =
             self.layout.mounts.iter().map(|mount| mount.target.clone()).collect();
@@ -167,8 +167,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Granted directories in which a file has several names. What would be written there cannot be guarded: it may only be
-    /// read.
+    /// Grants in which a file has several names. They are read-only, because nothing in them can be guarded.
     fn ambiguous(&mut self) -> BTreeSet<PathBuf> {
         let is_one = |grant: &PathBuf| {
             self.host.look(grant) == Some(PathKind::Directory) && self.host.has_other_names(grant)
@@ -185,7 +184,7 @@ impl Builder<'_> {
         found
     }
 
-    /// Hook files of a writable directory and of every repository below it.
+    /// Hook files of a writable directory and of its repositories.
     fn guard_project(&mut self, directory: &Path) {
         if !self.guard_repositories(directory) {
             return;
@@ -194,7 +193,7 @@ impl Builder<'_> {
         self.guard_names(directory);
     }
 
-    /// What runs by itself at the top of a directory.
+    /// Automatically run files at the top of a directory.
     fn guard_names(&mut self, directory: &Path) {
         let is_worked_in = self.is_worked_in(directory);
         if is_worked_in {
@@ -215,22 +214,22 @@ impl Builder<'_> {
                 if !self.guard_around_packages(guarded, &path) {
                     self.read_only(&path);
                 }
-                // Below the top what appears is set aside, and nothing lies in the way.
+                // Below the top, new files are set aside instead.
                 let is_top = is_worked_in && self.granted.contains_key(directory);
                 if is_top && self.is_read_by_some_program(guarded) {
-                    self.stand_in(&path, stand_in_of(guarded));
+                    self.add_stub(&path, stub_for(guarded));
                 }
             }
         }
-        for path in self.rules.with_stand_in.iter().filter(|path| path.parent() == Some(directory)) {
+        for path in self.rules.with_stub.iter().filter(|path| path.parent() == Some(directory)) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if let Some(guarded) = builtin_paths::guarded(name, self.rules.guard_all) {
-                self.stand_in(path, stand_in_of(guarded));
+                self.add_stub(path, stub_for(guarded));
             }
         }
     }
 
-    /// What lies beside directories of packages: they stay writable, and nothing new comes beside them. False: there are none.
+    /// Guards next to package directories, which stay writable. False: there are none.
     fn guard_around_packages(&mut self, guarded: &ProjectReadOnly, directory: &Path) -> bool {
         let is_kind = |(name, kind): &(OsString, PathKind)| {
             *kind == PathKind::Directory && name.to_str().is_some_and(|name| guarded.holds_packages(name))
@@ -260,7 +259,7 @@ impl Builder<'_> {
         signs.any(|sign| self.host.look(&self.rules.home.join(sign)).is_some())
     }
 
-    /// A place where somebody works with files: not a directory in which a program keeps its own.
+    /// A directory in which people work, as opposed to a program's own.
     fn is_worked_in(&self, directory: &Path) -> bool {
         let is_dotted = |path: &Path| path.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
         match directory.strip_prefix(&self.rules.home) {
@@ -270,9 +269,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Something that must not come into being. Also where something stands: it may be the stand-in of another run, which
-    /// must outlive it. Where a directory on the way is missing, that one must not come into being.
-    pub(super) fn stand_in(&mut self, path: &Path, kind: StandIn) {
+    /// Reserves a missing path with a stub. Also if something exists: it may be the stub of another run, which must
+    /// outlive it. If a parent is missing, the parent gets the stub.
+    pub(super) fn add_stub(&mut self, path: &Path, kind: Stub) {
         if self.lifted(path) || self.link_to(path).is_some() {
             return;
         }
@@ -280,7 +279,7 @@ impl Builder<'_> {
         let on_the_way = path.ancestors().take_while(|above| *above != root && above.starts_with(root));
         let missing = on_the_way.filter(|above| self.host.look(above).is_none()).last().map(Path::to_owned);
         let (path, kind) = match &missing {
-            Some(above) if above != path => (above.as_path(), StandIn::Directory),
+            Some(above) if above != path => (above.as_path(), Stub::Directory),
             _ => (path, kind),
         };
         if missing.is_some()
@@ -290,20 +289,20 @@ impl Builder<'_> {
             self.keep_from_writing(above);
             return;
         }
-        if missing.is_some() && !self.rules.stand_ins {
+        if missing.is_some() && !self.rules.stubs {
             return;
         }
         let place = (self.real(path).unwrap_or_else(|| path.to_owned()), kind);
         let is_new = self.stood_in.insert(place.clone());
         if missing.is_some() && is_new {
-            let kind = if kind == StandIn::Directory { Kind::Directory } else { Kind::File };
+            let kind = if kind == Stub::Directory { Kind::Directory } else { Kind::File };
             self.bind(path, Access::ReadOnly, kind);
         }
-        self.layout.placeholders.push(place);
+        self.layout.stubs.push(place);
     }
 
-    /// A directory in which its owner may make nothing, so that no stand-in can be made. Whoever is inside could take the
-    /// right back.
+    /// A directory in which its owner cannot create files, so no stub is possible. A program inside could restore the
+    /// permission.
     fn keep_from_writing(&mut self, directory: &Path) {
         if self.granted.contains_key(directory) {
             self.refuse(
@@ -316,7 +315,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What cannot be looked into cannot be guarded: nothing of it is shown.
+    /// Hides a directory that cannot be searched, because it cannot be guarded.
     pub(super) fn hide_closed(&mut self, path: &Path) {
         let path = self.nearest(path).map_or(path, |(grant, _)| outermost(path, grant));
         let visible = path.ancestors().find(|above| self.host.look(above) == Some(PathKind::Directory));
@@ -336,28 +335,28 @@ impl Builder<'_> {
         }
     }
 
-    /// The grant that holds for a path: the longest of those in which it lies, or that it is.
+    /// The grant that applies to a path: the longest one above it, or the path itself.
     fn nearest(&self, path: &Path) -> Option<(&Path, Access)> {
         let nearest = path.ancestors().find_map(|above| self.granted.get_key_value(above));
         nearest.map(|(grant, access)| (grant.as_path(), *access))
     }
 
-    /// How a path below a grant may be used; None for a grant itself and for what none shows.
+    /// The access to a path below a grant; None for a grant itself and for invisible paths.
     pub(super) fn access(&self, path: &Path) -> Option<Access> {
         self.nearest(path).filter(|(grant, _)| path != *grant).map(|(_, access)| access)
     }
 
-    /// Whether a path lies below a grant that is writable, and in none that is read-only and nearer.
+    /// Whether the nearest grant above a path is writable.
     pub(super) fn may_be_written(&self, path: &Path) -> bool {
         self.nearest(path).is_some_and(|(grant, access)| path != grant && access == Access::ReadWrite)
     }
 
-    /// The first link on the way to a path below the project or a grant.
+    /// The first link in a path below the project or a grant.
     pub(super) fn link_to(&self, path: &Path) -> Option<PathBuf> {
         let root = self.root_of(path)?;
         let mut known = self.links.borrow_mut();
         let (mut link, mut unknown) = (None, Vec::new());
-        // Whatever lies on the way has the same root.
+        // All parents have the same root.
         for above in path.ancestors().skip(1).take_while(|above| *above != root && above.starts_with(root)) {
             if let Some(found) = known.get(above) {
                 link.clone_from(found);
@@ -377,7 +376,7 @@ impl Builder<'_> {
         if self.lifted(path) {
             return;
         }
-        // What lies behind a link is not there for whoever puts something else in its place.
+        // A path behind a link can be replaced by replacing the link.
         if let Some(link) = self.link_to(path) {
             if self.layout.mounts.iter().all(|mount| mount.target != link) {
                 self.hide(&link);
@@ -391,9 +390,9 @@ impl Builder<'_> {
             }
             Some(PathKind::Closed) => self.hide_closed(path),
             Some(PathKind::File) => self.bind(path, Access::ReadOnly, Kind::File),
-            // The link is covered, so that it cannot be replaced: with the file that it names, where that is part of
-            // the project (`CLAUDE.md` that leads to `AGENTS.md`), else with nothing that can be followed. A directory
-            // that it names in the project is guarded where it is.
+            // The link is covered, so that it cannot be replaced: by its target if that is a file of the project
+            // (`CLAUDE.md` -> `AGENTS.md`), else by an empty file. A directory of the project is guarded at its own
+            // place.
             Some(PathKind::Symlink) => match self.named_file(path) {
                 Some(file) => {
                     self.follow(path);
@@ -411,13 +410,13 @@ impl Builder<'_> {
                     self.hide(path);
                 }
             },
-            // A stand-in of another run, or something that nothing runs.
+            // A stub of another run, or something that nothing runs.
             Some(PathKind::Special) => self.bind(path, Access::ReadOnly, Kind::File),
             None => {}
         }
     }
 
-    /// A guarded directory may hold links (hooks often are some): what they lead to is what runs.
+    /// Links in a guarded directory, such as hooks: their targets run, so they are guarded.
     pub(super) fn follow_links_in(&mut self, directory: &Path, budget: &mut usize) {
         if !self.followed.insert(directory.to_owned()) {
             return;
@@ -440,7 +439,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Guards what a link leads to, from one to the next.
+    /// Guards the targets of a chain of links.
     fn follow(&mut self, link: &Path) {
         let mut at = link.to_owned();
         for _ in 0..MAX_LINKS {
@@ -451,7 +450,7 @@ impl Builder<'_> {
             }
             match self.host.look(&at) {
                 Some(_) => self.read_only(&at),
-                None => self.stand_in(&at, StandIn::File),
+                None => self.add_stub(&at, Stub::File),
             }
         }
         let end = self.host.canonical(link).filter(|end| self.may_be_written(end));
@@ -462,7 +461,7 @@ impl Builder<'_> {
 
     /// The regular file of the project that a link names directly.
     fn named_file(&self, link: &Path) -> Option<PathBuf> {
-        // No link stands above this one, so that the letters of both say where it leads.
+        // No link is above this one, so its text gives the target.
         let file = plain(&link.parent()?.join(self.host.link(link)?));
         let is_inside = file.starts_with(&self.rules.project) && self.link_to(&file).is_none();
         (is_inside && self.host.look(&file) == Some(PathKind::File)).then_some(file)
@@ -473,21 +472,21 @@ impl Builder<'_> {
             Some(PathKind::Directory) => {
                 self.push(path, NodeContent::Tmpfs { bytes: 4096, mode: 0o555 });
             }
-            // What closes it may be opened from inside.
+            // It may be opened up from inside.
             Some(PathKind::Closed) => self.hide_closed(path),
-            // Without permissions: whoever opens it is told so, instead of finding it empty.
+            // Without permissions, so that programs get an error instead of an empty directory.
             Some(_) => self.push(path, NodeContent::File { content: Vec::new(), mode: 0 }),
             None => {}
         }
     }
 
-    /// Directories between a writable grant and something in it that is guarded or may only be read. As mount points
-    /// they can be neither moved nor removed; otherwise whoever renames the parent makes the file anew. Git takes a new repository
-    /// for what it is, so that those above one may be moved.
+    /// Directories between a writable grant and a guarded or read-only path in it. As mount points they cannot be
+    /// moved or removed; otherwise the parent could be renamed and the file replaced. Directories above a repository
+    /// may be moved, because git treats it as a new one.
     pub(super) fn held(&self, guards: &[Mount]) -> BTreeSet<PathBuf> {
         let targets: BTreeSet<&Path> = guards.iter().map(|mount| mount.target.as_path()).collect();
         let read = self.granted.iter().filter(|(_, access)| **access == Access::ReadOnly);
-        // A grant on the way is not an end of it: what lies around it counts.
+        // Continues above a grant that lies inside another.
         let lies_in_writable = |path: &Path| {
             path.parent()
                 .and_then(|parent| self.nearest(parent))
@@ -514,22 +513,23 @@ impl Builder<'_> {
     }
 }
 
-fn stand_in_of(guarded: &ProjectReadOnly) -> StandIn {
+fn stub_for(guarded: &ProjectReadOnly) -> Stub {
     match guarded.kind {
-        builtin_paths::Kind::File => StandIn::Socket,
-        builtin_paths::Kind::Dir => StandIn::Directory,
+        builtin_paths::Kind::File => Stub::Socket,
+        builtin_paths::Kind::Dir => Stub::Directory,
     }
 }
 
-/// The kernel follows no more links.
+/// The kernel's limit.
 const MAX_LINKS: usize = 40;
-/// Entries of the home's own directories in which links are looked for, and how deep: `.config/systemd/user/x.service`.
+/// Limit of entries in the home's own directories that are checked for links, and their depth:
+/// `.config/systemd/user/x.service`.
 const MAX_HOME_ENTRIES: usize = 2000;
 const HOME_LEVELS: usize = 3;
-/// Entries of one guarded directory in which links are looked for.
+/// Limit of entries of one guarded directory that are checked for links.
 const MAX_FOLLOWED: usize = 20_000;
 
-/// The paths that an entry of the table means in a directory.
+/// The paths of a table entry in a directory.
 fn named(guarded: &ProjectReadOnly, directory: &Path, host: &dyn Host) -> Vec<PathBuf> {
     if !guarded.is_pattern() {
         return vec![directory.join(guarded.path)];
@@ -542,7 +542,7 @@ fn named(guarded: &ProjectReadOnly, directory: &Path, host: &dyn Host) -> Vec<Pa
         .collect()
 }
 
-/// What stands at the top of a directory and instructs or configures, with the reason.
+/// Instruction and configuration files at the top of a directory, with the reason.
 #[must_use]
 pub fn instructing(directory: &Path, host: &dyn Host) -> Vec<(PathBuf, &'static str)> {
     let table = PROJECT_READ_ONLY.iter().filter(|guarded| guarded.tier == Tier::Instructs);

@@ -1,4 +1,4 @@
-//! What Landlock allows on top of the mounts.
+//! The Landlock rules that match the mounts.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use crate::policy::builtin_paths;
 use crate::spec::Process;
 
 impl Builder<'_> {
-    /// Read everywhere (the mounts decide what there is), write where a mount is writable. A right that a rule gives
-    /// holds for all that lies below, other mounts included.
+    /// Read everywhere (the mounts limit that), write where a mount is writable. A rule applies to everything below,
+    /// including other mounts.
     pub(super) fn landlock(&mut self, process: &Process) {
         let shown = self.rules;
         let execute = self.executable(process);
@@ -21,7 +21,7 @@ impl Builder<'_> {
         }
         let private = LandlockAccess::Write { execute: all, sockets: true };
         rules.push(LandlockRule { path: "/dev".into(), access: private });
-        // `mq_open` goes to the file system itself, past the place at which it is mounted.
+        // `mq_open` uses the file system without its mount point.
         let queues = LandlockAccess::Write { execute: false, sockets: false };
         rules.push(LandlockRule { path: "/dev/mqueue".into(), access: queues });
         let listed = |target: &Path| all || shown.execute.iter().any(|path| target.starts_with(path));
@@ -31,7 +31,7 @@ impl Builder<'_> {
                 NodeContent::Bind { access: Access::ReadWrite, .. } | NodeContent::Overlay { .. } => {
                     !self.is_shared(target)
                 }
-                // What holds for it holds for what lies in it.
+                // It applies to everything in it.
                 NodeContent::Tmpfs { mode, .. } if mode & 0o200 != 0 => {
                     !self.layout.mounts.iter().any(|inner| {
                         let bound =
@@ -54,13 +54,12 @@ impl Builder<'_> {
         self.layout.landlock = rules;
     }
 
-    /// Whether another sandbox may see a directory of the host: all but the program's own files.
+    /// Whether other sandboxes may see a host directory: all except the program's own files.
     fn is_shared(&self, target: &Path) -> bool {
         !self.rules.own.iter().any(|own| target.starts_with(&own.value.path))
     }
 
-    /// What may be executed where a policy lists it: the list, the program that the user named, whose bytes are pinned,
-    /// and the agent's way to its servers.
+    /// Executable files under `exec.allow`: the list, the pinned program that the user named, and the agent's bridge.
     fn executable(&self, process: &Process) -> Vec<PathBuf> {
         if self.rules.execute.is_empty() {
             return Vec::new();

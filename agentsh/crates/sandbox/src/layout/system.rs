@@ -1,18 +1,18 @@
-//! What every sandbox has: directories of the system, private places, and files with content of their own.
+//! What every sandbox has: system directories, private directories, generated files.
 
 use std::path::{Path, PathBuf};
 
 use super::{Builder, OWN_DIRECTORY, RelocatedPath, SandboxSpec};
 use crate::etc;
-use crate::host::{PathKind, Small};
+use crate::host::PathKind;
 use crate::plan::{Access, Kind, Mount, NodeContent, Source};
 use crate::policy::builtin_paths;
 
-/// Descriptions of the invoking user's keys: shown to every process of the same user id.
+/// Descriptions of the invoking user's kernel keys, visible to all processes with that user id.
 const HIDDEN_IN_PROC: [&str; 2] = ["keys", "key-users"];
 
 impl Builder<'_> {
-    /// Read-only system directories; `/bin` and friends are symlinks on merged systems. Small files are copied: a mount
+    /// Read-only system directories; `/bin` and friends are symlinks on merged systems. What is small may be copied: a mount
     /// costs ten times as much, to make and to take down again.
     pub(super) fn system(&mut self) {
         for path in builtin_paths::SYSTEM_READ.iter().map(Path::new) {
@@ -30,16 +30,15 @@ impl Builder<'_> {
                 }
                 _ => continue,
             };
-            let copied = if path.starts_with("/etc") { self.host.small(path) } else { None };
-            match copied {
-                Some(copied) => self.copies(copied),
-                None => self.bind(path, Access::ReadOnly, kind),
+            if let Some(tree) = self.host.small(path).filter(|_| path.starts_with("/etc")) {
+                self.layout.copied.insert(path.to_owned(), tree);
             }
+            self.bind(path, Access::ReadOnly, kind);
         }
     }
 
-    /// The machine as far as programs look at it: processors, memory, disks. Nothing that tells one machine from another of
-    /// its kind, such as network interfaces and their addresses.
+    /// Hardware facts that programs read: processors, memory, disks. Nothing that identifies the machine, such as
+    /// network interfaces and addresses.
     pub(super) fn machine(&mut self) {
         for path in builtin_paths::MACHINE.iter().map(Path::new) {
             if self.host.look(path) == Some(PathKind::Directory) {
@@ -54,24 +53,13 @@ impl Builder<'_> {
         }
     }
 
-    fn copies(&mut self, copied: Vec<(PathBuf, Small)>) {
-        for (path, small) in copied {
-            let what = match small {
-                Small::Directory { mode } => NodeContent::Directory { mode },
-                Small::File { content, mode } => NodeContent::File { content, mode },
-                Small::Symlink { to } => NodeContent::Symlink { to },
-            };
-            self.push(path, what);
-        }
-    }
-
     pub(super) fn private(&mut self, spec: &SandboxSpec) {
         self.push("/proc", NodeContent::Proc);
         for name in HIDDEN_IN_PROC {
             self.hide(&Path::new("/proc").join(name));
         }
         self.push("/dev", NodeContent::Directory { mode: 0o755 });
-        for name in ["null", "zero", "full", "random", "urandom", "tty"] {
+        for name in ["null", "zero", "full", "urandom", "tty"] {
             let path = Path::new("/dev").join(name);
             if (name != "tty" || spec.process.kind.is_agent()) && self.host.look(&path).is_some() {
                 self.bind(&path, Access::Device, Kind::File);
@@ -87,6 +75,8 @@ impl Builder<'_> {
             ("stdout", "/proc/self/fd/1"),
             ("stderr", "/proc/self/fd/2"),
             ("ptmx", "pts/ptmx"),
+            // The same since Linux 5.18.
+            ("random", "urandom"),
         ] {
             self.push(Path::new("/dev").join(link), NodeContent::Symlink { to: to.into() });
         }
@@ -96,6 +86,15 @@ impl Builder<'_> {
             self.push(path, NodeContent::Tmpfs { bytes: self.rules.private_bytes, mode });
         }
         self.push("/run", NodeContent::Directory { mode: 0o755 });
+    }
+
+    /// Where nothing is shown in `/var/tmp`, it is `/tmp` by another name: here both live as long as the sandbox.
+    pub(super) fn one_temporary_directory(&mut self) {
+        let other = Path::new("/var/tmp");
+        let mut within = self.layout.mounts.iter_mut().filter(|mount| mount.target.starts_with(other));
+        if let (Some(mount), None) = (within.next(), within.next()) {
+            mount.what = NodeContent::Symlink { to: "/tmp".into() };
+        }
     }
 
     pub(super) fn generated(&mut self, spec: &SandboxSpec) {
@@ -144,8 +143,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What was laid over something of the host that is shown once more, where it is: masks and guards hold for it too. None: it
-    /// is hidden itself.
+    /// Masks and guards of a host directory, applied to its second visible path. None: it is hidden itself.
     fn laid_over(&self, place: &Path, before: usize) -> Option<Vec<Mount>> {
         let mounts = self.layout.mounts.get(..before).unwrap_or_default();
         let is_bind = |mount: &Mount| matches!(mount.what, NodeContent::Bind { .. });

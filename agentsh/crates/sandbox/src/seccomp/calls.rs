@@ -1,7 +1,5 @@
-//! The system calls that a rule may name, with their numbers on each architecture.
-//!
-//! Both columns are in every build, so that the tests compare the filters of both wherever they run. The column of the
-//! architecture that is built for is compared with that of `libc` by the compiler.
+//! Numbers of the system calls that rules name, for both architectures, so that tests compare both filters on any
+//! machine. The compiler compares the native column with `libc`.
 
 #![expect(
     non_upper_case_globals,
@@ -27,11 +25,11 @@ pub enum Architecture {
 
 impl Architecture {
     #[cfg(target_arch = "x86_64")]
-    pub const HERE: Self = Self::X86_64;
+    pub const NATIVE: Self = Self::X86_64;
     #[cfg(target_arch = "aarch64")]
-    pub const HERE: Self = Self::Aarch64;
+    pub const NATIVE: Self = Self::Aarch64;
 
-    /// As the kernel tells a filter (`AUDIT_ARCH_*`).
+    /// The kernel's name for it (`AUDIT_ARCH_*`).
     #[must_use]
     pub const fn audit(self) -> u32 {
         match self {
@@ -40,7 +38,7 @@ impl Architecture {
         }
     }
 
-    /// The bit of calls of another ABI that come under the same architecture: x32 on x86-64.
+    /// The bit of another ABI's calls with the same architecture: x32 on x86-64.
     #[must_use]
     pub const fn foreign_bit(self) -> Option<u32> {
         match self {
@@ -69,7 +67,7 @@ impl Call {
     #[must_use]
     pub fn of(number: c_long) -> Option<Self> {
         let number = u32::try_from(number).ok()?;
-        ALL.iter().copied().find(|call| call.on(Architecture::HERE) == Some(number))
+        ALL.iter().copied().find(|call| call.on(Architecture::NATIVE) == Some(number))
     }
 }
 
@@ -195,7 +193,7 @@ mod tests {
 
     use std::collections::BTreeSet;
 
-    use super::super::in_a_container::IN_A_CONTAINER;
+    use super::super::container_rules::CONTAINER_RULES;
     use super::super::rule::Verdict;
     use super::super::rules::RULES;
     use super::*;
@@ -271,7 +269,7 @@ mod tests {
     #[test]
     fn every_call_has_a_rule() {
         for call in ALL {
-            let ruled = RULES.iter().chain(IN_A_CONTAINER).any(|rule| rule.calls.contains(call));
+            let ruled = RULES.iter().chain(CONTAINER_RULES).any(|rule| rule.calls.contains(call));
             assert!(ruled, "{call:?}");
         }
     }

@@ -1,9 +1,8 @@
-//! From the rule table to a BPF program: architecture check, foreign-ABI check, then a binary search over
-//! ranges of system call numbers.
+//! Compiles the rule table to BPF: architecture check, foreign-ABI check, binary search over system call numbers.
 
 use super::calls::Architecture;
-use super::files::{LOOKS_FOR_FILES, PathArgument};
-use super::in_a_container::IN_A_CONTAINER;
+use super::container_rules::CONTAINER_RULES;
+use super::files::{PATH_LOOKUPS, PathArgument};
 use super::rule::{ArgumentCheck, Filter, Verdict};
 use super::rules::RULES;
 use crate::plan::{Identity, Tier};
@@ -38,22 +37,21 @@ const ALLOW: u32 = 0x7FFF_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const ERRNO: u32 = 0x0005_0000;
 const ASK: u32 = 0x7FC0_0000;
-/// As [`ASK`], where a sandbox has something that its calls may meet: see [`Program::of`]. Its low half means nothing to the
-/// kernel.
+/// As [`ASK`], replaced for a sandbox with guarded names: see [`Program::of`]. The kernel ignores the low half.
 const NOTIFY_LOOKUPS: u32 = ASK | 1;
 
 /// `O_CREAT`, and of `O_TMPFILE` the bit that is not `O_DIRECTORY`.
-pub(super) const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
+pub(super) const FILE_CREATION: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
 
 /// Of `memfd_create`: not executable, and cannot become so.
 const MFD_NOEXEC_SEAL: u32 = 8;
 
-/// Stand in a program for the ids of a sandbox, which differ: see [`Program::of`].
+/// Replaced by the ids of a sandbox: see [`Program::of`].
 const OWN_USER: u32 = 0xFFFF_FFFD;
 const OWN_GROUP: u32 = 0xFFFF_FFFE;
 
 impl Program {
-    /// The program for a sandbox with these ids. With `hears_renames`, somebody hears of each before it is done.
+    /// The program for a sandbox with these ids. With `hears_renames`, renames are reported first.
     #[must_use]
     pub fn of(&self, identity: Identity, hears_renames: bool) -> Self {
         let own = |instruction: &Instruction| {
@@ -82,36 +80,36 @@ struct Range {
     verdict: Verdict,
 }
 
-/// What happens to a call that is refused.
+/// What happens to a refused call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// EPERM, and nobody hears of it.
+    /// EPERM without a report.
     Silent,
-    /// Whoever holds the filter's listener hears of it, and answers EPERM.
+    /// EPERM after a report to the listener.
     Told,
-    /// As `Told`, and he also hears of the files that are looked for: of calls that go on.
+    /// As `Told`, and file lookups are reported too, before they continue.
     ToldWithFiles,
 }
 
-/// What the leaves of one program have in common.
+/// Parameters of one program's leaves.
 #[derive(Clone, Copy)]
 struct Leaves {
     filter: Filter,
     tier: Tier,
-    /// The value that a refused call gets.
+    /// The result of a refused call.
     refused: u32,
-    /// The value of a call that opens a file and may.
+    /// The result of an allowed open.
     opens: u32,
-    /// The same, where it opens it to write.
+    /// The result of an allowed open for writing.
     opens_to_write: u32,
-    /// The value of a call that is allowed and may be heard of.
+    /// The result of an allowed call that may be reported.
     heard: u32,
 }
 
-/// The whole program. Deterministic, so a test can compare two builds.
+/// The whole program. Deterministic, so that tests can compare builds.
 #[must_use]
 pub fn compile(filter: Filter, tier: Tier, refusal: Refusal) -> Program {
-    compile_for(Architecture::HERE, filter, tier, refusal)
+    compile_for(Architecture::NATIVE, filter, tier, refusal)
 }
 
 fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: Refusal) -> Program {
@@ -120,7 +118,7 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
         Refusal::Told | Refusal::ToldWithFiles => ASK,
     };
     let (opens, asked) = match refusal {
-        Refusal::ToldWithFiles => (ASK, LOOKS_FOR_FILES),
+        Refusal::ToldWithFiles => (ASK, PATH_LOOKUPS),
         _ => (ALLOW, [].as_slice()),
     };
     let heard = if tier == Tier::Namespaces && refusal != Refusal::Silent { NOTIFY_LOOKUPS } else { ALLOW };
@@ -141,13 +139,12 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
     Program(code)
 }
 
-/// Ranges that cover every number, neighbours of one verdict merged. A number that no rule names does not
-/// exist in the sandbox.
+/// Ranges that cover every number; neighbours with one verdict are merged. Unnamed numbers return ENOSYS.
 fn ranges(architecture: Architecture, tier: Tier, asked: &[PathArgument]) -> Vec<Range> {
     let mut table = std::collections::BTreeMap::new();
     let further = match tier {
         Tier::Namespaces => &[],
-        Tier::Container => IN_A_CONTAINER,
+        Tier::Container => CONTAINER_RULES,
     };
     for rule in RULES.iter().chain(further) {
         for number in rule.calls.iter().filter_map(|call| call.on(architecture)) {
@@ -183,7 +180,7 @@ fn search(ranges: &[Range], leaves: Leaves) -> Vec<Instruction> {
             let (low, high) = ranges.split_at(ranges.len() / 2);
             let (low, middle, high) = (search(low, leaves), high[0].first, search(high, leaves));
             let distance = u32::try_from(low.len()).unwrap_or(u32::MAX);
-            // A conditional jump reaches 255 instructions; the unconditional one reaches all.
+            // A conditional jump reaches 255 instructions, an unconditional one all.
             let mut code = vec![jump(JUMP_AT_LEAST, middle, 0, 1), statement(JUMP_ALWAYS, distance)];
             code.extend(low);
             code.extend(high);
@@ -207,7 +204,7 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
     match check {
         ArgumentCheck::NewFile { flags, mode, forbidden } => vec![
             argument_word(flags),
-            jump(JUMP_ANY_BIT, MAKES_A_FILE, 0, 3),
+            jump(JUMP_ANY_BIT, FILE_CREATION, 0, 3),
             argument_word(mode),
             jump(JUMP_ANY_BIT, forbidden, 0, 1),
             statement(RETURN, leaves.refused),
@@ -260,7 +257,7 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
             code.push(statement(RETURN, ALLOW));
             code
         }
-        // Without a user namespace the kernel itself says so.
+        // Without a user namespace the kernel checks the ids.
         ArgumentCheck::OwnIds { .. } if leaves.tier == Tier::Container => vec![statement(RETURN, ALLOW)],
         ArgumentCheck::OwnIds { users, groups } => {
             const UNCHANGED: u32 = u32::MAX;
@@ -269,7 +266,7 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
             let own: Vec<_> = own.collect();
             let mut code = Vec::new();
             for (index, (argument, own_id)) in own.iter().enumerate() {
-                // Over what is left of the other arguments, and the line that allows.
+                // Over the remaining arguments and the allowing instruction.
                 let to_the_end = u8::try_from((own.len() - index - 1) * 3 + 1).unwrap_or(u8::MAX);
                 code.extend([
                     argument_word(**argument),
@@ -286,14 +283,14 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
                 argument_word(1),
                 jump(JUMP_ANY_BIT, MFD_NOEXEC_SEAL, 0, 1),
                 statement(RETURN, ALLOW),
-                // As on a kernel without it: programs that only want memory take their older path.
+                // ENOSYS, so that programs that only need memory fall back.
                 statement(RETURN, errno(libc::ENOSYS)),
             ],
         },
     }
 }
 
-/// `socket(family, type, protocol)`: only what ordinary TCP, UDP and local programs use.
+/// `socket(family, type, protocol)`: ordinary TCP, UDP and local sockets.
 fn socket_check() -> Vec<Instruction> {
     const TYPE_MASK: u32 = 0xF;
     let stream_or_datagram = |refusal: i32| {
@@ -336,7 +333,7 @@ fn socket_check() -> Vec<Instruction> {
     code
 }
 
-/// Goes on behind it for these types, and refuses all others.
+/// Continues for these types, and refuses all others.
 fn allowed_types(types: &[i32]) -> Vec<Instruction> {
     const TYPE_MASK: u32 = 0xF;
     let mut code = vec![argument_word(1), statement(AND, TYPE_MASK)];
@@ -349,8 +346,8 @@ fn allowed_types(types: &[i32]) -> Vec<Instruction> {
     code
 }
 
-/// `socket(family, type, protocol)` where the network is everybody's: local and TCP streams, which reach nothing before
-/// they are connected, and the kernel's description of interfaces.
+/// `socket(family, type, protocol)` on a shared network: local and TCP streams, which reach nothing before `connect`,
+/// and netlink for interfaces.
 fn stream_check() -> Vec<Instruction> {
     let mut local = allowed_types(&[libc::SOCK_STREAM, libc::SOCK_SEQPACKET]);
     local.push(statement(RETURN, ALLOW));
@@ -381,7 +378,7 @@ fn stream_check() -> Vec<Instruction> {
     code
 }
 
-/// The low half: every argument checked here is an `int` or 32 bits of flags in the kernel.
+/// The low half: every checked argument is an `int` or 32 bits of flags.
 fn argument_word(argument: u32) -> Instruction {
     statement(LOAD_WORD, ARGUMENTS + 8 * argument)
 }

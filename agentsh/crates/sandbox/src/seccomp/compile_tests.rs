@@ -185,7 +185,7 @@ fn numbers_in_rules_are_those_of_the_kernel_here() {
     assert_eq!(libc::TIOCSTI, 0x5412);
     assert_eq!(libc::TIOCSETD, 0x5423);
     assert_eq!(libc::TIOCEXCL, 0x540C);
-    assert_eq!(MAKES_A_FILE, 0o20_000_100);
+    assert_eq!(FILE_CREATION, 0o20_000_100);
 }
 
 #[test]

@@ -1,23 +1,23 @@
-//! Calls that look for a file by its name: where somebody wants to know what a program would have needed, its filter asks about
-//! them, and they go on.
+//! System calls that look up files by name. With `--learn` or `--tell-files` the filter reports them to the session and
+//! lets them continue.
 
 use std::path::{Path, PathBuf};
 
 use crate::host::plain;
 
 use super::calls::{self, Call};
-use super::compile::MAKES_A_FILE;
+use super::compile::FILE_CREATION;
 use super::rule::{ArgumentCheck, Verdict};
 use super::rules::RULES;
 
-/// Where such a call has its path, and the directory from which that counts.
+/// Which arguments are the path and its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct PathArgument {
     pub call: Call,
     pub path: usize,
     /// None: the working directory.
     pub directory: Option<usize>,
-    /// `O_RDONLY` and so on; None: it is only looked at.
+    /// `O_RDONLY` and so on; None: a lookup without opening.
     pub flags: Option<usize>,
 }
 
@@ -29,8 +29,8 @@ const fn looks_in(call: Call) -> PathArgument {
     PathArgument { call, path: 1, directory: Some(0), flags: None }
 }
 
-/// All of them; older ones do not exist everywhere.
-pub(super) const LOOKS_FOR_FILES: &[PathArgument] = &[
+/// All path lookups; older calls do not exist on every architecture.
+pub(super) const PATH_LOOKUPS: &[PathArgument] = &[
     PathArgument { flags: Some(1), ..looks(calls::SYS_open) },
     PathArgument { flags: Some(2), ..looks_in(calls::SYS_openat) },
     looks(calls::SYS_stat),
@@ -44,18 +44,18 @@ pub(super) const LOOKS_FOR_FILES: &[PathArgument] = &[
     looks_in(calls::SYS_faccessat2),
 ];
 
-/// A file that somebody looked for.
+/// A file that a program looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingFile {
     /// As it was written.
     pub path: PathBuf,
-    /// The descriptor from which a relative path counts; None: the working directory.
+    /// The directory descriptor of a relative path; None: the working directory.
     pub directory: Option<i32>,
     pub writes: bool,
 }
 
 impl MissingFile {
-    /// The path from `/` on, as the process `pid` counts it, by its letters; None for what cannot be known.
+    /// The absolute path in the view of process `pid`, not resolved; None if it is unknown.
     #[must_use]
     pub fn absolute(&self, pid: u32) -> Option<PathBuf> {
         if self.path.as_os_str().is_empty() {
@@ -75,12 +75,12 @@ impl MissingFile {
     }
 }
 
-/// Where a call that renames or links has its two paths, and the directories from which they count.
+/// Which arguments of a rename or link call are the paths and their directories.
 struct Renames {
     call: Call,
     from: PathArgument,
     to: PathArgument,
-    /// Of which a call with any but `RENAME_NOREPLACE` does something else.
+    /// With any flag but `RENAME_NOREPLACE` the call does something else.
     flags: Option<usize>,
     is_link: bool,
 }
@@ -102,14 +102,14 @@ const RENAMES: &[Renames] = &[
     renames(calls::SYS_linkat, Some(4), true),
 ];
 
-/// Something that is to get another name.
+/// A file that gets another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenameCall {
     pub from: MissingFile,
     pub to: MissingFile,
-    /// What has that name is not replaced: the call fails.
+    /// An existing name is not replaced: the call fails.
     pub only_new: bool,
-    /// It keeps the one that it has.
+    /// A link: the old name stays.
     pub is_link: bool,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct NewName {
     pub is_link: bool,
 }
 
-/// None for a call that gives no names. Within: None where it does something else.
+/// None for other calls. Inner None: it does something else.
 pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Option<NewName>> {
     let call = Call::of(number)?;
     let Renames { from, to, flags, is_link, .. } = RENAMES.iter().find(|renames| renames.call == call)?;
@@ -131,22 +131,22 @@ pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Opti
     Some(is_plain.then_some(NewName { from, to, only_new, is_link: *is_link }))
 }
 
-/// What a call would do to the file that it names.
+/// What a call does to the file that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEffect {
-    /// It makes it, where there is none.
+    /// Creates it if missing.
     Makes,
-    /// It changes it, where there is one.
+    /// Changes it if it exists.
     Changes,
     /// Either.
     Writes,
-    /// It removes its name, where it is no directory.
+    /// Removes its name, unless it is a directory.
     Unlinks,
-    /// It removes an empty directory.
+    /// Removes an empty directory.
     RemovesDirectory,
 }
 
-/// Calls that change what has a name, besides those that rename and link.
+/// Calls that change a file by name, except renames and links.
 const TOUCHES: &[(PathArgument, FileEffect)] = &[
     (PathArgument { flags: Some(1), ..looks(calls::SYS_open) }, FileEffect::Writes),
     (PathArgument { flags: Some(2), ..looks_in(calls::SYS_openat) }, FileEffect::Writes),
@@ -159,7 +159,7 @@ const TOUCHES: &[(PathArgument, FileEffect)] = &[
     (PathArgument { path: 2, directory: Some(1), ..looks(calls::SYS_symlinkat) }, FileEffect::Makes),
 ];
 
-/// What a call would do to which file. None for one that only reads, and for one that the table refuses.
+/// What a call would do, and to which file. None for reads and refused calls.
 pub(super) fn touches(
     number: libc::c_long,
     arguments: &[u64; 6],
@@ -182,14 +182,14 @@ pub(super) fn touches(
     (writes && goes_on(looks, arguments)).then_some((looks, touch))
 }
 
-/// How the call of a number looks for a file; None for others.
+/// How a call looks up a file; None for others.
 #[must_use]
 pub(super) fn of(number: libc::c_long) -> Option<&'static PathArgument> {
     let call = Call::of(number)?;
-    LOOKS_FOR_FILES.iter().find(|looks| looks.call == call)
+    PATH_LOOKUPS.iter().find(|looks| looks.call == call)
 }
 
-/// Whether the table lets a call with these arguments through. What they are is fixed: they are no memory.
+/// Whether the table allows a call with these arguments, which are not pointers.
 #[must_use]
 pub(super) fn goes_on(looks: &PathArgument, arguments: &[u64; 6]) -> bool {
     let rule = RULES.iter().find(|rule| rule.calls.contains(&looks.call));
@@ -197,7 +197,7 @@ pub(super) fn goes_on(looks: &PathArgument, arguments: &[u64; 6]) -> bool {
         Some(Verdict::Allow) => true,
         Some(Verdict::Check(ArgumentCheck::NewFile { flags, mode, forbidden })) => {
             let [flags, mode] = [flags, mode].map(|index| low(arguments.get(index as usize).copied()));
-            flags & MAKES_A_FILE == 0 || mode & forbidden == 0
+            flags & FILE_CREATION == 0 || mode & forbidden == 0
         }
         _ => false,
     }
@@ -229,9 +229,9 @@ mod tests {
         assert_eq!(removes(0), FileEffect::Unlinks);
         assert_eq!(removes(libc::AT_REMOVEDIR), FileEffect::RemovesDirectory);
         assert!(of(libc::SYS_mount).is_none() && of(libc::SYS_write).is_none());
-        for looks in LOOKS_FOR_FILES {
+        for looks in PATH_LOOKUPS {
             assert!(
-                looks.call.on(calls::Architecture::HERE).is_none() || goes_on(looks, &[0; 6]),
+                looks.call.on(calls::Architecture::NATIVE).is_none() || goes_on(looks, &[0; 6]),
                 "{looks:?}"
             );
         }

@@ -1,8 +1,7 @@
-//! Calls that a filter asks about: heard, read, and answered by somebody outside.
+//! System calls that the filter passes to the session (seccomp user notification).
 //!
-//! A connection is never made by the program's own call. Its address is read once; whoever answers makes a socket of his
-//! own, connects it, and puts it in the place of the program's. What the program writes into its memory meanwhile, or
-//! puts at that number, changes nothing: no decision is about either (decision 270).
+//! For `connect` the session reads the address once, connects a socket of its own and installs it in the program. Later
+//! changes of the program's memory or descriptors have no effect (decision 270).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,10 +19,10 @@ const IN_PLACE_OF: u32 = 1;
 /// `PATH_MAX`.
 const MAX_PATH: usize = 4096;
 
-/// The largest address that a socket takes.
+/// The largest socket address.
 const MAX_LENGTH: u64 = 128;
 
-/// A `connect` that waits for its answer.
+/// A `connect` that waits for an answer.
 #[derive(Debug)]
 pub struct PendingConnect {
     id: u64,
@@ -32,7 +31,7 @@ pub struct PendingConnect {
     pub to: Address,
 }
 
-/// A call that is refused, and whose caller waits to hear so.
+/// A refused call whose caller waits for the answer.
 #[derive(Debug)]
 pub struct Refused {
     id: u64,
@@ -45,13 +44,13 @@ pub struct Refused {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     Internet(SocketAddr),
-    /// As it was written: it may be relative.
+    /// As written; it may be relative.
     Path(PathBuf),
-    /// Of a family that nobody connects here, or unreadable.
+    /// Of an unsupported family, or unreadable.
     Other,
 }
 
-/// Hears of the calls of one sandbox. Dropped, every such call fails.
+/// Receives the calls of one sandbox. On drop, every such call fails.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
@@ -68,15 +67,15 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// The next call. None for one whose caller is gone. To be called when the descriptor is readable.
+    /// The next call; None if its caller is gone. Call it when the descriptor is readable.
     ///
     /// # Errors
-    /// When nobody is left who could call.
+    /// When no process is left that could call.
     pub fn next(&self) -> io::Result<Option<PendingConnect>> {
         let Some(heard) = self.heard()? else { return Ok(None) };
         let [descriptor, at, length, ..] = heard.data.args;
         let bytes = read(heard.pid, at, length.min(MAX_LENGTH)).unwrap_or_default();
-        // What was read is the caller's only if the caller is still the one who asked.
+        // The memory is the caller's only if it still waits.
         if !self.is_waiting(heard.id) {
             return Ok(None);
         }
@@ -85,14 +84,13 @@ impl Listener {
         Ok(Some(PendingConnect { id: heard.id, pid: heard.pid, descriptor, to: address(&bytes) }))
     }
 
-    /// The next call of a filter that asks about nothing but what it refuses; None as in [`Listener::next`], and where
-    /// nobody calls now.
+    /// The next call of a filter that only reports refusals; None as in [`Listener::next`], and if there is none.
     ///
     /// # Errors
-    /// When nobody is left who could call.
+    /// When no process is left that could call.
     pub fn next_refused(&self) -> io::Result<Option<Refused>> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        // The kernel would wait for one.
+        // Receiving would block.
         let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
         poll(&mut wanted, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
         if !wanted[0].revents().contains(PollFlags::IN) {
@@ -103,8 +101,8 @@ impl Listener {
         Ok(Some(Refused { id: heard.id, pid: heard.pid, call, arguments }))
     }
 
-    /// The file that a call looks for which is not refused at all: [`Refusal::ToldWithFiles`]. None for one that is. Its path is
-    /// the caller's word, which he may change: good for a list of what was looked for, and for no decision.
+    /// The file that an allowed call looks for ([`Refusal::ToldWithFiles`]); None for a refused one. The caller can
+    /// change the path, so it may be listed, but decides nothing.
     ///
     /// [`Refusal::ToldWithFiles`]: super::Refusal::ToldWithFiles
     #[must_use]
@@ -117,8 +115,8 @@ impl Listener {
         Some(wanted)
     }
 
-    /// What a call that renames or links would give which name, where one of them `matters`. None for every other call. Within: None
-    /// for one that is nobody's concern, and goes on. Both paths are the caller's words.
+    /// The names of a rename or link call, if one of them `matters`. None for other calls; inner None: it continues.
+    /// The caller can change both paths.
     #[must_use]
     pub fn renamed(
         &self,
@@ -131,8 +129,8 @@ impl Listener {
         Some(Some(renamed).filter(|renamed| matters(renamed) && self.is_waiting(heard.id)))
     }
 
-    /// What a call would do to which file, where that is neither a rename nor a link, and it is not refused. None for others. The
-    /// path is the caller's word.
+    /// What an allowed call other than a rename or link does to which file. None for others. The caller can change the
+    /// path.
     #[must_use]
     pub fn touches(&self, heard: &Refused) -> Option<(MissingFile, FileEffect)> {
         let (looks, touch) = files::touches(heard.call, &heard.arguments)?;
@@ -143,8 +141,7 @@ impl Listener {
         Some((wanted, touch))
     }
 
-    /// Lets a call go on as if nobody had asked. Only for what [`Listener::looked_for`], [`Listener::renamed`] or
-    /// [`Listener::touches`] gave: nothing else may.
+    /// Continues a call. Only for results of [`Listener::looked_for`], [`Listener::renamed`] or [`Listener::touches`].
     pub fn go_on(&self, heard: &Refused) {
         const CONTINUE: u32 = 1;
         let may = files::renamed(heard.call, &heard.arguments).is_some()
@@ -154,15 +151,15 @@ impl Listener {
         let _ = self.send(libc::seccomp_notif_resp { id: heard.id, val: 0, error, flags });
     }
 
-    /// Tells the caller so. One that is gone hears nothing.
+    /// Answers the caller with a refusal.
     pub fn refuse(&self, refused: &Refused) {
         let _ = self.answer(refused.id, libc::EPERM);
     }
 
-    /// Tells the caller that somebody did, or refused, what it asked for.
+    /// Answers the caller with the outcome of what the session did for it.
     ///
     /// # Errors
-    /// When it does not wait any more: it may ask again.
+    /// When it does not wait any more: it may try again.
     pub fn done(&self, heard: &Refused, outcome: Result<(), Errno>) -> io::Result<()> {
         self.answer(heard.id, outcome.err().map_or(0, Errno::raw_os_error))
     }
@@ -188,10 +185,10 @@ impl Listener {
         unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
     }
 
-    /// Puts a connected socket in the place of the caller's, and tells it that it is connected.
+    /// Replaces the caller's socket by a connected one and answers.
     ///
     /// # Errors
-    /// When the caller has no socket there, or is gone: it is told so.
+    /// When the caller has no socket there, or is gone; it gets the error.
     #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
     pub fn connected(&self, asked: &PendingConnect, socket: &OwnedFd) -> io::Result<()> {
         let (flags, closes) = self.state_of(asked)?;
@@ -225,7 +222,7 @@ impl Listener {
         Ok((flags, flags & libc::O_CLOEXEC.unsigned_abs() != 0))
     }
 
-    /// Tells the caller that its connection failed so. A caller that is gone hears nothing.
+    /// Answers the caller with the error of its connection.
     pub fn refused(&self, asked: &PendingConnect, errno: i32) {
         let _ = self.answer(asked.id, errno);
     }
@@ -243,7 +240,7 @@ impl Listener {
     }
 }
 
-/// The path of a call, and from where it counts.
+/// The path of a call and its directory.
 fn wanted(heard: &Refused, looks: &PathArgument) -> MissingFile {
     let argument = |index: usize| heard.arguments.get(index).copied();
     let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
@@ -256,7 +253,7 @@ fn wanted(heard: &Refused, looks: &PathArgument) -> MissingFile {
     }
 }
 
-/// One call: a program may rename without end.
+/// One call, so that a program with many renames cannot keep the session busy.
 fn read(pid: u32, at: u64, length: u64) -> io::Result<Vec<u8>> {
     let length = usize::try_from(length).unwrap_or(0);
     let mut bytes = vec![0; length];
@@ -268,7 +265,7 @@ fn read(pid: u32, at: u64, length: u64) -> io::Result<Vec<u8>> {
     if read == length { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// A text that ends with a zero, page by page: what follows it may not be there. Empty where it cannot be read.
+/// A NUL-terminated text, read page by page, because the next page may be unmapped. Empty if unreadable.
 fn text(pid: u32, mut at: u64) -> Vec<u8> {
     const PAGE: u64 = 4096;
     let mut text = Vec::new();
@@ -285,7 +282,7 @@ fn text(pid: u32, mut at: u64) -> Vec<u8> {
     Vec::new()
 }
 
-/// A `sockaddr` of whoever calls.
+/// A `sockaddr` of the caller.
 fn address(bytes: &[u8]) -> Address {
     let family = bytes.first_chunk().map_or(0, |family| i32::from(u16::from_ne_bytes(*family)));
     let port = || Some(u16::from_be_bytes(*bytes.get(2..4)?.first_chunk()?));
@@ -301,7 +298,7 @@ fn address(bytes: &[u8]) -> Address {
         }
         libc::AF_UNIX => {
             let path = bytes.get(2..).unwrap_or_default().split(|byte| *byte == 0).next().unwrap_or_default();
-            // The abstract ones begin with a zero, and are nobody's here.
+            // Abstract addresses begin with NUL; none is known here.
             let path = std::ffi::OsString::from_vec(path.to_vec());
             return if path.is_empty() { Address::Other } else { Address::Path(path.into()) };
         }

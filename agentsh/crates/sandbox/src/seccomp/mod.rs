@@ -1,12 +1,10 @@
-//! The system call filter: default deny, every rule with its reason, compiled to a search tree.
-//!
-//! A tree, because the kernel walks the whole program once per system call number at installation: 300
-//! comparisons in a row cost half a millisecond there, nine levels of a tree cost a tenth.
+//! The system call filter: default deny, every rule with its reason. Compiled to a search tree, because the kernel runs
+//! the program once per call number at installation: 300 comparisons take 0.5 ms, a tree takes 0.05 ms.
 
 pub mod calls;
 mod compile;
+mod container_rules;
 mod files;
-mod in_a_container;
 pub mod listener;
 mod rule;
 mod rules;
@@ -23,7 +21,7 @@ pub use rules::RULES;
 use super::plan::{Identity, Tier};
 use super::stage::{StageContext, StageError};
 
-/// Both programs, made once for all sandboxes of a session.
+/// Both programs, compiled once per session.
 pub struct Filters {
     all_programs: Program,
     listed_programs: Program,
@@ -45,7 +43,7 @@ impl Filters {
     }
 }
 
-/// Installs the filter for this thread and all its children, for good. no_new_privs must be on.
+/// Installs the filter for this thread and its children, permanently. no_new_privs must be set.
 ///
 /// # Errors
 /// When the kernel refuses: nothing may then be executed.
@@ -53,8 +51,7 @@ pub fn install(program: &Program) -> Result<(), StageError> {
     install_with(program, 0).map(drop)
 }
 
-/// As [`install_and_listen`] with the filter of namespaces. Where nobody can listen, as below a filter of others that
-/// somebody listens to, the same calls are refused and not told.
+/// As [`install_and_listen`]. If an outer filter already has a listener, the same calls are refused without a report.
 ///
 /// # Errors
 /// When the kernel refuses: nothing may then be executed.
@@ -77,7 +74,7 @@ pub fn install_and_tell(
     Ok(None)
 }
 
-/// As [`install`], and gives the descriptor at which somebody hears of the calls that the filter asks about.
+/// As [`install`], and returns the listener's descriptor.
 ///
 /// # Errors
 /// When the kernel refuses, or has no such descriptors: nothing may then be executed.

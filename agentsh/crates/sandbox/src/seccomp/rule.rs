@@ -1,4 +1,4 @@
-//! One line of the table of system calls.
+//! One row of the system call table.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,25 +14,25 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allow,
-    /// EPERM: known, and not here.
+    /// EPERM: a known call that is not allowed.
     Refuse,
-    /// ENOSYS: as on a kernel without it, so that libraries take their older path.
+    /// ENOSYS, so that libraries fall back.
     Missing,
     Check(ArgumentCheck),
-    /// Whoever holds the filter's listener does it instead.
+    /// The listener does it instead.
     Ask,
-    /// Allowed; where files are guarded by name, whoever holds the filter's listener hears of it first.
+    /// Allowed; reported to the listener first if files are guarded by name.
     Hear,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentCheck {
-    /// None of these bits is set.
+    /// None of these bits may be set.
     NoBits {
         argument: u32,
         forbidden: u32,
     },
-    /// As `NoBits` of the mode, where the flags make a file; elsewhere the mode means nothing.
+    /// As `NoBits` of the mode, if the flags create a file; otherwise the mode has no meaning.
     NewFile {
         flags: u32,
         mode: u32,
@@ -46,29 +46,29 @@ pub enum ArgumentCheck {
         argument: u32,
         values: &'static [u32],
     },
-    /// Of a process (the value that says so), and of the caller itself.
+    /// The argument kind must be a process (this value), and the id the caller's own.
     Oneself {
         kind: u32,
     },
     Socket,
-    /// As `Socket`, of streams alone: what has no connection can be sent anywhere.
+    /// As `Socket`, only streams: datagrams could be sent anywhere.
     Stream,
-    /// A pair of local sockets that are connected for good.
+    /// A permanently connected pair of local sockets.
     ConnectedPair,
-    /// These arguments name the sandbox's own user and group, or leave what there is.
+    /// These arguments are the sandbox's user and group, or unchanged.
     OwnIds {
         users: &'static [u32],
         groups: &'static [u32],
     },
-    /// Everything, or under [`Filter::ListedPrograms`] what asks for memory that cannot be executed.
+    /// Anything, or under [`Filter::ListedPrograms`] only non-executable memory.
     MemoryFile,
 }
 
-/// Which filter a sandbox gets.
+/// The filter of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Filter {
-    /// Everything that can be read may be executed.
+    /// Every readable file may be executed.
     AllPrograms,
-    /// A policy lists what may be executed.
+    /// The policy lists executable files.
     ListedPrograms,
 }

@@ -1,5 +1,4 @@
-//! The table: which system calls exist inside a sandbox, and why. What no rule names answers "no such call",
-//! so that a program written for a newer kernel falls back.
+//! The system call table: what is allowed, and why. Any other call returns ENOSYS, so that newer programs fall back.
 
 use super::calls::*;
 use super::rule::{ArgumentCheck, Rule, Verdict};
@@ -12,7 +11,7 @@ const NAMESPACES: u32 = 0x7E02_0000;
 const NAMESPACES_AND_TIME: u32 = NAMESPACES | 0x80;
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;
-/// Terminal requests that type for the user, or whose effect stays when the program has ended.
+/// Terminal ioctls that type for the user, or whose effect outlives the program.
 const TERMINAL_REQUESTS: &[u32] = &[
     0x5412, /* TIOCSTI: types */
     0x541C, /* TIOCLINUX: pastes */

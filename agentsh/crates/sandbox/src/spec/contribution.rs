@@ -1,4 +1,4 @@
-//! What one feature gives to one sandbox, and the order in which features win over each other.
+//! The contribution of one feature, and the order in which features override each other.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,66 +8,66 @@ use crate::policy::{HostRule, Ruled};
 use crate::report::Enforcement;
 use crate::types::RuleRef;
 
-/// Who contributes. **This is the table of precedence**: contributions are applied from top to bottom, a later one wins over
-/// an earlier one (its file lies on top, its variable replaces), except where its line says otherwise.
+/// The contributors. **This is the table of precedence**: contributions are applied from top to bottom, and a later
+/// one overrides an earlier one (its file lies on top, its variable replaces), except as noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
-    /// What people wrote: policy files and flags. What it grants stays as it is on the host: files of features marked
-    /// [`Feature::yields_to_grants`] do not cover it.
+    /// Policy files and flags. Granted paths stay as on the host: files of features marked
+    /// [`Feature::yields_to_grants`] do not cover them.
     Policy,
     /// The profile of a server's package. Its variables are defaults.
     Profile,
-    /// Paths on a server's command line, and its own `env` block: the user wrote them for this server.
+    /// A server's command line paths and `env` block: the user wrote them for this server.
     Declaration,
-    /// What PATH leads to, read-only, without its credentials.
+    /// The targets of PATH, read-only, without credentials.
     Toolchains,
-    /// Repositories beside the project that the user agreed to.
+    /// Repositories next to the project that the user approved.
     Repositories,
-    /// Package caches of the project's own. After the toolchains, in whose directories they lie.
+    /// Package caches of the project. After the toolchains, because they lie in their directories.
     Caches,
     /// The agent's account and settings in the home.
     AgentHome,
-    /// What makes the agent use agentsh's bridges, and where its model is. Over the agent's own settings.
+    /// The agent's bridges and model endpoint. Overrides the agent's own settings.
     Adapter,
-    /// What the interpreter or package of the program needs in its environment.
+    /// Variables that the program's interpreter or package needs.
     Program,
-    /// What every sandbox has: HOME, the socket of the bridge; and what none has: agentsh's own records.
+    /// What every sandbox has: HOME, the bridge socket; and agentsh's records, which none has.
     Sandbox,
     /// The harmless part of the user's git configuration.
     GitIdentity,
-    /// Package registries of the project's lock files. They give way to nothing and replace nothing.
+    /// Package registries of the project's lock files. An existing rule decides.
     Registries,
-    /// Remotes of the project's repository. A rule that is there already decides.
+    /// Remotes of the repository. An existing rule decides.
     Remotes,
-    /// Placeholders for secrets. After everything that sets variables, because secrets in values are replaced. Its hosts
-    /// come before all others: a secret goes only where requests can be read.
+    /// Placeholders for secrets. After everything that sets variables, to replace secrets in values. Its hosts come
+    /// first, because a secret is used only where requests are inspected.
     Credentials,
-    /// The ssh agent. A rule that is there already decides about its hosts.
+    /// The ssh agent. An existing rule decides about its hosts.
     Ssh,
-    /// Certificate authorities, once it is known which rules want TLS inspected.
+    /// Certificate authorities, after the rules with TLS inspection are known.
     Trust,
-    /// Placeholders for the keys of the model. Last of the variables: no later feature puts a key back.
+    /// Placeholders for model keys. The last variables, so that no feature restores a key.
     ModelKeys,
-    /// Places that no rule opens: the registry, and the fleet server, that judge this sandbox.
+    /// Hosts that no rule opens: the registry and fleet server that judge this sandbox.
     ClosedHosts,
     /// What `doctor` places to try a layer.
     Probe,
 }
 
 impl Feature {
-    /// The user granted a path himself: it is there as it is, and no generated file covers it.
+    /// The user granted the path, so no generated file covers it.
     #[must_use]
     pub fn yields_to_grants(self) -> bool {
         matches!(self, Self::GitIdentity | Self::Credentials | Self::Ssh | Self::Caches)
     }
 
-    /// Whether its generated files and its own state lift the built-in masks at their place.
+    /// Whether its files and state lift the built-in masks there.
     #[must_use]
     pub fn lifts_masks(self) -> bool {
         matches!(self, Self::AgentHome | Self::Credentials | Self::Ssh)
     }
 
-    /// The rule that stands for it where no line of a policy does.
+    /// The rule shown for it if no policy line applies.
     #[must_use]
     pub fn rule(self) -> RuleRef {
         let id = match self {
@@ -101,7 +101,7 @@ pub struct File {
     pub path: PathBuf,
     pub content: Vec<u8>,
     pub mode: u32,
-    /// Goes behind what earlier features say in the same file.
+    /// Appended to earlier features' content of the same file.
     pub appends: bool,
 }
 
@@ -117,17 +117,17 @@ impl File {
     }
 }
 
-/// One step on the way to the environment of the program.
+/// One change of the program's environment.
 #[derive(Clone, PartialEq, Eq)]
 pub enum EnvChange {
-    /// Passes what the policy stripped, by a glob of names.
+    /// Passes stripped variables that match a pattern.
     Pass(String),
-    /// Where it is not set.
+    /// Sets a variable if unset.
     Default(String, String),
     Set(String, String),
-    /// Only where it is set.
+    /// Sets a variable if set.
     Replace(String, String),
-    /// Where it is not set, or says what it says outside.
+    /// Sets a variable if unset or unchanged from the caller's.
     ReplaceInherited(String, String),
     /// In every value.
     Scrub {
@@ -136,12 +136,12 @@ pub enum EnvChange {
     },
 }
 
-/// What one feature gives to one sandbox.
+/// The contribution of one feature to one sandbox.
 #[derive(Clone)]
 pub struct Contribution {
     pub by: Feature,
     pub grants: Vec<Ruled<Grant>>,
-    /// The program's own files: bound even inside a mask.
+    /// The program's own files, bound even inside a mask.
     pub own: Vec<Ruled<Grant>>,
     pub hidden: Vec<Ruled<PathBuf>>,
     pub unmasked: Vec<PathBuf>,
@@ -154,7 +154,7 @@ pub struct Contribution {
     pub hosts: Vec<HostRule>,
     /// Ports of the host's loopback.
     pub loopback: Vec<Ruled<u16>>,
-    /// Host and port that no rule opens.
+    /// Hosts and ports that no rule opens.
     pub closed: Vec<Ruled<(String, u16)>>,
     pub notices: Vec<String>,
     pub enforcement: Vec<Enforcement>,
@@ -183,7 +183,7 @@ impl Contribution {
         }
     }
 
-    /// Grants without a line in a policy: the feature itself is the rule.
+    /// Grants without a policy line: the feature is the rule.
     #[must_use]
     pub fn granting(mut self, grants: impl IntoIterator<Item = Grant>) -> Self {
         let rule = self.by.rule();

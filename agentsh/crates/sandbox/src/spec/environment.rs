@@ -1,4 +1,4 @@
-//! The environment of one process: what the policy passes, and what features change.
+//! The environment of one process: what the policy passes and features change.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct Filtered {
     pub stripped: Vec<String>,
 }
 
-/// What the policy passes. `section`: where a rule that changes a decision would stand.
+/// The variables that the policy passes. `section`: where a changing rule would be.
 pub(super) fn filter(policy: &EnvPolicy, inherited: &BTreeMap<String, String>, section: &str) -> Filtered {
     let mut filtered = Filtered::default();
     for (name, value) in inherited {
@@ -25,7 +25,7 @@ pub(super) fn filter(policy: &EnvPolicy, inherited: &BTreeMap<String, String>, s
     filtered
 }
 
-/// Applies the changes of contributions that stand in the order of precedence.
+/// Applies changes in order of precedence.
 pub(super) fn apply(
     mut filtered: Filtered,
     inherited: &BTreeMap<String, String>,

@@ -1,6 +1,5 @@
-//! What a program sees at a path, and which rule decides: answered from the specification that the launch enforces.
-//!
-//! Guards over hook files and repositories depend on what lies on the host, and are not told here.
+//! What a program sees at a path, and by which rule, from the enforced specification. Guards over hook files and
+//! repositories are not included, because they depend on the host's files.
 
 use std::path::{Path, PathBuf};
 
@@ -22,16 +21,16 @@ pub enum Visibility {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     pub visibility: Visibility,
-    /// The path that the rule names: this one, or one above it.
+    /// The path of the rule: this one, or one above it.
     pub place: PathBuf,
     pub rule: RuleRef,
 }
 
-/// Directories of the sandbox's own that every program may write.
+/// Private writable directories of every sandbox.
 const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 impl SandboxSpec {
-    /// What lies deepest decides; of two at the same place the one that is mounted later.
+    /// The deepest rule decides; at the same path, the later mount.
     #[must_use]
     pub fn explain(&self, path: &Path) -> Explained {
         let path = &resolve(&self.placed.links, path);
@@ -50,10 +49,10 @@ impl SandboxSpec {
         let grants = self.paths.grants.iter();
         let grants = grants.map(|grant| (&grant.value.path, grant.value.access, grant.rule.clone()));
         let mut grants: Vec<_> = project.into_iter().chain(grants).collect();
-        // The wider of two grants for one path: both were given.
+        // Two grants for one path: the wider access applies.
         grants.sort_by_key(|(_, access, _)| *access == Access::ReadWrite);
         grants.iter().for_each(|(path, access, rule)| consider(path, of(*access), rule));
-        // Masks and hidden paths lie over every grant, however deep.
+        // Masks and hidden paths cover every grant.
         let lifted = |mask: &Path| {
             self.paths.unmasked.iter().any(|entry| entry.starts_with(mask) && path.starts_with(entry))
         };
@@ -69,7 +68,7 @@ impl SandboxSpec {
         {
             found = Explained { visibility: Visibility::Hidden, place, rule };
         }
-        // What is placed afterwards lies on top.
+        // Later mounts lie on top.
         let own = self.paths.own.iter().map(|own| (&own.value.path, of(own.value.access), own.rule.clone()));
         let placed = &self.placed;
         let elsewhere = placed.elsewhere.iter().map(|one| (&one.inside, of(one.access), built_in("sandbox")));

@@ -1,4 +1,4 @@
-//! Links of the host that exist inside too, and what has to give way to what a person named.
+//! Symlinks of the host that exist inside, and their conflicts with granted paths.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -9,8 +9,8 @@ use crate::plan::Access;
 /// Links that are followed on one way, as the kernel does.
 pub const MAX_LINKS: usize = 40;
 
-/// Where somebody names something by way of a link, a directory stands in its place: what it leads to is shown there too.
-/// Takes such links away, and gives the grants that take their place. `shown` is what is granted where links lead.
+/// If somebody names a path through a link, a directory replaces the link, and the target is visible there too.
+/// Removes such links and returns the grants that replace them. `shown` are the grants at targets.
 #[must_use]
 pub fn make_room(links: &mut BTreeMap<PathBuf, PathBuf>, named: &[PathBuf], shown: &[Grant]) -> Vec<Grant> {
     let is_in_the_way = |link: &&PathBuf| named.iter().any(|path| path.starts_with(link) && path != *link);
@@ -27,7 +27,7 @@ pub fn make_room(links: &mut BTreeMap<PathBuf, PathBuf>, named: &[PathBuf], show
     more
 }
 
-/// Where a path is inside: what its links say.
+/// A path with the links inside resolved.
 #[must_use]
 pub fn resolve(links: &BTreeMap<PathBuf, PathBuf>, path: &Path) -> PathBuf {
     let mut path = path.to_owned();
@@ -42,7 +42,7 @@ pub fn resolve(links: &BTreeMap<PathBuf, PathBuf>, path: &Path) -> PathBuf {
     path
 }
 
-/// Where a link that lies in a directory leads, by its letters.
+/// The target of a link in a directory, not resolved further.
 #[must_use]
 pub fn target(directory: &Path, to: &Path) -> PathBuf {
     let mut path = directory.to_owned();

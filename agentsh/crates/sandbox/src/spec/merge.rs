@@ -1,4 +1,4 @@
-//! Contributions become one specification. Pure: nothing here looks at the host.
+//! Merges contributions into one specification. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use super::{
 };
 use crate::policy::{EnvPolicy, NetworkPolicy, Ruled};
 
-/// What a policy says of the process, with what it is applied to.
+/// What a policy says about the process, and its inputs.
 pub struct Rules<'a> {
     pub env: &'a EnvPolicy,
-    /// Where a rule about a variable would stand: `agent`, or `sandbox.mcp.servers[ID]`.
+    /// Where a rule about a variable would be: `agent`, or `sandbox.mcp.servers[ID]`.
     pub section: &'a str,
-    /// The variables of whoever started agentsh.
+    /// The caller's variables.
     pub inherited: &'a BTreeMap<String, String>,
     pub network: &'a NetworkPolicy,
 }
 
-/// Puts together what features give to one sandbox. Who wins is the order of [`Feature`], whatever the order of `parts`.
+/// Merges contributions into one sandbox. [`Feature`] gives the precedence, whatever the order of `parts`.
 ///
-/// `paths` says where home and project are and what the project's access is; its lists are filled here.
+/// `paths` has home, project and its access; its lists are filled here.
 #[must_use]
 pub fn merge(process: Process, paths: PathRules, rules: &Rules<'_>, parts: Vec<Contribution>) -> SandboxSpec {
     let mut parts = parts;
@@ -41,33 +41,33 @@ pub fn merge(process: Process, paths: PathRules, rules: &Rules<'_>, parts: Vec<C
     }
 }
 
-/// The network rules that these contributions make; for features that depend on which rules there are.
+/// The network rules of these contributions, for features that depend on rules.
 #[must_use]
 pub fn network_rules(policy: &NetworkPolicy, parts: &[Contribution]) -> NetworkPolicy {
     network::rules(policy, &in_order(parts))
 }
 
-/// The environment that these contributions make; for features that replace what others have set.
+/// The environment of these contributions, for features that replace values.
 #[must_use]
 pub fn environment_so_far(rules: &Rules<'_>, parts: &[Contribution]) -> BTreeMap<String, String> {
     let filtered = environment::filter(rules.env, rules.inherited, rules.section);
     environment::apply(filtered, rules.inherited, &in_order(parts)).passed
 }
 
-/// Everything that is hidden; for caches, which must not show what lies there.
+/// All hidden paths, for caches, which must not show them.
 #[must_use]
 pub fn hidden(parts: &[Contribution]) -> Vec<PathBuf> {
     in_order(parts).iter().flat_map(|part| part.hidden.iter().map(|one| one.value.clone())).collect()
 }
 
-/// What people granted themselves, by policy or by command line.
+/// Grants of people, by policy or command line.
 #[must_use]
 pub fn user_grants(parts: &[Contribution]) -> Vec<PathBuf> {
     let of_policy = parts.iter().filter(|part| part.by == Feature::Policy);
     of_policy.flat_map(|part| part.grants.iter().map(|grant| grant.value.path.clone())).collect()
 }
 
-/// The links that are left when what people named has its room.
+/// The remaining links, after named paths replaced some.
 #[must_use]
 pub fn links(parts: &[Contribution]) -> BTreeMap<PathBuf, PathBuf> {
     linked(&in_order(parts)).0
@@ -105,8 +105,8 @@ fn path_rules(base: PathRules, parts: &[&Contribution]) -> PathRules {
         paths.unmasked.extend(part.unmasked.iter().cloned());
         let placed =
             part.elsewhere.iter().map(|one| &one.inside).chain(part.files.iter().map(|file| &file.path));
-        // A mount needs something to lie on.
-        paths.with_stand_in.extend(placed.filter(|path| path.starts_with(&paths.project)).cloned());
+        // A mount needs a mount point.
+        paths.with_stub.extend(placed.filter(|path| path.starts_with(&paths.project)).cloned());
         if part.by.lifts_masks() {
             let own = part.own.iter().map(|own| own.value.path.clone());
             let whole = part.files.iter().filter(|file| part.by.yields_to_grants() && !file.appends);
@@ -133,7 +133,7 @@ fn placed(parts: &[&Contribution]) -> Placed {
     placed
 }
 
-/// What appends goes behind the file that is there; without one it is the file.
+/// An appending file is appended to the existing one, if any.
 fn add_file(files: &mut Vec<File>, file: &File) {
     let there = files.iter_mut().rfind(|there| there.path == file.path).filter(|_| file.appends);
     match there {

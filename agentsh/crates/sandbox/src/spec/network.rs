@@ -1,9 +1,9 @@
-//! The network rules of one sandbox: those of the policy, and those of features at their place among them.
+//! Merges the network rules of the policy and of features.
 
 use super::Contribution;
 use crate::policy::NetworkPolicy;
 
-/// The rules that are enforced. Contributions stand in the order of precedence; what is closed is closed whatever opens it.
+/// The enforced rules, with contributions in order of precedence; closed hosts stay closed.
 pub(super) fn rules(policy: &NetworkPolicy, parts: &[&Contribution]) -> NetworkPolicy {
     let mut rules = policy.clone();
     for part in parts {

@@ -1,4 +1,4 @@
-//! Precedence, one test for each line of the table that surprises; and what is explained is what is enforced.
+//! Tests of precedence, and that explanations match enforcement.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 

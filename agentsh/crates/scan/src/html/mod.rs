@@ -1,5 +1,5 @@
-//! What a page holds and shows to nobody: comments, hidden and invisible elements, what lies off the screen, and
-//! attributes and metadata that give orders. A text without any of it stays as it is, to the byte.
+//! HTML that a page does not show: comments, hidden, invisible and off-screen elements, attributes and metadata with
+//! instructions. Other text stays unchanged to the byte.
 
 mod style;
 mod tag;
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use tag::Tag;
 
-/// Something that no reader is shown.
+/// Hidden content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hidden {
     pub kind: &'static str,
@@ -20,13 +20,13 @@ pub struct Hidden {
 /// Elements without content.
 const VOID: [&str; 13] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
-/// Elements whose content is not a HTML.
+/// Elements with raw text.
 const RAW: [&str; 4] = ["script", "style", "textarea", "xmp"];
-/// Elements whose content may be shown, may be not, and is none of a reader's: it goes if it gives orders.
+/// Elements that are often invisible: removed if they contain orders.
 const ASIDE: [&str; 9] =
     ["script", "style", "desc", "metadata", "annotation", "title", "datalist", "noembed", "noframes"];
 
-/// The text without what is hidden in it. `orders`: whether a text would make a model do something.
+/// The text without hidden content. `orders`: whether a text gives orders to a model.
 #[must_use]
 pub fn strip<'a>(text: &'a str, orders: &dyn Fn(&str) -> bool) -> (Cow<'a, str>, Vec<Hidden>) {
     let mut walk = Walk { text, orders, out: String::new(), kept: 0, hidden: Vec::new(), rules: Vec::new() };
@@ -46,7 +46,7 @@ struct Walk<'a, 'o> {
     text: &'a str,
     orders: &'o dyn Fn(&str) -> bool,
     out: String,
-    /// The original is copied up to here.
+    /// Copied up to here.
     kept: usize,
     hidden: Vec<Hidden>,
     /// Selectors that a style sheet hides: `.x`, `#y`.
@@ -59,7 +59,9 @@ impl Walk<'_, '_> {
         let bytes = text.as_bytes();
         let mut at = 0;
         let mut comments_end = true;
-        // What stands aside is judged once, with what lies inside of it.
+        // No element is closed behind the first type.
+        let mut types_only = false;
+        // Such elements are judged once, with their content.
         let mut judged = 0;
         while let Some(offset) = memchr::memchr(b'<', &bytes[at..]) {
             let start = at + offset;
@@ -67,6 +69,11 @@ impl Walk<'_, '_> {
             if text[start..].starts_with("<!--") {
                 let end = comments_end.then(|| memchr::memmem::find(&bytes[start + 4..], b"-->")).flatten();
                 comments_end = end.is_some();
+                let is_in_quotes = || bytes.get(start + 4).is_some_and(|next| b"\"'`".contains(next));
+                if end.is_none() && is_in_quotes() {
+                    at = start + 4;
+                    continue;
+                }
                 let end = end.map_or(text.len(), |length| start + 4 + length + 3);
                 self.remove("comment", start..end);
                 at = end;
@@ -75,7 +82,15 @@ impl Walk<'_, '_> {
             let Some(tag) = Tag::read(text, start).filter(|tag| !tag.closes) else { continue };
             at = tag.end;
             if let Some(kind) = self.why_hidden(&tag) {
+                let may_be_type = is_type(text, start..tag.end);
+                if may_be_type && types_only {
+                    continue;
+                }
                 let end = if is(&VOID, tag.name) { tag.end } else { self.end_of(&tag) };
+                if may_be_type && end == text.len() {
+                    types_only = true;
+                    continue;
+                }
                 self.remove(kind, start..end);
                 at = end;
                 continue;
@@ -107,7 +122,7 @@ impl Walk<'_, '_> {
             return;
         }
         self.out.push_str(&self.text[self.kept..place.start]);
-        // What stood on both sides must not become a tag or a comment now.
+        // Joining the rest must not create a tag or comment.
         for opening in ["<", "</", "<!", "<!-"] {
             if self.out.ends_with(opening) {
                 self.out.truncate(self.out.len() - opening.len());
@@ -155,7 +170,7 @@ impl Walk<'_, '_> {
         is_hidden.then_some("style-sheet")
     }
 
-    /// Where the element ends: behind the tag that closes it, or at the end of the text.
+    /// The end of an element: after its closing tag, or the end of the text.
     fn end_of(&self, tag: &Tag<'_>) -> usize {
         let (text, bytes) = (self.text, self.text.as_bytes());
         let raw = is(&RAW, tag.name);
@@ -187,6 +202,12 @@ impl Walk<'_, '_> {
         }
         text.len()
     }
+}
+
+/// Whether a tag without attributes is a parameter of a type in a program, such as `Maybe<Template>;`.
+fn is_type(text: &str, tag: Range<usize>) -> bool {
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    text[..tag.start].ends_with(is_word) && !text[tag.end..].starts_with(is_word) && !text[tag].contains(' ')
 }
 
 fn is(names: &[&str], name: &str) -> bool {
@@ -259,6 +280,8 @@ mod tests {
             "<iframe width=\"600\" height=\"400\" src=\"x\"></iframe>",
             "a < b && c > d",
             "Vec<Option<u8>>",
+            "let t: Maybe<Template>;\nf(vector<Template> x);",
+            "if (s.startsWith(\"<!--\")) { skip(); }",
             "<script type=\"application/ld+json\">{\"@type\":\"Article\"}</script>",
             "<p style=\"height:100px\">x</p>",
             "x <y",

@@ -1,11 +1,11 @@
-//! Styles under which nothing can be seen.
+//! CSS that hides content.
 
-/// Pixels from the edge from which on nothing comes back to the screen.
+/// Pixels beyond which content is off-screen.
 const FAR: f64 = -900.0;
-/// Selectors that one text may hide.
+/// Limit of hidden selectors per text.
 const SELECTORS: usize = 256;
 
-/// Why an element with this `style` shows nothing.
+/// Why an element with this `style` is invisible.
 pub fn why_invisible(style: &str) -> Option<&'static str> {
     let style = without_comments(style).to_ascii_lowercase();
     let declarations: Vec<(&str, &str)> = style
@@ -64,7 +64,7 @@ fn same_white(color: &str, background: &str) -> bool {
     WHITE.contains(&color) && WHITE.contains(&background)
 }
 
-/// `0`, `0px`, `1px`: no room for a letter.
+/// `0`, `0px`, `1px`: too small for a letter.
 pub fn is_nothing(value: &str) -> bool {
     let value = value.trim();
     number(value).is_some_and(|number| (0.0..=1.0).contains(&number)) && !is_relative(Some(value))
@@ -93,7 +93,7 @@ fn without_comments(style: &str) -> String {
     out + rest
 }
 
-/// Classes and ids that the style sheets of a page hide.
+/// Classes and ids that a page's style sheets hide.
 pub fn hidden_selectors(text: &str) -> Vec<String> {
     let mut selectors = Vec::new();
     let bytes = text.as_bytes();

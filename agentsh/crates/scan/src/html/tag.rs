@@ -1,11 +1,11 @@
-//! One tag, read as a browser reads it where that matters for hiding.
+//! Parses one tag as browsers do.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::views;
 
-/// Longest tag, in bytes. What is longer is text.
+/// Limit in bytes; longer tags are text.
 const MAX_LENGTH: usize = 65_536;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Attribute<'a> {
 }
 
 impl<'a> Tag<'a> {
-    /// The tag whose `<` stands at `start`.
+    /// Parses the tag at `start`.
     pub fn read(text: &'a str, start: usize) -> Option<Self> {
         let limit = text.floor_char_boundary((start + MAX_LENGTH).min(text.len()));
         let bytes = &text.as_bytes()[..limit];
@@ -51,7 +51,7 @@ impl<'a> Tag<'a> {
                 _ => {}
             }
             let begin = at;
-            // An `=` in front is part of the name.
+            // A leading `=` is part of the name.
             at += 1;
             at += length(&bytes[at..], |byte| {
                 !byte.is_ascii_whitespace() && !matches!(byte, b'=' | b'>' | b'/' | b'<')
@@ -92,7 +92,7 @@ impl<'a> Tag<'a> {
 }
 
 impl<'a> Attribute<'a> {
-    /// Whether a value of this name may be read by a model and not by a person, and is long enough to say something.
+    /// Whether such a value may reach a model and not a person, and is long enough to matter.
     pub fn speaks(&self) -> bool {
         let name = self.name;
         let is_text =
@@ -102,7 +102,7 @@ impl<'a> Attribute<'a> {
         is_text && self.value.len() >= 16
     }
 
-    /// The value with its character references resolved.
+    /// The value with resolved character references.
     pub fn decoded(&self) -> Cow<'a, str> {
         let value = &self.text[self.value.clone()];
         if !value.contains('&') {

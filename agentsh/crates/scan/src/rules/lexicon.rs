@@ -1,5 +1,4 @@
-//! Words and phrases, found in one pass. Each word of the text is hashed while it is read; only those that begin a
-//! phrase cost more.
+//! Finds words and phrases in one pass, by hashing each word; only words that begin a phrase cost more.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,12 +9,12 @@ use aho_corasick::{AhoCorasick, Input};
 
 use crate::views;
 
-/// Bytes of anything but letters and digits that a space in a phrase stands for, at most.
+/// Maximum non-alphanumeric bytes for a space in a phrase.
 const BETWEEN: usize = 4;
-/// Concepts that are recognised by form.
+/// Concepts recognised by form.
 const FORMS: [&str; 3] = ["url", "address", "identifier"];
 
-/// A phrase at a place of the text.
+/// A phrase found in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
     pub concept: u16,
@@ -26,20 +25,20 @@ pub struct Hit {
 #[derive(Debug, Default)]
 pub struct Lexicon {
     names: HashMap<String, u16>,
-    /// By the hash of their first word.
+    /// By the hash of the first word.
     phrases: HashMap<u32, Vec<Phrase>, BuildHasherDefault<Hashed>>,
-    /// One bit for each possible beginning: nearly every word is told from them by that.
+    /// A bit for each possible beginning, which rules out nearly every word.
     filter: Vec<u64>,
-    /// Phrases in scripts that have no words between spaces, or endings that change.
+    /// Phrases in scripts without word spaces, or with inflections.
     foreign: Vec<(String, u16)>,
     automaton: Option<AhoCorasick>,
-    /// Bytes of the longest of them.
+    /// Length of the longest, in bytes.
     longest: usize,
-    /// Phrases without a letter or digit; there are few.
+    /// Phrases without letters and digits.
     signs: Vec<(String, u16)>,
 }
 
-/// What is a hash already. The words of a text choose no key: those of the rules are all that there are.
+/// Keys are hashes already. Texts cannot choose keys, only rules do.
 #[derive(Default)]
 struct Hashed(u64);
 
@@ -60,19 +59,18 @@ impl Hasher for Hashed {
 #[derive(Debug)]
 struct Phrase {
     concept: u16,
-    /// The first two letters of the second word: most phrases that begin with `the` are told from a text by that.
+    /// The second word's first two letters, which rule out most phrases beginning with `the`.
     second: Option<[u8; 2]>,
-    /// What stands in front of the first word.
+    /// Before the first word.
     before: Box<str>,
     first: Box<str>,
-    /// From the end of the first word on; a space stands for anything but letters and digits, `*` at the end for
-    /// the rest of a word.
+    /// After the first word; a space matches non-alphanumeric bytes, a final `*` the rest of a word.
     rest: Box<str>,
 }
 
 const FILTER_BITS: u32 = 16;
 
-/// Lower-case letters and digits; 0 for what stands between words.
+/// Lower-case letters and digits; 0 between words.
 static WORD: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -87,7 +85,7 @@ static WORD: [u8; 256] = {
 };
 
 impl Lexicon {
-    /// Adds phrases to a concept, and gives its number.
+    /// Adds a concept's phrases; returns its number.
     pub fn add(&mut self, name: &str, phrases: &[String]) -> u16 {
         let concept = self.concept(name);
         for phrase in phrases {
@@ -135,7 +133,7 @@ impl Lexicon {
         });
     }
 
-    /// After the last phrase.
+    /// Call after the last phrase.
     pub fn close(&mut self) {
         self.filter = vec![0; 1 << (FILTER_BITS - 6)];
         for hash in self.phrases.keys() {
@@ -151,7 +149,7 @@ impl Lexicon {
         }
     }
 
-    /// Calls `found` with every phrase, in the order of their starts.
+    /// Calls `found` with every phrase, in order of their starts.
     pub fn each(&self, text: &str, found: &mut impl FnMut(Hit)) {
         let signs = || {
             self.signs.iter().flat_map(|(sign, concept)| {
@@ -163,7 +161,7 @@ impl Lexicon {
             self.words(text, found);
             return;
         }
-        // All kinds in the order in which they stand.
+        // All kinds in text order.
         let mut hits: Vec<Hit> = signs().collect();
         self.words(text, &mut |hit| hits.push(hit));
         if let Some(automaton) = &self.automaton {
@@ -214,7 +212,7 @@ impl Lexicon {
     }
 }
 
-/// What stands at most so many bytes from a byte that is not ASCII: ranges in order, none next to another.
+/// Ranges within a distance of non-ASCII bytes, in order and disjoint.
 fn near_others(bytes: &[u8], distance: usize) -> Vec<Range<usize>> {
     const BLOCK: usize = 64;
     let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -229,14 +227,14 @@ fn near_others(bytes: &[u8], distance: usize) -> Vec<Range<usize>> {
     ranges
 }
 
-/// The first two bytes of a word, the second one 0 where it ends.
+/// The first two bytes of a word; the second is 0 at its end.
 fn lead(bytes: &[u8]) -> Option<[u8; 2]> {
     let first = WORD[usize::from(*bytes.first()?)];
     let second = bytes.get(1).map_or(0, |byte| WORD[usize::from(*byte)]);
     (first != 0).then_some([first, second])
 }
 
-/// What is recognised by its form: `scheme://`, `someone@somewhere.tld`, `snake_case`.
+/// Concepts recognised by form: `scheme://`, `someone@somewhere.tld`, `snake_case`.
 #[inline]
 fn forms(bytes: &[u8], start: usize, end: usize, found: &mut impl FnMut(Hit)) {
     match bytes.get(end) {
@@ -287,7 +285,7 @@ impl Phrase {
                 continue;
             }
             if byte == b' ' {
-                // In front of a word anything but letters and digits, in front of a sign only space.
+                // Before a word any non-alphanumeric byte, before a sign only a space.
                 let is_word = rest.get(step + 1).is_some_and(|next| WORD[usize::from(*next)] != 0);
                 let is_between = |byte: &&u8| {
                     if is_word { WORD[usize::from(**byte)] == 0 } else { byte.is_ascii_whitespace() }
@@ -313,7 +311,7 @@ impl Phrase {
     }
 }
 
-/// Whether a dot behind it asks for a member, as in `process.env`, and does not begin the name of a file.
+/// Whether a following dot accesses a member, as in `process.env`, and does not begin a file name.
 fn is_member(before: &[u8]) -> bool {
     before.last().is_some_and(|byte| WORD[usize::from(*byte)] != 0 || matches!(byte, b')' | b']'))
 }

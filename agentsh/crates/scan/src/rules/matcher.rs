@@ -1,9 +1,9 @@
-//! Concepts near each other: one pass over the hits, in constant time for each.
+//! Finds concepts near each other, in one pass and constant time per hit.
 
 use super::lexicon::{Hit, Lexicon};
 use super::raw::{PatternError, Rule};
 
-/// Bytes between two concepts of a sequence, and around concepts that stand together, when the rule says nothing.
+/// Default distance in bytes between concepts of a rule.
 const GAP: usize = 16;
 const WITHIN: usize = 80;
 
@@ -19,7 +19,7 @@ pub struct Match {
 pub struct Matcher {
     chains: Vec<Chain>,
     sets: Vec<Set>,
-    /// By concept: the steps that it can be.
+    /// By concept: its steps.
     steps: Vec<Vec<Step>>,
     /// By rule.
     capitals: Vec<bool>,
@@ -28,9 +28,9 @@ pub struct Matcher {
 #[derive(Debug)]
 struct Chain {
     rule: usize,
-    /// Most bytes in front of each step; the first is not used.
+    /// Maximum bytes before each step; the first is unused.
     gaps: Vec<usize>,
-    /// Where its steps begin in [`State::chains`].
+    /// Index of its first step in [`State::chains`].
     first: usize,
 }
 
@@ -48,11 +48,11 @@ enum Step {
     Set(usize, usize),
 }
 
-/// What was seen so far.
+/// The state of a pass.
 #[derive(Debug)]
 pub struct State {
-    /// For each step of each chain: where the latest two ways to it began, and where they ended. Two, because one word
-    /// can be two concepts, and must not stand in its own way.
+    /// For each step of each chain: start and end of the latest two matches. Two, because one word can be two concepts
+    /// and must not block itself.
     chains: Vec<[Option<(usize, usize)>; 2]>,
     sets: Vec<Option<(usize, usize)>>,
 }
@@ -108,7 +108,7 @@ impl Matcher {
             }
         }
         for steps in &mut matcher.steps {
-            // Later steps first: one hit is not two steps of the same chain.
+            // Later steps first, so that one hit is not two steps of a chain.
             steps.sort_by_key(|step| match step {
                 Step::Chain(_, at) | Step::Set(_, at) => std::cmp::Reverse(*at),
             });
@@ -116,7 +116,7 @@ impl Matcher {
         Ok(matcher)
     }
 
-    /// Bytes between the first and the last concept of a rule, at most.
+    /// Maximum bytes from a rule's first concept to its last.
     #[cfg(test)]
     pub fn reach(&self) -> usize {
         let chains = self.chains.iter().map(|chain| chain.gaps.iter().skip(1).sum());
@@ -138,7 +138,7 @@ impl Matcher {
         State { chains: vec![[None; 2]; steps], sets: vec![None; members] }
     }
 
-    /// One more hit, which begins where the one before did or later.
+    /// Takes a hit, in order of starts.
     pub fn step(&self, state: &mut State, hit: Hit, text: &str, found: &mut Vec<Match>) {
         let Some(steps) = self.steps.get(usize::from(hit.concept)) else { return };
         for step in steps {
@@ -189,8 +189,7 @@ impl Matcher {
     }
 }
 
-/// Whether neither an empty line nor an entry of a list begins in between: what stands in two of them belongs to two
-/// sentences, and no verb reaches from one to the other.
+/// Whether no empty line or list item begins in between: words across them are in different sentences.
 fn is_one_paragraph(text: &str) -> bool {
     memchr::memchr_iter(b'\n', text.as_bytes()).all(|end| {
         let line = text[end + 1..].trim_start_matches([' ', '\t', '\r']);

@@ -1,5 +1,5 @@
-//! Rules as data: `policies/patterns/*.yaml`. A concept is a list of words and phrases that mean the same, in several
-//! languages; a rule is a few concepts near each other. Each rule has a reason, and examples that are run as tests.
+//! Rules from `policies/patterns/*.yaml`. A concept is a list of words and phrases with one meaning; a rule is a few
+//! concepts near each other, with a reason and examples that tests run.
 
 mod lexicon;
 mod matcher;
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 pub use lexicon::Lexicon;
 pub use matcher::{Match, Matcher};
-pub use pairs::{DEFINITIONS, Pairs, Reader, TOLD, WINDOW};
+pub use pairs::{Pairs, Reader, TOLD, WINDOW};
 pub use raw::{PatternError, Rule};
 
 use crate::finding::Category;
@@ -28,8 +28,8 @@ const FILES: [&str; 9] = [
     include_str!("../../patterns/commands.yaml"),
 ];
 
-/// Where a text stands: the same words weigh differently in a description, which a model obeys, in a result, which
-/// it should only read, and in arguments.
+/// Where a text is: the same words weigh differently in a description, which models obey, in a result, and in
+/// arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
     Definition,
@@ -37,7 +37,7 @@ pub enum Channel {
     Outbound,
 }
 
-/// Rules, ready to be matched.
+/// Compiled rules.
 #[derive(Debug)]
 pub struct Patterns {
     pub rules: Vec<Rule>,
@@ -48,8 +48,7 @@ pub struct Patterns {
 
 impl Patterns {
     /// # Errors
-    ///
-    /// A file that is not a list of concepts and rules, or a rule that names a concept which is nowhere.
+    /// An invalid file, or a rule with an unknown concept.
     pub fn read(files: &[&str]) -> Result<Self, PatternError> {
         let (concepts, rules) = raw::read(files)?;
         let mut lexicon = Lexicon::default();
@@ -62,7 +61,7 @@ impl Patterns {
         Ok(Self { rules, lexicon, matcher, pairs })
     }
 
-    /// The built-in ones. They are compiled when they are first needed; that they compile is tested.
+    /// The built-in rules, compiled on first use; a test compiles them.
     #[must_use]
     pub fn builtin() -> &'static Self {
         static BUILTIN: OnceLock<Patterns> = OnceLock::new();
@@ -77,27 +76,20 @@ impl Patterns {
     }
 
     /// Every match in one text, which is a view of what is scanned, and where roles come together.
-    pub fn matches(
-        &self,
-        text: &str,
-        channel: Channel,
-        found: &mut Vec<Match>,
-        roles: &mut dyn FnMut(Range<usize>),
-    ) {
-        let told = self.pairs.told(channel);
+    pub fn matches(&self, text: &str, found: &mut Vec<Match>, roles: &mut dyn FnMut(Range<usize>)) {
         // Most views hold no concept: nothing is made ready for them.
         let mut state = None;
         let mut reader = Reader::default();
         self.lexicon.each(text, &mut |hit| {
             let state = state.get_or_insert_with(|| self.matcher.start());
             self.matcher.step(state, hit, text, found);
-            if let Some(place) = self.pairs.step(&mut reader, hit, told) {
+            if let Some(place) = self.pairs.step(&mut reader, hit) {
                 roles(place);
             }
         });
     }
 
-    /// The pairs of roles in a text and in each view of it, with their places: what `cargo xtask calibrate` counts.
+    /// Role pairs in a text and its views, with places, for `cargo xtask calibrate`.
     #[must_use]
     pub fn roles(&self, text: &str) -> Vec<Vec<(usize, pairs::Pair)>> {
         let read = |text: &str| {
@@ -122,7 +114,7 @@ impl Patterns {
         })
     }
 
-    /// Whether files of source code hold it without harm.
+    /// Whether source code contains it harmlessly.
     #[must_use]
     pub fn is_of_source(&self, rule: usize) -> bool {
         self.rules.get(rule).is_some_and(|rule| rule.of_source)
@@ -141,7 +133,7 @@ mod tests {
 
     fn rules_in(patterns: &Patterns, text: &str) -> Vec<String> {
         let mut found = Vec::new();
-        patterns.matches(&views::folded(text).text, Channel::Output, &mut found, &mut |_| ());
+        patterns.matches(&views::folded(text).text, &mut found, &mut |_| ());
         found.iter().map(|found| patterns.rules[found.rule].id.clone()).collect()
     }
 

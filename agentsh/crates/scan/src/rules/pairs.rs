@@ -1,25 +1,22 @@
-//! Roles near each other: an order to a model in words that no rule names. The concepts `role-*` say what a phrase does; two
-//! of them near each other are worth points, the log-likelihood of the pair in attacks and in ordinary texts. Nobody sets
-//! them: `cargo xtask calibrate` measures them and writes `points.txt`.
+//! Roles near each other, to find orders to a model that no rule has. `role-*` concepts say what a phrase does; two of
+//! them near each other score the log-likelihood of that pair in attacks against ordinary texts. `cargo xtask
+//! calibrate` measures them and writes `points.txt`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::Channel;
 use super::lexicon::{Hit, Lexicon};
 
 const POINTS: &str = include_str!("../../patterns/points.txt");
 pub const PREFIX: &str = "role-";
-/// Bytes from the beginning of one role to that of the other.
+/// Maximum bytes between the starts of two roles.
 const NEAR: usize = 160;
-/// Roles in front of one that are looked at.
+/// Earlier roles that are considered.
 const RECENT: usize = 16;
-/// Bytes in which pairs add up; the same pair twice does not.
+/// Bytes in which different pairs add up.
 pub const WINDOW: usize = 400;
-/// Points from which a result raises an alarm.
+/// Points from which a text raises an alarm.
 pub const TOLD: u32 = 100;
-/// The line of `points.txt` with those of a definition.
-pub const DEFINITIONS: &str = "definitions";
 
 /// Two roles, as an index of the points.
 pub type Pair = u16;
@@ -27,14 +24,12 @@ pub type Pair = u16;
 #[derive(Debug, Default)]
 pub struct Pairs {
     names: Vec<String>,
-    /// By the number of a concept: which role it is, from 1.
+    /// The role of a concept, from 1.
     roles: Vec<u8>,
     points: Vec<u8>,
-    /// Points from which a definition raises an alarm.
-    definitions: u32,
 }
 
-/// What was read so far of one text.
+/// The state of reading one text.
 #[derive(Debug, Default)]
 pub struct Reader {
     recent: VecDeque<(Range<usize>, u8)>,
@@ -47,8 +42,7 @@ impl Pairs {
     pub(super) fn new<'a>(concepts: impl Iterator<Item = &'a String>, lexicon: &Lexicon) -> Self {
         let is_role = |name: &&String| name.starts_with(PREFIX) && !name.ends_with(".abroad");
         let names: Vec<String> = concepts.filter(is_role).cloned().collect();
-        let mut pairs =
-            Self { points: vec![0; names.len() * names.len()], names, definitions: TOLD, ..Self::default() };
+        let mut pairs = Self { points: vec![0; names.len() * names.len()], names, ..Self::default() };
         for (role, name) in (1..).zip(&pairs.names) {
             let concept = usize::from(lexicon.number(name).unwrap_or_default());
             if pairs.roles.len() <= concept {
@@ -60,16 +54,14 @@ impl Pairs {
             (0..pairs.points.len()).map(|pair| (pairs.name(pair), pair)).collect();
         for line in POINTS.lines() {
             let (name, points) = line.rsplit_once(' ').unwrap_or_default();
-            match (numbers.get(name), points.parse()) {
-                (Some(pair), Ok(points)) => pairs.points[*pair] = points,
-                (None, Ok(points)) if name == DEFINITIONS => pairs.definitions = points.into(),
-                _ => {}
+            if let (Some(pair), Ok(points)) = (numbers.get(name), points.parse()) {
+                pairs.points[*pair] = points;
             }
         }
         pairs
     }
 
-    /// How a pair is written in `points.txt`.
+    /// A pair's name in `points.txt`.
     #[must_use]
     pub fn name(&self, pair: usize) -> String {
         let role = |at: usize| self.names.get(at).map_or("", |name| name.trim_start_matches(PREFIX));
@@ -77,7 +69,7 @@ impl Pairs {
         format!("{} {}", role(pair / all), role(pair % all))
     }
 
-    /// One more phrase of the text: calls `found` with each pair that it ends.
+    /// Takes a phrase: calls `found` with each pair that it completes.
     pub fn pairs(&self, reader: &mut Reader, hit: Hit, found: &mut dyn FnMut(Pair)) {
         let role = self.roles.get(usize::from(hit.concept)).copied().unwrap_or(0);
         if role == 0 {
@@ -101,14 +93,8 @@ impl Pairs {
         }
     }
 
-    /// Points from which a text raises an alarm.
-    #[must_use]
-    pub fn told(&self, channel: Channel) -> u32 {
-        if channel == Channel::Definition { self.definitions } else { TOLD }
-    }
-
     /// One more phrase: the place, where enough came together for an alarm.
-    pub fn step(&self, reader: &mut Reader, hit: Hit, told: u32) -> Option<Range<usize>> {
+    pub fn step(&self, reader: &mut Reader, hit: Hit) -> Option<Range<usize>> {
         if self.roles.get(usize::from(hit.concept)).is_none_or(|role| *role == 0) {
             return None;
         }
@@ -137,7 +123,7 @@ impl Pairs {
                 reader.sum -= u32::from(self.points[usize::from(pair)]);
             }
         }
-        if reader.sum < told {
+        if reader.sum < TOLD {
             return None;
         }
         let start = reader.inside.front().map_or(hit.start, |(start, _)| *start);
@@ -148,27 +134,26 @@ impl Pairs {
 
 #[cfg(test)]
 mod tests {
-    use crate::rules::{Channel, Patterns};
+    use crate::rules::Patterns;
 
-    fn told(text: &str, channel: Channel) -> usize {
+    fn told(text: &str) -> usize {
         let mut places = 0;
-        Patterns::builtin().matches(text, channel, &mut Vec::new(), &mut |_| places += 1);
+        Patterns::builtin().matches(text, &mut Vec::new(), &mut |_| places += 1);
         places
     }
 
     #[test]
     fn roles_add_up_near_each_other_and_not_over_a_long_text() {
         let pieces = ["the language model", "passwords", "keep quiet", "upload", "without asking"];
-        assert_eq!(told(&pieces.join(" and "), Channel::Output), 1);
-        assert_eq!(told(&pieces.join(&" x".repeat(200)), Channel::Output), 0);
-        assert_eq!(told(&"keep quiet ".repeat(100), Channel::Output), 0);
+        assert_eq!(told(&pieces.join(" and ")), 1);
+        assert_eq!(told(&pieces.join(&" x".repeat(200))), 0);
+        assert_eq!(told(&"keep quiet ".repeat(100)), 0);
     }
 
     #[test]
-    fn every_line_of_points_is_a_pair_of_roles_or_the_threshold() {
+    fn every_line_of_points_is_a_pair_of_roles() {
         let pairs = &Patterns::builtin().pairs;
         let known = pairs.points.iter().filter(|points| **points > 0).count();
-        assert_eq!(super::POINTS.lines().filter(|line| !line.starts_with('#')).count(), known + 1);
-        assert!(pairs.told(Channel::Definition) < pairs.told(Channel::Output));
+        assert_eq!(super::POINTS.lines().filter(|line| !line.starts_with('#')).count(), known);
     }
 }

@@ -1,4 +1,4 @@
-//! The files as they are written.
+//! The format of rule files.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ struct File {
     rules: Vec<Rule>,
 }
 
-/// One rule. Weights are points towards the verdict: 30 alert, 60 block.
+/// One rule. Weights are points: 30 alert, 60 block.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -41,19 +41,19 @@ pub struct Rule {
     pub output: u32,
     #[serde(default)]
     pub outbound: u32,
-    /// Concepts in this order: `ignore prior <40> rules`. A number is the most bytes between its neighbours.
+    /// Concepts in order: `ignore prior <40> rules`. A number is the maximum distance in bytes.
     #[serde(default)]
     pub sequence: Vec<String>,
-    /// Concepts in any order: `ignore prior rules <60>`. The number is the most bytes from the first to the last.
+    /// Concepts in any order: `ignore prior rules <60>`. The number is the maximum span in bytes.
     #[serde(default)]
     pub together: Vec<String>,
     /// Phrases.
     #[serde(default)]
     pub says: Vec<String>,
-    /// The words stand in capitals.
+    /// Only in capitals.
     #[serde(default)]
     pub capitals: bool,
-    /// Files of source code hold it without harm.
+    /// Source code contains it harmlessly.
     #[serde(default)]
     pub of_source: bool,
     pub yes: Vec<String>,
@@ -69,7 +69,7 @@ pub(super) fn read(files: &[&str]) -> Result<(Concepts, Vec<Rule>), PatternError
         let file: File =
             serde_saphyr::from_str(text).map_err(|error| PatternError::Yaml(error.to_string()))?;
         for (name, languages) in file.concepts {
-            // `x.abroad` is concept `x` in other languages than English, for rules that fit their order of words.
+            // `x.abroad` is concept `x` in other languages, for rules that fit their word order.
             let abroad =
                 languages.iter().filter(|(language, _)| !matches!(language.as_str(), "en" | "any" | "all"));
             let abroad: Vec<String> = abroad.flat_map(|(_, phrases)| phrases).cloned().collect();

@@ -1,4 +1,4 @@
-//! Secrets and what is personal, with the exact place of each, so that a tag can stand there instead.
+//! Secrets and personal data with their exact places, to be replaced by tags.
 
 pub use agentsh_secrets::certain::Secret;
 use agentsh_secrets::certain::{self, settle};
@@ -6,7 +6,7 @@ use agentsh_secrets::certain::{self, settle};
 use crate::finding::Redaction;
 use crate::views;
 
-/// The secrets in a text in the order in which they stand, none inside of another. Linear.
+/// The secrets in a text, in order and disjoint. Linear time.
 #[must_use]
 pub fn find(text: &str) -> Vec<Secret> {
     let mut found = certain::find(text);
@@ -14,20 +14,20 @@ pub fn find(text: &str) -> Vec<Secret> {
     settle(found)
 }
 
-/// The secrets in a view, at their places in the text that it is a view of.
+/// The secrets in a view, at their places in the original.
 pub(crate) fn found_in(view: &views::View, found: &mut Vec<Secret>) {
     let of_view = certain::find(&view.text).into_iter();
     found.extend(of_view.map(|secret| Secret::whole(secret.kind, view.original(secret.place))));
 }
 
-/// As [`find`], for a text of which the secrets in its views are known.
+/// As [`find`], with known secrets of views.
 pub(crate) fn with_views(text: &str, of_views: impl Iterator<Item = Secret>) -> Vec<Secret> {
     let mut found = certain::find(text);
     found.extend(of_views);
     settle(found)
 }
 
-/// The text with a tag in place of each secret.
+/// The text with tags for secrets.
 #[must_use]
 pub fn redacted(text: &str, secrets: &[Secret]) -> String {
     let mut out = String::with_capacity(text.len());

@@ -1,9 +1,9 @@
-//! Terminal control: what a terminal obeys and a person does not see.
+//! Terminal control sequences.
 
 use std::borrow::Cow;
 
-/// The text without control characters and sequences; tab, line feed and carriage return stay. Also how many bytes
-/// went. Doing it twice changes nothing more, because no introducer is left.
+/// The text without control characters and sequences except tab, line feed and carriage return; and the removed bytes.
+/// Idempotent.
 #[must_use]
 pub fn strip(text: &str) -> (Cow<'_, str>, usize) {
     if !has_control(text) {
@@ -18,7 +18,7 @@ pub fn strip(text: &str) -> (Cow<'_, str>, usize) {
 #[must_use]
 pub fn has_control(text: &str) -> bool {
     let bytes = text.as_bytes();
-    // Many bytes at once.
+    // Checks many bytes at once.
     bytes.chunks(64).any(|block| block.iter().fold(false, |any, byte| any | is_control(*byte)))
         || memchr::memchr_iter(0xc2, bytes).any(|at| bytes.get(at + 1).is_some_and(|next| *next < 0xa0))
 }
@@ -27,8 +27,8 @@ fn is_control(byte: u8) -> bool {
     byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r') || byte == 0x7f
 }
 
-/// Calls `keep` with what stays and where it stands. `strings`: the text inside of control strings (titles, links)
-/// stays as well, because a scan must see it.
+/// Calls `keep` with remaining pieces and places. `strings`: also text in control strings (titles, links), for
+/// scanning.
 pub fn each<'a>(text: &'a str, strings: bool, keep: &mut dyn FnMut(&'a str, usize)) {
     let bytes = text.as_bytes();
     let mut terminators = Terminators { from: 0, found: Some(0..0) };
@@ -52,13 +52,13 @@ pub fn each<'a>(text: &'a str, strings: bool, keep: &mut dyn FnMut(&'a str, usiz
     keep(&text[start..], start);
 }
 
-/// Length of the sequence that begins with ESC.
+/// Length of an escape sequence.
 fn escape(text: &str, at: usize, strings: bool, terminators: &mut Terminators) -> usize {
     let rest = &text.as_bytes()[at + 1..];
     match rest.first() {
         Some(b'[') => 2 + control_sequence(&rest[1..]),
         Some(b']' | b'P' | b'X' | b'^' | b'_') if strings => 2,
-        // Without its end a string reaches to the end of the text, as in a terminal.
+        // An unterminated string extends to the end, as in a terminal.
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             terminators.after(text, at + 2).map_or(text.len(), |end| end) - at
         }
@@ -74,26 +74,26 @@ fn escape(text: &str, at: usize, strings: bool, terminators: &mut Terminators) -
 fn c1(text: &str, at: usize, strings: bool, terminators: &mut Terminators) -> usize {
     match text.as_bytes()[at + 1] {
         0x9b => 2 + control_sequence(&text.as_bytes()[at + 2..]),
-        // Most programs read no eight-bit controls: without its end it is one character.
+        // Most programs ignore eight-bit controls: an unterminated one is one character.
         0x90 | 0x98 | 0x9d..=0x9f if !strings => terminators.after(text, at + 2).unwrap_or(at + 2) - at,
         _ => 2,
     }
 }
 
-/// Parameters, what stands between, and the final byte.
+/// Parameter, intermediate and final bytes.
 fn control_sequence(rest: &[u8]) -> usize {
     let parameters = rest.iter().take_while(|byte| (0x20..=0x3f).contains(*byte)).count();
     parameters + usize::from(rest.get(parameters).is_some_and(|byte| (0x40..=0x7e).contains(byte)))
 }
 
-/// Where control strings end: each byte is looked at once, however many strings begin.
+/// Ends of control strings: each byte is examined once.
 struct Terminators {
     from: usize,
     found: Option<std::ops::Range<usize>>,
 }
 
 impl Terminators {
-    /// Behind the first BEL or ST at or after `at`.
+    /// After the first BEL or ST from `at`.
     fn after(&mut self, text: &str, at: usize) -> Option<usize> {
         let found = self.found.clone()?;
         if self.from <= at && at <= found.start && found.end > 0 {

@@ -1,25 +1,25 @@
-//! What is encoded in a text: character references, percent, backslash and quoted-printable escapes as one view of the whole
-//! text, and each run of Base64, Base32, hexadecimal or numbers that is readable.
+//! Decodes a text: character references, percent, backslash and quoted-printable escapes in one view, and each readable
+//! run of Base64, Base32, hexadecimal or numbers.
 
 use std::borrow::Cow;
 
 use super::invisible::readable;
 use super::view::{Builder, View};
 
-/// Fewer decoded characters say nothing.
+/// Minimum decoded characters.
 const MIN_COUNT: usize = 4;
-/// Shortest Base64 run, and shortest hexadecimal one, in characters.
+/// Minimum length of a Base64 and a hexadecimal run.
 const BASE64: usize = 16;
 const HEX: usize = 16;
-/// The same for Base32, and the fewest numbers that are characters.
+/// The same for Base32 and numbers.
 const BASE32: usize = 24;
 const NUMBERS: usize = 12;
-/// Runs of one text.
+/// Limit of runs per text.
 const RUNS: usize = 256;
-/// Escapes of mail that are read in one go.
+/// Limit of mail escapes in one go.
 const MAX_ESCAPES: usize = 4096;
 
-/// The text with its escapes resolved, if there are some.
+/// The text with resolved escapes, if any.
 pub(crate) fn escapes(text: &str) -> Option<View> {
     let bytes = text.as_bytes();
     let mut builder = Builder::with_capacity(text.len());
@@ -77,7 +77,7 @@ fn reference(rest: &str) -> Option<(Cow<'static, str>, usize)> {
     NAMED.iter().find(|(name, _)| body.starts_with(name)).map(|(name, text)| ((*text).into(), name.len() + 1))
 }
 
-/// Percent escapes in a row, which together are UTF-8.
+/// Consecutive percent escapes that are UTF-8.
 fn percent(rest: &str) -> Option<(Cow<'static, str>, usize)> {
     let bytes = rest.as_bytes();
     let width = match hex_byte(bytes.get(1..3)?)? {
@@ -95,7 +95,7 @@ fn percent(rest: &str) -> Option<(Cow<'static, str>, usize)> {
     Some((text.into(), width * 3))
 }
 
-/// As mail writes it, two in a row at least: `=20` alone is a value of an address.
+/// Mail escapes, at least two in a row: `=20` alone is a query value.
 fn quoted_printable(rest: &[u8]) -> Option<(Cow<'static, str>, usize)> {
     let one = |bytes: &[u8]| match bytes {
         [b'=', high, low, ..] if !high.is_ascii_lowercase() && !low.is_ascii_lowercase() => {
@@ -139,7 +139,7 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::try_from(value(*digits.first()?)? << 4 | value(*digits.get(1)?)?).ok()
 }
 
-/// Runs of Base64 and hexadecimal that decode to something one can read.
+/// Readable runs of Base64 and hexadecimal.
 pub(super) fn runs(text: &str) -> Vec<View> {
     let bytes = text.as_bytes();
     let mut views = Vec::new();
@@ -156,7 +156,7 @@ pub(super) fn runs(text: &str) -> Vec<View> {
             if !goes_on() {
                 continue;
             }
-            // Whatever it says, it is not looked at again from its second number on.
+            // It is not read again from its second number.
             for list in [spaced_hex(bytes, start), numbers(bytes, start)] {
                 push(&list.decoded, start..list.end, &mut views);
                 at = at.max(list.end);
@@ -184,7 +184,7 @@ pub(super) fn runs(text: &str) -> Vec<View> {
 }
 
 fn push(decoded: &[u8], place: std::ops::Range<usize>, views: &mut Vec<View>) {
-    // Most runs are no text: that is seen at their first bytes.
+    // Most runs are not text, which their first bytes show.
     if std::str::from_utf8(decoded).is_err() {
         return;
     }
@@ -196,7 +196,7 @@ fn push(decoded: &[u8], place: std::ops::Range<usize>, views: &mut Vec<View>) {
     }
 }
 
-/// Whether a run of Base64 can be text, by its first bytes: of most runs no more is decoded.
+/// Whether a Base64 run can be text, by its first bytes.
 fn may_be_text(run: &[u8]) -> bool {
     let first = agentsh_base::base64::decoded(&run[..run.len().min(8)]);
     first.iter().skip(1).step_by(2).all(|byte| *byte == 0)
@@ -207,7 +207,7 @@ fn may_be_base32(run: &[u8]) -> bool {
     run.len() >= BASE32 && run.iter().all(|byte| base32(*byte).is_some())
 }
 
-/// Bytes of text in UTF-16, which shells take encoded so, as bytes.
+/// UTF-16 text, which shells accept in Base64, as bytes.
 fn narrowed(bytes: Vec<u8>) -> Vec<u8> {
     let is_wide = bytes.len() >= 8 && bytes.iter().skip(1).step_by(2).all(|byte| *byte == 0);
     if is_wide { bytes.into_iter().step_by(2).collect() } else { bytes }
@@ -235,7 +235,7 @@ fn from_base32(run: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// Numbers that may be characters, and where the last one ends.
+/// Possible character codes, and the end of the list.
 struct List {
     decoded: Vec<u8>,
     end: usize,
@@ -250,7 +250,7 @@ impl List {
     }
 }
 
-/// `73 103 110` and `01001001 01100111`: numbers of characters with a space or a comma between them.
+/// `73 103 110` and `01001001 01100111`: codes separated by a space or comma.
 fn numbers(bytes: &[u8], start: usize) -> List {
     let mut list = List { decoded: Vec::new(), end: start };
     let mut at = start;
@@ -278,7 +278,7 @@ fn numbers(bytes: &[u8], start: usize) -> List {
     list.of_at_least(NUMBERS)
 }
 
-/// `49 67 6e`, `\x49 \x67` and `0x49, 0x67`: pairs with a little between them, eight at least.
+/// `49 67 6e`, `\x49 \x67` and `0x49, 0x67`: at least eight separated pairs.
 fn spaced_hex(bytes: &[u8], start: usize) -> List {
     let mut list = List { decoded: Vec::new(), end: start };
     let mut at = start;

@@ -1,5 +1,5 @@
-//! One spelling for what reads the same: without terminal control, marks and invisible characters; letters that look
-//! like Latin ones, wide and styled ones, as those letters. ASCII stays as it is, case included.
+//! Folds a text: without terminal control, marks and invisible characters; look-alike, wide and styled letters as Latin
+//! ones. ASCII is unchanged.
 
 use agentsh_dlp::text::{Folding, folding};
 use unicode_normalization::UnicodeNormalization;

@@ -1,8 +1,8 @@
-//! Characters that show nothing: where they are honest, and what is smuggled in them.
+//! Invisible characters: legitimate uses, and text smuggled in them.
 
 use super::view::{Builder, View};
 
-/// Shows nothing by itself.
+/// An invisible character.
 #[must_use]
 pub fn is_invisible(character: char) -> bool {
     matches!(character,
@@ -12,10 +12,10 @@ pub fn is_invisible(character: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e01ef}')
 }
 
-/// Bytes that are asked together.
+/// Bytes that are checked together.
 const BLOCK: usize = 64;
 
-/// Where invisible characters may stand, by their bytes.
+/// Candidate places of invisible characters.
 fn candidates(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let begins = |bytes: &[u8]| {
         matches!(
@@ -42,13 +42,13 @@ fn candidates(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     places.filter(move |at| bytes[*at] >= 0xc2 && begins(&bytes[*at..(*at + 4).min(bytes.len())]))
 }
 
-/// The places of invisible characters that no script, emoji or flag needs, at most `limit`.
+/// Places of invisible characters that no script, emoji or flag needs, at most `limit`.
 #[must_use]
 pub fn suspicious(text: &str, limit: usize) -> Vec<std::ops::Range<usize>> {
     let mut places = Vec::new();
     let mut flags = memchr::memmem::find_iter(text.as_bytes(), "\u{1f3f4}").peekable();
     let (mut flag_until, mut right_to_left) = (0, None);
-    // What stands in front, as far as the text was read.
+    // The preceding character, as far as read.
     let (mut read, mut before) = (0, None);
     for at in candidates(text.as_bytes()) {
         let mut characters = text[at..].chars();
@@ -85,10 +85,10 @@ fn is_honest(
     let joins = |c: Option<char>| c.is_some_and(|c| is_joining_script(c) || is_pictograph(c));
     match character {
         '\u{feff}' => at == 0,
-        // Between emoji, and in scripts whose letters join.
+        // Between emoji, and in joining scripts.
         '\u{200d}' => joins(before) && joins(after),
         '\u{200c}' => before.is_some_and(is_joining_script) || after.is_some_and(is_joining_script),
-        // Direction marks stand where the direction changes.
+        // Direction marks are at changes of direction.
         '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{2066}'..='\u{2069}' => right_to_left,
         '\u{fe0e}' | '\u{fe0f}' => {
             before.is_some_and(|c| is_pictograph(c) || is_keycap(c) || !c.is_alphanumeric())
@@ -102,7 +102,7 @@ fn is_honest(
     }
 }
 
-/// Length of the tags behind a black flag that make it the flag of England, Scotland or Wales.
+/// Length of the tags that make a black flag England's, Scotland's or Wales'.
 fn registered_flag(rest: &str) -> usize {
     const FLAGS: [&str; 3] = ["gbeng", "gbsct", "gbwls"];
     let tags: String =
@@ -132,7 +132,7 @@ fn is_han(c: char) -> bool {
     matches!(c, '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-/// As it looks when invisible characters take the place of spaces.
+/// With spaces instead of invisible characters.
 pub(super) fn spaced(text: &str) -> View {
     let mut builder = Builder::with_capacity(text.len());
     for (at, character) in text.char_indices() {
@@ -147,8 +147,7 @@ pub(super) fn spaced(text: &str) -> View {
     builder.finish(text.len())
 }
 
-/// Texts that are written in tags, in variation selectors, in two zero-width characters, and backwards behind an
-/// override of the direction.
+/// Texts encoded in tags, variation selectors or zero-width characters, and text reversed by a direction override.
 pub(super) fn smuggled(text: &str) -> Vec<View> {
     let (mut tags, mut selectors, mut bits) = (Builder::default(), Vec::new(), Vec::new());
     let mut place: Option<std::ops::Range<usize>> = None;
@@ -190,14 +189,14 @@ pub(super) fn smuggled(text: &str) -> Vec<View> {
     views
 }
 
-/// Empty when it is not text.
+/// Empty if it is not text.
 pub(crate) fn readable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let bad = text.chars().filter(|c| *c == '\u{fffd}' || c.is_control() && !c.is_whitespace()).count();
     if bad * 10 > text.chars().count() { String::new() } else { text.into_owned() }
 }
 
-/// Longest text that is read backwards behind one override, in bytes; further overrides are read on their own.
+/// Limit in bytes of text reversed by one override; later overrides are read separately.
 const MAX_LENGTH: usize = 8192;
 
 fn backwards(text: &str, at: usize) -> Option<View> {

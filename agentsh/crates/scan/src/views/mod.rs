@@ -1,41 +1,39 @@
-//! Texts as they are read: without what is invisible, look-alikes as the letters they look like, and what is encoded
-//! in them. Every view leads back to the places of the text it was made from. A view is made only where the text
-//! needs it, and takes time in proportion to the text.
+//! Views of a text as a model reads it: without invisible characters, folded, decoded. Every view maps back to places
+//! of the original. Made only if needed, in linear time.
 
 pub mod ansi;
 mod decode;
-mod disguise;
 mod fold;
 pub mod invisible;
-mod survey;
+mod obfuscation;
+mod prescan;
 mod view;
 
 pub(crate) use decode::escapes;
 pub(crate) use invisible::readable;
-pub use survey::Survey;
+pub use prescan::Prescan;
 pub use view::{Builder, View};
 
-/// Views of views: a text that is encoded twice is read, one that is encoded four times is not.
+/// Nesting of views: double encoding is read, quadruple is not.
 const DEPTH: usize = 3;
-/// Bytes that views of views may hold together, as a multiple of the text, and at least. The views of the text itself are
-/// always made: nothing that stands beside a payload can crowd it out.
+/// Limit of nested views' bytes, as a multiple of the text, and its minimum. Direct views are always made, so that
+/// padding cannot crowd out a payload.
 const GROWTH: usize = 8;
 const LEAST: usize = 4096;
-/// Bytes of a text that are looked at together, and how many of them again with the next.
+/// Piece size, and overlap with the next piece.
 const PIECE: usize = 8192;
 const OVERLAP: usize = 1024;
-/// Bytes around a change that are read with it: no rule of words reaches further.
+/// Bytes around a change that are read with it: no rule spans more.
 pub(crate) const REACH: usize = 512;
 
-/// One spelling for everything that reads the same: see [`fold`].
+/// See [`fold`].
 #[must_use]
 pub fn folded(text: &str) -> View {
     fold::view(text)
 }
 
-/// Calls `look` with every view of `text` that is not the text itself, and says with each whether it was disguised:
-/// nobody writes an ordinary text like that. Long texts are looked at piece by piece, with a little of the piece before
-/// in each, so that one odd character does not make views of everything around it.
+/// Calls `look` with every view, and whether it was disguised. Long texts are processed in overlapping pieces, so that
+/// one odd character does not affect everything.
 pub fn visit(text: &str, look: &mut dyn FnMut(&View, bool)) {
     let mut start = 0;
     while start < text.len() {
@@ -61,7 +59,7 @@ fn walk(
     left: &mut usize,
     look: &mut dyn FnMut(&View, bool),
 ) {
-    let survey = Survey::of(text);
+    let survey = Prescan::of(text);
     let mut views = Vec::new();
     let near = |view: View, disguised, again| {
         view.near_changes(REACH).into_iter().map(move |view| (view, disguised, again))
@@ -81,7 +79,7 @@ fn walk(
     if survey.runs {
         views.extend(decode::runs(text).into_iter().map(|view| (view, true, true)));
     }
-    views.extend(disguise::views(text, &survey).into_iter().map(|view| (view, true, false)));
+    views.extend(obfuscation::views(text, &survey).into_iter().map(|view| (view, true, false)));
     for (mut view, disguised, again) in views {
         if let Some(parent) = parent {
             view.rebase(parent);

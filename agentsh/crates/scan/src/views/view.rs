@@ -1,22 +1,22 @@
-//! A text made from another one, with the way back.
+//! A derived text with its map to the original.
 
 use std::ops::Range;
 
-/// A text and where its pieces came from.
+/// A text and the origin of its pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     pub text: String,
-    /// In order: from byte `.0` of the view on it goes on at byte `.1` of the original.
+    /// In order: from byte `.0` of the view it continues at byte `.1` of the original.
     marks: Vec<(usize, usize)>,
-    /// Where the original ends.
+    /// End of the original.
     end: usize,
 }
 
-/// Puts a view together, from the front to the back.
+/// Builds a view from front to back.
 #[derive(Debug, Default)]
 pub struct Builder {
     view: View,
-    /// Where the original would go on if nothing were left out or changed.
+    /// Where the original continues if nothing changes.
     next: Option<usize>,
 }
 
@@ -27,7 +27,7 @@ impl View {
         Self { text, marks: vec![(0, place.start)], end: place.end }
     }
 
-    /// The bytes of the original that `range` of the view came from, with what was left out between them.
+    /// The original bytes of a view's `range`, with omissions in between.
     #[must_use]
     pub fn original(&self, range: Range<usize>) -> Range<usize> {
         let start = self.point(range.start);
@@ -37,7 +37,7 @@ impl View {
                 let limit = self.marks.get(at).map_or(self.end, |mark| mark.1);
                 let inside =
                     at.checked_sub(1).map_or(0, |at| self.marks[at].1 + range.end - self.marks[at].0);
-                // A piece that was put in place of something longer ends where that ends.
+                // A replacement ends where the replaced text does.
                 if range.end >= self.text.len() { self.end } else { inside.min(limit) }
             }
         };
@@ -50,15 +50,15 @@ impl View {
         after.checked_sub(1).map_or(0, |last| (self.marks[last].1 + at - self.marks[last].0).min(limit))
     }
 
-    /// The same view of a text in which the original begins at byte `offset`.
+    /// The same view, for an original that begins at byte `offset`.
     #[must_use]
     pub fn moved(&self, offset: usize) -> Self {
         let marks = self.marks.iter().map(|mark| (mark.0, mark.1 + offset)).collect();
         Self { text: self.text.clone(), marks, end: self.end + offset }
     }
 
-    /// The parts of it that stand near something that was left out or changed, whole words, with `reach` bytes on each side:
-    /// everywhere else it reads as the text it was made from, which is looked at by itself.
+    /// The parts near changes, as whole words with `reach` bytes around them; the rest equals the original, which is
+    /// scanned itself.
     pub(super) fn near_changes(self, reach: usize) -> Vec<Self> {
         let (bytes, is_white) = (self.text.as_bytes(), u8::is_ascii_whitespace);
         let first = self.marks.first().is_none_or(|mark| *mark != (0, 0));
@@ -94,7 +94,7 @@ impl View {
         Self { text: self.text.get(part).unwrap_or_default().to_owned(), marks, end }
     }
 
-    /// As if it had been made from what `parent` was made from.
+    /// As if made from `parent`'s original.
     pub fn rebase(&mut self, parent: &View) {
         for mark in &mut self.marks {
             mark.1 = parent.point(mark.1);
@@ -110,7 +110,7 @@ impl Builder {
         Self { view, next: None }
     }
 
-    /// `piece` as it stands at byte `at` of the original.
+    /// Copies a piece of the original at byte `at`.
     pub fn copy(&mut self, piece: &str, at: usize) {
         if piece.is_empty() {
             return;
@@ -122,7 +122,7 @@ impl Builder {
         self.next = Some(at + piece.len());
     }
 
-    /// `piece` in place of what stands at byte `at`.
+    /// Puts a piece in place of the original at byte `at`.
     pub fn put(&mut self, piece: &str, at: usize) {
         if piece.is_empty() {
             return;
@@ -137,7 +137,7 @@ impl Builder {
         &self.view.text
     }
 
-    /// `end`: where the original, or the part of it that was read, ends.
+    /// `end`: end of the original, or of its read part.
     #[must_use]
     pub fn finish(mut self, end: usize) -> View {
         self.view.end = end;

@@ -1,4 +1,4 @@
-//! Keys whose makers publish their form, PEM blocks and tokens that are signed JSON.
+//! Keys with a published format, PEM blocks, JSON Web Tokens.
 
 use std::ops::Range;
 
@@ -6,9 +6,9 @@ use agentsh_base::base64;
 
 use super::Secret;
 use super::runs::{KEY, runs};
-use crate::forms;
+use crate::key_formats;
 
-/// In bytes: no key and no token that is told here is shorter.
+/// Minimum length of a key or token, in bytes.
 const MIN_LENGTH: usize = 18;
 
 pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
@@ -16,8 +16,8 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
     webhooks(bytes, found);
     service_accounts(text, found);
     let Some((automaton, forms)) = automaton() else { return };
-    let mut words = forms::Words::default();
-    // What is told by its beginning is one long run, and few texts have many of them.
+    let mut words = key_formats::Words::default();
+    // Keys are long runs, and few texts have many.
     for run in runs(bytes, &KEY, MIN_LENGTH) {
         let mut from = run.start;
         for place in automaton.find_iter(aho_corasick::Input::new(bytes).range(run)) {
@@ -28,7 +28,7 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
                 None => jwt(bytes, place.start()).map(|place| (place, "JWT")),
                 Some(at) => {
                     let form = forms[at % forms.len()];
-                    forms::certain_at(bytes, place.range(), form, at >= forms.len(), &mut words)
+                    key_formats::certain_at(bytes, place.range(), form, at >= forms.len(), &mut words)
                 }
             };
             if let Some((place, kind)) = place {
@@ -39,30 +39,31 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
     }
 }
 
-/// JSON Web Tokens, the forms, and their prefixes read backwards; with the numbers of the forms.
+/// JSON Web Tokens, prefixes of formats, and reversed prefixes; with the formats' numbers.
 fn automaton() -> Option<&'static (aho_corasick::AhoCorasick, Vec<usize>)> {
     static AUTOMATON: std::sync::OnceLock<Option<(aho_corasick::AhoCorasick, Vec<usize>)>> =
         std::sync::OnceLock::new();
     AUTOMATON
         .get_or_init(|| {
-            let forms = forms::certain_prefixes().map(str::to_owned);
-            let turned = forms::certain_prefixes().map(|prefix| prefix.chars().rev().collect());
+            let forms = key_formats::certain_prefixes().map(str::to_owned);
+            let turned = key_formats::certain_prefixes().map(|prefix| prefix.chars().rev().collect());
             let automaton = aho_corasick::AhoCorasick::builder()
                 .kind(Some(aho_corasick::AhoCorasickKind::DFA))
                 .match_kind(aho_corasick::MatchKind::LeftmostLongest)
                 .build(std::iter::once("eyJ".to_owned()).chain(forms).chain(turned).collect::<Vec<String>>());
-            Some((automaton.ok()?, forms::certain_numbers().collect()))
+            Some((automaton.ok()?, key_formats::certain_numbers().collect()))
         })
         .as_ref()
 }
 
 fn jwt(bytes: &[u8], start: usize) -> Option<Range<usize>> {
-    if start.checked_sub(1).is_some_and(|before| forms::is_key(bytes[before])) {
+    if start.checked_sub(1).is_some_and(|before| key_formats::is_key(bytes[before])) {
         return None;
     }
     const MAX_LENGTH: usize = 16_384;
-    let part =
-        |at: usize| bytes[at..].iter().take(MAX_LENGTH).take_while(|byte| forms::is_key(**byte)).count();
+    let part = |at: usize| {
+        bytes[at..].iter().take(MAX_LENGTH).take_while(|byte| key_formats::is_key(**byte)).count()
+    };
     let header = part(start);
     let payload_at = start + header + 1;
     if bytes.get(start + header) != Some(&b'.') {
@@ -82,7 +83,7 @@ fn webhooks(bytes: &[u8], found: &mut Vec<Secret>) {
     const PREFIX: &[u8] = b"https://hooks.slack.com/services/";
     for start in memchr::memmem::find_iter(bytes, PREFIX) {
         let from = start + PREFIX.len();
-        let is_path = |byte: &&u8| forms::is_key(**byte) || **byte == b'/';
+        let is_path = |byte: &&u8| key_formats::is_key(**byte) || **byte == b'/';
         let length = bytes[from..].iter().take(200).take_while(is_path).count();
         if length >= 30 {
             found.push(Secret::whole("SLACK WEBHOOK", start..from + length));
@@ -100,7 +101,7 @@ fn service_accounts(text: &str, found: &mut Vec<Secret>) {
     }
 }
 
-/// The whole object, from its brace to the one that closes it.
+/// The whole object, from brace to brace.
 fn service_account(text: &str, at: usize) -> Option<Range<usize>> {
     const MAX_BYTES_BEFORE: usize = 400;
     const MAX_LENGTH: usize = 16_384;
@@ -116,10 +117,15 @@ fn service_account(text: &str, at: usize) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// Longest title of a PEM block, in bytes.
+/// Limit of a PEM block's title, in bytes.
 const TITLE: usize = 60;
 
-/// From the line that begins it to the one that ends it, or to the end of the text.
+/// Letters of a body, where it has no line of its own: whoever writes about keys has shorter words behind the first line.
+const BODY_WITH_END: usize = 16;
+/// Where the last line is missing.
+const BODY_WITHOUT_END: usize = 40;
+
+/// From the line that begins it to the one that ends it, or to where something else begins.
 pub(super) fn private_keys(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
     let mut from = 0;
@@ -132,11 +138,26 @@ pub(super) fn private_keys(text: &str, found: &mut Vec<Secret>) {
             continue;
         }
         let body = from + title + 5;
-        let end = memchr::memmem::find(&bytes[body..], b"-----END ").map_or(text.len(), |length| {
-            let tail = body + length + 9;
-            let limit = text.floor_char_boundary((tail + TITLE).min(text.len()));
-            text[tail..limit].find("-----").map_or(limit, |length| tail + length + 5)
-        });
+        // Base64, headers, and what a literal of a program has between its lines.
+        let is_of_key = |byte: u8| byte.is_ascii_alphanumeric() || b"+/= \t\r\n\\\"',:;.()-".contains(&byte);
+        let next = memchr::memmem::find(&bytes[body..], b"-----").map_or(text.len(), |length| body + length);
+        let foreign = bytes[body..next].iter().position(|byte| !is_of_key(*byte));
+        let within = &text[body..foreign.map_or(next, |length| body + length)];
+        let has_end = foreign.is_none() && text[next..].starts_with("-----END ");
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "+/=".contains(letter);
+        let longest = within.split(|letter| !is_letter(letter)).map(str::len).max().unwrap_or_default();
+        let is_line = |line: &str| !line.is_empty() && line.chars().all(is_letter);
+        let has_line =
+            within.starts_with(['\r', '\n']) && within.trim_start().lines().next().is_some_and(is_line);
+        let end = match has_end {
+            true if has_line || longest >= BODY_WITH_END => {
+                let tail = next + 9;
+                let limit = text.floor_char_boundary((tail + TITLE).min(text.len()));
+                text[tail..limit].find("-----").map_or(limit, |length| tail + length + 5)
+            }
+            false if has_line || longest >= BODY_WITHOUT_END => body + within.trim_end().len(),
+            _ => continue,
+        };
         found.push(Secret::whole("PRIVATE KEY", start..end));
         from = end;
     }

@@ -1,42 +1,42 @@
-//! What is secret or personal beyond doubt, with the exact place of each, so that a tag can stand there instead.
+//! Secrets and personal data beyond doubt, with their exact places, to be replaced by tags.
 
+mod addresses;
 mod keys;
-mod named;
+mod labelled;
 mod numbers;
 mod runs;
-mod words;
 
 use std::ops::Range;
 
-/// A value and what it is.
+/// A value with its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
     pub kind: &'static str,
     pub place: Range<usize>,
-    /// What of the place is the value: the rest is its name, its scheme or its host.
+    /// The value within the place; the rest is its name, scheme or host.
     pub value: Range<usize>,
 }
 
 impl Secret {
-    /// One that is nothing but its value.
+    /// A secret that is only its value.
     #[must_use]
     pub fn whole(kind: &'static str, place: Range<usize>) -> Self {
         Self { kind, value: place.clone(), place }
     }
 }
 
-/// The secrets that stand in a text as it is written, in no order. Linear.
+/// The secrets in a text as written, unordered. Linear time.
 #[must_use]
 pub fn find(text: &str) -> Vec<Secret> {
     let mut found = Vec::new();
     keys::private_keys(text, &mut found);
     keys::vendors(text, &mut found);
-    words::addresses(text, &mut found);
+    addresses::addresses(text, &mut found);
     numbers::find(text, &mut found);
-    named::cloud_secrets(text.as_bytes(), &mut found);
+    labelled::cloud_secrets(text.as_bytes(), &mut found);
     let mut named = Vec::new();
-    named::find(text, &mut named);
-    // A value that is known by its form is told as that, without its name.
+    labelled::find(text, &mut named);
+    // A value with a known format is reported without its name.
     found.sort_by_key(|secret| secret.place.start);
     named.retain(|named| {
         let next = found.partition_point(|other| other.place.start < named.place.start);
@@ -46,7 +46,7 @@ pub fn find(text: &str) -> Vec<Secret> {
     found
 }
 
-/// In the order in which they stand, none inside of another: the longest of those that begin first stay.
+/// In order and disjoint: the longest of those that begin first.
 #[must_use]
 pub fn settle(mut found: Vec<Secret>) -> Vec<Secret> {
     found.retain(|secret| !secret.place.is_empty());
@@ -70,7 +70,7 @@ mod tests {
     /// A prefix that is read backwards may be all that there is, or end what is not a key.
     #[test]
     fn the_beginning_of_a_key_is_no_key_whichever_way_it_is_read() {
-        for prefix in crate::forms::certain_prefixes() {
+        for prefix in crate::key_formats::certain_prefixes() {
             let turned: String = prefix.chars().rev().collect();
             for text in [
                 prefix.to_owned(),

@@ -1,24 +1,24 @@
-//! Numbers with a check or a form: cards, social security, phones, IBANs.
+//! Numbers with a check digit or a fixed form: cards, social security, phones, IBANs.
 
 use std::ops::Range;
 
 use super::Secret;
 use crate::{checks, iban};
 
-/// Longest number with its separators, in bytes.
+/// Limit of a number with separators, in bytes.
 const MAX_LENGTH: usize = 48;
 /// No number that is told here has more digits.
 const MAX_DIGITS: usize = 19;
-/// Digits of the shortest number that is told here.
+/// Minimum digits of a number.
 const MIN_DIGITS: usize = 9;
-/// Bytes that are asked together whether a digit is among them.
+/// Bytes that are checked together for digits.
 const BLOCK_BYTES: usize = 32;
 
 pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
     find_where(text, may_begin, found);
 }
 
-/// `may_begin`: whether a number may begin at a byte, with a group of so many digits.
+/// `may_begin`: whether a number may begin at a byte, with a first group of that length.
 fn find_where(text: &str, may_begin: fn(&[u8], usize, usize) -> bool, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
     let mut from = 0;
@@ -35,12 +35,12 @@ fn find_where(text: &str, may_begin: fn(&[u8], usize, usize) -> bool, found: &mu
                 continue;
             }
             if is_whole && digits.len() < MIN_DIGITS {
-                // What begins with a later group of it is shorter still.
+                // Later groups begin shorter numbers.
                 from = end;
                 continue;
             }
         }
-        // An IBAN begins with two letters, and its check digits are where a number begins.
+        // An IBAN begins with two letters before its check digits.
         if let Some(place) = at.checked_sub(2).and_then(|start| iban::place(bytes, start)) {
             from = place.end;
             found.push(Secret::whole("IBAN", place));
@@ -50,8 +50,7 @@ fn find_where(text: &str, may_begin: fn(&[u8], usize, usize) -> bool, found: &mu
     }
 }
 
-/// Whether a number that is told here may begin with a group of so many digits: most groups are told from one by that, and by
-/// the next group.
+/// Whether a number may begin with a group of this length: this and the next group rule out most.
 fn may_begin(bytes: &[u8], start: usize, length: usize) -> bool {
     if is_after_letter(bytes, start) {
         return false;
@@ -70,7 +69,7 @@ fn may_begin(bytes: &[u8], start: usize, length: usize) -> bool {
     }
 }
 
-/// Whether what begins here is the rest of a word.
+/// Whether it continues a word.
 fn is_after_letter(bytes: &[u8], start: usize) -> bool {
     start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphanumeric() || bytes[before] == b'_')
 }
@@ -91,7 +90,7 @@ struct Group {
     end: usize,
 }
 
-/// Digits with single separators between groups: where they end, and whether that is because no further one follows.
+/// Digit groups with single separators: their end, and whether no other group follows.
 fn chain(bytes: &[u8], start: usize, digits: &mut Vec<u8>, groups: &mut Vec<Group>) -> (usize, bool) {
     digits.clear();
     groups.clear();
@@ -133,7 +132,7 @@ fn number(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[Group
     {
         return Some(Secret::whole("CREDIT CARD", start..end));
     }
-    // Not a part of something longer: 1-2-3-123-45-6789.
+    // Not part of something longer: 1-2-3-123-45-6789.
     let bounded = !matches!(before, Some(b'-' | b'.' | b'/' | b'@' | b'#'))
         && after != Some(b'-')
         && after != Some(b'/');
@@ -143,7 +142,7 @@ fn number(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[Group
     phone(bytes, start, end, &lengths, &separators, bounded).map(|place| Secret::whole("PHONE", place))
 }
 
-/// Where the card ends: all digits in groups of one kind of separator, an issuer's number, its length and its check.
+/// The end of a card number: groups with one kind of separator, issuer, length and check digit.
 fn card(digits: &[u8], groups: &[Group], separators: &[u8]) -> Option<usize> {
     let one_kind = separators.iter().all(|byte| *byte == separators[0] && matches!(byte, b' ' | b'-'));
     if !(13..=19).contains(&digits.len()) || !one_kind {
@@ -178,7 +177,7 @@ fn phone(
     }
     let one_kind = separators.iter().skip(1).all(|byte| Some(byte) == separators.get(1));
     let national = lengths == [3, 3, 4] && one_kind || lengths == [1, 3, 3, 4] && bytes[start] == b'1';
-    // Three groups of dots may be a version: then the first digit tells.
+    // Three dotted groups may be a version: the first digit decides.
     let first = lengths.len().checked_sub(3).map(|skip| lengths[..skip].iter().sum::<usize>() + skip);
     let is_area = first
         .and_then(|at| bytes.get(start + at + usize::from(bytes[start] == b'(')))

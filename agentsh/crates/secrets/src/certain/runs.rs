@@ -1,13 +1,13 @@
-//! Long runs of bytes of one kind, found without looking at every byte: whatever is that long covers one place in so many.
+//! Long runs of one class of bytes, found by sampling: a run of that length covers a sampled position.
 
 use std::ops::Range;
 
-/// Which bytes a run is made of.
+/// The bytes of a run.
 pub(super) type Kind = [bool; 256];
 
 /// Base64.
 pub(super) static BASE64: Kind = kind(b"+/");
-/// What keys are made of, with what joins their parts.
+/// Bytes of keys, and their joiners.
 pub(super) static KEY: Kind = kind(b"-_.");
 
 const fn kind(signs: &[u8]) -> Kind {
@@ -25,14 +25,14 @@ const fn kind(signs: &[u8]) -> Kind {
     table
 }
 
-/// Every run of at least `least` bytes, whole and in order. Linear, and mostly much less than that.
+/// Every run of at least `least` bytes, in order. Linear, and usually much faster.
 pub(super) fn runs<'t>(
     bytes: &'t [u8],
     kind: &'static Kind,
     least: usize,
 ) -> impl Iterator<Item = Range<usize>> + 't {
     let is_part = |byte: &u8| kind[usize::from(*byte)];
-    // No run that is long enough begins before `from` and was not given.
+    // Every long run that begins before `from` was returned.
     let mut from = 0;
     std::iter::from_fn(move || {
         loop {

@@ -1,16 +1,15 @@
-//! Secrets in tables: what stands below the name of one, between commas, tabs or bars.
+//! Secrets in tables (comma, tab, bar): the cells below a header that names a secret.
 
 use super::entities::{Entity, Kind};
 use crate::names::{is_secret_name, is_value};
 
-/// Longest line of a table, in bytes, and its most rows.
+/// Limits of a table: bytes of a line, and rows.
 const MAX_LINE: usize = 1024;
 const MAX_ROWS: usize = 4096;
-/// Longest name of a column.
+/// Limit of a column's name.
 const MAX_TITLE: usize = 40;
 
-/// Reads the table whose first line `at` lies in, if it is one. Gives where it ends: what stands before is read. Linear:
-/// a line that is too long for one is not looked at twice.
+/// Reads the table at `at`, if there is one, and returns its end. Linear: a line that is too long is examined once.
 pub(super) fn find(text: &str, at: usize, limit: usize, found: &mut Vec<Entity>) -> usize {
     let before = &text[text.floor_char_boundary(at.saturating_sub(MAX_LINE))..at];
     let begins = at - before.len();
@@ -48,7 +47,7 @@ pub(super) fn find(text: &str, at: usize, limit: usize, found: &mut Vec<Entity>)
     end
 }
 
-/// The line that begins at `start`; None when there is none, or a longer one.
+/// The line at `start`; None if missing or too long.
 fn line(text: &str, start: usize) -> Option<&str> {
     let rest = text.get(start..)?;
     let length = rest.as_bytes().iter().take(MAX_LINE + 1).position(|byte| *byte == b'\n');
@@ -58,7 +57,7 @@ fn line(text: &str, start: usize) -> Option<&str> {
     }
 }
 
-/// A cell without its quotes and spaces.
+/// A cell without quotes and spaces.
 fn plain(cell: &str) -> &str {
     cell.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '*'))
 }

@@ -1,22 +1,21 @@
-//! One pass over a text that names the values in it: linear, because every character is looked at by a bounded number
-//! of bounded checks.
+//! Finds all values of a text in one linear pass.
 
 use super::{numbers, tokens};
 
-/// Longest title of a PEM block, in bytes.
+/// Limit of a PEM block's title, in bytes.
 const MAX_TITLE: usize = 60;
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
     ApiKey = 1,
     PrivateKey,
     Jwt,
-    /// What stands after `password=`, `"token":` and the like.
+    /// After `password=`, `"token":` and the like.
     NamedSecret,
     ConnectionString,
-    /// Looks random, and nothing says what it is.
+    /// Random-looking, without a name.
     HighEntropy,
     Iban,
     Card,
@@ -29,7 +28,7 @@ pub enum Kind {
     /// A hash or another long hexadecimal number.
     HexId,
     Path,
-    /// A checksum, the name of a resource, of a message or of a document.
+    /// A checksum, or the name of a resource, message or document.
     Id,
 }
 
@@ -42,7 +41,7 @@ pub struct Entity {
 }
 
 impl Kind {
-    /// A piece of it is as bad as the whole.
+    /// A part is as bad as the whole.
     #[must_use]
     pub fn is_secret(self) -> bool {
         matches!(
@@ -56,13 +55,13 @@ impl Kind {
         )
     }
 
-    /// Says something about a person or an account; only the whole value counts.
+    /// About a person or account; only the whole counts.
     #[must_use]
     pub fn is_personal(self) -> bool {
         matches!(self, Self::Iban | Self::Card | Self::NationalId | Self::Phone)
     }
 
-    /// Names a place or a thing; using it is what it is there for.
+    /// Names a place or thing, for use.
     #[must_use]
     pub fn is_reference(self) -> bool {
         !self.is_secret() && !self.is_personal()
@@ -117,14 +116,13 @@ impl Kind {
     ];
 }
 
-/// The values in `text`, at most `limit`, in the order of their starts. They may lie inside each other: a URL with a
-/// key in it is both.
+/// The values in `text`, at most `limit`, by start. They may nest: a URL with a key is both.
 #[must_use]
 pub fn find(text: &str, limit: usize) -> Vec<Entity> {
     find_with(text, limit, false)
 }
 
-/// As [`find`], for what is looked up: also numbers that would need a word that says what they are.
+/// As [`find`], for lookups: also numbers that would need a label.
 #[must_use]
 pub fn find_sought(text: &str, limit: usize) -> Vec<Entity> {
     find_with(text, limit, true)
@@ -142,12 +140,12 @@ fn find_with(text: &str, limit: usize, sought: bool) -> Vec<Entity> {
     found
 }
 
-/// A number inside of the name of a thing is part of it. Linear: they are in the order of their starts.
+/// Drops numbers inside names. Linear: ordered by start.
 fn within_ids(found: &mut Vec<Entity>) {
     if found.iter().all(|entity| entity.kind != Kind::Id) {
         return;
     }
-    // What begins where an id does stands before it when it is shorter.
+    // Of equal starts, the longer value comes last.
     found.sort_by_key(|entity| (entity.start, entity.kind != Kind::Id, entity.end));
     let mut end = 0;
     found.retain(|entity| {
@@ -160,7 +158,7 @@ fn within_ids(found: &mut Vec<Entity>) {
     found.sort_by_key(|entity| (entity.start, entity.end));
 }
 
-/// What stands between the `BEGIN` and the `END` line, or the end of the text.
+/// Between the BEGIN and END lines, or to the end of the text.
 fn private_keys(text: &str, limit: usize, found: &mut Vec<Entity>) {
     let mut from = 0;
     while let Some(at) = memchr::memmem::find(&text.as_bytes()[from..], b"-----BEGIN") {

@@ -1,20 +1,20 @@
-//! Names of things that look drawn at random and open nothing: checksums, resource names, ids of messages and documents.
+//! Random-looking identifiers that are not secret: checksums, resource names, message ids.
 
 use crate::checks;
 
-/// Letters and digits of names that Kubernetes draws: no vowels, and none that are taken for another.
+/// Kubernetes' random suffixes: no vowels and no ambiguous characters.
 const KUBERNETES_SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// Objects of Stripe; its keys begin otherwise.
+/// Stripe's objects; its keys begin differently.
 const OBJECTS: [&str; 14] =
     ["acct", "ch", "cs", "cus", "evt", "in", "ii", "pi", "pm", "price", "prod", "re", "seti", "sub"];
-/// Words that make an id something to be kept secret.
+/// Words that make an id secret.
 const SECRET: [&str; 8] = ["session", "token", "secret", "auth", "key", "cookie", "login", "sid"];
-/// Bytes in front of a word in which its name stands.
+/// Bytes before a word in which its name may be.
 const NAME_WINDOW_BYTES: usize = 48;
 
-/// Whether a word, with what stands in front of it in the text, is the name of a thing.
+/// Whether a word, with its context, is a name.
 pub(super) fn is_id(text: &str, start: usize, word: &str) -> bool {
-    // But for the last form each has one of these signs.
+    // All forms but the last have one of these signs.
     if !word.bytes().any(|byte| matches!(byte, b'-' | b':' | b'@' | b'_')) {
         return is_sortable(word);
     }
@@ -26,7 +26,7 @@ pub(super) fn is_id(text: &str, start: usize, word: &str) -> bool {
         || is_sortable(word)
 }
 
-/// `sha512-...` of a lock file, `sha256:...` of an image, with or without its name.
+/// `sha512-...` in lock files, `sha256:...` of images.
 fn is_checksum(word: &str) -> bool {
     let word = word.rsplit_once('@').map_or(word, |(_, digest)| digest);
     let lengths = |bits: usize| (bits / 4, bits.div_ceil(24) * 4);
@@ -63,7 +63,7 @@ fn is_pod(word: &str) -> bool {
     own.len() == 5 && (8..=10).contains(&set.len()) && drawn(own) && drawn(set) && name.bytes().all(is_name)
 }
 
-/// `<...@...>`, as mail writes the id of a message.
+/// A mail message id, `<...@...>`.
 fn is_message(text: &str, start: usize, word: &str) -> bool {
     let host = word.split_once('@').map(|(_, host)| host);
     host.is_some_and(|host| host.contains('.') && !host.contains('@'))
@@ -79,14 +79,14 @@ fn is_object(word: &str) -> bool {
     })
 }
 
-/// ULID: a time and a number that was drawn.
+/// A ULID: a time and a random number.
 fn is_sortable(word: &str) -> bool {
     let is_crockford =
         |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() && !b"ILOU".contains(&byte);
     word.len() == 26 && matches!(word.as_bytes()[0], b'0'..=b'7') && word.bytes().all(is_crockford)
 }
 
-/// Whether what stands in front calls the next word an id: `doc id `, `"fileId": "`, `page_id=`.
+/// Whether the context calls the next word an id: `doc id `, `"fileId": "`, `page_id=`.
 pub(super) fn is_called_id(before: &str) -> bool {
     let near = &before[before.floor_char_boundary(before.len().saturating_sub(NAME_WINDOW_BYTES))..];
     let near = near.trim_end_matches(|c: char| c.is_whitespace() || "\"'`:=#<(".contains(c));

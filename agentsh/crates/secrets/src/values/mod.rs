@@ -1,11 +1,11 @@
-//! What is worth following when it leaves: secrets, what is personal, and references, each with its kind. It finds more
-//! than [`crate::certain`]: a value is only looked up again, never rewritten.
+//! Values to track when they leave: secrets, personal data and references, with their kinds. Finds more than
+//! [`crate::certain`], because a value is only looked up and never rewritten.
 
 mod columns;
-mod countries;
 mod entities;
 mod ids;
 mod national;
+mod national_checks;
 mod numbers;
 mod tokens;
 

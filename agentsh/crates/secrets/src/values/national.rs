@@ -1,35 +1,34 @@
-//! Numbers that states give to people. One with a strong check is known wherever it stands; one that every tenth
-//! number could be needs a word near by that says what it is.
+//! National identity numbers. A number with a strong check is found anywhere; a weak one only near a word for it.
 
 use std::ops::Range;
 
-use super::countries::{
+use super::national_checks::{
     baltic, belgian, brazilian, chinese, ean, finnish, irish, is_day, iso_7064, italian, japanese, korean,
     mexican, national_insurance, nir, norwegian, romanian, shifted_date, singapore, spanish, turkish, values,
 };
 use crate::checks::{self, date, weighted};
 
-/// Bytes before and behind a number in which a word may say what it is.
+/// Bytes around a number in which a label may be.
 const LABEL_WINDOW_BEFORE: usize = 56;
 const LABEL_WINDOW_AFTER: usize = 20;
-/// Fewer digits stand in none of them.
+/// Minimum digits of all formats.
 pub(super) const MIN_COUNT: usize = 6;
-/// Shorter labels are found as whole words only: `bsn`, not `absent`.
+/// Shorter labels must be whole words: `bsn`, not `absent`.
 const MIN_SUBSTRING_LABEL: usize = 8;
 
-/// When a number needs no word that says what it is.
+/// When a number needs no label.
 #[derive(Clone, Copy, Debug)]
 enum WithoutLabel {
-    /// Of a thousand numbers of this length one passes the check at most.
+    /// At most one in a thousand numbers passes the check.
     Always,
-    /// When its digits stand in these groups.
+    /// If grouped like this.
     Grouped(&'static [usize]),
     Never,
-    /// Never, and only its own label counts: nothing else tells it from any other number.
+    /// Never, and only its own label counts.
     Named,
 }
 
-/// Digits alone, perhaps in groups.
+/// Digits, perhaps in groups.
 struct Form {
     digits: usize,
     check: fn(&[u8]) -> bool,
@@ -46,7 +45,7 @@ const fn form(
     Form { digits, check, alone, labels }
 }
 
-/// Labels for any of them that has a check.
+/// Labels for all formats with a check.
 const GENERIC_LABELS: [&str; 9] = [
     "national id",
     "national_id",
@@ -120,9 +119,9 @@ const FORMS: [Form; 31] = [
         SWEDISH,
     ),
     form(10, |d| checks::luhn(d) && date(d, 2, 4), WithoutLabel::Never, SWEDISH),
-    // Denmark: no check digit any more.
+    // Denmark: the check digit was abolished.
     form(10, |d| date(d, 2, 0), WithoutLabel::Named, &["cpr", "personnummer"]),
-    // United Kingdom: the health service.
+    // United Kingdom: NHS.
     form(
         10,
         |d| weighted(d, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11),
@@ -136,7 +135,7 @@ const FORMS: [Form; 31] = [
         WithoutLabel::Never,
         &["egn", "егн"],
     ),
-    // Finland, where the check is a digit.
+    // Finland, if the check is a digit.
     form(
         10,
         |d| finnish(&d.iter().map(|d| d + b'0').collect::<Vec<_>>()),
@@ -177,7 +176,7 @@ const FORMS: [Form; 31] = [
         WithoutLabel::Never,
         &["nif", "contribuinte"],
     ),
-    // Passports, in digits alone.
+    // Passports of digits only.
     form(9, |_| true, WithoutLabel::Named, PASSPORT),
     form(8, |d| !is_day(d), WithoutLabel::Named, PASSPORT),
 ];
@@ -185,23 +184,23 @@ const FORMS: [Form; 31] = [
 const SWEDISH: &[&str] = &["personnummer", "personnr", "samordningsnummer", "pnr"];
 const PASSPORT: &[&str] = &["passport", "reisepass", "passeport", "pasaporte", "passaporto", "护照"];
 
-/// Letters and digits: `A` stands for a capital, `9` for a digit; everything else is not compared.
+/// Letters and digits: `A` is a capital, `9` a digit; others are ignored.
 struct LetteredId {
     shape: &'static [u8],
     check: fn(&[u8]) -> bool,
-    /// Empty: it is known wherever it stands.
+    /// Empty: needs no label.
     labels: &'static [&'static str],
 }
 
 const LETTERED_IDS: [LetteredId; 10] = [
     // United Kingdom: national insurance.
     LetteredId { shape: b"AA999999A", check: national_insurance, labels: &[] },
-    // Spain: of citizens, and of others.
+    // Spain: citizens and foreigners.
     LetteredId { shape: b"99999999A", check: |v| spanish(v) && !is_day(&values(v)), labels: &[] },
     LetteredId { shape: b"A9999999A", check: |v| spanish(v) || singapore(v), labels: &[] },
     // Finland.
     LetteredId { shape: b"999999999A", check: finnish, labels: &[] },
-    // China, where the check is ten.
+    // China, if the check is ten.
     LetteredId {
         shape: b"99999999999999999A",
         check: |v| v[17] == b'X' && chinese(&values(v), Some(10)),
@@ -216,8 +215,7 @@ const LETTERED_IDS: [LetteredId; 10] = [
     LetteredId { shape: b"A9999999A", check: |_| true, labels: PASSPORT },
 ];
 
-/// The national id that the digits at `at` are, or are most of. `sought`: what is remembered is looked up, and needs
-/// nobody to say what it is.
+/// The national id at the digits `at`. `sought`: for lookups, without a label.
 pub(super) fn find(
     text: &str,
     at: &Range<usize>,
@@ -236,7 +234,7 @@ pub(super) fn find(
 }
 
 fn number(text: &str, at: &Range<usize>, digits: &[u8], groups: &[usize], sought: bool) -> bool {
-    // Of one word what is remembered is found without this.
+    // Single words are looked up without this.
     if sought && groups.len() > 1 && (8..=9).contains(&digits.len()) {
         return true;
     }
@@ -252,7 +250,7 @@ fn number(text: &str, at: &Range<usize>, digits: &[u8], groups: &[usize], sought
     })
 }
 
-/// Capitals before and behind the digits, as one value: `AB 12 34 56 C`, `X1234567L`.
+/// Capitals around digits, as one value: `AB 12 34 56 C`, `X1234567L`.
 fn lettered(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let is_capital = |byte: &&u8| byte.is_ascii_uppercase();
@@ -267,7 +265,7 @@ fn lettered(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>
     let mut value = bytes[at.start - space - head..at.start - space].to_vec();
     value.extend(digits.iter().map(|digit| b'0' + digit));
     let mut end = at.end;
-    // Of a Finn born in this century: `010101A123X`.
+    // A Finn born since 2000: `010101A123X`.
     if head == 0
         && digits.len() == MIN_COUNT
         && let Some([sign, rest @ ..]) = bytes.get(end..end + 4)
@@ -296,7 +294,7 @@ fn lettered(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>
     LETTERED_IDS.iter().any(fits).then_some(start..end)
 }
 
-/// A word of capitals and digits with a check of its own: the Italian and the Mexican one.
+/// A word of capitals and digits with a check: Italian and Mexican.
 pub(super) fn is_word(word: &[u8]) -> bool {
     let shaped = |shape: &[u8]| {
         shape.len() == word.len()
@@ -313,12 +311,12 @@ pub(super) fn is_word(word: &[u8]) -> bool {
     }
 }
 
-/// What stands near a number, in small letters; nothing, where no word does. It is read when it is first asked for.
+/// The lower-case text around a number, read on first use; None without words.
 #[derive(Default)]
 struct Near(Option<[String; 2]>);
 
 impl Near {
-    /// Whether a word near by says what stands at `at`.
+    /// Whether a label is near `at`.
     fn says(&mut self, text: &str, at: &Range<usize>, labels: &[&str]) -> bool {
         let near = self.0.get_or_insert_with(|| {
             let before = text.floor_char_boundary(at.start.saturating_sub(LABEL_WINDOW_BEFORE))..at.start;
@@ -333,7 +331,7 @@ impl Near {
     }
 }
 
-/// A search that is made for each label and each number takes longer than it looks: most labels have no first letter there.
+/// A full search per label and number is slow: most labels' first letters are absent.
 fn has_label(near: &str, label: &str) -> bool {
     let bytes = (near.as_bytes(), label.as_bytes());
     let begins = memchr::memchr_iter(bytes.1.first().copied().unwrap_or_default(), bytes.0);

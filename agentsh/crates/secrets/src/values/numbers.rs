@@ -6,16 +6,16 @@ use super::entities::{Entity, Kind};
 use super::national;
 use crate::{checks, iban};
 
-/// Digits of the shortest number that means something.
+/// Minimum digits.
 const MIN_COUNT: usize = 7;
 const _: () = assert!(national::MIN_COUNT < MIN_COUNT);
-/// Longest number with its separators, in bytes.
+/// Limit with separators, in bytes.
 const MAX_LENGTH: usize = 40;
 
-/// Digits that may be parted by one separator each, as people write long numbers.
+/// Digits with single separators, as people write long numbers.
 pub(super) fn find(text: &str, limit: usize, sought: bool, found: &mut Vec<Entity>) {
     let bytes = text.as_bytes();
-    // In pieces whose count fits a byte: many bytes are then counted at once.
+    // In pieces whose count fits a byte, to count many bytes at once.
     let digits = |piece: &[u8]| piece.iter().map(|byte| u8::from(byte.is_ascii_digit())).sum::<u8>();
     if bytes.chunks(255).map(|piece| usize::from(digits(piece))).sum::<usize>() < national::MIN_COUNT {
         return;
@@ -49,10 +49,10 @@ pub(super) fn find(text: &str, limit: usize, sought: bool, found: &mut Vec<Entit
     }
 }
 
-/// IBANs as they stand on paper: groups of four, the last one shorter.
+/// IBANs in groups of four, the last one shorter.
 fn spaced_ibans(bytes: &[u8], limit: usize, found: &mut Vec<Entity>) {
     let mut at = 0;
-    // The first space of one stands behind four letters and digits.
+    // The first space follows four letters and digits.
     for space in memchr::memchr_iter(b' ', bytes) {
         let Some(start) =
             space.checked_sub(4).filter(|start| *start >= at && begins_iban(&bytes[*start..space]))
@@ -93,7 +93,7 @@ fn kind(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[usize],
     .then_some(Kind::Phone)
 }
 
-/// From a digit on: where the number ends, its digits, and the lengths of its groups.
+/// From a digit: the number's end, digits and group lengths.
 fn chain(bytes: &[u8], start: usize, digits: &mut Vec<u8>, groups: &mut Vec<usize>) -> usize {
     digits.clear();
     groups.clear();
@@ -130,7 +130,7 @@ fn chain(bytes: &[u8], start: usize, digits: &mut Vec<u8>, groups: &mut Vec<usiz
     end
 }
 
-/// Four numbers below 256 that are neither this machine nor nobody.
+/// An IPv4 address, except loopback and unspecified.
 fn is_address(written: &[u8]) -> bool {
     let mut parts = written.split(|byte| *byte == b'.').map(|part| {
         std::str::from_utf8(part).ok().filter(|part| part.len() <= 3).and_then(|part| part.parse::<u8>().ok())

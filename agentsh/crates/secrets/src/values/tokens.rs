@@ -1,9 +1,9 @@
-//! Words with a meaning: addresses, identifiers, keys, and what stands behind the name of a secret.
+//! Words with a meaning: addresses, identifiers, keys, values behind the name of a secret.
 
 use super::entities::{Entity, Kind};
 use super::{columns, ids, national};
 use crate::names::{MAX_WORD, is_copula, is_secret_name, is_told, is_value};
-use crate::{checks, forms};
+use crate::{checks, key_formats};
 use agentsh_base::ascii;
 
 const MAX_LOCAL: usize = 64;
@@ -19,7 +19,7 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
         }
         let class = class(bytes[at]);
         if class == WORD_BREAK {
-            // The name of a secret holds for the next word when only these stand between.
+            // A secret's name applies to the next word only after these.
             if matches!(bytes[at], b'\n' | b',' | b'{' | b'}' | b'[' | b']') {
                 announced &= bytes[at] == b'[';
             }
@@ -30,7 +30,7 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
         let stop = usize::from(bytes.get(at + letters) == Some(&b'.'));
         let ends = bytes.get(at + letters + stop).is_none_or(|next| self::class(*next) == WORD_BREAK);
         let end = if letters > 0 && ends && letters <= MAX_PLAIN {
-            // Letters alone are no value, whatever they say.
+            // Letters alone are not a value.
             at + letters + stop
         } else {
             let end = at + letters + length(&bytes[at + letters..], |class| class != WORD_BREAK);
@@ -49,9 +49,9 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
     }
 }
 
-/// Longest word of letters alone that is not a key of any form.
+/// Maximum length of a plain word.
 const MAX_PLAIN: usize = 16;
-/// Ends a word wherever it stands.
+/// Always ends a word.
 const WORD_BREAK: u8 = 1;
 static CLASS: [u8; 256] = {
     let mut table = [0; 256];
@@ -69,18 +69,18 @@ fn class(byte: u8) -> u8 {
     CLASS[usize::from(byte)]
 }
 
-/// Bytes from the beginning that are of a class.
+/// Length of the leading bytes of a class.
 #[inline]
 fn length(bytes: &[u8], fits: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| !fits(class(*byte))).unwrap_or(bytes.len())
 }
 
-/// What a word says of what comes.
+/// What a word announces.
 enum Expectation {
     Nothing,
-    /// A secret: behind `password:`, `"token": `, `Bearer`, `password is`, `<password>`.
+    /// A secret: after `password:`, `"token": `, `Bearer`, `password is`, `<password>`.
     Value,
-    /// It stands in a cell of a table, and may be the name of a column of secrets.
+    /// It is a table cell, perhaps a header for secrets.
     Cell,
 }
 
@@ -88,7 +88,7 @@ fn next(text: &str, start: usize, end: usize, announced: bool) -> Expectation {
     let word = &text[start..end];
     let ahead = &text.as_bytes()[end..];
     let told = |is_told: bool| if is_told { Expectation::Value } else { Expectation::Nothing };
-    // Mostly another word follows, and nothing is said of what comes.
+    // Usually another word follows.
     let is_next = matches!(ahead, [b' ', next, ..] if next.is_ascii_alphabetic());
     if !announced && is_next && !matches!(end - start, 5 | 6) && !word.ends_with([':', '=']) {
         return told(is_copula(&ahead[1..]) && is_secret_name(word));
@@ -119,7 +119,7 @@ fn next(text: &str, start: usize, end: usize, announced: bool) -> Expectation {
     }
 }
 
-/// Whether the last word of a text is the name of a secret.
+/// Whether a text ends with a secret's name.
 fn names_secret(before: &str) -> bool {
     const NAME_WINDOW_BYTES: usize = 80;
     let near = &before[before.floor_char_boundary(before.len().saturating_sub(NAME_WINDOW_BYTES))..];
@@ -143,8 +143,8 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
         push(Kind::NamedSecret, start, end);
         return;
     }
-    // What has the form of a key is one, whatever else it looks like.
-    if forms::known(word).is_none() && word.len() <= MAX_WORD && ids::is_id(text, start, word) {
+    // A known key format wins.
+    if key_formats::known(word).is_none() && word.len() <= MAX_WORD && ids::is_id(text, start, word) {
         push(Kind::Id, start, end);
         return;
     }
@@ -156,8 +156,8 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
         let secret = is_secret_name(&word[..at]);
         let value = word[at + 1..].trim_start_matches(['=', ':']);
         let value_start = end - value.len();
-        // What is known by its form is told as that.
-        if secret && is_value(value) && forms::known(value).is_none() {
+        // A known format is reported as such.
+        if secret && is_value(value) && key_formats::known(value).is_none() {
             push(Kind::NamedSecret, value_start, end);
         } else {
             classify(value, value_start, &mut push);
@@ -166,7 +166,7 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
             word[..at].bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
     }
     emails(word, start, &mut push);
-    // Of an assignment the value counts: its name is not a secret.
+    // Only the value of an assignment counts.
     if !is_assignment || found.len() == before {
         classify(word, start, &mut |kind, start, end| found.push(Entity { kind, start, end }));
     }
@@ -185,10 +185,10 @@ fn find_scheme(word: &str) -> Option<usize> {
     memchr::memchr_iter(b':', word.as_bytes()).find(|at| word.as_bytes()[*at..].starts_with(b"://"))
 }
 
-/// Longest name of a secret in other letters, in bytes, with what stands between it and the value.
+/// Limit of a name in another script with its link, in bytes.
 const MAX_FOREIGN: usize = 32;
 
-/// Words of ASCII between letters of other scripts, which need no space in front of them.
+/// ASCII words between letters of other scripts, without spaces.
 fn parts(text: &str, start: usize, end: usize, found: &mut Vec<Entity>) {
     let bytes = &text.as_bytes()[..end];
     let mut at = start;
@@ -197,7 +197,7 @@ fn parts(text: &str, start: usize, end: usize, found: &mut Vec<Entity>) {
         if length >= 6 {
             let value = text[at..at + length].trim_matches([':', '.', '=']);
             let from = value.as_ptr() as usize - text.as_ptr() as usize;
-            // The name is the end of what stands in front, which may be a whole sentence.
+            // The name is the end of the preceding text, perhaps a whole sentence.
             let name = &text[start.max(text.floor_char_boundary(at.saturating_sub(MAX_FOREIGN)))..at];
             if is_value(value) && is_secret_name(name) {
                 found.push(Entity { kind: Kind::NamedSecret, start: from, end: from + value.len() });
@@ -214,7 +214,7 @@ fn length_of(bytes: &[u8], fits: impl Fn(&u8) -> bool) -> usize {
     bytes.iter().position(|byte| !fits(byte)).unwrap_or(bytes.len())
 }
 
-/// A URL, or a connection string when it carries a password; and what looks secret in its parts.
+/// A URL, or a connection string if it has a password; and secrets in its parts.
 fn address(word: &str, scheme: usize, start: usize, push: &mut impl FnMut(Kind, usize, usize)) {
     let word = word.trim_end_matches(['.', '*', '_']);
     let rest = &word[scheme + 3..];
@@ -228,7 +228,7 @@ fn address(word: &str, scheme: usize, start: usize, push: &mut impl FnMut(Kind, 
     push(Kind::Url, start, start + word.len());
     let mut at = scheme + 3 + authority;
     for part in rest[authority..].split(['/', '?', '&', '#', '=']) {
-        if let Some((Kind::ApiKey | Kind::Jwt, _)) = forms::known(part) {
+        if let Some((Kind::ApiKey | Kind::Jwt, _)) = key_formats::known(part) {
             push(Kind::ApiKey, start + at, start + at + part.len());
         } else if part.len() >= 24
             && part.len() <= MAX_WORD
@@ -269,7 +269,7 @@ fn emails(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize)) {
     }
 }
 
-/// Words joined by `_` or `-`, and perhaps a short number: what somebody called something.
+/// Words joined by `_` or `-`, perhaps with a short number: a name.
 fn is_name(word: &str) -> bool {
     let (mut words, mut others) = (0, 0);
     for part in word.split(['_', '-']) {
@@ -285,14 +285,14 @@ fn is_name(word: &str) -> bool {
     words >= 2 && others <= 8
 }
 
-/// A word by its own looks.
+/// A word by its own form.
 fn classify(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize)) {
     let end = start + word.len();
     if word.len() > MAX_WORD {
         return;
     }
-    if let Some((kind, prefix)) = forms::known(word) {
-        // A short prefix says nothing that could be mistaken for something else.
+    if let Some((kind, prefix)) = key_formats::known(word) {
+        // A short prefix is not worth tracking.
         push(kind, if prefix < 5 { start } else { start + prefix }, end);
         return;
     }

@@ -17,9 +17,9 @@ const OF_ONE_HOST: i64 = 64;
 /// Questions that are listed.
 const MAX_LISTED: i64 = 500;
 /// A question whose host was not heard of for so many seconds is nobody's any more: it is back when the host is.
-const SILENT_S: i64 = 60;
+const HOST_TIMEOUT_S: i64 = 60;
 /// How often it is noted that a host still asks, in seconds.
-const NOTED_S: i64 = 10;
+const NOTE_INTERVAL_S: i64 = 10;
 /// The longest wait, in seconds.
 const MAX_WAIT_S: i64 = 24 * 3600;
 /// How long questions are kept that are over, in seconds.
@@ -85,7 +85,7 @@ pub(crate) fn waiting(db: &mut dyn Connection) -> Result<Vec<Waiting>, agentsh_d
         "SELECT asks.id, host, name, asked_at, expires_at, digest, body FROM asks JOIN hosts ON hosts.id = host \
          WHERE asks.state = 'waiting' AND hosts.state = 'active' AND expires_at > $1 AND heard_at > $2 \
          ORDER BY asked_at, asks.id LIMIT $3",
-        &[Value::Int(now), Value::Int(now - SILENT_S), Value::Int(MAX_LISTED)],
+        &[Value::Int(now), Value::Int(now - HOST_TIMEOUT_S), Value::Int(MAX_LISTED)],
     )?;
     let one = |row: &Vec<Value>| {
         let [id, host, name, asked_at, expires_at, digest, body] = row.as_slice() else { return None };
@@ -127,7 +127,7 @@ pub(crate) fn answer(
                 Value::text(format!("{:.6}", Timestamp::now())),
                 Value::text(&*said.bound),
                 Value::Int(now),
-                Value::Int(now - SILENT_S),
+                Value::Int(now - HOST_TIMEOUT_S),
             ],
         );
         Ok(answered?)
@@ -164,7 +164,7 @@ pub(crate) fn heard(db: &mut dyn Connection, host: &str, id: &str) -> Result<Que
         by: by.as_text().to_owned(),
         bound: digest.as_text().to_owned(),
     };
-    if said.state == "waiting" && now - heard_at.as_int() >= NOTED_S {
+    if said.state == "waiting" && now - heard_at.as_int() >= NOTE_INTERVAL_S {
         let [id, host] = values;
         db.change("UPDATE asks SET heard_at = $3 WHERE id = $1 AND host = $2", &[id, host, Value::Int(now)])?;
     }

@@ -9,7 +9,7 @@ use crate::fleet::places::Places;
 use crate::fleet::refusal::Refusal;
 
 /// Most sessions whose misfit is told one by one.
-const MAX_TOLD: usize = 10;
+const MAX_REPORTED: usize = 10;
 
 /// Compares what a host has with what is here. Gives the number of sessions; 0: the host stands elsewhere by now.
 pub(crate) fn compare(
@@ -67,7 +67,7 @@ pub(crate) fn compare(
             let is_known = accepted.iter().any(|row| {
                 matches!(row.as_slice(), [session, found] if session.as_text() == id && found.as_text() == misfit.found)
             });
-            if is_known || told >= MAX_TOLD {
+            if is_known || told >= MAX_REPORTED {
                 continue;
             }
             told += 1;

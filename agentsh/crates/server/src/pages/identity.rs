@@ -21,7 +21,7 @@ use agentsh_egress::proxy::Proxy;
 use agentsh_egress::resolve::Resolver;
 use agentsh_egress::target::Rules;
 use agentsh_gateway::config::OAuth;
-use agentsh_gateway::signers::Signers;
+use agentsh_gateway::key_sets::KeySets;
 use agentsh_gateway::token::{self, CLOCK_LEEWAY_S};
 use agentsh_login::callback::{ExpectedCallback, judge};
 use agentsh_login::metadata::AuthorizationServer;
@@ -39,7 +39,7 @@ const METADATA_LIFETIME: Duration = Duration::from_secs(600);
 /// For everything that one step asks.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// An id token is used as soon as it is given: an older one is another's. In seconds.
-const OLDEST: i64 = 600;
+const MAX_TOKEN_AGE_S: i64 = 600;
 /// Steps of sign-ins at once.
 const MAX_COUNT: usize = 16;
 /// Longest name and subject, in characters.
@@ -80,7 +80,7 @@ struct Provider {
     /// By value of the claim.
     roles: BTreeMap<String, Role>,
     clients: Clients,
-    signers: Signers,
+    signers: KeySets,
     about: RefCell<Option<(Instant, Rc<AuthorizationServer>)>>,
 }
 
@@ -172,11 +172,11 @@ impl Provider {
         let clients: Clients = Rc::new(move |url: &str| {
             // The operator wrote the issuer, which may lie anywhere; what that only names is public.
             let is_own = self::origin(url).as_ref() == Some(&origin);
-            let rules = if is_own { Rules::users_word() } else { Rules::default() };
+            let rules = if is_own { Rules::user_configured() } else { Rules::default() };
             Ok(Http::new(lookup.clone(), rules).with_proxy(proxy.clone()))
         });
         Ok(Self {
-            signers: Signers::load(&oauth)?,
+            signers: KeySets::load(&oauth)?,
             oauth,
             client: client.to_owned(),
             secret: std::env::var(SECRET).ok().filter(|secret| !secret.is_empty()),
@@ -297,7 +297,7 @@ fn is_ours(claims: &Claims, client: &str, nonce: &str, now: Timestamp) -> Result
         Err("it belongs to another sign-in (nonce)")
     } else if claims.azp.as_deref().map_or(is_for_others, |party| party != client) {
         Err("it was issued to another client (azp)")
-    } else if age < -leeway || age > OLDEST + leeway {
+    } else if age < -leeway || age > MAX_TOKEN_AGE_S + leeway {
         Err("it was not issued just now (iat)")
     } else if claims.sub.is_empty() || claims.sub.chars().count() > MAX_NAME {
         Err("it has no subject (sub)")

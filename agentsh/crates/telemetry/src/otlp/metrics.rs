@@ -35,7 +35,7 @@ const NUMBERS: &[f64] = &[
     67_108_864.0,
 ];
 /// Upper bounds of what takes little time unless a person is asked, in seconds.
-const MOMENTS: &[f64] =
+const DURATION_BUCKETS: &[f64] =
     &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0, 300.0];
 
 /// Names of attributes and their values.
@@ -74,13 +74,13 @@ const HISTOGRAMS: [(&str, &str, &str, &[f64]); 4] = [
         "agentsh.call.judged",
         "s",
         "Time from a tool call to its decision, including auditors and approvals",
-        MOMENTS,
+        DURATION_BUCKETS,
     ),
     (
         "agentsh.telemetry.lag",
         "s",
         "Delay from an event to its delivery, for the oldest event of each request",
-        MOMENTS,
+        DURATION_BUCKETS,
     ),
 ];
 

@@ -127,7 +127,7 @@ impl Otlp {
             is_over: Cell::new(false),
         });
         let sender = Rc::clone(&shared);
-        let sending = tokio::task::spawn_local(async move { sender.send_until_the_end().await });
+        let sending = agentsh_base::task::spawn_local(async move { sender.send_until_the_end().await });
         Self { shared, sending }
     }
 

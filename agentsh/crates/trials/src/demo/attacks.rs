@@ -60,10 +60,10 @@ fn hooks() -> Vec<Try> {
 }
 
 fn supervisor(pid: i32) -> Vec<Try> {
-    let mut tries = attempt::look_into(1);
+    let mut tries = attempt::inspect_process(1);
     // A small number may be a process of the sandbox itself.
     if pid > 64 {
-        tries.extend(attempt::look_into(pid));
+        tries.extend(attempt::inspect_process(pid));
         let process = nix::unistd::Pid::from_raw(pid);
         tries.push(Try::new("signal it", nix::sys::signal::kill(process, None)));
     }

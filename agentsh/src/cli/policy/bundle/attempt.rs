@@ -13,7 +13,7 @@ use super::Keys;
 use crate::cli::fleet::Fleet;
 use agentsh_authoring::Surroundings;
 use agentsh_authoring::bundle::{open, organisation};
-use agentsh_authoring::tried::{self, Tried};
+use agentsh_authoring::replay::{self, ReplayedItem};
 use agentsh_policy::{Answer, Bundle, PathContext, Policy, Question};
 use agentsh_store::{Reader, escape};
 use agentsh_terminal::output::{Context, Failure, NO, OK};
@@ -23,7 +23,7 @@ const MAX_SESSIONS: u64 = 20_000;
 /// In place of a bundle: there is none.
 const NONE: &str = "none";
 /// Where no file of anybody stands.
-const NOWHERE: &str = "/nonexistent";
+const MISSING_DIRECTORY: &str = "/nonexistent";
 
 #[derive(Debug, Args)]
 pub(super) struct Attempt {
@@ -76,7 +76,7 @@ pub(super) async fn attempt(
         let mut fleet = Fleet::at(url, args.host.as_deref(), &Context::of_process()?)?;
         for (id, host) in fleet.named().await? {
             fleet.narrow(&id);
-            let (mut reader, is_cut) = fleet.since(since, &tried::KINDS).await?;
+            let (mut reader, is_cut) = fleet.since(since, &replay::KINDS).await?;
             let looked = judge.look(host, &mut reader, since).await?;
             all.push(Looked { is_cut: is_cut || looked.is_cut, ..looked });
         }
@@ -243,7 +243,7 @@ impl<'p> Judge<'p> {
                 agentsh_policy::AGENTS.iter().find(|known| **known == agent).copied().unwrap_or("default");
             let project = match self.against {
                 Against::Here(_) => PathBuf::from(session.project.clone().unwrap_or_default()),
-                Against::Fleet(_) => PathBuf::from(NOWHERE),
+                Against::Fleet(_) => PathBuf::from(MISSING_DIRECTORY),
             };
             let key = (agent, project.clone());
             if !self.policies.contains_key(&key) {
@@ -254,7 +254,7 @@ impl<'p> Judge<'p> {
             looked.sessions += 1;
             let context = PathContext { home: self.place.home.clone(), project };
             let tally = reader.tally(session.session).await?;
-            for one in tried::of(&tally) {
+            for one in replay::of(&tally) {
                 looked.calls += one.times;
                 let answer = one.ask(then, &context);
                 let is_open_now = || {
@@ -282,7 +282,8 @@ impl<'p> Judge<'p> {
                 (here, now)
             }
             Against::Fleet(in_force) => {
-                let (config_home, system) = (PathBuf::from(NOWHERE), Path::new(NOWHERE).join("policy.yaml"));
+                let (config_home, system) =
+                    (PathBuf::from(MISSING_DIRECTORY), Path::new(MISSING_DIRECTORY).join("policy.yaml"));
                 let search = agentsh_policy::Search { config_home, system, ..here };
                 let now = match in_force {
                     Some((bundle, _)) => agentsh_policy::find_with(&search, bundle),
@@ -298,7 +299,7 @@ impl<'p> Judge<'p> {
 
 /// Whether what let it through on its host cannot stand beside the bundle: whoever wrote that, it is in a section that the bundle
 /// locks. What agentsh itself gave, such as the endpoint of a model, is in no section.
-fn is_locked(one: &Tried, answer: &Answer, then: &Policy) -> bool {
+fn is_locked(one: &ReplayedItem, answer: &Answer, then: &Policy) -> bool {
     let section = match (&one.question, &one.server) {
         (Question::Connect(..), None) => "agent.network",
         (Question::Connect(..), Some(_)) => "sandbox.mcp.servers",

@@ -62,8 +62,13 @@ fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
 }
 
 fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged {
-    let judged =
-        flow.judge(&server(to), labels, &Leaves::of_value("send", arguments), seconds(1001), &Views::NONE);
+    let judged = flow.judge(
+        &server(to),
+        labels,
+        &Leaves::of_value("send", arguments),
+        seconds(1001),
+        &Views::default(),
+    );
     if judged.is_refused() {
         flow.not_sent();
     }

@@ -1,0 +1,203 @@
+//! Agents with a short table: where their files are, which of them hold a login or history.
+
+use super::adapter::Adapter;
+use super::dialect::Dialect;
+use super::facts::{
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, no_others,
+    nothing_remembered, nothing_to_settle, per_project, private, read_only,
+};
+use super::{AgentError, Context, Endpoint, StateKind, endpoint};
+
+/// Keys of the providers that all of them can be given.
+macro_rules! environment {
+    ($($own:literal),*) => {
+        &[
+            "ANTHROPIC_*", "CEREBRAS_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY",
+            "OLLAMA_*", "OPENAI_*", "OPENROUTER_API_KEY", "XAI_API_KEY", "ZAI_API_KEY", $($own),*
+        ]
+    };
+}
+
+const fn servers(whose: ConfigScope, path: &'static str, key: &'static str, dialect: Dialect) -> List {
+    List { whose, path, format: FileFormat::Json, key, dialect }
+}
+
+pub(super) const PI: Adapter = Adapter {
+    name: "pi",
+    title: PI_FACTS.title,
+    programs: &["pi"],
+    installed: &["/@mariozechner/pi-coding-agent/"],
+    headless: &["-p", "--print"],
+    environment: environment!("PI_*"),
+    adapt: |context, _| facts::adapt(context, &PI_FACTS),
+};
+
+const PI_FACTS: Facts = Facts {
+    title: "pi",
+    own: AgentDirectory { variable: "PI_CODING_AGENT_DIR", below: "", default: ".pi/agent" },
+    lists: &[],
+    shown: &[
+        login("$own/auth.json"),
+        private("$own/settings.json", StateKind::File),
+        private("$own/models.json", StateKind::File),
+        per_project("$own/sessions", StateKind::Dir),
+        read_only("$own/AGENTS.md", StateKind::File),
+        read_only("$own/extensions", StateKind::Dir),
+        read_only("$own/prompts", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+        read_only("$own/themes", StateKind::Dir),
+        read_only("$own/tools", StateKind::Dir),
+    ],
+    models: Models { any: true, logins: Some("$own/auth.json"), others: no_others },
+    set: &[],
+    settle: nothing_to_settle,
+    told: BriefingPlace::Nowhere,
+    remembered: nothing_remembered,
+};
+
+pub(super) const DROID: Adapter = Adapter {
+    name: "droid",
+    title: DROID_FACTS.title,
+    programs: &["droid"],
+    installed: &["/.factory/bin/", "/@factory/cli"],
+    headless: &["exec"],
+    environment: environment!("FACTORY_*"),
+    adapt: |context, _| facts::adapt(context, &DROID_FACTS),
+};
+
+const DROID_FACTS: Facts = Facts {
+    title: "Droid",
+    own: AgentDirectory { variable: "", below: "", default: ".factory" },
+    lists: &[
+        servers(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common),
+        servers(ConfigScope::Project, ".factory/mcp.json", "mcpServers", Dialect::Common),
+    ],
+    shown: &[
+        login("$own/auth.json"),
+        login("$own/auth.encrypted"),
+        login("$own/auth.v2.file"),
+        login("$own/auth.v2.key"),
+        private("$own/settings.json", StateKind::File),
+        private("$own/config.json", StateKind::File),
+        per_project("$own/sessions", StateKind::Dir),
+        per_project("$own/logs", StateKind::Dir),
+        read_only("$own/AGENTS.md", StateKind::File),
+        read_only("$own/commands", StateKind::Dir),
+        read_only("$own/droids", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+    ],
+    models: Models { any: true, logins: None, others: factory },
+    set: &[],
+    settle: nothing_to_settle,
+    told: BriefingPlace::Nowhere,
+    remembered: nothing_remembered,
+};
+
+fn factory(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    Ok(vec![endpoint::https("api.factory.ai", "Factory")])
+}
+
+pub(super) const CRUSH: Adapter = Adapter {
+    name: "crush",
+    title: CRUSH_FACTS.title,
+    programs: &["crush"],
+    installed: &["/@charmland/crush"],
+    headless: &["run"],
+    environment: environment!("CRUSH_*"),
+    adapt: |context, _| facts::adapt(context, &CRUSH_FACTS),
+};
+
+const CRUSH_FACTS: Facts = Facts {
+    title: "Crush",
+    own: AgentDirectory { variable: "", below: "", default: "$config/crush" },
+    lists: &[
+        servers(ConfigScope::User, "$own/crush.json", "mcp", Dialect::Typed),
+        servers(ConfigScope::Project, "crush.json", "mcp", Dialect::Typed),
+        servers(ConfigScope::Project, ".crush.json", "mcp", Dialect::Typed),
+    ],
+    shown: &[
+        login("$data/crush/crush.json"),
+        private("$data/crush/providers.json", StateKind::File),
+        read_only("$own/commands", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+    ],
+    models: Models { any: true, logins: None, others: no_others },
+    set: &[("CRUSH_DISABLE_METRICS", "1"), ("CRUSH_DISABLE_PROVIDER_AUTO_UPDATE", "1")],
+    settle: nothing_to_settle,
+    told: BriefingPlace::Nowhere,
+    remembered: nothing_remembered,
+};
+
+pub(super) const KIMI: Adapter = Adapter {
+    name: "kimi",
+    title: KIMI_FACTS.title,
+    programs: &["kimi", "kimi-cli"],
+    installed: &["/kimi-cli/", "/kimi_cli/"],
+    headless: &["--print"],
+    environment: environment!("KIMI_*", "MOONSHOT_*"),
+    adapt: |context, _| facts::adapt(context, &KIMI_FACTS),
+};
+
+const KIMI_FACTS: Facts = Facts {
+    title: "Kimi CLI",
+    own: AgentDirectory { variable: "KIMI_SHARE_DIR", below: "", default: ".kimi" },
+    lists: &[servers(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common)],
+    shown: &[
+        facts::HomeEntry {
+            path: "$own/credentials",
+            kind: StateKind::Dir,
+            access: super::Access::ReadWrite,
+            why: "login of the user; its token is renewed in place",
+        },
+        private("$own/config.toml", StateKind::File),
+        private("$own/config.json", StateKind::File),
+        private("$own/kimi.json", StateKind::File),
+        per_project("$own/sessions", StateKind::Dir),
+        per_project("$own/logs", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+    ],
+    models: Models { any: true, logins: None, others: moonshot },
+    set: &[],
+    settle: nothing_to_settle,
+    told: BriefingPlace::Nowhere,
+    remembered: nothing_remembered,
+};
+
+fn moonshot(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    Ok(vec![facts::host_or_default(context, &["KIMI_BASE_URL"], "api.kimi.com", "Kimi")?])
+}
+
+pub(super) const VIBE: Adapter = Adapter {
+    name: "vibe",
+    title: VIBE_FACTS.title,
+    programs: &["vibe", "vibe-acp"],
+    installed: &["/mistral-vibe/"],
+    headless: &["-p", "--prompt"],
+    environment: environment!("VIBE_*"),
+    adapt: |context, _| facts::adapt(context, &VIBE_FACTS),
+};
+
+const VIBE_FACTS: Facts = Facts {
+    title: "Mistral Vibe",
+    own: AgentDirectory { variable: "VIBE_HOME", below: "", default: ".vibe" },
+    lists: &[],
+    shown: &[
+        login("$own/.env"),
+        private("$own/config.toml", StateKind::File),
+        private("$own/trusted_folders.toml", StateKind::File),
+        per_project("$own/logs", StateKind::Dir),
+        read_only("$own/agents", StateKind::Dir),
+        read_only("$own/prompts", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+        read_only("$own/tools", StateKind::Dir),
+    ],
+    models: Models { any: true, logins: None, others: mistral },
+    set: &[("VIBE_ENABLE_UPDATE_CHECKS", "false")],
+    settle: nothing_to_settle,
+    told: BriefingPlace::Nowhere,
+    remembered: nothing_remembered,
+};
+
+fn mistral(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    Ok(vec![endpoint::https("api.mistral.ai", "Mistral")])
+}

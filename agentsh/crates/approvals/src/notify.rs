@@ -1,0 +1,87 @@
+//! Notifies a person that a question is pending.
+
+use std::io::{IsTerminal, Write};
+
+use agentsh_store::escape;
+
+use super::Item;
+use agentsh_host::host_programs;
+use agentsh_host::{Facts, Record};
+
+/// Tells the user at once, whatever draws on the terminal.
+pub fn tell(facts: &Facts, record: &Record, item: &Item) {
+    notice(facts, record, &what(item), &how(item));
+}
+
+/// The desktop alone: the question is on the terminal.
+pub fn notify_desktop(facts: &Facts, item: &Item) {
+    notify(facts, &what(item), &how(item));
+}
+
+/// What waits.
+pub fn what(item: &Item) -> String {
+    let name = escape::line(&item.name);
+    let who = match (&item.host, &item.path) {
+        (Some(_), _) => format!("a connection of the agent to '{name}'"),
+        (_, Some(_)) => format!("a change of '{name}'"),
+        _ => format!("'{name}' of server '{}'", escape::line(&item.server)),
+    };
+    let waits = if item.is_withheld() { " is not the trusted version, and" } else { "" };
+    let why = if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) };
+    format!("{who}{waits} waits for your answer{why}")
+}
+
+fn how(item: &Item) -> String {
+    format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id)
+}
+
+/// Tells the user what waits for him and what he can do, whatever draws on the terminal.
+pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
+    if record.draws_on_terminal() {
+        // The agent draws here: no text, but what terminals show next to it (OSC 9), and the bell.
+        // What became of it is told when the agent has ended.
+        beside(what, "\x07");
+    } else {
+        record.announce(what);
+        record.announce(&format!("  {how}"));
+    }
+    notify(facts, what, how);
+}
+
+/// What terminals show next to what a program draws, and then this.
+pub fn beside(what: &str, then: &str) {
+    let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
+    let mut terminal = std::io::stderr();
+    if terminal.is_terminal() {
+        // The reader may have closed it: ignore that.
+        let _ = terminal.write_all(format!("\x1b]9;{notice}\x07{then}").as_bytes());
+    }
+}
+
+/// Says of something refused, while the agent draws on the terminal, that it was; the whole text comes when the agent has
+/// ended. Without the bell: nobody has to do anything.
+pub fn hint(record: &Record, what: &str) {
+    if record.draws_on_terminal() {
+        beside(what, "");
+    }
+}
+
+/// A notification of the desktop, and a message of tmux, where these are.
+fn notify(facts: &Facts, what: &str, how: &str) {
+    let text = format!("agentsh: {what}");
+    // Tmux shows nothing of OSC 9. In its messages `#` begins a format, which may run a command.
+    let message = format!("agentsh approvals: {what}").replace(['#', '%'], "");
+    let desktop = ["--app-name=agentsh", "--urgency=critical", "--", &text, how];
+    let tmux = ["display-message", "-d", "20000", "--", &message];
+    for (variable, program, words) in
+        [("DBUS_SESSION_BUS_ADDRESS", "notify-send", &desktop[..]), ("TMUX", "tmux", &tmux[..])]
+    {
+        // Without the program there is no notification, and the question stands all the same.
+        if facts.context.env.contains_key(variable)
+            && let Some(mut command) = host_programs::command_of_system(program)
+            && let Ok(mut child) = command.args(words).spawn()
+        {
+            tokio::task::spawn_blocking(move || child.wait());
+        }
+    }
+}

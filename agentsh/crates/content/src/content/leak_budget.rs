@@ -1,0 +1,453 @@
+//! The leak budget: an upper bound in bits for the information in a call, summed over the session, so that neither
+//! nesting nor many calls can carry a text in small values. Answers that nobody offered (yes, no, the agent's own
+//! numbers) may answer a question about private data and have a smaller budget.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+
+use agentsh_base::json::{Json, unescape};
+use agentsh_base::types::ServerId;
+
+/// Bits that one call may say, and all calls of a session to one server.
+const MAX_CALL_BITS: u32 = 48;
+const MAX_SESSION_BITS: u32 = 1024;
+/// Of those of a session, bits of answers: of values that nobody offered. One is at least so much, and a number that goes on
+/// from the one before it.
+pub(super) const OF_ANSWERS: u32 = 16;
+const ANSWER_BITS: u32 = 4;
+const NEXT_ITEM_BITS: u32 = 1;
+/// Words, or numbers, that are known for each server (those it said last), and longest one in bytes.
+const MAX_WORDS: usize = 4096;
+const MAX_WORD: usize = 64;
+/// Bytes of one text in which words and numbers are looked for.
+const MAX_TEXT: usize = 16 << 10;
+/// Tools whose last call is known.
+const MAX_TOOLS: usize = 1024;
+/// Words that every reader knows.
+const COMMON_WORDS: [&str; 9] = ["", "yes", "no", "true", "false", "on", "off", "asc", "desc"];
+/// A character of a name that nobody declared, and of a number.
+const CHARACTER_BITS: u32 = 6;
+const DIGIT_BITS: u32 = 4;
+
+/// What a call says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BudgetVerdict {
+    /// So little that it may go; it counts now.
+    Within,
+    /// Little, and with what was said before too much.
+    UsedUp,
+    Much,
+}
+
+/// What a server declared and what everybody may read, as hashes, and what was said so far.
+#[derive(Debug, Default)]
+pub(super) struct LeakBudget {
+    random: RandomState,
+    /// Names of parameters and values of lists in the tools of a server.
+    declared: BTreeMap<ServerId, BTreeSet<u64>>,
+    /// Words and numbers that public servers said, and numbers that each server said.
+    public: BTreeMap<ServerId, RecentWords>,
+    public_numbers: BTreeMap<ServerId, RecentWords>,
+    numbers: BTreeMap<ServerId, RecentWords>,
+    said: BTreeMap<ServerId, SpentBits>,
+    /// The last call of each tool that passed.
+    last: BTreeMap<(ServerId, u64), Counted>,
+}
+
+/// What one server said last, no more than so much of it.
+#[derive(Debug, Default)]
+struct RecentWords {
+    /// When it was said.
+    words: BTreeMap<u64, u64>,
+    order: BTreeMap<u64, u64>,
+    next: u64,
+}
+
+impl RecentWords {
+    fn add(&mut self, word: u64) {
+        if let Some(before) = self.words.insert(word, self.next) {
+            self.order.remove(&before);
+        }
+        self.order.insert(self.next, word);
+        self.next += 1;
+        if self.words.len() > MAX_WORDS
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.words.remove(&oldest);
+        }
+    }
+}
+
+/// Bits that were said to a server, and those of answers among them.
+#[derive(Clone, Copy, Debug, Default)]
+struct SpentBits {
+    all: u32,
+    answers: u32,
+}
+
+/// One call.
+#[derive(Debug, Default)]
+struct Counted {
+    bits: u32,
+    /// Of its members and items, in order.
+    shape: u64,
+    answers: Vec<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    value: u64,
+    number: Option<i64>,
+    bits: u32,
+}
+
+impl Counted {
+    /// What it answers, to somebody who knows the one before it: the same again says nothing.
+    fn after(&self, last: Option<&Self>) -> u32 {
+        let all = self.answers.iter().map(|answer| answer.bits);
+        let Some(last) = last.filter(|last| last.shape == self.shape) else { return all.sum() };
+        let new = all.zip(self.answers.iter().zip(&last.answers)).map(|(bits, (own, last))| {
+            if own.value == last.value {
+                0
+            } else if own.number.is_some() && own.number == last.number.and_then(|one| one.checked_add(1)) {
+                NEXT_ITEM_BITS
+            } else {
+                bits
+            }
+        });
+        new.sum()
+    }
+}
+
+impl LeakBudget {
+    /// Hears what a server says of one of its tools.
+    pub fn declare(&mut self, server: &ServerId, definition: &Json<'_>) {
+        let Some(schema) = definition.member("inputSchema") else { return };
+        let words = self.declared.entry(server.clone()).or_default();
+        each_text(schema, true, &mut |word| {
+            if word.len() <= MAX_WORD && words.len() < MAX_WORDS {
+                words.insert(self.random.hash_one(word));
+            }
+        });
+    }
+
+    /// Hears what a server says. Its own numbers are no news to it, and what a public one says is none to anybody.
+    pub fn hear(&mut self, server: &ServerId, said: &Json<'_>, is_public: bool) {
+        let Self { random, public, public_numbers, numbers, .. } = self;
+        let numbers = if is_public { public_numbers } else { numbers };
+        let numbers = numbers.entry(server.clone()).or_default();
+        let mut public = is_public.then(|| public.entry(server.clone()).or_default());
+        let mut add = |text: &str, is_whole: bool| {
+            if is_number(text) {
+                numbers.add(random.hash_one(text));
+            }
+            if let Some(public) = &mut public
+                && (is_whole || is_id(text))
+                && text.len() <= MAX_WORD
+            {
+                public.add(random.hash_one(text));
+            }
+        };
+        each_text(said, false, &mut |text| {
+            add(text, true);
+            let end = text.floor_char_boundary(MAX_TEXT);
+            let parts = text[..end].split(|one: char| !one.is_alphanumeric() && !"-_./#:@".contains(one));
+            let parts = parts.map(|part| part.trim_matches(['-', '.', '/', '#', ':', '@']));
+            parts.filter(|part| !part.is_empty() && *part != text).for_each(|part| add(part, false));
+        });
+    }
+
+    /// Whether a call says so little that it may go; then it counts.
+    pub fn says<'v>(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        arguments: &Json<'_>,
+        values: impl Iterator<Item = &'v str>,
+    ) -> BudgetVerdict {
+        let values: BTreeSet<&str> = values.collect();
+        let Some(counted) = self.count(server, arguments, &values) else { return BudgetVerdict::Much };
+        let key = (server.clone(), self.random.hash_one(tool));
+        let answers = counted.after(self.last.get(&key));
+        let said = self.said.entry(server.clone()).or_default();
+        let all = said.all.saturating_add(counted.bits);
+        if all > MAX_SESSION_BITS || said.answers + answers > OF_ANSWERS {
+            return BudgetVerdict::UsedUp;
+        }
+        *said = SpentBits { all, answers: said.answers + answers };
+        if self.last.len() < MAX_TOOLS || self.last.contains_key(&key) {
+            self.last.insert(key, counted);
+        }
+        BudgetVerdict::Within
+    }
+
+    /// None: it is not one of a few.
+    fn count(&self, server: &ServerId, value: &Json<'_>, values: &BTreeSet<&str>) -> Option<Counted> {
+        let declared = self.declared.get(server);
+        let (mut counted, mut open) = (Counted::default(), vec![value]);
+        while let Some(value) = open.pop() {
+            let bits = match value {
+                Json::Null | Json::Bool(_) => counted.answer(&self.random, &value.to_compact(), 1),
+                Json::Number(raw) => match self.of_number(server, raw) {
+                    Some(offered) => offered,
+                    None => {
+                        let digits = u32::try_from(raw.len()).ok()?;
+                        counted.answer(&self.random, raw, DIGIT_BITS.checked_mul(digits)?)
+                    }
+                },
+                Json::String(raw) => match &*unescape(raw) {
+                    word if values.contains(word) => bits_of(COMMON_WORDS.len() + values.len()),
+                    word if COMMON_WORDS.contains(&word) => {
+                        counted.answer(&self.random, word, bits_of(COMMON_WORDS.len() + values.len()))
+                    }
+                    word => self.of_word(word, declared)?,
+                },
+                Json::Array(items) => {
+                    open.extend(items);
+                    counted.turn(&self.random, &items.len());
+                    counted.form();
+                    1 + u32::try_from(items.len()).ok()?
+                }
+                Json::Object(members) => {
+                    open.extend(members.iter().map(|(_, value)| value));
+                    counted.turn(&self.random, "members");
+                    members.iter().try_fold(1, |sum, (raw, _)| {
+                        let name = unescape(raw);
+                        counted.turn(&self.random, &*name);
+                        let is_declared = declared.is_some_and(|words| self.has(words, &name));
+                        let long = u32::try_from(name.len()).ok()?.checked_mul(CHARACTER_BITS)?;
+                        if !is_declared {
+                            counted.form();
+                        }
+                        Some(sum + if is_declared { 2 } else { long })
+                    })?
+                }
+            };
+            counted.bits = counted.bits.checked_add(bits)?;
+            if counted.bits > MAX_CALL_BITS {
+                return None;
+            }
+        }
+        Some(counted)
+    }
+
+    fn of_word(&self, word: &str, declared: Option<&BTreeSet<u64>>) -> Option<u32> {
+        let declared = declared.filter(|words| self.has(words, word)).map(|words| bits_of(words.len()));
+        declared.into_iter().chain(self.of_known(self.public.values(), word)).min()
+    }
+
+    /// What it takes to choose a number that the server itself said, or a public one. None: nobody did.
+    fn of_number(&self, server: &ServerId, raw: &str) -> Option<u32> {
+        let own = self.of_known(self.numbers.get(server).into_iter(), raw);
+        own.into_iter().chain(self.of_known(self.public_numbers.values(), raw)).min()
+    }
+
+    /// What it takes to choose one of all that these know.
+    fn of_known<'k>(&self, known: impl Iterator<Item = &'k RecentWords> + Clone, word: &str) -> Option<u32> {
+        let hash = (word.len() <= MAX_WORD).then(|| self.random.hash_one(word))?;
+        let is_known = known.clone().any(|known| known.words.contains_key(&hash));
+        is_known.then(|| bits_of(known.map(|known| known.words.len()).sum()))
+    }
+
+    fn has(&self, words: &BTreeSet<u64>, word: &str) -> bool {
+        word.len() <= MAX_WORD && words.contains(&self.random.hash_one(word))
+    }
+}
+
+impl Counted {
+    /// Notes a value that nobody offered, and gives its bits.
+    fn answer(&mut self, random: &RandomState, value: &str, bits: u32) -> u32 {
+        let (value, number) = (random.hash_one(value), value.parse().ok());
+        self.answers.push(Answer { value, number, bits: bits.max(ANSWER_BITS) });
+        self.turn(random, "answer");
+        bits
+    }
+
+    /// Notes a name that nobody declared, or the length of a list: another one in the next call says something.
+    fn form(&mut self) {
+        self.answers.push(Answer { value: 0, number: None, bits: NEXT_ITEM_BITS });
+    }
+
+    fn turn(&mut self, random: &RandomState, by: &(impl std::hash::Hash + ?Sized)) {
+        self.shape = random.hash_one((self.shape, random.hash_one(by)));
+    }
+}
+
+/// Two digits or more: one says as little as yes and no.
+fn is_number(text: &str) -> bool {
+    (2..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// What people give things as a name: with a digit in it, or of several parts.
+fn is_id(text: &str) -> bool {
+    text.len() >= 2 && text.contains(|one: char| one.is_ascii_digit() || "-_/#@:".contains(one))
+}
+
+/// What it takes to choose one of so many.
+fn bits_of(count: usize) -> u32 {
+    usize::BITS - count.leading_zeros()
+}
+
+/// Every text and number; with the names of members where it is a schema.
+fn each_text(value: &Json<'_>, names: bool, see: &mut impl FnMut(&str)) {
+    match value {
+        Json::Number(raw) => see(raw),
+        Json::String(raw) => see(&unescape(raw)),
+        Json::Array(items) => items.iter().for_each(|item| each_text(item, names, see)),
+        Json::Object(members) => {
+            for (name, value) in members {
+                if names {
+                    see(&unescape(name));
+                }
+                each_text(value, names, see);
+            }
+        }
+        Json::Null | Json::Bool(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use agentsh_base::json::read;
+
+    fn server() -> ServerId {
+        ServerId("net".to_owned())
+    }
+
+    fn says(little: &mut LeakBudget, text: &str) -> BudgetVerdict {
+        let values = ["open", "closed"].into_iter();
+        little.says(&server(), "send", &read(text.as_bytes()).unwrap(), values)
+    }
+
+    fn passes(little: &mut LeakBudget, text: &str) -> bool {
+        says(little, text) == BudgetVerdict::Within
+    }
+
+    fn hear(little: &mut LeakBudget, by: &str, said: &str, is_public: bool) {
+        little.hear(&ServerId(by.to_owned()), &read(said.as_bytes()).unwrap(), is_public);
+    }
+
+    #[test]
+    fn few_values_pass_and_no_nesting_makes_many_of_them() {
+        for text in ["null", "{}", r#"{"a":2,"b":40}"#, r#"{"on":true}"#, r#"{"is":"open"}"#, "[1,0,1]"] {
+            assert!(passes(&mut LeakBudget::default(), text), "{text}");
+        }
+        let deep = format!("{}{}{}", "[".repeat(100), "true", "]".repeat(100));
+        let wide = format!("[{}]", vec!["[true,false,true,true]"; 64].join(","));
+        let names = r#"{"correct":{"horse":true},"battery":null}"#;
+        for text in [&deep, &wide, names, r#"{"a":123456789012345}"#, r#"{"a":"hello"}"#, "1e99999999999999"]
+        {
+            assert_eq!(says(&mut LeakBudget::default(), text), BudgetVerdict::Much, "{text}");
+        }
+    }
+
+    #[test]
+    fn answers_to_many_questions_are_no_little() {
+        for answers in [["true", "false"], [r#""yes""#, r#""no""#], ["1", "0"], ["[1]", "[]"], ["{}", "[]"]] {
+            let mut little = LeakBudget::default();
+            let refused = |at: usize| !passes(&mut little, &format!(r#"{{"a":{}}}"#, answers[at % 2]));
+            let refused = (0..64).map(refused).filter(|refused| *refused).count();
+            assert!(refused >= 24, "{answers:?}: {refused}");
+        }
+        let mut little = LeakBudget::default();
+        let passed: Vec<bool> = ["yes", "no", "yes", "no", "yes", "yes", "no", "yes"]
+            .iter()
+            .map(|answer| passes(&mut little, &format!(r#"{{"answer":"{answer}"}}"#)))
+            .collect();
+        assert_eq!(
+            passed,
+            [true, true, true, false, true, true, false, true],
+            "what stands there already says nothing"
+        );
+        assert_eq!(says(&mut little, "12345"), BudgetVerdict::UsedUp);
+        // Of words that the user named, each is one of a few and no answer.
+        let named = (0..64).filter(|at| passes(&mut little, ["\"open\"", "\"closed\""][at % 2])).count();
+        assert_eq!(named, 64);
+    }
+
+    #[test]
+    fn the_same_again_and_the_next_page_say_nothing_new() {
+        let mut little = LeakBudget::default();
+        assert!((0..20).all(|_| passes(&mut little, r#"{"size":50}"#)));
+        let mut little = LeakBudget::default();
+        let pages = (2..40).take_while(|page| passes(&mut little, &format!(r#"{{"page":{page}}}"#))).count();
+        assert!((4..16).contains(&pages), "{pages}");
+    }
+
+    #[test]
+    fn numbers_that_the_server_or_a_public_one_said_are_one_of_a_few() {
+        let mut little = LeakBudget::default();
+        assert_eq!(says(&mut little, "4711"), BudgetVerdict::Within);
+        assert_eq!(says(&mut little, "4712345"), BudgetVerdict::UsedUp);
+        hear(
+            &mut little,
+            "net",
+            r#"[{"type":"text","text":"[{\"number\": 4712345, \"title\": \"x\"}]"}]"#,
+            false,
+        );
+        hear(&mut little, "web", r#"{"run":99123456}"#, true);
+        hear(&mut little, "files", r#"{"pin":77123456}"#, false);
+        for number in ["4712345", "99123456"] {
+            assert!((0..20).all(|_| passes(&mut little, number)), "{number}");
+        }
+        assert_eq!(says(&mut little, "77123456"), BudgetVerdict::UsedUp);
+    }
+
+    #[test]
+    fn what_a_server_said_last_is_known_however_much_it_and_others_said() {
+        let mut little = LeakBudget::default();
+        let many = |from: usize| {
+            let said: Vec<String> = (from..from + 1100).map(|number| number.to_string()).collect();
+            format!("[{}]", said.join(","))
+        };
+        for round in 0..8 {
+            hear(&mut little, "net", &many(10_000 + round * 1100), false);
+            hear(&mut little, "web", &many(50_000 + round * 1100), true);
+            hear(&mut little, "web", &format!(r#"["web-{round}","4444"]"#), true);
+        }
+        hear(&mut little, "net", "[7700123]", false);
+        hear(&mut little, "wiki", r#"[8800123,"acme/widgets"]"#, true);
+        let words = ["7700123", "8800123", r#""acme/widgets""#, r#""web-7""#, "4444"];
+        for word in words {
+            assert!((0..10).all(|_| passes(&mut little, word)), "{word}");
+        }
+        assert!(
+            little
+                .numbers
+                .values()
+                .chain(little.public.values())
+                .all(|known| { known.words.len() <= MAX_WORDS && known.words.len() == known.order.len() })
+        );
+        assert_eq!(says(&mut little, "10001"), BudgetVerdict::UsedUp, "what came first is forgotten first");
+    }
+
+    #[test]
+    fn all_calls_together_say_little_too() {
+        let mut little = LeakBudget::default();
+        let said: Vec<String> = (10..99).map(|number| number.to_string()).collect();
+        hear(&mut little, "net", &format!("[{}]", said.join(",")), false);
+        let passed = (0..1000).filter(|at| passes(&mut little, &said[at % said.len()])).count();
+        assert_eq!(passed, 146, "1024 bits of 7 each");
+        assert_eq!(says(&mut little, "10"), BudgetVerdict::UsedUp);
+    }
+
+    #[test]
+    fn words_that_are_declared_or_public_are_one_of_a_few() {
+        let mut little = LeakBudget::default();
+        let text = r#"{"repository_identifier":"acme/widgets","state":"merged"}"#;
+        assert!(!passes(&mut little, text));
+        let schema =
+            r#"{"inputSchema":{"properties":{"repository_identifier":{},"state":{"enum":["merged"]}}}}"#;
+        little.declare(&server(), &read(schema.as_bytes()).unwrap());
+        assert!(!passes(&mut little, text));
+        hear(&mut little, "web", r#"{"text":"They moved to acme/widgets, and nobody cared."}"#, true);
+        assert!(passes(&mut little, text));
+        assert!(!passes(&mut little, r#"{"state":"nobody"}"#), "a word of a text is not an id");
+        let other = ServerId("other".to_owned());
+        let arguments = read(text.as_bytes()).unwrap();
+        assert_eq!(little.says(&other, "send", &arguments, std::iter::empty()), BudgetVerdict::Much);
+    }
+}

@@ -1,0 +1,102 @@
+//! Translates between protocol revisions with sessions (2025-11-25 and before) and without (2026-07-28), message by
+//! message. What both have is forwarded unchanged.
+//!
+//! [`StatefulClient`] is for a client with sessions and a server without, [`StatelessClient`] for the opposite. The
+//! server's protocol is found by asking it. Pure: lines in, lines out, no clock.
+
+pub(crate) mod edit_json;
+mod listeners;
+mod stateful_client;
+mod stateless_client;
+
+use stateful_client::StatefulClient;
+use stateless_client::StatelessClient;
+
+/// Prefix of agentsh's own request ids.
+const OWN: &str = "agentsh-era-";
+
+/// What to do with a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    ToServer(Vec<u8>),
+    ToClient(Vec<u8>),
+}
+
+pub enum Translation {
+    /// Both speak the same protocol.
+    Straight,
+    StatefulClient(Box<StatefulClient>),
+    StatelessClient(Box<StatelessClient>),
+}
+
+impl Translation {
+    /// For a client that sends `initialize`.
+    pub fn with_sessions() -> Self {
+        Self::StatefulClient(Box::default())
+    }
+
+    /// For a client without sessions.
+    pub fn without_sessions() -> Self {
+        Self::StatelessClient(Box::default())
+    }
+
+    /// As [`Translation::without_sessions`], for clients that do not trust each other on one connection: requests of the
+    /// server are sent to none of them.
+    pub fn for_everybody() -> Self {
+        Self::StatelessClient(Box::new(StatelessClient::for_everybody()))
+    }
+
+    pub fn is_passthrough(&self) -> bool {
+        matches!(self, Self::Straight)
+    }
+
+    pub fn on_client_message(&mut self, line: &[u8]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let is_over = match self {
+            Self::Straight => return vec![Step::ToServer(line.to_vec())],
+            Self::StatefulClient(up) => {
+                up.on_client_message(line, &mut steps);
+                up.is_passthrough()
+            }
+            Self::StatelessClient(down) => {
+                down.on_client_message(line, &mut steps);
+                down.is_passthrough()
+            }
+        };
+        if is_over {
+            *self = Self::Straight;
+        }
+        steps
+    }
+
+    pub fn on_server_message(&mut self, line: &[u8]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let is_over = match self {
+            Self::Straight => return vec![Step::ToClient(line.to_vec())],
+            Self::StatefulClient(up) => {
+                up.on_server_message(line, &mut steps);
+                up.is_passthrough()
+            }
+            Self::StatelessClient(down) => {
+                down.on_server_message(line, &mut steps);
+                down.is_passthrough()
+            }
+        };
+        if is_over {
+            *self = Self::Straight;
+        }
+        steps
+    }
+
+    /// The server did not answer the question for its protocol.
+    pub fn on_silence(&mut self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if let Self::StatelessClient(down) = self {
+            down.on_silence(&mut steps);
+        }
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,376 @@
+//! Repositories created during a run: sets aside what would run automatically.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::baseline::Baseline;
+use super::new_repositories::is_repository_name;
+use super::unreachable_repositories;
+use agentsh_host::copies::{Copy, write_anew};
+use agentsh_host::undo::SavedVersions;
+use agentsh_policy::builtin_paths::{self, GIT_COMMON, GIT_OBEYED};
+use agentsh_sandbox::git_config::{Entry, entries};
+pub use agentsh_sandbox::host::is_bare;
+use agentsh_sandbox::host::{Host, RealHost, plain, repository_names};
+
+/// Where to search for repositories, and what existed before.
+#[derive(Clone, Copy)]
+pub struct Search<'a> {
+    /// Writable directories; a working tree must lie in one.
+    pub roots: &'a [PathBuf],
+    pub baseline: &'a Baseline,
+    pub host: &'a RealHost,
+}
+
+impl Search<'_> {
+    /// Whether something was created during the run, belongs to the user, and is in a writable directory.
+    fn is_new(&self, path: &Path) -> bool {
+        !self.baseline.holds(path) && is_in_one_of(path, self.roots)
+    }
+
+    /// Files by which a new repository sends git to a directory that was not there before the run and that this search does not
+    /// reach, or that does not exist yet.
+    fn leading_out(&self, entry: &Path) -> Vec<PathBuf> {
+        let is_searched = |directory: &Path| {
+            directory.is_dir() && (self.baseline.holds(directory) || is_in_one_of(directory, self.roots))
+        };
+        if entry.is_file() && self.host.git_directory(entry).is_some_and(|git| !is_searched(&git)) {
+            return vec![entry.to_owned()];
+        }
+        let own = directories_of(entry, self.host).into_iter().filter(|directory| self.is_new(directory));
+        let leads_out =
+            |git: &PathBuf| self.host.common_directory(git).is_some_and(|common| !is_searched(&common));
+        own.filter(leads_out).map(|git| git.join(GIT_COMMON)).collect()
+    }
+
+    /// What the user's git would take from the working tree of a new repository: hooks and programs that his own configuration
+    /// names for every one.
+    fn in_working_tree(&self, entry: &Path) -> Vec<(PathBuf, Copy)> {
+        let above = entry.parent().filter(|_| is_repository_name(entry));
+        let bases = [Some(entry), above].into_iter().flatten();
+        let places =
+            bases.flat_map(|base| self.baseline.in_repositories().map(|named| plain(&base.join(named))));
+        let places: BTreeSet<PathBuf> = places.collect();
+        let is_new = |path: &PathBuf| {
+            !entry.starts_with(path) && !self.baseline.is_guarded(path) && is_in_one_of(path, self.roots)
+        };
+        let found = places.into_iter().filter(is_new).map(|path| (path.clone(), Copy::of_own(&path)));
+        found.filter(|(_, copy)| !copy.is_nothing()).collect()
+    }
+}
+
+/// Whether a path is in one of these directories. A link in the path could lead elsewhere.
+pub fn is_in_one_of(path: &Path, roots: &[PathBuf]) -> bool {
+    let is_below = |root: &Path| path.starts_with(root) && !is_behind_link(path, root);
+    roots.iter().any(|root| is_below(root) || root.canonicalize().is_ok_and(|root| is_below(&root)))
+}
+
+/// Whether a link is between a root and a path.
+fn is_behind_link(path: &Path, root: &Path) -> bool {
+    path.ancestors().take_while(|above| *above != root && above.starts_with(root)).any(Path::is_symlink)
+}
+
+/// Every directory in which git keeps a repository, below these ones, directories that could not be looked through, and links.
+#[must_use]
+pub fn repositories(
+    directories: &[PathBuf],
+    host: &RealHost,
+) -> (BTreeSet<PathBuf>, Vec<PathBuf>, Vec<PathBuf>) {
+    let (mut found, mut closed, mut links) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for directory in directories {
+        let looked = host.repositories(directory);
+        // An unlisted repository may still exist.
+        let is_listed = !looked.is_cut && !looked.closed.contains(directory);
+        let unlisted = repository_names().filter(|_| !is_listed).map(|name| directory.join(name));
+        closed.extend(looked.closed);
+        links.extend(looked.links);
+        let entries = looked.found.into_iter().chain(looked.own).chain(unlisted);
+        let entries = entries.filter_map(|entry| Some((entry.symlink_metadata().ok()?.is_dir(), entry)));
+        for (is_directory, entry) in entries {
+            let named = (!is_directory).then(|| host.git_directory(&entry)).flatten();
+            let git = named.unwrap_or_else(|| entry.clone());
+            found.extend(host.modules(&git).into_iter().flat_map(|modules| modules.directories));
+            found.insert(git);
+            found.insert(entry);
+        }
+    }
+    found.retain(|path| directories.iter().any(|directory| path.starts_with(directory)));
+    (found, closed, links)
+}
+
+/// The final check, when nothing runs inside: all new repositories, with what was set aside in each.
+#[must_use]
+pub fn disarm_all(
+    roots: &[PathBuf],
+    baseline: &Baseline,
+    aside: &SavedVersions,
+) -> Vec<(PathBuf, Vec<String>)> {
+    let host = RealHost::unlimited();
+    let search = Search { roots, baseline, host: &host };
+    let (repositories, mut closed, links) = repositories(roots, &host);
+    let is_new = |entry: &PathBuf| {
+        !baseline.holds(entry)
+            && (entry.is_symlink() || holds_something(entry, &host) || !search.leading_out(entry).is_empty())
+    };
+    let mut found: Vec<_> = repositories
+        .into_iter()
+        .filter(is_new)
+        .map(|entry| {
+            let done = disarm(&entry, search, aside);
+            (entry, done)
+        })
+        .collect();
+    for link in links.into_iter().filter(|link| baseline.is_private(link)) {
+        let mut done = Vec::new();
+        put_away(&link, &Copy::of_own(&link), aside, &mut done);
+        found.push((link, done));
+    }
+    closed.sort();
+    closed.dedup();
+    for directory in closed.into_iter().filter(|directory| !baseline.is_refused(directory)) {
+        let mut renamed = Vec::new();
+        let result = unreachable_repositories::rename_repositories(
+            &directory,
+            &|entry| baseline.holds(entry),
+            &mut renamed,
+        );
+        let named = |path: PathBuf| (path, vec!["it was renamed so that nothing runs it".to_owned()]);
+        found.extend(renamed.into_iter().map(named));
+        if let Err(error) = result {
+            let what =
+                format!("could not be searched completely ({error}): remove it before you use git in it");
+            found.push((directory, vec![what]));
+        }
+    }
+    found
+}
+
+/// Whether a version control system would read something in a new repository.
+fn holds_something(entry: &Path, host: &RealHost) -> bool {
+    let names = ["HEAD", "config", "hooks", "requires", "repo", "store", "prefs"];
+    let has_some = |directory: &PathBuf| names.iter().any(|name| directory.join(name).exists());
+    directories_of(entry, host).iter().any(has_some)
+}
+
+/// Directories of an entry such as `.git`: its target, common directory and submodules.
+#[must_use]
+pub fn directories_of(entry: &Path, host: &RealHost) -> BTreeSet<PathBuf> {
+    let Ok(found) = entry.symlink_metadata() else { return BTreeSet::new() };
+    let named = || host.git_directory(entry).filter(|git| git.is_dir());
+    let Some(git) = found.is_dir().then(|| entry.to_owned()).or_else(named) else { return BTreeSet::new() };
+    let modules = host.modules(&git).into_iter().flat_map(|modules| modules.directories);
+    let own: BTreeSet<PathBuf> = modules.chain([git.clone()]).collect();
+    let common: Vec<PathBuf> = own.iter().filter_map(|git| host.common_directory(git)).collect();
+    own.into_iter().chain(common).collect()
+}
+
+/// The harmless lines of a configuration, and the others. None if it is not plain text.
+type SplitConfiguration = Option<(Vec<Entry>, Vec<Entry>)>;
+
+fn configurations(directory: &Path, roots: &[PathBuf]) -> Vec<(PathBuf, Copy, SplitConfiguration)> {
+    let paths = ["config", "config.worktree"].map(|name| directory.join(name));
+    let is_harmless = |entry: &Entry| match entry.worktree() {
+        Some(named) => is_inside(&directory.join(named), roots),
+        None => entry.is_harmless(),
+    };
+    let read = |path: PathBuf| {
+        let copy = Copy::of_own(&path);
+        // Git reads a value up to a NUL.
+        let text = copy.text().filter(|text| !text.contains('\0'));
+        let parted = text.map(|text| entries(text).into_iter().partition(is_harmless));
+        // A socket is a stub; a pipe would hold up every git that reads it.
+        let is_pipe = || path.symlink_metadata().is_ok_and(|found| found.file_type().is_fifo());
+        let is_there = match copy {
+            Copy::Absent => false,
+            Copy::Special => is_pipe(),
+            _ => true,
+        };
+        is_there.then_some((path, copy, parted))
+    };
+    paths.into_iter().filter_map(read).collect()
+}
+
+/// Whether a path is in one of these directories, as written and resolved.
+fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
+    let real = path.canonicalize().unwrap_or_else(|_| plain(path));
+    let is_below = |path: &Path| roots.iter().any(|root| path.starts_with(root));
+    is_below(&plain(path))
+        && (is_below(&real)
+            || roots.iter().any(|root| root.canonicalize().is_ok_and(|root| real.starts_with(root))))
+}
+
+/// Files of other version control systems that name programs.
+fn of_other_system(entry: &Path) -> Vec<(PathBuf, Copy)> {
+    let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
+    let files = others.find(|(name, _)| entry.file_name() == Some(name.as_ref())).map(|(_, files)| *files);
+    let says_more = |copy: &Copy| match copy {
+        Copy::Absent | Copy::Special => false,
+        copy => !copy.text().is_some_and(says_paths_alone),
+    };
+    // On the way may be a file or a link where the program wants a directory.
+    let of_own = |path: PathBuf| match Copy::of_own(&path) {
+        Copy::Unreachable { there, .. } => (there.clone(), Copy::of_own(&there)),
+        copy => (path, copy),
+    };
+    let files = files.into_iter().flatten().map(|name| entry.join(name));
+    files.map(of_own).filter(|(_, copy)| says_more(copy)).collect()
+}
+
+/// Whether a configuration of Mercurial (`hg help config`) has the section `paths` and nothing else. Git's reader knows neither its
+/// continued lines nor its directives.
+fn says_paths_alone(text: &str) -> bool {
+    let is_path = |(name, value): (&str, &str)| {
+        let is_plain = !name.starts_with([' ', '\t', '%', '[']) && !value.contains(['|', '!', '\\']);
+        is_plain && !value.trim().starts_with('-')
+    };
+    let is_plain = |line: &str| {
+        let is_said = line.trim().is_empty() || line.starts_with(['#', ';']) || line.trim_end() == "[paths]";
+        is_said || line.split_once('=').is_some_and(is_path)
+    };
+    text.lines().all(is_plain)
+}
+
+/// Directories of a repository in which every file counts.
+fn run_from(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    ["hooks"].into_iter().chain(GIT_OBEYED.1).map(|name| directory.join(name))
+}
+
+/// Whether something in a new repository would run automatically.
+#[must_use]
+pub fn runs_by_itself(entry: &Path, search: Search<'_>) -> bool {
+    if entry.is_symlink()
+        || !search.leading_out(entry).is_empty()
+        || !of_other_system(entry).is_empty()
+        || !search.in_working_tree(entry).is_empty()
+    {
+        return true;
+    }
+    directories_of(entry, search.host).iter().filter(|directory| search.is_new(directory)).any(|directory| {
+        let says_more =
+            |parted: Option<(Vec<Entry>, Vec<Entry>)>| parted.is_none_or(|(_, others)| !others.is_empty());
+        configurations(directory, search.roots).into_iter().any(|(_, _, parted)| says_more(parted))
+            || run_from(directory).any(|directory| !Copy::of_own(&directory).is_nothing())
+            || directory.join(GIT_OBEYED.0).symlink_metadata().is_ok()
+    })
+}
+
+/// Sets aside what would run automatically in a new repository. Returns names for a message.
+pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Vec<String> {
+    let mut done = Vec::new();
+    if entry.is_symlink() {
+        put_away(entry, &Copy::of_own(entry), aside, &mut done);
+    }
+    let leading_out = search.leading_out(entry).into_iter().map(|path| (path.clone(), Copy::of_own(&path)));
+    let others = of_other_system(entry).into_iter().chain(search.in_working_tree(entry));
+    for (path, copy) in leading_out.chain(others) {
+        put_away(&path, &copy, aside, &mut done);
+    }
+    for directory in directories_of(entry, search.host).iter().filter(|directory| search.is_new(directory)) {
+        for (path, copy, parted) in configurations(directory, search.roots) {
+            let Some((harmless, others)) = parted else {
+                put_away(&path, &copy, aside, &mut done);
+                continue;
+            };
+            if others.is_empty() {
+                continue;
+            }
+            let keys: BTreeSet<String> =
+                others.iter().map(|entry| format!("{}.{}", entry.section, entry.key)).collect();
+            // A file that cannot be kept is removed anyway.
+            let is_kept = aside.keep(&path, &copy).is_ok();
+            let keys: Vec<String> = keys.into_iter().take(5).collect();
+            let lost = if is_kept { "" } else { ", and not kept" };
+            let_owner_write(&path);
+            done.push(match write_anew(&path, written(&harmless).as_bytes(), 0o644) {
+                Ok(()) => format!("{} without {}{lost}", path.display(), keys.join(", ")),
+                Err(error) => not_removed(&path, &error),
+            });
+        }
+        for path in run_from(directory).chain([directory.join(GIT_OBEYED.0)]) {
+            match Copy::of_own(&path) {
+                Copy::Directory(entries) => {
+                    for (name, copy) in entries {
+                        put_away(&path.join(name), &copy, aside, &mut done);
+                    }
+                }
+                Copy::Absent => {}
+                other => put_away(&path, &other, aside, &mut done),
+            }
+        }
+    }
+    done
+}
+
+/// Replaces the configurations of a new repository, so that a process with an open descriptor writes to no file.
+pub fn renew(entry: &Path, search: Search<'_>) {
+    for directory in directories_of(entry, search.host).iter().filter(|directory| search.is_new(directory)) {
+        for path in ["config", "config.worktree"].map(|name| directory.join(name)) {
+            let _ = Copy::of_own(&path).renew(&path);
+        }
+    }
+}
+
+/// Removes what was kept; what is too large for that gets another name, under which nothing runs it.
+///
+/// # Errors
+/// When it stays as it is.
+pub fn move_away(path: &Path, copy: &Copy, aside: &SavedVersions) -> std::io::Result<()> {
+    let renamed = || {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".set-aside");
+        fs::rename(path, path.with_file_name(name))
+    };
+    let_owner_write(path);
+    match copy {
+        Copy::Unread { .. } => renamed(),
+        _ if aside.keep(path, copy).is_err() => renamed(),
+        // Directories in it may be closed to their owner.
+        Copy::Directory(_) => fs::remove_dir_all(path).or_else(|_| renamed()),
+        _ => fs::remove_file(path),
+    }
+}
+
+/// As [`move_away`], told in `done`.
+fn put_away(path: &Path, copy: &Copy, aside: &SavedVersions, done: &mut Vec<String>) {
+    done.push(match move_away(path, copy, aside) {
+        Ok(()) => format!("{} removed", path.display()),
+        Err(error) => not_removed(path, &error),
+    });
+}
+
+fn not_removed(path: &Path, error: &std::io::Error) -> String {
+    format!("{} could not be removed ({error}): remove it before you use git there", path.display())
+}
+
+/// Gives the owner of the directory around a path the right to change it. Whoever made it took that away.
+fn let_owner_write(path: &Path) {
+    let Some(around) = path.parent() else { return };
+    let Ok(found) = around.symlink_metadata() else { return };
+    let mode = found.permissions().mode();
+    if found.is_dir() && mode & 0o700 != 0o700 {
+        // Where it fails, so does what is done next.
+        let _ = fs::set_permissions(around, fs::Permissions::from_mode(mode | 0o700));
+    }
+}
+
+/// A configuration with only these entries.
+fn written(entries: &[Entry]) -> String {
+    let quoted =
+        |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
+    let line = |entry: &Entry| {
+        let below = entry.subsection.as_deref().map_or(String::new(), |below| format!(" {}", quoted(below)));
+        let value = entry.value.as_deref().map_or(String::new(), |value| format!(" = {}", quoted(value)));
+        format!("[{}{below}]\n\t{}{value}\n", entry.section, entry.key)
+    };
+    entries.iter().map(line).collect()
+}
+
+/// Whether a configuration adds only harmless entries.
+#[must_use]
+pub fn adds_only_harmless(before: &str, now: &str) -> bool {
+    let known = entries(before);
+    // A working tree may have been named before.
+    entries(now).iter().all(|entry| entry.is_harmless() || known.contains(entry))
+}

@@ -1,0 +1,145 @@
+//! Repositories created during a run, until they are guarded. Creation takes several steps, so guarding waits until
+//! they are done, or until something appears that would run automatically.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::disarm_new;
+use super::name_watcher::Names;
+use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON};
+use agentsh_sandbox::host::{RealHost, repository_names};
+
+/// A new repository is unfinished for a moment: git still writes its configuration.
+const REPOSITORY_SETTLE_DELAY: Duration = Duration::from_millis(1500);
+const MAX_TO_FINISH: Duration = Duration::from_secs(120);
+/// For directories that look like the start of a bare repository.
+const UNDECIDED_TIMEOUT: Duration = Duration::from_secs(20);
+/// Limit of pending entries: beyond it, repositories are guarded as they are, and undecided ones are dropped until
+/// their next part appears.
+const MAX_WAITING: usize = 256;
+
+#[derive(Debug, Default)]
+pub struct NewRepositoryWatcher {
+    since: BTreeMap<PathBuf, Instant>,
+    guarded: BTreeSet<PathBuf>,
+    /// Something happened in one of them.
+    is_stirred: bool,
+    /// When to check without an event.
+    due: Option<Instant>,
+}
+
+/// Whether a name is a repository's, of git or another system.
+#[must_use]
+pub fn is_repository_name(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| repository_names().any(|known| name == known))
+}
+
+/// A name with which a bare repository begins.
+#[must_use]
+pub fn begins_bare(path: &Path) -> bool {
+    let begins = |name: &std::ffi::OsStr| {
+        name == "HEAD" || name == GIT_COMMON || GIT_BARE.iter().any(|bare| name == *bare)
+    };
+    path.file_name().is_some_and(begins)
+}
+
+impl NewRepositoryWatcher {
+    /// Notes a new or possible repository.
+    pub fn note(&mut self, entry: &Path, names: Option<&mut Names>, host: &RealHost) {
+        self.guarded.remove(entry);
+        self.since.entry(entry.to_owned()).or_insert_with(Instant::now);
+        self.is_stirred = true;
+        self.due.get_or_insert_with(|| Instant::now() + REPOSITORY_SETTLE_DELAY);
+        if let Some(names) = names {
+            watch(entry, names, host);
+        }
+    }
+
+    /// Handles an event.
+    pub fn hear(&mut self, path: &Path, names: Option<&mut Names>, host: &RealHost) {
+        if self.since.is_empty() {
+            return;
+        }
+        // Also for events elsewhere, because a `.git` file may name any directory.
+        self.is_stirred = true;
+        if let Some((names, entry)) = names.zip(self.since.keys().find(|entry| path.starts_with(entry))) {
+            // Its hooks may have appeared.
+            watch(entry, names, host);
+        }
+    }
+
+    #[must_use]
+    pub fn holds(&self, path: &Path) -> bool {
+        self.since.contains_key(path) || self.guarded.contains(path)
+    }
+
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether to guard now: one would run something, or all are finished.
+    pub fn must_be_guarded(&mut self, search: disarm_new::Search<'_>) -> bool {
+        let is_due = self.due.is_some_and(|due| due <= Instant::now());
+        if !self.is_stirred && !is_due {
+            return false;
+        }
+        self.is_stirred = false;
+        let is_full = self.since.len() > MAX_WAITING;
+        let is_young = |since: &Instant| !is_full && since.elapsed() < UNDECIDED_TIMEOUT;
+        // A pending entry that is gone must not delay the others.
+        self.since.retain(|entry, since| {
+            entry.symlink_metadata().is_ok() && (is_repository(entry) || is_young(since))
+        });
+        if self.since.is_empty() {
+            self.due = None;
+            return false;
+        }
+        // `refs` and `hooks` in an ordinary directory run nothing.
+        let is_armed = |entry: &PathBuf| is_repository(entry) && disarm_new::runs_by_itself(entry, search);
+        if self.since.len() > MAX_WAITING || self.since.keys().any(is_armed) {
+            return true;
+        }
+        if !is_due {
+            return false;
+        }
+        self.due = Some(Instant::now() + REPOSITORY_SETTLE_DELAY);
+        let mut waiting = self.since.iter().filter(|(entry, _)| is_repository(entry)).peekable();
+        waiting.peek().is_some()
+            && waiting.all(|(entry, since)| is_finished(entry) || since.elapsed() > MAX_TO_FINISH)
+    }
+
+    /// Returns the repositories, which are guarded from now on.
+    pub fn take(&mut self) -> Vec<PathBuf> {
+        let (taken, doubtful) =
+            std::mem::take(&mut self.since).into_iter().partition(|(entry, _)| is_repository(entry));
+        self.since = doubtful;
+        self.due = (!self.since.is_empty()).then(|| Instant::now() + REPOSITORY_SETTLE_DELAY);
+        let taken: Vec<PathBuf> = BTreeMap::into_keys(taken).collect();
+        self.guarded.extend(taken.iter().cloned());
+        taken
+    }
+}
+
+/// Whether an entry is a repository by now, or part of a linked worktree.
+#[must_use]
+pub fn is_repository(entry: &Path) -> bool {
+    is_repository_name(entry) || disarm_new::is_bare(entry) || entry.join(GIT_COMMON).exists()
+}
+
+/// git writes the index last.
+fn is_finished(entry: &Path) -> bool {
+    let names = std::fs::read_dir(entry).into_iter().flatten().flatten().map(|found| found.file_name());
+    let names: Vec<_> = names.collect();
+    let is_locked = names.iter().any(|name| name.as_encoded_bytes().ends_with(b".lock"));
+    let is_made = names.iter().any(|name| name == "index") || entry.is_file() || !entry.ends_with(".git");
+    is_made && !is_locked
+}
+
+fn watch(entry: &Path, names: &mut Names, host: &RealHost) {
+    for directory in disarm_new::directories_of(entry, host) {
+        names.watch(&directory, true);
+        names.watch(&directory.join("hooks"), true);
+    }
+}

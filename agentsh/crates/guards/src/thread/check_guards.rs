@@ -1,0 +1,297 @@
+//! Checks all guards and restores the missing ones while the sandbox is stopped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::super::disarm_new;
+use super::super::name_watcher::NameChange;
+use super::super::new_repositories;
+use super::Watch;
+use agentsh_base::remedy::Allow;
+use agentsh_host::copies::Copy;
+use agentsh_policy::builtin_paths;
+use agentsh_sandbox::idmap::IdMaps;
+use agentsh_sandbox::layout;
+use agentsh_sandbox::plan::{Access, Mount, NodeContent as Made};
+use agentsh_sandbox::remount_guards::remount;
+use agentsh_sandbox::stubs::{self, StubFiles};
+use agentsh_store::words::GuardChange;
+
+/// Guarded files that get a stub because they appeared.
+const MAX_APPEARED: usize = 64;
+/// The host may keep renaming.
+const MAX_TRIES: usize = 5;
+
+impl Watch {
+    pub(super) fn take_copies(&mut self) {
+        for mount in &self.guards {
+            if is_guard(mount) && !self.copies.contains_key(&mount.target) {
+                self.copies.insert(mount.target.clone(), Copy::of_own(&mount.target));
+            }
+        }
+    }
+
+    fn points(&mut self) -> Result<BTreeSet<PathBuf>, String> {
+        let Some(mounted) = &mut self.mounted else { return Ok(BTreeSet::new()) };
+        mounted.points().map(|points| points.into_iter().collect()).map_err(|error| error.to_string())
+    }
+
+    /// Entries whose removal began are guarded again if they still exist when it should be done.
+    fn release(&mut self) {
+        let released = std::mem::take(&mut self.guarded.lock().released);
+        for gone in released {
+            self.guards.retain(|mount| !mount.target.starts_with(&gone));
+            self.targets.retain(|target| !target.starts_with(&gone));
+            self.copies.retain(|target, _| !target.starts_with(&gone));
+            if new_repositories::is_repository(&gone) {
+                self.newcomers.note(&gone, self.names.as_mut(), &self.host);
+            }
+        }
+    }
+
+    /// Guards that are no longer mounted.
+    pub(super) fn lost(&mut self) -> Result<BTreeSet<PathBuf>, String> {
+        self.release();
+        let points = self.points()?;
+        let targets = self.guards.iter().map(|mount| &mount.target);
+        Ok(targets.filter(|target| !points.contains(*target)).cloned().collect())
+    }
+
+    pub(super) fn check(&mut self, in_any_case: bool) -> Result<(), String> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        if self.mounted.is_none() {
+            return Err("cannot check what is mounted in it".to_owned());
+        }
+        if self.lost()?.is_empty() && !in_any_case {
+            self.accept_from_outside();
+            return Ok(());
+        }
+        self.freezer.freeze().map_err(|error| format!("it cannot be stopped: {error}"))?;
+        let result = self.guard_again(in_any_case);
+        if result.is_ok() {
+            self.freezer.thaw();
+        }
+        result
+    }
+
+    /// A guarded path changed anyway: by the host.
+    fn accept_from_outside(&mut self) {
+        for path in std::mem::take(&mut self.seen).into_keys() {
+            if let Some(copy) = self.copies.get_mut(&path) {
+                *copy = Copy::of_own(&path);
+            }
+        }
+    }
+
+    /// The kernel removes a mount shortly before the new file appears, so an event may arrive while the sandbox is
+    /// stopped.
+    fn accept_while_stopped(&mut self, mut touched: BTreeSet<PathBuf>) {
+        touched.extend(std::mem::take(&mut self.seen).into_keys());
+        for path in touched {
+            let now = Copy::of_own(&path);
+            let is_news = |copy: &Copy| *copy != now && !(copy.is_nothing() && now.is_nothing());
+            if self.copies.get(&path).is_some_and(is_news) {
+                self.say(&path, GuardChange::Replaced, replaced(&path));
+                self.copies.insert(path, now);
+            }
+        }
+    }
+
+    /// Nothing runs inside.
+    fn guard_again(&mut self, mut in_any_case: bool) -> Result<(), String> {
+        let (mut why, mut touched) = (String::new(), BTreeSet::new());
+        for attempt in 0..MAX_TRIES {
+            self.hear();
+            self.disarm_newcomers();
+            in_any_case |= self.set_aside_arrivals();
+            let lost = self.lost()?;
+            if lost.is_empty() && !in_any_case {
+                self.accept_while_stopped(touched);
+                return Ok(());
+            }
+            for path in &lost {
+                // Since the stop nothing inside has run.
+                self.settle(path, attempt > 0)?;
+            }
+            touched.extend(lost);
+            // Mostly our own events.
+            self.hear();
+            touched.extend(std::mem::take(&mut self.seen).into_keys());
+            match self.mount_again() {
+                Ok(()) => in_any_case = false,
+                Err(error) => why = error,
+            }
+        }
+        match self.lost()?.into_iter().next() {
+            Some(path) => Err(format!("{}: {why}", path.display())),
+            None => {
+                self.accept_while_stopped(touched);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sets aside new automatically run files, replaced by stubs. Call while nothing runs.
+    fn set_aside_arrivals(&mut self) -> bool {
+        let arrivals = std::mem::take(&mut self.arrivals);
+        let mut is_any = false;
+        for path in arrivals {
+            if self.targets.contains(&path) {
+                continue;
+            }
+            let copy = Copy::of_own(&path);
+            if copy == Copy::Absent {
+                continue;
+            }
+            if self.removed.get(&path) == Some(&copy) {
+                // The host put it back.
+                is_any = true;
+                continue;
+            }
+            // Another sandbox's stub stays.
+            if !(copy.is_nothing() && stubs::is_stub(&self.state, &path)) {
+                self.set_aside_arrival(&path, &copy);
+            }
+            // Without a stub it may come again, and is set aside again.
+            is_any |= self.rules.with_stub.len() < MAX_APPEARED && self.rules.with_stub.insert(path);
+        }
+        is_any
+    }
+
+    pub(super) fn set_aside_arrival(&self, path: &Path, copy: &Copy) {
+        let shown = path.strip_prefix(&self.rules.project).unwrap_or(path).display().to_string();
+        let text = match disarm_new::move_away(path, copy, &self.aside) {
+            Ok(()) => arrived(&shown, path),
+            Err(error) => format!(
+                "{shown} was created inside and could not be set aside ({error}): check it before you use it"
+            ),
+        };
+        self.say(path, GuardChange::SetAside, text);
+    }
+
+    fn mount_again(&mut self) -> Result<(), String> {
+        let layout = layout::guards(&self.rules, &self.host);
+        let wanted = stubs::wanted(&layout.stubs);
+        let made = StubFiles::make(&self.state, &wanted).map_err(|error| error.to_string())?;
+        self.stubs.push(made);
+        let points = self.points()?;
+        let is_home =
+            |mount: &Mount| mount.target == self.rules.home && matches!(mount.what, Made::Tmpfs { .. });
+        let mut again: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut mounts = Vec::new();
+        for mount in layout.guards.iter().filter(|mount| !is_home(mount)) {
+            // A mount over a directory hides mounts below it.
+            let is_covered = mount.target.ancestors().any(|above| again.contains(above));
+            if is_covered || !points.contains(&mount.target) {
+                again.insert(mount.target.clone());
+                mounts.push(mount.clone());
+            }
+        }
+        let mut passed = Vec::new();
+        if self.identity.from_root
+            && let Ok(maps) = IdMaps::new(self.identity)
+        {
+            maps.map_owned(&mut mounts, &mut passed, &mut Vec::new());
+        }
+        if !mounts.is_empty() {
+            let rules = (self.identity, &self.executable);
+            remount(&self.zygote, &self.namespaces, rules, mounts, &passed)?;
+        }
+        self.targets.extend(layout.guards.iter().map(|mount| mount.target.clone()));
+        self.guarded.add(&layout);
+        self.guards = layout.guards;
+        self.watch_guarded();
+        self.take_copies();
+        Ok(())
+    }
+
+    /// Decides whether the host or a program inside replaced a guarded file.
+    pub(super) fn settle(&mut self, path: &Path, is_stopped: bool) -> Result<(), String> {
+        let Some(before) = self.copies.get(path).cloned() else { return Ok(()) };
+        let seen = self.seen.remove(path).unwrap_or_default();
+        let now = Copy::of_own(path);
+        let is_known = self.names.as_ref().is_some_and(|names| !names.is_incomplete);
+        // A change after the mount was gone may be anybody's.
+        let by_host = is_stopped || is_known && matches!(seen.as_slice(), [NameChange::MovedHere]);
+        let accepted = now == before
+            || now.is_nothing()
+            || by_host
+            || before.text().zip(now.text()).is_some_and(|(before, now)| {
+                is_git_config(path) && disarm_new::adds_only_harmless(before, now)
+            });
+        let text = if accepted {
+            // As a new file, because a program may have the old one open.
+            if let Err(error) = now.renew(path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                return Err(format!("{}: {error}", path.display()));
+            }
+            if now == before || now.is_nothing() {
+                None
+            } else {
+                Some((GuardChange::Replaced, replaced(path)))
+            }
+        } else {
+            self.aside.keep(path, &now).map_err(|error| format!("{}: {error}", path.display()))?;
+            before.put_back(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Some((
+                GuardChange::PutBack,
+                format!(
+                    "{} was changed while it was unguarded; agentsh restored it, and `agentsh undo {}` \
+                     restores the changed version",
+                    path.display(),
+                    path.display()
+                ),
+            ))
+        };
+        let kept = if accepted { now } else { before.clone() };
+        if kept == Copy::Absent && before != Copy::Absent {
+            self.baseline.forget(path);
+            self.targets.remove(path);
+            self.removed.insert(path.to_owned(), before);
+        }
+        self.copies.insert(path.to_owned(), kept);
+        if let Some((what, text)) = text {
+            self.say(path, what, text);
+        }
+        Ok(())
+    }
+}
+
+/// The message about a file that appeared and was set aside.
+pub fn arrived(shown: &str, path: &Path) -> String {
+    let mut parts = path.ancestors().skip(1).take(2).filter_map(|above| path.strip_prefix(above).ok());
+    let entry = parts.find_map(|part| builtin_paths::guarded(part.to_str()?, true));
+    let mut nested = builtin_paths::NESTED_READ_ONLY.iter();
+    let nested = nested.find(|(name, _)| path.ancestors().any(|above| above.ends_with(name)));
+    let why = entry.map(|entry| entry.why).or(nested.map(|(_, why)| *why)).unwrap_or("runs automatically");
+    let allow = Allow { write: true, words: vec![path.display().to_string()], ..Allow::default() };
+    let allow = allow.line().map(|line| format!("; to let the agent make it: `{line}`")).unwrap_or_default();
+    format!(
+        "{shown} was created during the run and set aside ({why}); `agentsh undo {}` restores it{allow}",
+        path.display()
+    )
+}
+
+fn replaced(path: &Path) -> String {
+    format!("{} changed during the run, and is guarded again", path.display())
+}
+
+/// Copies of these guards.
+pub(in super::super) fn copies<'m>(guards: impl Iterator<Item = &'m Mount>) -> BTreeMap<PathBuf, Copy> {
+    guards
+        .filter(|mount| is_guard(mount))
+        .map(|mount| (mount.target.clone(), Copy::of_own(&mount.target)))
+        .collect()
+}
+
+/// A read-only host mount, not one that only keeps a place.
+pub(in super::super) fn is_guard(mount: &Mount) -> bool {
+    matches!(mount.what, Made::Bind { access: Access::ReadOnly, .. })
+}
+
+fn is_git_config(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "config" || name == "config.worktree")
+}

@@ -1,0 +1,77 @@
+//! Members of a client's message other than its content: ids, `_meta`, unknown ones. They are searched too, because
+//! data can leave in them.
+
+use crate::json::{Json, unescape};
+
+/// The parts of a request or an answer that are judged under a name of their own.
+const JUDGED: [&str; 5] = ["jsonrpc", "method", "params", "result", "error"];
+/// The same of the parameters of a call.
+const JUDGED_CALL_MEMBERS: [&str; 2] = ["name", "arguments"];
+/// A number of so many characters counts something.
+const MAX_COUNTER_DIGITS: usize = 10;
+
+/// Everything else that a server could read a text out of. None: there is nothing like that.
+pub(super) fn extra_members<'a>(tree: &Json<'a>, method: &str) -> Option<Json<'a>> {
+    let others = |value: &Json<'a>, judged: &[&str]| -> Vec<(&'a str, Json<'a>)> {
+        let members = value.as_object().unwrap_or_default().iter();
+        members.filter(|(raw, _)| !judged.contains(&&*unescape(raw))).cloned().collect()
+    };
+    let mut rest = others(tree, &JUDGED);
+    if method == "tools/call"
+        && let Some(params) = tree.member("params")
+    {
+        rest.extend(others(params, &JUDGED_CALL_MEMBERS));
+    }
+    rest.iter()
+        .any(|(raw, value)| !UNINFORMATIVE_NAMES.contains(raw) || says_something(value))
+        .then_some(Json::Object(rest))
+}
+
+/// Names that say nothing by themselves.
+const UNINFORMATIVE_NAMES: [&str; 3] = ["id", "_meta", "progressToken"];
+
+fn says_something(value: &Json<'_>) -> bool {
+    match value {
+        Json::Null | Json::Bool(_) => false,
+        Json::Number(raw) => raw.len() > MAX_COUNTER_DIGITS,
+        Json::String(raw) => !raw.is_empty(),
+        Json::Array(items) => !items.is_empty(),
+        Json::Object(members) => {
+            members.iter().any(|(raw, value)| !UNINFORMATIVE_NAMES.contains(raw) || says_something(value))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::json::read;
+
+    #[test]
+    fn what_is_judged_elsewhere_is_left_out_and_everything_else_is_there() {
+        let extra_members = |text: &str| {
+            let tree = read(text.as_bytes()).unwrap();
+            extra_members(&tree, "tools/call").map(|rest| rest.to_compact())
+        };
+        for plain in [
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","arguments":{"a":"long text"}}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":4}}}"#,
+        ] {
+            assert_eq!(extra_members(plain), None, "{plain}");
+        }
+        for (carries, rest) in [
+            (r#"{"jsonrpc":"2.0","id":"text","method":"tools/call"}"#, r#"{"id":"text"}"#),
+            (r#"{"id":123456789012345,"method":"tools/call"}"#, r#"{"id":123456789012345}"#),
+            (
+                r#"{"id":1,"params":{"name":"t","_meta":{"progressToken":"text"},"more":[1]}}"#,
+                r#"{"id":1,"_meta":{"progressToken":"text"},"more":[1]}"#,
+            ),
+            (r#"{"id":1,"params":{"_meta":{"x.y/text":true}}}"#, r#"{"id":1,"_meta":{"x.y/text":true}}"#),
+            (r#"{"id":1,"text":null}"#, r#"{"id":1,"text":null}"#),
+        ] {
+            assert_eq!(extra_members(carries).as_deref(), Some(rest), "{carries}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Stubs: empty files and directories on disk that a guard can be mounted on, if the guarded path does not exist.
+//! Removed after the run.
+//!
+//! Sandboxes that share a project each have a record, and the last one removes the stub. The next run removes what a
+//! killed run left. A lock protects the records.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+
+use crate::layout::Stub;
+use crate::mount_calls::open_without_links;
+use crate::policy::builtin_paths::stub_content;
+
+/// The stubs of one sandbox. Dropping it releases them.
+#[derive(Debug, Default)]
+pub struct StubFiles {
+    /// With the paths that it names.
+    record: Option<(PathBuf, Vec<PathBuf>)>,
+}
+
+impl StubFiles {
+    /// Creates missing paths. Existing ones are unchanged.
+    ///
+    /// # Errors
+    /// When a stub cannot be created: the run must not start without it.
+    pub fn make(state: &Path, wanted: &BTreeSet<(PathBuf, Stub)>) -> io::Result<Self> {
+        let directory = records(state);
+        if wanted.is_empty() {
+            return Ok(Self::default());
+        }
+        let _turn = match turn(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&directory)?;
+                turn(&directory)?
+            }
+            turn => turn?,
+        };
+        // A released stub is missing, and created again.
+        let standing = if sweep(&directory) { recorded(&directory) } else { BTreeSet::new() };
+        let missing: Vec<_> = wanted
+            .iter()
+            .filter(|(path, _)| standing.contains(path) || fs::symlink_metadata(path).is_err())
+            .collect();
+        if missing.is_empty() {
+            return Ok(Self::default());
+        }
+        let record = directory.join(format!("{}-{}", next(), std::process::id()));
+        // The record first: a stub without a record would never be removed.
+        write_record(&record, missing.iter().map(|(path, _)| path))?;
+        let paths: Vec<PathBuf> = missing.iter().map(|(path, _)| path.clone()).collect();
+        for (path, kind) in missing {
+            match make_one(path, *kind) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    give_up(&record, &paths);
+                    return Err(io::Error::new(
+                        error.kind(),
+                        format!("cannot guard {}: {error}", path.display()),
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(Self { record: Some((record, paths)) })
+    }
+}
+
+impl Drop for StubFiles {
+    fn drop(&mut self) {
+        if let Some((record, paths)) = &self.record {
+            // Without a turn the next run sweeps what is left when this one is gone.
+            if let Some(Ok(_turn)) = record.parent().map(turn) {
+                give_up(record, paths);
+            }
+        }
+    }
+}
+
+/// Locks the records; unlocked when the descriptor is closed.
+fn turn(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&directory, FlockOperation::LockExclusive))?;
+    Ok(directory)
+}
+
+/// Several sandboxes of one process each have a record.
+fn next() -> u32 {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Ends a path in a record, since no path contains it.
+const END: u8 = 0;
+
+fn write_record<'p>(record: &Path, paths: impl Iterator<Item = &'p PathBuf>) -> io::Result<()> {
+    let mut content = Vec::new();
+    for path in paths {
+        content.extend_from_slice(path.as_os_str().as_bytes());
+        content.push(END);
+    }
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(record)?;
+    file.write_all(&content)
+}
+
+/// An incomplete last path was being written when its run was killed, before the stub was created.
+fn read_record(record: &Path) -> Vec<PathBuf> {
+    let mut content = fs::read(record).unwrap_or_default();
+    content.truncate(content.iter().rposition(|byte| *byte == END).unwrap_or(0));
+    let paths = content.split(|byte| *byte == END).map(|path| std::ffi::OsString::from_vec(path.to_vec()));
+    paths.map(PathBuf::from).filter(|path| path.is_absolute()).collect()
+}
+
+/// The paths in some run's record.
+fn recorded(directory: &Path) -> BTreeSet<PathBuf> {
+    let records = fs::read_dir(directory).into_iter().flatten().flatten();
+    records.flat_map(|record| read_record(&record.path())).collect()
+}
+
+/// Whether a live run has a stub at a path.
+#[must_use]
+pub fn is_stub(state: &Path, path: &Path) -> bool {
+    recorded(&records(state)).contains(path)
+}
+
+/// As the set of wanted stubs.
+#[must_use]
+pub fn wanted(list: &[(PathBuf, Stub)]) -> BTreeSet<(PathBuf, Stub)> {
+    list.iter().cloned().collect()
+}
+
+/// Where the records of stubs are.
+#[must_use]
+pub fn records(state: &Path) -> PathBuf {
+    state.join("placeholders")
+}
+
+/// Releases the records of one ended process.
+pub fn clean_up_after(directory: &Path, pid: u32) {
+    let is_empty =
+        |directory: &Path| fs::read_dir(directory).is_ok_and(|mut records| records.next().is_none());
+    // As after every run that ended by itself.
+    if is_empty(directory) {
+        return;
+    }
+    let Ok(_turn) = turn(directory) else { return };
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().and_then(|name| name.rsplit('-').next()) == Some(&pid.to_string()) {
+            give_up(&entry.path(), &read_record(&entry.path()));
+        }
+    }
+}
+
+/// Releases the records of ended processes. Returns whether there may be others.
+fn sweep(directory: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(directory) else { return true };
+    let mut is_empty = true;
+    for entry in entries.flatten() {
+        is_empty = false;
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.rsplit('-').next()).unwrap_or_default();
+        if !Path::new("/proc").join(pid).exists() {
+            give_up(&entry.path(), &read_record(&entry.path()));
+        }
+    }
+    !is_empty
+}
+
+/// In a writable directory a parent may be a link by now: links are not followed.
+fn make_one(path: &Path, kind: Stub) -> io::Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let parent = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
+    match kind {
+        Stub::Directory => return Ok(rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o777))?),
+        Stub::Socket => {
+            let mode = Mode::from_raw_mode(0o644);
+            return Ok(rustix::fs::mknodat(parent, name, FileType::Socket, mode, 0)?);
+        }
+        Stub::File => {}
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o666))?;
+    fs::File::from(file).write_all(stub_content(path))
+}
+
+/// A run killed between creating and filling a stub leaves it empty.
+fn is_untouched(path: &Path, length: u64) -> bool {
+    let content = stub_content(path);
+    length == 0 || (length == content.len() as u64 && fs::read(path).is_ok_and(|found| found == content))
+}
+
+/// Removes the record, and each stand-in that no other record wants and nobody has put anything into.
+fn give_up(record: &Path, paths: &[PathBuf]) {
+    let _ = fs::remove_file(record);
+    let wanted = record.parent().map(recorded).unwrap_or_default();
+    // One may lie in another.
+    paths.iter().rev().filter(|path| !wanted.contains(*path)).for_each(|path| remove_untouched(path));
+}
+
+/// Removes all stubs at the top of a directory that a program removes.
+pub fn remove_in(state: &Path, directory: &Path) {
+    let recorded = recorded(&records(state));
+    recorded.iter().filter(|path| path.parent() == Some(directory)).for_each(|path| remove_untouched(path));
+}
+
+fn remove_untouched(path: &Path) {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => drop(fs::remove_dir(path)),
+        Ok(found) if found.file_type().is_socket() => drop(fs::remove_file(path)),
+        Ok(found) if found.is_file() && is_untouched(path, found.len()) => drop(fs::remove_file(path)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn stand_ins_come_and_go_and_what_existed_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let (state, project) = (place.path().join("state"), place.path().join("project"));
+        fs::create_dir(&project).unwrap();
+        fs::write(project.join("kept"), "text").unwrap();
+        let wanted = BTreeSet::from([
+            (project.join(".mcp.json"), Stub::Socket),
+            (project.join(".vscode"), Stub::Directory),
+            (project.join("kept"), Stub::File),
+            (project.join("commondir"), Stub::File),
+        ]);
+        let made = StubFiles::make(&state, &wanted).unwrap();
+        assert!(
+            fs::symlink_metadata(project.join(".mcp.json")).unwrap().file_type().is_socket()
+                && project.join(".vscode").is_dir()
+        );
+        assert_eq!(fs::read(project.join("commondir")).unwrap(), b".\n");
+        drop(made);
+        assert!(!project.join("commondir").exists());
+        assert!(!project.join(".mcp.json").exists() && !project.join(".vscode").exists());
+        assert_eq!(fs::read(project.join("kept")).unwrap(), b"text");
+    }
+
+    #[test]
+    fn a_stand_in_stays_while_another_run_wants_it_and_is_swept_after_a_crash() {
+        let place = tempfile::tempdir().unwrap();
+        let state = place.path().join("state");
+        let path = place.path().join(".envrc");
+        let wanted = BTreeSet::from([(path.clone(), Stub::File)]);
+        let made = StubFiles::make(&state, &wanted).unwrap();
+        // pid 1 lives as long as this test; no process has the largest number.
+        let other = state.join("placeholders").join("0-1");
+        write_record(&other, [&path].into_iter()).unwrap();
+        drop(made);
+        assert!(path.exists());
+        fs::rename(&other, state.join("placeholders").join("0-4194999")).unwrap();
+        sweep(&state.join("placeholders"));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn runs_that_begin_and_end_take_turns() {
+        let place = tempfile::tempdir().unwrap();
+        let (state, path) = (place.path().join("state"), place.path().join(".gitmodules"));
+        let wanted = BTreeSet::from([(path.clone(), Stub::File)]);
+        let directory = state.join("placeholders");
+        fs::create_dir_all(&directory).unwrap();
+        let waits = |work: &mut (dyn FnMut() + Send)| {
+            let other = turn(&directory).unwrap();
+            std::thread::scope(|scope| {
+                let run = scope.spawn(work);
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                let is_waiting = !run.is_finished();
+                drop(other);
+                is_waiting
+            })
+        };
+        let mut made = None;
+        assert!(waits(&mut || made = Some(StubFiles::make(&state, &wanted).unwrap())));
+        assert!(path.exists());
+        assert!(waits(&mut || made = None));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_record_that_was_cut_short_names_only_whole_paths() {
+        let place = tempfile::tempdir().unwrap();
+        let (whole, cut) = (place.path().join("whole"), place.path().join("c"));
+        let record = place.path().join("record");
+        write_record(&record, [&whole, &place.path().join("cut")].into_iter()).unwrap();
+        let content = fs::read(&record).unwrap();
+        fs::write(&record, &content[..content.len() - 3]).unwrap();
+        assert_eq!(read_record(&record), [whole]);
+        // What the cut path names is not a stub.
+        fs::write(&cut, "").unwrap();
+        give_up(&record, &read_record(&record));
+        assert!(cut.exists());
+    }
+}

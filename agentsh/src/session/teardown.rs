@@ -1,0 +1,83 @@
+//! The end of a session: [`Session::close`].
+
+use std::cell::RefCell;
+
+use agentsh_sandbox::cgroup::SessionGroups;
+use agentsh_store::running::RunningMark;
+use agentsh_store::{Event, StoreError};
+use agentsh_telemetry::subscriber::Subscriber;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::sentinel::Sentinel;
+use super::{Session, git_head};
+
+/// What [`Session::close`] stops, awaits or removes.
+pub struct Teardown {
+    /// Marks the session as running; None if that failed.
+    _mark: Option<RunningMark>,
+    /// The memory limit of all sandboxes.
+    groups: RefCell<SessionGroups>,
+    pub(super) sentinel: RefCell<Option<Sentinel>>,
+    /// Sends events to receivers.
+    pub(super) telemetry: RefCell<Option<Subscriber>>,
+    /// Clean-up tasks.
+    cleaning: RefCell<Vec<JoinHandle<()>>>,
+}
+
+impl Teardown {
+    #[must_use]
+    pub fn new(mark: Option<RunningMark>, groups: SessionGroups) -> Self {
+        Self {
+            _mark: mark,
+            groups: RefCell::new(groups),
+            sentinel: RefCell::default(),
+            telemetry: RefCell::default(),
+            cleaning: RefCell::default(),
+        }
+    }
+
+    /// Drops leftovers on another thread; [`Session::close`] waits for it.
+    pub fn clean_up(&self, leftovers: impl Send + 'static) {
+        self.cleaning.borrow_mut().push(spawn_blocking(move || drop(leftovers)));
+    }
+}
+
+impl Session {
+    /// Ends the journal. The exit code is the verb's.
+    ///
+    /// # Errors
+    /// When the end could not be recorded.
+    pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
+        let (live, teardown) = (&self.live, &self.live.teardown);
+        teardown.sentinel.take();
+        if live.servers.interfaces.ask_no_more() {
+            // So that they are gone before the journal ends.
+            tokio::task::yield_now().await;
+        }
+        live.network.close().await;
+        self.keep_interfaces().await;
+        let duration_ms = u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.record.journal.record(Event::SessionEnded {
+            exit_code,
+            duration_ms,
+            head: git_head::head(&self.facts.context.project),
+        });
+        if let Some(policed) = live.network.detach() {
+            teardown.clean_up(policed);
+        }
+        if let Some(telemetry) = teardown.telemetry.take() {
+            // A full disk is reported by the end of the journal.
+            let _ = self.record.journal.flush().await;
+            for note in telemetry.finish().await {
+                self.record.announce(&format!("telemetry: {}", agentsh_store::escape::line(&note)));
+            }
+        }
+        let ((), closed) = tokio::join!(live.servers.pins.close(), self.record.journal.close());
+        for work in teardown.cleaning.take() {
+            // It has no result; a panic was reported where it happened.
+            let _ = work.await;
+        }
+        teardown.groups.borrow_mut().lift();
+        closed
+    }
+}
