@@ -40,10 +40,10 @@ pub fn text(facts: &Facts) -> Option<String> {
     }];
     parts.push(ssh::hosts(&facts.policy.agent_only.ssh));
     if !agentsh_host::facts::lists_programs(process) {
-        let known = ApprovedSources::load(&facts.context);
+        let known = ApprovedSources::of(&facts.context);
         parts.extend([
-            registries::contribution(&facts.context, &[], &known),
-            remotes::contribution(&facts.context, &known),
+            registries::contribution(&facts.context, &[], known),
+            remotes::contribution(&facts.context, known),
         ]);
     }
     let rules = network_rules(&process.network, &parts);

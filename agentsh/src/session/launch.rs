@@ -301,7 +301,7 @@ fn publish_on(
 /// A share of the user's limit: half for the agent, an eighth for a server.
 fn share(name: &str, kind: ProcessKind) -> u64 {
     const LEAST: u64 = 8;
-    let text = proc_file::read(Path::new("/proc/sys/user").join(name)).unwrap_or_default();
+    let text = proc_file::value(Path::new("/proc/sys/user").join(name)).unwrap_or_default();
     let all: u64 = text.trim().parse().unwrap_or(0);
     (all / if kind.is_agent() { 2 } else { 8 }).max(LEAST)
 }

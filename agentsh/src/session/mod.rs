@@ -362,7 +362,7 @@ impl Session {
 
     /// Closes descriptors without waiting.
     pub fn close_in_background(&self, descriptors: Vec<std::os::fd::OwnedFd>) {
-        self.facts.context.zygote.closer().close(descriptors);
+        self.facts.context.zygote.close(descriptors);
     }
 
     /// The cgroup name of the next sandbox: `agentsh-PID-N`, by which a later run recognises orphans.

@@ -98,7 +98,7 @@ impl Process {
     /// Its namespaces, for access after its end.
     #[must_use]
     pub fn namespaces(&self) -> Option<Namespaces> {
-        self.inside.as_ref().and_then(|inside| inside.try_clone().ok())
+        self.inside.clone()
     }
 
     /// The cgroup to freeze while a person is asked. None in the container tier, where pid 1 has to keep running to

@@ -5,6 +5,7 @@ pub mod base64;
 pub mod busy_poll;
 pub mod escape;
 pub mod json;
+pub mod listing;
 pub mod memory;
 pub mod missing;
 pub mod paragraph;

@@ -10,7 +10,7 @@ use crate::proc_file;
 pub fn total() -> Option<u64> {
     static TOTAL: OnceLock<Option<u64>> = OnceLock::new();
     *TOTAL.get_or_init(|| {
-        let text = proc_file::read("/proc/meminfo").ok()?;
+        let text = proc_file::value("/proc/meminfo").ok()?;
         let kibibytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
         kibibytes.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
     })

@@ -19,6 +19,18 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(text)
 }
 
+/// Reads a file that the kernel makes as a whole and hands out in one read: a sysctl, an attribute of sysfs or a cgroup, and those of
+/// `/proc` that are no list of objects (`meminfo`, `self/cgroup`). Other files may end a read early.
+///
+/// # Errors
+/// When it cannot be opened or read, or is not UTF-8.
+pub fn value(path: impl AsRef<Path>) -> io::Result<String> {
+    let mut bytes = vec![0; USUAL_BYTES];
+    let read = File::open(path)?.read(&mut bytes)?;
+    bytes.truncate(read);
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
+
 /// What `/proc/PID/stat` says behind the name of the program, which may hold anything, parentheses too: its state, the process
 /// above it, and so on (proc(5)). None where there is no such process.
 #[must_use]
@@ -48,6 +60,9 @@ mod tests {
     fn it_is_what_the_standard_library_reads() {
         let path = "/proc/self/mountinfo";
         assert_eq!(super::read(path).ok(), std::fs::read_to_string(path).ok());
-        assert!(super::read("/proc/none").is_err());
+        assert!(super::read("/proc/none").is_err() && super::value("/proc/none").is_err());
+        for path in ["/proc/sys/kernel/random/boot_id", "/proc/self/cgroup"] {
+            assert_eq!(super::value(path).ok(), std::fs::read_to_string(path).ok());
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disarm_new;
 use super::thread::is_guard;
+use agentsh_base::listing;
 use agentsh_policy::builtin_paths::{self, Tier};
 use agentsh_sandbox::host::{RealHost, plain, repository_names};
 use agentsh_sandbox::layout::Layout;
@@ -175,10 +177,18 @@ impl Baseline {
 
     /// Directories in which something may appear that is set aside.
     pub(super) fn watched(&self) -> BTreeSet<PathBuf> {
-        let tops = self.worked_in.iter().chain(&self.closed).chain(&self.commands).cloned();
-        let below = self.rows_below().filter_map(|path| path.parent());
-        let below = below.flat_map(|above| self.worked_in.iter().map(move |top| top.join(above)));
-        tops.chain(below).collect()
+        let below = self.directories_below();
+        let below = below.iter().flat_map(|above| self.worked_in.iter().map(move |top| top.join(above)));
+        self.tops().cloned().chain(below).collect()
+    }
+
+    fn tops(&self) -> impl Iterator<Item = &PathBuf> {
+        self.worked_in.iter().chain(&self.closed).chain(&self.commands)
+    }
+
+    /// Directories of automatically run files, relative to those in which people work.
+    fn directories_below(&self) -> BTreeSet<&'static Path> {
+        self.rows_below().filter_map(Path::parent).collect()
     }
 
     /// Automatically run files below a directory in which people work. Repositories are handled separately.
@@ -191,15 +201,11 @@ impl Baseline {
         })
     }
 
-    /// Files in existing git directories that git obeys and that could be created.
+    /// The file in existing git directories that git obeys and that could be created.
     fn in_git(&self) -> impl Iterator<Item = PathBuf> {
-        let (file, directories) = builtin_paths::GIT_OBEYED;
-        let entries = move |git: &PathBuf| {
-            let read = directories.map(|name| std::fs::read_dir(git.join(name)));
-            let read = read.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
-            read.chain([git.join(file)].into_iter().filter(|path| path.symlink_metadata().is_ok()))
-        };
-        self.repositories.values().flat_map(entries)
+        let (file, _) = builtin_paths::GIT_OBEYED;
+        let path = self.repositories.values().map(move |git| git.join(file));
+        path.filter(|path| path.symlink_metadata().is_ok())
     }
 
     /// Whether a path would run automatically and did not exist before.
@@ -229,9 +235,30 @@ impl Baseline {
 
     /// New files among these.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
-        let entries = self.watched().into_iter().filter_map(|directory| std::fs::read_dir(directory).ok());
-        let entries = entries.flatten().flatten().map(|entry| entry.path());
-        entries.chain(self.in_git()).filter(|path| self.is_arrival(path)).collect()
+        let (_, directories) = builtin_paths::GIT_OBEYED;
+        let of_git =
+            self.repositories.values().flat_map(|git| directories.iter().map(|name| git.join(name)));
+        let below = self.directories_below();
+        let mut found: BTreeSet<_> = self.in_git().filter(|path| self.is_arrival(path)).collect();
+        let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();
+        while let Some(directory) = open.pop_last() {
+            let is_worked_in = self.worked_in.contains(&directory);
+            let listed = listing::each(&directory, |name, _| {
+                let path = directory.join(name);
+                if is_worked_in {
+                    let inner = below.iter().filter(|above| above.iter().next() == Some(name));
+                    open.extend(inner.map(|above| directory.join(above)));
+                }
+                if self.is_arrival(&path) {
+                    found.insert(path);
+                }
+                ControlFlow::Continue(())
+            });
+            if listed.is_err() && is_worked_in {
+                open.extend(below.iter().map(|above| directory.join(above)));
+            }
+        }
+        found
     }
 
     pub(super) fn in_repositories(&self) -> impl Iterator<Item = &Path> {

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::baseline::Baseline;
 use super::disarm_new;
 use super::thread::{arrived, set_aside};
+use agentsh_base::listing;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::SavedVersions;
 use agentsh_sandbox::stubs;
@@ -82,8 +83,8 @@ fn place(state: &Path) -> PathBuf {
 /// Does the final check of killed sessions. Returns messages.
 #[must_use]
 pub fn recover_all(state: &Path) -> Vec<String> {
-    let files = fs::read_dir(place(state)).into_iter().flatten().flatten();
-    files.flat_map(|entry| finish(state, &entry.path())).collect()
+    let files = listing::paths(&place(state)).unwrap_or_default();
+    files.iter().flat_map(|path| finish(state, path)).collect()
 }
 
 fn finish(state: &Path, path: &Path) -> Vec<String> {

@@ -161,7 +161,7 @@ impl Guards {
                 state: session.facts().context.state.clone(),
                 aside: SavedVersions::new(&session.facts().context.state, &session.facts().id.to_string()),
                 sandbox: child.handle()?,
-                namespaces: namespaces.try_clone()?,
+                namespaces: namespaces.clone(),
                 mounted: child.mounted.take(),
                 freezer,
                 zygote: Zygote::default(),

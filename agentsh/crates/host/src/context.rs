@@ -15,6 +15,7 @@ use agentsh_sandbox::{Enforcement, State, Tier, Zygote};
 
 use super::git_settings::Settings;
 use super::host_programs::Usable;
+use super::project_sources::ApprovedSources;
 
 /// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
 /// distributions, systemd and container runtimes hand out, below 2^31.
@@ -81,6 +82,8 @@ pub struct Context {
     pub(super) named_files: OnceLock<Vec<PathBuf>>,
     /// What the project's repository named as its remotes, once it was read.
     pub(super) remotes: OnceLock<Vec<(String, PathBuf)>>,
+    /// Which of the project's sources the user has agreed to.
+    pub(super) sources: OnceLock<ApprovedSources>,
     /// What each git of the user answered, once it was asked.
     pub(super) git_says: Mutex<BTreeMap<PathBuf, Option<Settings>>>,
     /// What was found wanting while looking.
@@ -187,6 +190,7 @@ impl Context {
             usable_path: OnceLock::new(),
             named_files: OnceLock::new(),
             remotes: OnceLock::new(),
+            sources: OnceLock::new(),
             git_says: Mutex::default(),
             notes,
             home,

@@ -21,17 +21,20 @@ const MAX_BYTES: u64 = 4 << 20;
 const MAX_REPORTED: usize = 5;
 
 /// What the user has agreed to, by being there first or by word.
+#[derive(Clone, Debug)]
 pub struct ApprovedSources {
     projects: Vec<String>,
     hashes: BTreeSet<String>,
 }
 
 impl ApprovedSources {
-    /// What is known of this project. Nothing, where no run was here before.
+    /// What is known of this project: as [`note`] left it, or as it is stored. Nothing, where no run was here before.
     #[must_use]
-    pub fn load(context: &Context) -> Self {
-        let projects = projects(context);
-        Self { hashes: read(context, &projects).unwrap_or_default(), projects }
+    pub fn of(context: &Context) -> &Self {
+        context.sources.get_or_init(|| {
+            let projects = projects(context);
+            Self { hashes: read(context, &projects).1, projects }
+        })
     }
 
     #[must_use]
@@ -47,24 +50,26 @@ impl ApprovedSources {
 /// When the list cannot be written: nothing new is opened then.
 pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::io::Result<Vec<String>> {
     let projects = projects(context);
-    let before = read(context, &projects);
-    let is_first = before.is_none() && !is_inside_another(context);
-    let mut hashes = before.unwrap_or_default();
+    let (lists, mut hashes) = read(context, &projects);
+    let is_first = lists == 0 && !is_inside_another(context);
     let new: Vec<&(&str, String)> =
         sources.iter().filter(|(kind, source)| !is_known(&hashes, &projects, kind, source)).collect();
-    let is_whole = projects.iter().all(|project| place(context, project).exists());
-    if new.is_empty() && is_whole {
-        return Ok(Vec::new());
-    }
-    if is_first || agree || new.is_empty() {
+    let takes_all = is_first || agree || new.is_empty();
+    let lines = if takes_all { Vec::new() } else { told(&new) };
+    if takes_all && !(new.is_empty() && lists == projects.len()) {
         for project in &projects {
             hashes.extend(sources.iter().map(|(kind, source)| hash(project, kind, source)));
         }
         for project in &projects {
             write(context, project, &hashes)?;
         }
-        return Ok(Vec::new());
     }
+    // It is set once: a session notes its sources before it asks for them.
+    let _ = context.sources.set(ApprovedSources { projects, hashes });
+    Ok(lines)
+}
+
+fn told(new: &[&(&str, String)]) -> Vec<String> {
     let mut lines: Vec<String> = new
         .iter()
         .take(MAX_REPORTED)
@@ -79,7 +84,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
             new.len() - MAX_REPORTED
         ));
     }
-    Ok(lines)
+    lines
 }
 
 fn place(context: &Context, project: &str) -> PathBuf {
@@ -124,13 +129,10 @@ fn hash(project: &str, kind: &str, source: &str) -> String {
     agentsh_base::hex(&hash.finalize())
 }
 
-/// None where no run was here before. A list that cannot be read holds nothing.
-fn read(context: &Context, projects: &[String]) -> Option<BTreeSet<String>> {
+/// How many lists there are, none where no run was here before, and what they hold. A list that cannot be read holds nothing.
+fn read(context: &Context, projects: &[String]) -> (usize, BTreeSet<String>) {
     let lists: Vec<String> = projects.iter().filter_map(|project| list(&place(context, project))).collect();
-    if lists.is_empty() {
-        return None;
-    }
-    Some(lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect())
+    (lists.len(), lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect())
 }
 
 fn list(file: &Path) -> Option<String> {

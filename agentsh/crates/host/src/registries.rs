@@ -4,11 +4,13 @@
 //! name any. Hosts come from the user's own configuration, else from what the installed tools have built in.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
 use url::Url;
 
-use agentsh_base::small_file;
+use agentsh_base::{listing, small_file};
 use agentsh_base::types::RuleRef;
 use agentsh_policy::{HostRule, NetworkPolicy, NetworkRule, Precedence, RequestRule, Ruled, domain};
 use agentsh_sandbox::spec::{Contribution, Feature};
@@ -126,13 +128,16 @@ pub fn contribution(
 
 /// The names of the files in a directory and in its `debian`, as they are in [`ECOSYSTEMS`].
 fn files_in(directory: &Path) -> Vec<PathBuf> {
-    let names = |below: &str| -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(directory.join(below)).into_iter().flatten().flatten();
-        let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
-        files.map(|entry| Path::new(below).join(entry.file_name())).collect()
-    };
-    let mut files = names("");
-    files.extend(names("debian"));
+    let mut files = Vec::new();
+    for below in ["", "debian"] {
+        // It may be missing.
+        let _ = listing::each(&directory.join(below), |name, kind| {
+            if kind != FileType::Directory {
+                files.push(Path::new(below).join(name));
+            }
+            ControlFlow::Continue(())
+        });
+    }
     files
 }
 

@@ -14,7 +14,7 @@ use super::{Launcher, MAX_INTERPRETERS, PinError, node, npx, package, python, py
 use crate::wsl;
 
 /// The kernel reads no more of a shebang line.
-const SHEBANG_BYTES: u64 = 256;
+const SHEBANG_BYTES: usize = 256;
 
 #[derive(Clone, Debug)]
 pub(super) struct Command {
@@ -181,10 +181,13 @@ fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result
 /// WSL hands programs of Windows to Windows, which starts them outside of every sandbox.
 pub(super) fn of_linux(path: &Path, is_wsl: bool) -> Result<(), PinError> {
     const PORTABLE_EXECUTABLE: &[u8] = b"MZ";
+    if !is_wsl {
+        return Ok(());
+    }
     let mut head = Vec::new();
     let file = file::open(path)?;
     file.take(2).read_to_end(&mut head).map_err(|source| PinError::io(path, source))?;
-    if is_wsl && head == PORTABLE_EXECUTABLE {
+    if head == PORTABLE_EXECUTABLE {
         return Err(PinError::Unsupported {
             what: format!("{}, a program of Windows,", path.display()),
             instead: "Windows would start it outside of every sandbox; install the one for Linux in here"
@@ -286,15 +289,16 @@ pub(super) struct Shebang {
 
 /// None when the file does not begin with `#!`.
 pub(super) fn shebang_line(path: &Path) -> Result<Option<Shebang>, PinError> {
-    let mut head = Vec::new();
+    // In one read.
+    let mut head = Vec::with_capacity(SHEBANG_BYTES);
     let file = file::open(path)?;
-    file.take(SHEBANG_BYTES).read_to_end(&mut head).map_err(|source| PinError::io(path, source))?;
+    file.take(SHEBANG_BYTES as u64).read_to_end(&mut head).map_err(|source| PinError::io(path, source))?;
     let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
     let bad = |why| PinError::BadScript { path: path.to_owned(), why };
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let line = match line.iter().position(|&byte| byte == b'\n') {
         Some(end) => line.get(..end).unwrap_or_default(),
-        None if head.len() as u64 == SHEBANG_BYTES => {
+        None if head.len() == SHEBANG_BYTES => {
             return Err(bad("its #! line is longer than the kernel reads"));
         }
         None => line,

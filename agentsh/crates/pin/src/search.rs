@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, FileType};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Stat};
 use rustix::io::Errno;
 
 use super::PinError;
@@ -63,9 +63,8 @@ pub(super) fn path_directories(path_env: &OsStr) -> impl Iterator<Item = PathBuf
 }
 
 fn executable(path: &Path) -> Result<Found, PinError> {
-    let found = file(path)?;
+    let (found, stat) = file_and_stat(path)?;
     let allowed = rustix::fs::accessat(CWD, &found.real, Access::EXEC_OK, AtFlags::EACCESS);
-    let stat = rustix::fs::lstat(&found.real).map_err(|source| PinError::io(path, source))?;
     if allowed.is_err() || stat.st_mode & 0o111 == 0 {
         return Err(PinError::NotExecutable { path: path.to_owned() });
     }
@@ -81,10 +80,14 @@ pub(super) fn is_made_up(word: &OsStr) -> bool {
 
 /// A regular file behind any links.
 pub(super) fn file(path: &Path) -> Result<Found, PinError> {
+    file_and_stat(path).map(|(found, _)| found)
+}
+
+fn file_and_stat(path: &Path) -> Result<(Found, Stat), PinError> {
     let found = any(path)?;
     let stat = rustix::fs::lstat(&found.real).map_err(|source| PinError::io(path, source))?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(found),
+        FileType::RegularFile => Ok((found, stat)),
         other => Err(PinError::NotRegular { path: path.to_owned(), kind: kind_name(other) }),
     }
 }

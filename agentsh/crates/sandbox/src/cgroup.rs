@@ -49,7 +49,7 @@ impl Hierarchies {
     #[must_use]
     pub fn find() -> Self {
         let mounts = proc_file::read("/proc/self/mountinfo").unwrap_or_default();
-        let memberships = proc_file::read("/proc/self/cgroup").unwrap_or_default();
+        let memberships = proc_file::value("/proc/self/cgroup").unwrap_or_default();
         Self::from_text(&mounts, &memberships)
     }
 

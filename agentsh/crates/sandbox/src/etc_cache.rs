@@ -181,7 +181,7 @@ pub fn show_etc(
 /// The directory with these entries, made if it is missing.
 fn kept(place: &Path, entries: &BTreeMap<&Path, Entry<'_>>) -> io::Result<(PathBuf, EtcLock)> {
     // What was written before the machine was switched off may be on its disk in parts.
-    let boot = proc_file::read("/proc/sys/kernel/random/boot_id")?;
+    let boot = proc_file::value("/proc/sys/kernel/random/boot_id")?;
     let hash: String = agentsh_base::hex(hash(&encoded(&(boot, entries))?).iter().take(16));
     let (path, lock) = (place.join(&hash), place.join(format!("{hash}.lock")));
     let open =

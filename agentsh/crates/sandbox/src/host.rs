@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +12,7 @@ use rustix::fs::{FileType, OFlags};
 
 use super::etc_cache::Copies;
 use super::git_config::{self, GitConfig};
-use super::{name_aliases, proc_file, small_file};
+use super::{listing, name_aliases, proc_file, small_file};
 use crate::policy::builtin_paths;
 use crate::types::FileKey;
 
@@ -151,8 +152,6 @@ const MAX_LEVELS: usize = 200;
 const MAX_LENGTH: usize = 3_500;
 /// Limit of names of one directory that are compared with patterns, or followed if they are links.
 pub(crate) const MAX_NAMES: usize = 10_000;
-/// Bytes of one answer about the names of a directory.
-const LISTING_BYTES: usize = 32 << 10;
 /// Bytes of a configuration of git that are read.
 const MAX_CONFIGURATION: u64 = 1 << 20;
 /// Directories of a repository in which no other lies.
@@ -201,36 +200,36 @@ impl Host for RealHost {
                 closed.push(outermost(&current, directory).to_owned());
                 continue;
             }
-            let entries = match std::fs::read_dir(&current) {
-                Ok(entries) => entries,
-                Err(error) if is_missing(&error) => continue,
-                Err(_) => {
-                    closed.push(current);
-                    continue;
-                }
-            };
-            for entry in entries.flatten() {
+            let mut is_cut = false;
+            let listed = listing::each(&current, |name, kind| {
                 let Some(rest) = budget.checked_sub(1) else {
-                    return Repositories { found, own, closed, is_cut: true, links };
+                    is_cut = true;
+                    return ControlFlow::Break(());
                 };
                 budget = rest;
-                let name = entry.file_name();
-                if is_version_control(&name) {
+                if is_version_control(name) {
                     let list = if current == directory { &mut own } else { &mut found };
-                    list.push(entry.path());
+                    list.push(current.join(name));
                     // Git takes no path with this name into a repository; other names are directories to it.
                     if name == ".git" {
-                        continue;
+                        return ControlFlow::Continue(());
                     }
                 }
-                if begins_bare(&name) && is_bare(&current) {
+                if begins_bare(name) && is_bare(&current) {
                     found.push(current.clone());
                 }
-                match entry.file_type() {
-                    Ok(kind) if kind.is_dir() => open.push((entry.path(), level + 1)),
-                    Ok(kind) if kind.is_symlink() && self.is_unlimited => links.push(entry.path()),
+                match kind {
+                    FileType::Directory => open.push((current.join(name), level + 1)),
+                    FileType::Symlink if self.is_unlimited => links.push(current.join(name)),
                     _ => {}
                 }
+                ControlFlow::Continue(())
+            });
+            if is_cut {
+                return Repositories { found, own, closed, is_cut, links };
+            }
+            if listed.is_err_and(|error| !is_missing(&error)) {
+                closed.push(current);
             }
         }
         closed.dedup();
@@ -241,30 +240,19 @@ impl Host for RealHost {
     }
 
     fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(directory, flags, rustix::fs::Mode::empty()).ok()?;
         let mut found = Vec::new();
-        // Most directories take one call, and one for their end.
-        let mut buffer = Vec::with_capacity(LISTING_BYTES);
-        let mut entries = rustix::fs::RawDir::new(opened, buffer.spare_capacity_mut());
-        while found.len() < MAX_NAMES
-            && let Some(Ok(entry)) = entries.next()
-        {
-            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
-            if name == "." || name == ".." {
-                continue;
-            }
-            let kind = match entry.file_type() {
+        let listed = listing::each(directory, |name, kind| {
+            let kind = match kind {
                 FileType::Directory => PathKind::Directory,
                 FileType::RegularFile => PathKind::File,
                 FileType::Symlink => PathKind::Symlink,
-                // Some file systems do not say.
-                FileType::Unknown => self.look(&directory.join(&name)).unwrap_or(PathKind::Closed),
+                FileType::Unknown => PathKind::Closed,
                 _ => PathKind::Special,
             };
-            found.push((name, kind));
-        }
-        Some(found)
+            found.push((name.to_owned(), kind));
+            if found.len() < MAX_NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        listed.ok().map(|()| found)
     }
 
     fn is_empty(&self, path: &Path) -> bool {
@@ -507,7 +495,7 @@ fn disks() -> std::io::Result<Vec<(Links, PathBuf)>> {
         let disk = device.file_name().and_then(OsStr::to_str).unwrap_or_default().to_owned();
         let mut parts: Vec<_> = rows().filter(|(name, _)| is_part(&disk, name)).collect();
         if !parts.iter().any(|(name, _)| *name == disk) {
-            let number = proc_file::read(device.join("dev")).unwrap_or_default();
+            let number = proc_file::value(device.join("dev")).unwrap_or_default();
             parts.push((&disk, number.trim().to_owned()));
         }
         let mut links = vec![(link, to)];
@@ -544,7 +532,7 @@ fn is_unused(link: &Path, holding: &str) -> bool {
         return !lists(name);
     }
     ["loop", "ram"].iter().any(|kind| name.starts_with(kind))
-        && proc_file::read(link.join("size")).unwrap_or_default().trim() == "0"
+        && proc_file::value(link.join("size")).unwrap_or_default().trim() == "0"
 }
 
 /// Of a file or a directory.

@@ -4,7 +4,7 @@
 //! [`init`] applies the plan, starts the program as its child and remains as the reaper. [`report::Enforcement`] says
 //! what each layer enforces.
 
-use agentsh_base::{memory, proc_file, small_file, types, wsl};
+use agentsh_base::{listing, memory, proc_file, small_file, types, wsl};
 use agentsh_policy as policy;
 
 pub mod cached_host;

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use nix::sched::CloneFlags;
 use rustix::fs::{Mode, OFlags};
@@ -27,9 +28,12 @@ const MOUNT_NAMESPACES: &str = "/proc/sys/user/max_mnt_namespaces";
 /// Limit of detached mounts in one message.
 const MAX_AT_ONCE: usize = 100;
 
-/// The two namespaces of a sandbox that mounts are made in, open so that they can be entered later.
+/// The two namespaces of a sandbox that mounts are made in, open so that they can be entered later. Clones share the descriptors.
+#[derive(Clone, Debug)]
+pub struct Namespaces(Arc<Descriptors>);
+
 #[derive(Debug)]
-pub struct Namespaces {
+struct Descriptors {
     user: OwnedFd,
     mount: OwnedFd,
 }
@@ -41,25 +45,17 @@ impl Namespaces {
     /// When it is gone.
     pub fn of(pid: u32) -> io::Result<Self> {
         let open = |name: &str| File::open(Path::new("/proc").join(pid.to_string()).join("ns").join(name));
-        Ok(Self { user: open("user")?.into(), mount: open("mnt")?.into() })
+        Ok(Self(Arc::new(Descriptors { user: open("user")?.into(), mount: open("mnt")?.into() })))
     }
 
-    /// Duplicates the descriptors.
-    ///
-    /// # Errors
-    /// When there are no descriptors left.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { user: self.user.try_clone()?, mount: self.mount.try_clone()? })
-    }
-
-    /// For whoever closes them.
+    /// For whoever closes them: nothing, while there are other clones.
     #[must_use]
     pub fn into_descriptors(self) -> Vec<OwnedFd> {
-        vec![self.user, self.mount]
+        Arc::into_inner(self.0).map(|last| vec![last.user, last.mount]).unwrap_or_default()
     }
 
     pub(super) fn descriptors(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
-        (self.user.as_fd(), self.mount.as_fd())
+        (self.0.user.as_fd(), self.0.mount.as_fd())
     }
 }
 
@@ -108,7 +104,8 @@ pub(super) fn order(
         rustix::fs::memfd_create("mounts", rustix::fs::MemfdFlags::CLOEXEC).at("write the mounts")?;
     let mut memory = File::from(memory);
     control::encoded(job).and_then(|bytes| memory.write_all(&bytes)).at("write the mounts")?;
-    let mut descriptors = vec![memory.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
+    let (user, mount) = inside.descriptors();
+    let mut descriptors = vec![memory.as_fd(), user, mount];
     descriptors.extend(passed);
     let socket = zygote.ask(request, &descriptors).at("ask for mounts")?;
     match control::receive::<Answer>(socket.as_fd()).at("wait for mounts")? {

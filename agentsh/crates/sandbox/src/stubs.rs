@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 
 use crate::layout::Stub;
+use crate::listing;
 use crate::mount_calls::open_without_links;
 use crate::policy::builtin_paths::stub_content;
 
@@ -119,8 +120,7 @@ fn read_record(record: &Path) -> Vec<PathBuf> {
 
 /// The paths in some run's record.
 fn recorded(directory: &Path) -> BTreeSet<PathBuf> {
-    let records = fs::read_dir(directory).into_iter().flatten().flatten();
-    records.flat_map(|record| read_record(&record.path())).collect()
+    listing::paths(directory).unwrap_or_default().iter().flat_map(|record| read_record(record)).collect()
 }
 
 /// Whether a live run has a stub at a path.
@@ -143,33 +143,33 @@ pub fn records(state: &Path) -> PathBuf {
 
 /// Releases the records of one ended process.
 pub fn clean_up_after(directory: &Path, pid: u32) {
-    let is_empty =
-        |directory: &Path| fs::read_dir(directory).is_ok_and(|mut records| records.next().is_none());
     // As after every run that ended by itself.
-    if is_empty(directory) {
+    if listing::paths(directory).is_ok_and(|records| records.is_empty()) {
         return;
     }
     let Ok(_turn) = turn(directory) else { return };
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().and_then(|name| name.rsplit('-').next()) == Some(&pid.to_string()) {
-            give_up(&entry.path(), &read_record(&entry.path()));
+    for record in listing::paths(directory).unwrap_or_default() {
+        if pid_of(&record) == pid.to_string() {
+            give_up(&record, &read_record(&record));
         }
     }
 }
 
+/// A record is named after the process that made it.
+fn pid_of(record: &Path) -> &str {
+    let name = record.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.rsplit('-').next().unwrap_or_default()
+}
+
 /// Releases the records of ended processes. Returns whether there may be others.
 fn sweep(directory: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(directory) else { return true };
-    let mut is_empty = true;
-    for entry in entries.flatten() {
-        is_empty = false;
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.rsplit('-').next()).unwrap_or_default();
-        if !Path::new("/proc").join(pid).exists() {
-            give_up(&entry.path(), &read_record(&entry.path()));
+    let Ok(records) = listing::paths(directory) else { return true };
+    for record in &records {
+        if !Path::new("/proc").join(pid_of(record)).exists() {
+            give_up(record, &read_record(record));
         }
     }
-    !is_empty
+    !records.is_empty()
 }
 
 /// In a writable directory a parent may be a link by now: links are not followed.

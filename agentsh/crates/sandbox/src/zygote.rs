@@ -65,7 +65,12 @@ impl Zygote {
         self.ask(&ZygoteRequest::CleanUp { records, pid: std::process::id() }, &[]).map(drop)
     }
 
-    /// Closes descriptors without waiting for their last `close`.
+    /// Closes descriptors without waiting for their last `close`, as [`Closer`] does.
+    pub fn close(&self, descriptors: Vec<OwnedFd>) {
+        close_through(self.socket.borrow().as_ref(), descriptors);
+    }
+
+    /// The same for another thread.
     #[must_use]
     pub fn closer(&self) -> Closer {
         Closer(self.socket.borrow().as_ref().and_then(|socket| socket.try_clone().ok()))
@@ -106,17 +111,21 @@ pub struct Closer(Option<OwnedFd>);
 impl Closer {
     /// Closes descriptors whose last `close` blocks. Without a zygote, a thread does it.
     pub fn close(&self, descriptors: Vec<OwnedFd>) {
-        if descriptors.is_empty() {
-            return;
-        }
-        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        match &self.0 {
-            Some(socket) if control::send(socket.as_fd(), &ZygoteRequest::Close, &borrowed).is_ok() => {}
-            _ => {
-                drop(borrowed);
-                // Where there is no thread for it, they are closed here.
-                let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(descriptors));
-            }
+        close_through(self.0.as_ref(), descriptors);
+    }
+}
+
+fn close_through(socket: Option<&OwnedFd>, descriptors: Vec<OwnedFd>) {
+    if descriptors.is_empty() {
+        return;
+    }
+    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+    match socket {
+        Some(socket) if control::send(socket.as_fd(), &ZygoteRequest::Close, &borrowed).is_ok() => {}
+        _ => {
+            drop(borrowed);
+            // Where there is no thread for it, they are closed here.
+            let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(descriptors));
         }
     }
 }

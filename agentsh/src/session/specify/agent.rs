@@ -147,10 +147,10 @@ pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Con
     ];
     if !agentsh_host::facts::lists_programs(&session.facts.policy.agent) {
         let first = cargo_index::of_new_cargo(&session.facts, &session.record).await;
-        let known = ApprovedSources::load(context);
+        let known = ApprovedSources::of(context);
         parts.extend([
-            registries::contribution(context, &first, &known),
-            remotes::contribution(context, &known),
+            registries::contribution(context, &first, known),
+            remotes::contribution(context, known),
         ]);
     }
     parts

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::write;
-use crate::zygote;
+use crate::{proc_file, zygote};
 
 /// What this process may do with cgroups here.
 pub(super) struct Rights<'r> {
@@ -58,7 +58,7 @@ pub(super) fn can_delegate(directory: &Path) -> bool {
 }
 
 fn lists_memory(file: &Path) -> bool {
-    fs::read_to_string(file).is_ok_and(|list| list.split_whitespace().any(|name| name == "memory"))
+    proc_file::value(file).is_ok_and(|list| list.split_whitespace().any(|name| name == "memory"))
 }
 
 fn processes(directory: &Path) -> Vec<u32> {
