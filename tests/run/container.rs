@@ -3,9 +3,9 @@
 //! The tests start agentsh as most containers do: without capabilities, and with the kernel's limit of user namespaces at
 //! zero.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -119,6 +119,43 @@ fn what_replaces_the_directory_of_hooks_is_set_aside() {
     }
 }
 
+/// A repository that git of the host would obey, and files that run automatically by a pattern or in a directory.
+const ARMED: &str = "git init -q sub; git -C sub config core.fsmonitor evil; echo {} > evil.code-workspace; \
+                     mkdir -p .lsp; echo evil > .lsp/config.edn; echo 'do evil' > CLAUDE.md; ";
+
+#[test]
+fn what_is_made_inside_is_set_aside_afterwards() {
+    let Some(place) = place() else { return };
+    let outcome = run(&place, &[], ARMED).expect_code(0);
+    let text = |name: &str| std::fs::read_to_string(place.project.join(name)).unwrap_or_default();
+    assert!(!text("sub/.git/config").contains("evil"), "{outcome}");
+    assert_eq!(text("evil.code-workspace") + &text(".lsp/config.edn"), "", "{outcome}");
+    assert!(outcome.stderr.contains("new repository: ") && outcome.stderr.contains("CLAUDE.md"), "{outcome}");
+}
+
+/// The next run restores what a killed one left, before it does anything else.
+#[test]
+fn a_killed_run_leaves_its_check_to_the_next() {
+    let Some(place) = place() else { return };
+    Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
+    let before = std::fs::read_to_string(place.project.join(".git/config")).unwrap();
+    let script = format!("git config core.fsmonitor evil; {ARMED} echo ready; sleep 60");
+    let words = ["run", "--tier", "container", "--", "bash", "-c", &script];
+    let mut killed = contained(&place.agentsh(&words)).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(killed.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let config = || std::fs::read_to_string(place.project.join(".git/config")).unwrap();
+    assert_ne!(config(), before, "{line}");
+    let outcome = run(&place, &[], "true").expect_code(0);
+    assert_eq!(config(), before, "{outcome}");
+    assert!(!place.project.join("evil.code-workspace").exists(), "{outcome}");
+    let nested = std::fs::read_to_string(place.project.join("sub/.git/config")).unwrap();
+    assert!(!nested.contains("evil"), "{outcome}");
+    assert!(outcome.stderr.contains("left by a killed session: restored "), "{outcome}");
+}
+
 /// The terminals of others, whoever may write to them outside.
 #[test]
 fn other_terminals_are_not_written_to() {
@@ -224,6 +261,28 @@ fn nothing_outlives_it() {
     let outcome = run(&place, &["--quiet"], &script);
     assert_ne!(outcome.stdout.trim(), "0", "{outcome}");
     assert!(eventually(|| processes::find(&mark).is_empty()), "{outcome}");
+}
+
+/// A process that forks and ends, again and again, is never where it was last seen.
+#[test]
+fn who_forks_faster_than_he_is_killed_does_not_outlive_it() {
+    let Some(place) = place() else { return };
+    if !signals_have_a_scope() {
+        return skip("a kernel before Linux 6.12: no scope for signals");
+    }
+    let mark = format!("{}", 80_000_000 + std::process::id());
+    let script = format!(
+        "perl -e 'use POSIX; for (1..3) {{ next if fork; while (1) {{ my $child = fork; \
+         defined $child or next; POSIX::_exit(0) if $child; setsid() }} }}' {mark}"
+    );
+    let outcome = run(&place, &["--quiet"], &script).expect_code(0);
+    assert!(processes::find(&mark).is_empty(), "{outcome}");
+}
+
+fn signals_have_a_scope() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(12))
 }
 
 #[test]

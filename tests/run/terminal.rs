@@ -220,6 +220,18 @@ fn where_nobody_could_resume_it_the_agent_goes_on() {
     }
 }
 
+/// Outside, a program that stops itself stops nobody else. `timeout` begins a process group, as a shell does for a job.
+#[test]
+fn without_a_terminal_an_agent_that_stops_itself_stops_nobody_else() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let agent = place.agentsh(&["run", "--quiet", "--", "sh", "-c", "kill -STOP $$; sleep 60"]);
+        let mut command = place.command("setsid");
+        command.args(["--wait", "timeout", "2"]).arg(agent.get_program()).args(agent.get_args());
+        Outcome::of(&mut command).expect_code(124);
+    }
+}
+
 #[test]
 fn in_the_background_it_goes_on_and_comes_to_the_front() {
     for mode in Mode::all() {

@@ -71,6 +71,8 @@ pub async fn start(
         Ok::<_, ProcessError>((Before::new(&session.facts, spec, layout), stubs))
     });
     let (mut running, (before, stubs)) = assembled.await?;
+    let unprotected = running.place.as_mut().map(|place| std::mem::take(&mut place.guarded));
+    let before = before.with_unprotected(unprotected);
     let guarded: Rc<dyn GuardSession> = session.clone();
     let names = std::mem::take(&mut running.guarded);
     let guards = Guards::start(&guarded, server, before, &mut running.child, &running.cgroup, stubs, names);
@@ -142,9 +144,7 @@ impl Process {
         drop(published);
         drop((child, refused_calls));
         drop(cgroup);
-        if let Some(place) = place {
-            place.put_back(&session.facts, &session.record, server.as_ref());
-        }
+        drop(place);
         guards.finish().await;
         session.close_in_background(inside.map(Namespaces::into_descriptors).unwrap_or_default());
         if let Some(way_out) = way_out {

@@ -20,9 +20,12 @@ impl Suspended {
         if somebody_waits() {
             let now = std::fs::File::open("/dev/tty").ok().and_then(|tty| tcgetpgrp(tty).ok());
             // In the background another job has it; `fg` restores the agent's.
-            self.foreground = now.filter(|group| is_ours(*group)).or(self.foreground);
-            // The other processes of the job, as the key would; then ourselves.
-            let _ = kill(Pid::from_raw(0), NixSignal::SIGTSTP);
+            let now = now.filter(|group| is_ours(*group));
+            self.foreground = now.or(self.foreground);
+            if now.is_some() {
+                // The other processes of the job, as the key would. Without a terminal in front of it, only the agent stopped itself.
+                let _ = kill(Pid::from_raw(0), NixSignal::SIGTSTP);
+            }
             let _ = raise(NixSignal::SIGSTOP);
         }
         self.resume(child);

@@ -1,8 +1,8 @@
 //! The container tier (`--tier container`): a sandbox without mounts (decision 270).
 //!
 //! Landlock rules replace bind mounts. A private directory holds the sandbox's own files (home, generated files), and
-//! the program is told its path. Hidden files cannot be hidden, so the launch is refused. Guarded files are copied,
-//! compared after the last process has ended, and restored.
+//! the program is told its path. Hidden files cannot be hidden, so the launch is refused. Guarded files are copied; the
+//! final check of `agentsh-guards` restores them after the last process has ended.
 
 mod connect;
 
@@ -13,13 +13,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use agentsh_base::types::ServerId;
-use agentsh_host::copies::{Copy, make_directories_above, set_aside, write_anew};
-use agentsh_host::undo::SavedVersions;
-use agentsh_host::{Facts, Record};
+use agentsh_host::copies::{Copy, write_anew};
 use agentsh_net::EgressContext;
 use agentsh_net::egress_context::Origin;
-use agentsh_policy::builtin_paths::{PROJECT_READ_ONLY, SYSTEM_READ, Tier};
+use agentsh_policy::builtin_paths::SYSTEM_READ;
 use agentsh_sandbox::SpawnError;
 use agentsh_sandbox::control::Cause;
 use agentsh_sandbox::layout::{Layout, OWN_DIRECTORY};
@@ -27,8 +24,7 @@ use agentsh_sandbox::network::Sockets;
 use agentsh_sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, NodeContent, Program, Source};
 use agentsh_sandbox::seccomp::listener::Listener;
 use agentsh_sandbox::spec::SandboxSpec;
-use agentsh_store::words::GuardChange;
-use agentsh_store::{Event, Journal};
+use agentsh_store::Journal;
 
 use connect::Connector;
 
@@ -41,8 +37,8 @@ const WRITE: LandlockAccess = LandlockAccess::Write { execute: true, sockets: tr
 /// What one sandbox has in place of a root of its own. Dropped, its private directory goes.
 pub struct ContainerFiles {
     directory: PathBuf,
-    /// Guarded paths, and what was there.
-    guarded: BTreeMap<PathBuf, Copy>,
+    /// Guarded paths and what was there, to be restored when all processes have ended.
+    pub guarded: BTreeMap<PathBuf, Copy>,
     /// Where the sockets may lie that the program connects to.
     sockets: Vec<PathBuf>,
     connector: Option<Connector>,
@@ -65,7 +61,7 @@ impl ContainerFiles {
         let directory =
             private().map_err(|error| refused(format!("cannot create a private directory: {error}")))?;
         let mut place = Self { directory, guarded: BTreeMap::new(), sockets: Vec::new(), connector: None };
-        place.guard(layout, &spec.paths.unmasked).map_err(refused)?;
+        place.guard(layout).map_err(refused)?;
         let home = spec.environment.get("HOME").map(PathBuf::from);
         let executable = executable(layout);
         let mounts = std::mem::take(&mut layout.mounts);
@@ -87,7 +83,7 @@ impl ContainerFiles {
     }
 
     /// Keeps copies of what is guarded. What is hidden by policy has to be somewhere else.
-    fn guard(&mut self, layout: &mut Layout, unmasked: &[PathBuf]) -> Result<(), String> {
+    fn guard(&mut self, layout: &mut Layout) -> Result<(), String> {
         for Mount { target, what } in std::mem::take(&mut layout.guards) {
             let is_hidden = match what {
                 NodeContent::Bind { access: Access::ReadOnly, .. } => false,
@@ -105,18 +101,6 @@ impl ContainerFiles {
         for (path, _) in std::mem::take(&mut layout.stubs) {
             self.keep(path)?;
         }
-        let runs = PROJECT_READ_ONLY.iter().filter(|entry| entry.tier == Tier::Runs && !entry.is_pattern());
-        for directory in std::mem::take(&mut layout.worked_in) {
-            let paths = runs
-                .clone()
-                .filter(|entry| !entry.path.contains('/'))
-                .map(|entry| directory.join(entry.path));
-            // Nothing is mounted here: what is made is taken away at the end.
-            for path in paths.filter(|path| !unmasked.contains(path) && path.symlink_metadata().is_err()) {
-                self.keep(path)?;
-            }
-        }
-        layout.instructed.clear();
         Ok(())
     }
 
@@ -206,83 +190,6 @@ impl ContainerFiles {
         let (connector, sockets) = Connector::start(listener, told, allowed)?;
         self.connector = Some(connector);
         Ok(sockets)
-    }
-
-    /// To be called when all processes are gone: what they changed of what is guarded is set aside, and put back.
-    pub fn put_back(self, facts: &Facts, record: &Record, server: Option<&ServerId>) {
-        let aside = SavedVersions::new(&facts.context.state, &facts.id.to_string());
-        let tell = |path: &Path, what, detail: String| {
-            record.note(&detail);
-            record.journal.record(Event::GuardChanged {
-                server_id: server.cloned(),
-                path: path.display().to_string(),
-                what,
-                detail,
-            });
-        };
-        for (path, was) in &self.guarded {
-            let (replaced, is) = free_the_way(path, was);
-            for (there, name) in replaced {
-                let detail = format!(
-                    "the program replaced {} on the path to {}; agentsh moved it to {}: check it before you use it",
-                    there.display(),
-                    path.display(),
-                    name.display()
-                );
-                tell(&there, GuardChange::PutBack, detail);
-            }
-            if is == *was || (is.is_nothing() && was.is_nothing()) {
-                continue;
-            }
-            let undone = aside.keep(path, &is).and_then(|()| put_back(was, path));
-            let shown = path.display();
-            let (what, detail) = match undone {
-                Ok(()) => (
-                    GuardChange::PutBack,
-                    format!(
-                        "restored {shown}, which the program changed; `agentsh undo {shown}` has the change"
-                    ),
-                ),
-                Err(error) => (
-                    GuardChange::NotPutBack,
-                    format!(
-                        "cannot restore {shown}, which the program changed: {error}; check it before you use it"
-                    ),
-                ),
-            };
-            tell(path, what, detail);
-        }
-    }
-}
-
-/// Sets aside what is on the way to a guarded path and was not there, such as a link in place of `.git`. Gives what
-/// that was, under which name it is now, and what stands at the path then.
-fn free_the_way(path: &Path, was: &Copy) -> (Vec<(PathBuf, PathBuf)>, Copy) {
-    let mut replaced = Vec::new();
-    loop {
-        let is = Copy::of(path);
-        let Copy::Unreachable { there, .. } = &is else { return (replaced, is) };
-        if is == *was {
-            return (replaced, is);
-        }
-        let there = there.clone();
-        match set_aside(&there) {
-            Ok(name) => replaced.push((there, name)),
-            // It is told as what cannot be put back.
-            Err(_) => return (replaced, is),
-        }
-    }
-}
-
-/// What was there, with the directories above it where they are gone.
-fn put_back(was: &Copy, path: &Path) -> io::Result<()> {
-    if !was.is_nothing() {
-        make_directories_above(path)?;
-    }
-    match was.put_back(path) {
-        // Nothing was there, and not even its directory is.
-        Err(error) if was.is_nothing() && error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
     }
 }
 

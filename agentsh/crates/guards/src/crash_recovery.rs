@@ -3,6 +3,7 @@
 //! One file for each watched sandbox lists its directories and repositories; it is locked during the run and removed
 //! after the final check. The next start does that check for every unlocked file.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,20 +16,24 @@ use serde::{Deserialize, Serialize};
 
 use super::baseline::Baseline;
 use super::disarm_new;
-use super::thread::{arrived, set_aside};
+use super::final_check::{arrived, set_aside};
+use super::restore;
 use agentsh_base::listing;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::SavedVersions;
 use agentsh_sandbox::stubs;
 
-/// Longest file that is read.
-const MAX_BYTES: u64 = 16 << 20;
+/// Longest file that is written and read. Of a sandbox without mounts it holds copies of all guarded files.
+const MAX_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
 struct UnfinishedWatch {
     session: String,
     directories: Vec<Vec<u8>>,
     baseline: Baseline,
+    /// Guarded files that nothing protects, and what was there.
+    #[serde(default)]
+    unprotected: BTreeMap<PathBuf, Copy>,
 }
 
 /// The file of one watched sandbox, removed on drop; only a killed session leaves it.
@@ -45,6 +50,7 @@ impl CrashMarker {
         session: &str,
         directories: &[PathBuf],
         baseline: &Baseline,
+        unprotected: &BTreeMap<PathBuf, Copy>,
     ) -> io::Result<Self> {
         let place = place(state);
         let name = uuid::Uuid::now_v7();
@@ -62,8 +68,13 @@ impl CrashMarker {
             session: session.to_owned(),
             directories: directories.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
             baseline: baseline.clone(),
+            unprotected: unprotected.clone(),
         };
-        file.write_all(&serde_json::to_vec(&left).map_err(io::Error::other)?)?;
+        let text = serde_json::to_vec(&left).map_err(io::Error::other)?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(io::Error::other("the guarded files are too large to be kept for the case of a crash"));
+        }
+        file.write_all(&text)?;
         // Readers see a complete and locked file.
         fs::rename(&new, &path)?;
         Ok(Self { path, _locked: file })
@@ -106,6 +117,9 @@ fn last_look(state: &Path, left: &UnfinishedWatch) -> Vec<String> {
     let directories: Vec<PathBuf> =
         left.directories.iter().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes))).collect();
     let mut said = Vec::new();
+    restore::restore(&left.unprotected, &aside, &mut |_, _, text| {
+        said.push(format!("left by a killed session: {text}"));
+    });
     for path in left.baseline.arrivals() {
         let copy = Copy::of_own(&path);
         if copy.is_nothing() && stubs::is_stub(state, &path) {
@@ -143,7 +157,7 @@ mod tests {
         let old = make("old");
         let mut baseline = Baseline::default();
         baseline.add(&old);
-        let begun = CrashMarker::begin(&state, "s", std::slice::from_ref(&project), &baseline).unwrap();
+        let begun = CrashMarker::begin(&state, "s", std::slice::from_ref(&project), &baseline, &BTreeMap::new()).unwrap();
         let new = make("new");
         // While it is watched, it is somebody's.
         assert!(recover_all(&state).is_empty());

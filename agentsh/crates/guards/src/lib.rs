@@ -8,20 +8,23 @@ mod changed_instructions;
 mod crash_recovery;
 mod difference;
 mod disarm_new;
+mod final_check;
 mod guarded;
 mod interrupted_git;
 mod name_watcher;
 mod new_repositories;
 mod new_version;
 mod removal;
+mod restore;
 mod thread;
 mod unreachable_repositories;
 
 pub use crash_recovery::recover_all;
+pub use final_check::arrived;
 pub use guarded::{Guarded, GuardedNames};
-pub use thread::arrived;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -29,6 +32,7 @@ use std::rc::Rc;
 use tokio::sync::mpsc;
 
 use self::baseline::Baseline;
+use self::final_check::FinalCheck;
 use agentsh_base::types::ServerId;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::SavedVersions;
@@ -37,6 +41,7 @@ use agentsh_policy::builtin_paths::is_never_offered;
 use agentsh_policy::{Answer, Question};
 use agentsh_sandbox::cgroup::Cgroup;
 use agentsh_sandbox::freeze::Freezer;
+use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::plan::{Access, Executable, Identity, Mount};
 use agentsh_sandbox::spec::{PathRules, SandboxSpec};
@@ -67,6 +72,8 @@ pub struct Before {
     instructed: BTreeSet<PathBuf>,
     instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
     copies: BTreeMap<PathBuf, Copy>,
+    /// In a sandbox without mounts: guarded files, which are restored at its end.
+    unprotected: Option<BTreeMap<PathBuf, Copy>>,
 }
 
 /// Guards that are copied before the start; the thread copies the others.
@@ -94,7 +101,14 @@ impl Before {
             directories: layout.instructed.iter().cloned().chain(in_place).collect(),
             instructions: changed_instructions::instructions(&instructed, &facts.context.host),
             instructed,
+            unprotected: None,
         }
+    }
+
+    /// For a sandbox without mounts: guarded files, which are compared and restored at its end.
+    #[must_use]
+    pub fn with_unprotected(self, unprotected: Option<BTreeMap<PathBuf, Copy>>) -> Self {
+        Self { unprotected, ..self }
     }
 }
 
@@ -133,8 +147,42 @@ impl Guards {
         }
         guarded.lock().baseline = Some(before.baseline.clone());
         let (tell, mut told) = mpsc::unbounded_channel();
-        let parts = || -> std::io::Result<(thread::Watch, OwnedFd)> {
+        let parts = || -> std::io::Result<(Box<dyn FnOnce() + Send>, OwnedFd)> {
             let (stop, ask_to_stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+            let state = session.facts().context.state.clone();
+            let id = session.facts().id.to_string();
+            let none = BTreeMap::new();
+            let unfinished = crash_recovery::CrashMarker::begin(
+                &state,
+                &id,
+                &before.directories,
+                &before.baseline,
+                before.unprotected.as_ref().unwrap_or(&none),
+            )?;
+            let aside = SavedVersions::new(&state, &id);
+            if let Some(unprotected) = before.unprotected {
+                let check = FinalCheck {
+                    project: before.rules.project,
+                    baseline: before.baseline,
+                    directories: before.directories,
+                    instructed: before.instructed,
+                    instructions: before.instructions,
+                    unprotected,
+                    state,
+                    aside,
+                    host: RealHost::default(),
+                    unfinished,
+                };
+                let at_end = move || {
+                    // It is closed at the end.
+                    let _ = std::fs::File::from(stop).read(&mut [0]);
+                    check.run(|_, _| false, &mut |path, what, text| {
+                        // The session may be gone.
+                        let _ = tell.send(GuardNotice { path: path.to_owned(), what, text });
+                    });
+                };
+                return Ok((Box::new(at_end), ask_to_stop));
+            }
             let pid = child.pid;
             let namespaces = child.namespaces.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
             let freezer = match cgroup.directory() {
@@ -148,26 +196,21 @@ impl Guards {
                 targets: before.guards.iter().map(|mount| mount.target.clone()).collect(),
                 guards: before.guards,
                 executable: before.executable,
-                unfinished: crash_recovery::CrashMarker::begin(
-                    &session.facts().context.state,
-                    &session.facts().id.to_string(),
-                    &before.directories,
-                    &before.baseline,
-                )?,
+                unfinished,
                 baseline: before.baseline,
                 directories: before.directories,
                 instructed: before.instructed,
                 instructions: before.instructions,
-                state: session.facts().context.state.clone(),
-                aside: SavedVersions::new(&session.facts().context.state, &session.facts().id.to_string()),
+                state,
+                aside,
                 sandbox: child.handle()?,
                 namespaces: namespaces.clone(),
                 mounted: child.mounted.take(),
                 freezer,
                 zygote: Zygote::default(),
                 closer: session.facts().context.zygote.closer(),
-                host: agentsh_sandbox::host::RealHost::default(),
-                stubs: Vec::new(),
+                host: RealHost::default(),
+                stubs: vec![stubs],
                 stop,
                 tell,
                 copies: before.copies,
@@ -179,12 +222,11 @@ impl Guards {
                 arrivals: BTreeSet::new(),
                 look_again: None,
             };
-            Ok((watch, ask_to_stop))
+            Ok((Box::new(move || watch.run()), ask_to_stop))
         };
-        let started = parts().and_then(|(mut watch, stop)| {
-            watch.stubs.push(stubs);
+        let started = parts().and_then(|(work, stop)| {
             let thread = std::thread::Builder::new().name("guards".to_owned()).stack_size(1 << 20);
-            Ok((thread.spawn(move || watch.run())?, stop))
+            Ok((thread.spawn(work)?, stop))
         });
         match started {
             Ok((thread, stop)) => {

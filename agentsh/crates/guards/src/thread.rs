@@ -1,10 +1,8 @@
 //! The thread's loop: wait, stop the sandbox, compare, guard again.
 
 mod check_guards;
-mod final_check;
 mod inotify_events;
 
-pub use check_guards::arrived;
 pub(super) use check_guards::{copies, is_guard};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +17,7 @@ use super::baseline::Baseline;
 use super::crash_recovery::CrashMarker;
 use super::name_watcher::{NameChange, Names};
 use super::new_repositories::NewRepositoryWatcher;
+use super::final_check::{FinalCheck, set_aside};
 use super::{GuardNotice, GuardedNames, disarm_new};
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::SavedVersions;
@@ -131,6 +130,39 @@ impl Watch {
         self.finish();
     }
 
+    fn finish(mut self) {
+        self.hear();
+        for path in self.lost().unwrap_or_default() {
+            if let Err(why) = self.settle(&path, false) {
+                self.say(&path, GuardChange::NotPutBack, format!("cannot put back what was guarded: {why}"));
+            }
+        }
+        let Self { copies, removed, tell, closer, names, namespaces, mounted, .. } = self;
+        let check = FinalCheck {
+            project: self.rules.project,
+            baseline: self.baseline,
+            directories: self.directories,
+            instructed: self.instructed,
+            instructions: self.instructions,
+            unprotected: BTreeMap::new(),
+            state: self.state,
+            aside: self.aside,
+            host: self.host,
+            unfinished: self.unfinished,
+        };
+        let is_settled = |path: &Path, copy: &Copy| {
+            copies.get(path).is_some_and(|copy| *copy != Copy::Absent) || removed.get(path) == Some(copy)
+        };
+        check.run(is_settled, &mut |path, what, text| {
+            // The session may be gone.
+            let _ = tell.send(GuardNotice { path: path.to_owned(), what, text });
+        });
+        let mut open = namespaces.into_descriptors();
+        open.extend(names.map(Names::into_descriptor));
+        open.extend(mounted.map(OwnedFd::from));
+        closer.close(open);
+    }
+
     /// Ends the sandbox, because it cannot be guarded.
     fn end(&mut self, why: &str) {
         let text = format!(
@@ -212,13 +244,4 @@ impl Watch {
         // The session may be gone.
         let _ = self.tell.send(GuardNotice { path: path.to_owned(), what, text });
     }
-}
-
-pub(super) fn set_aside(entry: &Path, done: &[String]) -> String {
-    format!(
-        "new repository: {}; files that would run automatically were set aside (`agentsh undo FILE` restores \
-         them): {}",
-        entry.display(),
-        done.join("; ")
-    )
 }

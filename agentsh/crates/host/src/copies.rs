@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use agentsh_base::small_file;
 use agentsh_sandbox::mount_calls::open_without_links;
@@ -21,7 +22,7 @@ const MAX_ENTRIES: usize = 4_000;
 /// Names that are tried for what is set aside.
 const MAX_NAMES: usize = 1_000;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Copy {
     Absent,
     /// A socket, like a stub, or something else without content.

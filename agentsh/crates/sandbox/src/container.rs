@@ -17,8 +17,9 @@ use super::report::{Enforcement, State};
 use super::stage::{StageContext, StageError};
 use super::{caps, freeze, init, landlock, limits, reaper, seccomp};
 
-/// A process in uninterruptible sleep dies only when its disk or network file system answers, perhaps never.
-const MAX_ENDING: Duration = Duration::from_secs(5);
+/// A process in uninterruptible sleep dies only when its disk or network file system answers, perhaps never. It runs no more of
+/// its own code.
+const MAX_STUCK: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// As [`init`], without namespaces. Returns the program's status.
@@ -37,6 +38,7 @@ pub(super) fn descend(
         return Err(io::Error::other(landlock.why))
             .at("apply Landlock, which `--tier container` cannot do without");
     }
+    let signals_stay_inside = signals_stay_inside();
     caps::drop_existing()?;
     let filter = seccomp::compile(plan.executable.filter(), Tier::Container, seccomp::Refusal::Silent);
     let listener = seccomp::install_and_listen(&filter)?;
@@ -61,18 +63,24 @@ pub(super) fn descend(
     let signals = reaper::awaited();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
     let status = init::start(plan, control, &before, numbered);
-    end_all(MAX_ENDING);
+    end_all(signals_stay_inside);
     status
 }
 
-/// Kills the remaining processes, generation after generation; orphans become our children. Whoever survives this long
-/// was killed and is only waiting for the kernel.
-fn end_all(within: Duration) {
-    let end = Instant::now() + within;
-    while Instant::now() < end {
-        for child in freeze::children_of(std::process::id()) {
-            // One that has ended is collected below.
-            let _ = i32::try_from(child).map(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL));
+/// Kills the remaining processes until none is left; orphans become our children. Gives up only on processes that have been
+/// waiting in the kernel, and for nothing else, for so long.
+fn end_all(signals_stay_inside: bool) {
+    let mut stuck_since = None;
+    loop {
+        if signals_stay_inside {
+            // All at once: a process with a pending signal cannot fork.
+            let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+        }
+        let mut left = freeze::descendants(std::process::id());
+        left.retain(|pid| pid.as_raw_nonzero().get().unsigned_abs() != std::process::id());
+        for pid in &left {
+            // It may have ended.
+            let _ = rustix::process::kill_process(*pid, rustix::process::Signal::KILL);
         }
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -81,6 +89,18 @@ fn end_all(within: Duration) {
                 Ok(_) => {}
             }
         }
+        if left.iter().any(|pid| freeze::is_running(*pid, true)) {
+            stuck_since = None;
+        } else if stuck_since.get_or_insert_with(Instant::now).elapsed() > MAX_STUCK {
+            return;
+        }
         std::thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// Whether a signal to everybody reaches only the sandbox: Landlock's scope, since Linux 6.12. The process that started this one
+/// belongs to the same user, and is outside.
+fn signals_stay_inside() -> bool {
+    let outside = nix::unistd::getppid();
+    outside.as_raw() > 1 && kill(outside, None) == Err(Errno::EPERM)
 }

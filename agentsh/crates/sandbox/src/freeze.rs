@@ -136,13 +136,8 @@ fn children() -> BTreeMap<u32, Vec<u32>> {
     found
 }
 
-/// The children of one process.
-pub(super) fn children_of(pid: u32) -> Vec<u32> {
-    children().remove(&pid).unwrap_or_default()
-}
-
 /// A pid 1 and all below it, parents first. What loses its parent becomes a child of pid 1.
-fn descendants(pid: u32) -> Vec<Pid> {
+pub(super) fn descendants(pid: u32) -> Vec<Pid> {
     let mut children = children();
     let (mut found, mut open) = (Vec::new(), VecDeque::from([pid]));
     while let Some(pid) = open.pop_front() {
@@ -153,7 +148,7 @@ fn descendants(pid: u32) -> Vec<Pid> {
 }
 
 /// Whether any thread may take another step.
-fn is_running(pid: Pid, waits_may_count: bool) -> bool {
+pub(super) fn is_running(pid: Pid, waits_may_count: bool) -> bool {
     let tasks = Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("task");
     fs::read_dir(tasks).into_iter().flatten().flatten().any(|task| {
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();

@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::super::disarm_new;
+use super::super::{disarm_new, final_check};
 use super::super::name_watcher::NameChange;
 use super::super::new_repositories;
 use super::Watch;
-use agentsh_base::remedy::Allow;
 use agentsh_host::copies::Copy;
-use agentsh_policy::builtin_paths;
 use agentsh_sandbox::idmap::IdMaps;
 use agentsh_sandbox::layout;
 use agentsh_sandbox::plan::{Access, Mount, NodeContent as Made};
@@ -152,23 +150,13 @@ impl Watch {
             }
             // Another sandbox's stub stays.
             if !(copy.is_nothing() && stubs::is_stub(&self.state, &path)) {
-                self.set_aside_arrival(&path, &copy);
+                let text = final_check::set_aside_arrival(&self.rules.project, &path, &copy, &self.aside);
+                self.say(&path, GuardChange::SetAside, text);
             }
             // Without a stub it may come again, and is set aside again.
             is_any |= self.rules.with_stub.len() < MAX_APPEARED && self.rules.with_stub.insert(path);
         }
         is_any
-    }
-
-    pub(super) fn set_aside_arrival(&self, path: &Path, copy: &Copy) {
-        let shown = path.strip_prefix(&self.rules.project).unwrap_or(path).display().to_string();
-        let text = match disarm_new::move_away(path, copy, &self.aside) {
-            Ok(()) => arrived(&shown, path),
-            Err(error) => format!(
-                "{shown} was created inside and could not be set aside ({error}): check it before you use it"
-            ),
-        };
-        self.say(path, GuardChange::SetAside, text);
     }
 
     fn mount_again(&mut self) -> Result<(), String> {
@@ -258,21 +246,6 @@ impl Watch {
         }
         Ok(())
     }
-}
-
-/// The message about a file that appeared and was set aside.
-pub fn arrived(shown: &str, path: &Path) -> String {
-    let mut parts = path.ancestors().skip(1).take(2).filter_map(|above| path.strip_prefix(above).ok());
-    let entry = parts.find_map(|part| builtin_paths::guarded(part.to_str()?, true));
-    let mut nested = builtin_paths::NESTED_READ_ONLY.iter();
-    let nested = nested.find(|(name, _)| path.ancestors().any(|above| above.ends_with(name)));
-    let why = entry.map(|entry| entry.why).or(nested.map(|(_, why)| *why)).unwrap_or("runs automatically");
-    let allow = Allow { write: true, words: vec![path.display().to_string()], ..Allow::default() };
-    let allow = allow.line().map(|line| format!("; to let the agent make it: `{line}`")).unwrap_or_default();
-    format!(
-        "{shown} was created during the run and set aside ({why}); `agentsh undo {}` restores it{allow}",
-        path.display()
-    )
 }
 
 fn replaced(path: &Path) -> String {
