@@ -6,6 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use agentsh_base::types::{RuleRef, ServerId, SessionId};
+use agentsh_host::review;
 use agentsh_receipt::statement::{
     Approval, Binding, Chain, Host, Included, Layer, Layered, Model, Organisation, Predicate, Program,
     Refusal, Server, Session, Tool,
@@ -25,6 +26,8 @@ pub struct Facts {
     pub project: String,
     /// The commits at which the project stood at its ends.
     pub heads: (Option<String>, Option<String>),
+    /// Other commits at which it stood between.
+    pub left: Vec<String>,
 }
 
 /// The length and the head of a session's chain.
@@ -73,11 +76,14 @@ struct Fold {
     is_ended: bool,
     project: String,
     heads: (Option<String>, Option<String>),
+    left: Vec<String>,
     policy: Vec<Layered>,
     organisation: BTreeSet<Organisation>,
     layers: BTreeSet<Layer>,
     programs: BTreeMap<(Option<String>, String, String), u64>,
     servers: BTreeMap<String, Server>,
+    /// Of each server its tools, each with the hash of its definition.
+    definitions: BTreeMap<String, BTreeMap<String, String>>,
     hosts: BTreeMap<(String, u16), BTreeSet<u64>>,
     tools: BTreeMap<(String, String), (u64, u64)>,
     refusals: BTreeMap<(String, String, String), u64>,
@@ -134,11 +140,11 @@ impl Fold {
                 self.policy = policy_layers.into_iter().map(layered).collect();
                 (self.project, self.heads.0) = (project, head);
             }
-            Event::SessionEnded { exit_code, head, .. } => {
+            Event::SessionEnded { exit_code, head, left, .. } => {
                 if let Some(session) = &mut self.session {
                     (session.exit_code, session.ended) = (exit_code, time);
                 }
-                (self.is_ended, self.heads.1) = (true, head);
+                (self.is_ended, self.heads.1, self.left) = (true, head, left);
             }
             Event::PolicyBundle { name, version, state, .. } => {
                 self.organisation.insert(Organisation { name, version, state: state.to_string() });
@@ -167,8 +173,10 @@ impl Fold {
                 let server = self.server(server_id.0);
                 (server.interface, server.registry) = (Some(hash), Some(verdict.to_string()));
             }
-            Event::McpToolSeen { server_id, .. } => {
-                self.server(server_id.0);
+            Event::McpToolSeen { server_id, tool_name, tool_hash: hash, .. }
+            | Event::McpToolChanged { server_id, tool_name, new_hash: hash, .. } => {
+                self.server(server_id.0.clone());
+                self.definitions.entry(server_id.0).or_default().insert(tool_name, hash);
             }
             Event::McpToolCallIntercepted { server_id, tool_name, action, reason, rule, .. } => {
                 let (calls, refused) = self.tools.entry((server_id.0, tool_name)).or_default();
@@ -239,7 +247,20 @@ impl Fold {
         *counted = counted.saturating_add(count);
     }
 
-    fn facts(self, id: SessionId, record: Chain) -> Result<Facts, Failure> {
+    fn facts(mut self, id: SessionId, record: Chain) -> Result<Facts, Failure> {
+        // A server that answered and of which no program was started here, one behind a URL, has no pin.
+        let own: BTreeSet<_> = self.programs.keys().filter_map(|(server, ..)| server.clone()).collect();
+        let answered = self.tools.keys().map(|(server, _)| server).chain(self.definitions.keys());
+        for server in answered.filter(|server| !own.contains(*server)).cloned().collect::<Vec<_>>() {
+            self.pin(ServerId(server), "not-pinned");
+        }
+        for (server, tools) in std::mem::take(&mut self.definitions) {
+            // Under no name: some that were only counted.
+            if !tools.contains_key("") {
+                let list: String = tools.iter().map(|(tool, hash)| format!("{hash} {tool}\n")).collect();
+                self.server(server).definitions = Some(format!("sha256:{}", review::hash(list.as_bytes())?));
+            }
+        }
         let session = self.session.filter(|_| self.is_ended).ok_or_else(|| {
             Failure::No(format!("session {id} has not ended, or was killed: its record is incomplete"))
         })?;
@@ -296,7 +317,7 @@ impl Fold {
                 .map(|((what, name), count)| Included { what: what.to_owned(), name, count })
                 .collect(),
         };
-        Ok(Facts { predicate, project: self.project, heads: self.heads })
+        Ok(Facts { predicate, project: self.project, heads: self.heads, left: self.left })
     }
 }
 
@@ -313,5 +334,43 @@ fn name_of(path: &str) -> String {
         Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     } else {
         path.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use std::time::{Duration, Instant};
+
+    use agentsh_store::testing;
+
+    use super::*;
+
+    /// How long the facts of a session with so many events take, at best.
+    async fn taken(events: usize) -> Duration {
+        let dir = tempfile::tempdir().unwrap();
+        let mut all = testing::events();
+        let last = all.pop().unwrap();
+        let between = all[1..].to_vec();
+        all.extend(between.iter().cycle().take(events - all.len() - 1).cloned());
+        all.push(last);
+        testing::write(dir.path(), testing::session(1), all).await;
+        let mut best = Duration::MAX;
+        for _ in 0..5 {
+            let mut reader = Reader::open(dir.path()).await.unwrap().unwrap();
+            let start = Instant::now();
+            let facts = of(&mut reader, testing::session(1)).await.map_err(|why| why.to_string()).unwrap();
+            best = best.min(start.elapsed());
+            assert_eq!(facts.predicate.record.events, events as u64);
+        }
+        best
+    }
+
+    /// Eight times as many take some eight times as long; were it a matter of squares, 64 times.
+    #[tokio::test]
+    async fn facts_take_time_in_proportion_to_the_events() {
+        let (few, many) = (taken(1_250).await, taken(10_000).await);
+        assert!(many < few * 24, "1 250 events take {few:?}, 10 000 take {many:?}");
     }
 }
