@@ -180,7 +180,8 @@ fn a_hundred_mutations_of_every_field_are_refused() {
             assert!(found.iter().any(|(known, ..)| *known == place), "{place}");
         }
     }
-    for (place, honest, _) in found.iter().filter(|(place, honest, _)| honest.pointer(place).unwrap().is_object())
+    for (place, honest, _) in
+        found.iter().filter(|(place, honest, _)| honest.pointer(place).unwrap().is_object())
     {
         let first: String =
             place.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
@@ -230,7 +231,10 @@ fn a_receipt_of_the_first_version_is_good() {
     let first = first.replace(r#","definitions":"sha256:00""#, "");
     let first = first.replace(r#","profile":{"name":"built-in:servers/fs.yaml","digest":"sha256:ff"}"#, "");
     let first = first.replace(r#","included":[{"what":"addresses","name":"example.org:443","count":2}]"#, "");
-    assert!(!first.contains("profile") && !first.contains("definitions") && !first.contains("included"), "{first}");
+    assert!(
+        !first.contains("profile") && !first.contains("definitions") && !first.contains("included"),
+        "{first}"
+    );
     at(&around(&first, &key), &signers).unwrap();
     let empty = first.replace(r#""output_tokens":200}]"#, r#""output_tokens":200}],"included":[]"#);
     assert!(matches!(at(&around(&empty, &key), &signers), Err(EnvelopeRefusal::Form(_))));

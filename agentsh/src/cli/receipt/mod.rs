@@ -173,7 +173,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
         made.extend(more.into_iter().filter(|commit| commit.time >= started));
     }
     let (mut applied, is_waiting) = applied(state, &session.to_string(), Path::new(&project))?;
-    let is_about_files = wanted.commit.is_none() && made.is_empty() && !applied.is_empty();
+    let is_about_files = wanted.commit.is_none() && made.is_empty() && applied.values().any(Option::is_some);
     let commits = match &wanted.commit {
         None if is_about_files => Vec::new(),
         None if made.is_empty() => {
