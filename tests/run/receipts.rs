@@ -43,6 +43,13 @@ fn agentsh(place: &Place, words: &[&str]) -> Outcome {
     Outcome::of(&mut place.agentsh(words))
 }
 
+/// The receipt of the last session in a project without a repository, of a commit that a person made later.
+pub fn of_a_later_commit(place: &Place) -> Value {
+    place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+    outside(place, "git init -q -b main . && git commit -q --allow-empty -m later");
+    written(place, &["--commit", "HEAD"]).1
+}
+
 /// Writes the receipt of the last session; gives its file and its statement.
 fn written(place: &Place, more: &[&str]) -> (PathBuf, Value) {
     let made = agentsh(place, &[&["receipt"], more].concat()).expect_code(0);

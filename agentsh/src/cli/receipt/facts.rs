@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use jiff::Timestamp;
+use url::Url;
 
 use agentsh_base::types::{RuleRef, ServerId, SessionId};
 use agentsh_host::review;
@@ -84,7 +85,8 @@ struct Fold {
     servers: BTreeMap<String, Server>,
     /// Of each server its tools, each with the hash of its definition.
     definitions: BTreeMap<String, BTreeMap<String, String>>,
-    hosts: BTreeMap<(String, u16), BTreeSet<u64>>,
+    /// Connections of sandboxes, and how many there were of agentsh.
+    hosts: BTreeMap<(String, u16), (BTreeSet<u64>, u64)>,
     tools: BTreeMap<(String, String), (u64, u64)>,
     refusals: BTreeMap<(String, String, String), u64>,
     approvals: BTreeMap<(String, String, String, Option<String>, String), u64>,
@@ -114,15 +116,18 @@ impl Fold {
                 row.seq
             ))
         })?;
-        let time = row.time.parse().map_err(|_| Failure::No(format!("event {} has no time", row.seq)))?;
-        self.event(event, time);
-        Ok(())
+        let time = || row.time.parse().map_err(|_| Failure::No(format!("event {} has no time", row.seq)));
+        self.event(event, time)
     }
 
-    fn event(&mut self, event: Event, time: Timestamp) {
+    fn event(
+        &mut self,
+        event: Event,
+        time: impl FnOnce() -> Result<Timestamp, Failure>,
+    ) -> Result<(), Failure> {
         match event {
             Event::SessionStarted { version, verb, agent, project, kernel, policy_layers, head, .. } => {
-                let agent = agent.first().map_or("", String::as_str);
+                let (agent, time) = (agent.first().map_or("", String::as_str), time()?);
                 self.session = Some(Session {
                     id: String::new(),
                     version,
@@ -142,7 +147,7 @@ impl Fold {
             }
             Event::SessionEnded { exit_code, head, left, .. } => {
                 if let Some(session) = &mut self.session {
-                    (session.exit_code, session.ended) = (exit_code, time);
+                    (session.exit_code, session.ended) = (exit_code, time()?);
                 }
                 (self.is_ended, self.heads.1, self.left) = (true, head, left);
             }
@@ -156,6 +161,13 @@ impl Fold {
                 {
                     self.server(id.clone()).profile =
                         Some(Layered { name: name_of(file), digest: format!("sha256:{digest}") });
+                }
+                // agentsh connects for a server behind a URL.
+                if layer == "remote"
+                    && let Ok(url) = Url::parse(&got)
+                    && let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default())
+                {
+                    self.hosts.entry((host.to_owned(), port)).or_default().1 += 1;
                 }
                 self.layers.insert(Layer { server, layer, state: state.to_string() });
             }
@@ -211,7 +223,7 @@ impl Fold {
                 if state != ConnectionState::Failed =>
             {
                 let name = name.or(address).unwrap_or_else(|| "unknown".to_owned());
-                self.hosts.entry((name, port)).or_default().insert(connection);
+                self.hosts.entry((name, port)).or_default().0.insert(connection);
             }
             Event::ApprovalDecided { server_id, name, word, scope, by, .. } => {
                 let scope = scope.map(|scope| scope.to_string());
@@ -225,6 +237,7 @@ impl Fold {
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn server(&mut self, id: String) -> &mut Server {
@@ -285,7 +298,7 @@ impl Fold {
                 .collect(),
             servers: self.servers.into_values().collect(),
             hosts: hosts
-                .map(|((name, port), all)| Host { name, port, connections: all.len() as u64 })
+                .map(|((name, port), (all, own))| Host { name, port, connections: all.len() as u64 + own })
                 .collect(),
             tools: tools
                 .map(|((server, tool), (calls, refused))| Tool { server, tool, calls, refused })
