@@ -360,6 +360,16 @@ mod tests {
 
     use super::*;
 
+    #[tokio::test]
+    async fn a_server_has_the_hash_of_the_tools_that_it_listed_last() {
+        let dir = testing::one_session().await;
+        let mut reader = Reader::open(dir.path()).await.unwrap().unwrap();
+        let facts = of(&mut reader, testing::session(1)).await.map_err(|why| why.to_string()).unwrap();
+        let server = facts.predicate.servers.iter().find(|server| server.id == "fs").unwrap();
+        let list = review::hash("sha256:55 read\n".as_bytes()).unwrap();
+        assert_eq!((&*server.pin, server.definitions.clone()), ("first-use", Some(format!("sha256:{list}"))));
+    }
+
     /// How long the facts of a session with so many events take, at best.
     async fn taken(events: usize) -> Duration {
         let dir = tempfile::tempdir().unwrap();
