@@ -349,6 +349,22 @@ fn what_is_not_the_receipt_of_this_commit_is_refused() {
     let key = place.write(place.path("allowed"), format!("ada valid-before=\"20200101\" {line}"));
     refused(check(&["--key", key.to_str().unwrap()]), "the key of ada expired at 2020-01-01T00:00:00Z");
 
+    // Whoever has the key writes what the record does not say.
+    let key = std::fs::read_to_string(place.home.join(".local/state/agentsh/receipt.key")).unwrap();
+    let key = agentsh_receipt::SigningKey::read(&key).unwrap();
+    let mut statement = agentsh_receipt::Statement::read(&payload(&text)).unwrap();
+    statement.predicate.session.exit_code = 1;
+    place.write(&file, agentsh_receipt::sign(&statement, &key).unwrap());
+    refused(check(&[]), "the record of its session differs");
+    "9.9".clone_into(&mut statement.predicate.agentsh);
+    place.write(&file, agentsh_receipt::sign(&statement, &key).unwrap());
+    let other = check(&[]).expect_code(0).stdout;
+    assert!(other.contains("has the same events; what version 9.9 wrote of it was not compared"), "{other}");
+    statement.predicate.record.events += 1;
+    place.write(&file, agentsh_receipt::sign(&statement, &key).unwrap());
+    refused(check(&[]), "the record of its session was rewritten");
+    place.write(&file, &text);
+
     // Another record under the same name, with a chain that holds.
     check(&[]).expect_code(0);
     rewrite(&place.home.join(".local/state/agentsh/agentsh.db"), "\"verb\":\"run\"", "\"verb\":\"ran\"");
@@ -463,7 +479,10 @@ fn a_receipt_of_a_review_says_what_is_applied_by_then() {
     assert_eq!(names(), ["a"]);
     agentsh(&place, &["review", "--apply"]).expect_code(0);
     assert_eq!(names(), ["a", "b"]);
-    outside(&place, "rm a b");
+    // Nothing but files that are gone is no subject.
+    reviewed(&place, "rm a b");
+    let gone = agentsh(&place, &["receipt"]).expect_code(1);
+    assert!(gone.stderr.contains("made no commit"), "{gone}");
     run();
     agentsh(&place, &["review", "--apply", "b"]).expect_code(0);
     agentsh(&place, &["review", "--discard"]).expect_code(0);
