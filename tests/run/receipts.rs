@@ -43,6 +43,13 @@ fn agentsh(place: &Place, words: &[&str]) -> Outcome {
     Outcome::of(&mut place.agentsh(words))
 }
 
+/// The receipt of the last session in a project without a repository, of a commit that a person made later.
+pub fn of_a_later_commit(place: &Place) -> Value {
+    place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+    outside(place, "git init -q -b main . && git commit -q --allow-empty -m later");
+    written(place, &["--commit", "HEAD"]).1
+}
+
 /// Writes the receipt of the last session; gives its file and its statement.
 fn written(place: &Place, more: &[&str]) -> (PathBuf, Value) {
     let made = agentsh(place, &[&["receipt"], more].concat()).expect_code(0);
@@ -109,16 +116,20 @@ fn a_receipt_is_checked_on_another_machine() {
         let nobody = verify(&place, &other, &file, &[]).expect_code(2);
         assert!(nobody.stderr.contains("give --key FILE"), "{nobody}");
 
-        let asked = place.write(place.path("requirements.yaml"), documented("yaml"));
+        let asked = place.write(place.path("requirements.yaml"), documented("yaml", 0));
         let ask = |more: &[&str]| {
             let required = ["--policy", asked.to_str().unwrap()];
             verify(&place, &other, &file, &[&key[..], &required, more].concat())
         };
         ask(&[]).expect_code(0);
         let hook = gate(&place, &key, &asked);
-        hook(&["push", "-q", "upstream", "HEAD:main"], "no note found");
-        hook(&["notes", "--ref=agentsh", "add", "-F", file.to_str().unwrap(), "HEAD"], "");
-        hook(&["push", "-q", "upstream", "refs/notes/agentsh"], "");
+        // The newest alone is not enough.
+        for rev in ["HEAD", "HEAD~1"] {
+            hook(&["push", "-q", "upstream", "HEAD:main"], "no note found");
+            hook(&["notes", "--ref=agentsh", "add", "-F", file.to_str().unwrap(), rev], "");
+            hook(&["push", "-q", "upstream", "refs/notes/agentsh"], "");
+        }
+        assert_eq!(step(&place, &commits).code, 0, "{}", step(&place, &commits));
         // By the commit alone.
         let by = |rev: &str| {
             let words = [&["receipt", "verify", rev], &key[..]].concat();
@@ -131,6 +142,10 @@ fn a_receipt_is_checked_on_another_machine() {
         outside(&place, "git notes --ref=agentsh copy HEAD HEAD~2");
         refused(by("HEAD~2"), "it is not about commit");
         outside(&place, "git notes --ref=agentsh remove HEAD~2");
+        outside(&place, "git commit -q --allow-empty -m later");
+        let later = step(&place, "");
+        assert!(later.code != 0 && later.stderr.contains("has no receipt"), "{later}");
+        outside(&place, "git reset -q --hard HEAD~1");
         place.write(place.path("upstream/requirements.yaml"), "hosts: []\nlayers: [no such layer]\n");
         hook(&["push", "-q", "upstream", "HEAD:main"], "layers: 'no such layer' is not on record");
         place.write(place.path("upstream/requirements.yaml"), "commits: recorded\n");
@@ -176,6 +191,60 @@ fn a_commit_with_an_older_date_is_named() {
     assert!(statement["predicate"].get("unattributed").is_none(), "{statement}");
 }
 
+/// A branch that is left again, a commit that is replaced or dropped: the record has them. What other working trees and
+/// repositories have, and what was only visited, is not in the receipt.
+#[test]
+fn commits_that_head_left_are_named() {
+    if !has("git") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+        outside(
+            &place,
+            "git init -q -b main . && git commit -q --allow-empty -m one && git checkout -qb other && \
+             GIT_COMMITTER_DATE=2020-01-01T00:00:00Z git commit -q --allow-empty -m other && git checkout -q main",
+        );
+        // Two with the same message in one second would be one.
+        let commit = "n=$((n+1)); git commit -q --allow-empty -m more$n; git rev-parse HEAD";
+        let script = format!(
+            "git checkout -qb x; {commit}; {commit}; git checkout -q other; git checkout -q main; \
+             git checkout -q --detach; {commit}; git checkout -q main; {commit}; git commit -q --amend --allow-empty -m again; \
+             git rev-parse HEAD; git checkout -qb rebased main~1; {commit}; git rebase -q main; git rev-parse HEAD; \
+             git checkout -q main; git merge -q rebased; {commit}; git reset -q --hard HEAD~1; \
+             (git worktree add -q tree -b tree; cd tree; {commit}; git init -q ../own; cd ../own; {commit}) > not 2>&1"
+        );
+        let made = agentsh(&place, &["run", "--quiet", "--", "sh", "-ec", &script]).expect_code(0);
+        let made: std::collections::BTreeSet<&str> = made.stdout.lines().collect();
+        assert_eq!(made.len(), 8, "{made:?}");
+        let (file, statement) = written(&place, &[]);
+        let subject = statement["subject"].as_array().unwrap();
+        let named = subject.iter().filter_map(|one| one["digest"]["gitCommit"].as_str()).collect();
+        assert_eq!(made, named, "{statement}");
+        assert!(statement["predicate"].get("unattributed").is_none(), "{statement}");
+        for commit in made {
+            verify(&place, &place.home, &file, &["--commit", commit]).expect_code(0);
+        }
+        refused(verify(&place, &place.home, &file, &["--commit", "other"]), "it is not about commit");
+        let not = std::fs::read_to_string(place.project.join("not")).unwrap();
+        let (_, statement) = written(&place, &["--commit", not.lines().next().unwrap()]);
+        assert_eq!(statement["predicate"]["binding"], "signer", "{statement}");
+        // What git has thrown away since is not claimed.
+        outside(
+            &place,
+            "git worktree remove --force tree; git reflog expire --expire=all --all; git gc -q --prune=now",
+        );
+        let (_, statement) = written(&place, &[]);
+        let subject = statement["subject"].as_array().unwrap();
+        assert_eq!(
+            subject.iter().filter(|one| one["digest"].get("gitCommit").is_some()).count(),
+            4,
+            "{statement}"
+        );
+    }
+}
+
 /// Of statements, as the specification of in-toto describes them.
 fn schema() -> Value {
     serde_json::from_str(include_str!("../fixtures/in-toto-statement.schema.json")).unwrap()
@@ -201,10 +270,34 @@ fn the_schema_of_statements_refuses_what_is_none() {
     }
 }
 
-/// The first block of a language in the page.
-fn documented(language: &str) -> &'static str {
-    let rest = include_str!("../../docs/receipts.md").split(&format!("```{language}\n")).nth(1).unwrap();
+/// A block of a language in the page.
+fn documented(language: &str, number: usize) -> &'static str {
+    let fence = format!("```{language}\n");
+    let rest = include_str!("../../docs/receipts.md").split(&fence).nth(number + 1).unwrap();
     rest.split("```").next().unwrap()
+}
+
+/// The step for a pipeline in the page, in a clone of what is here.
+fn step(place: &Place, verified: &str) -> Outcome {
+    let lines = documented("yaml", 1).split_once("|\n").unwrap().1.lines();
+    let script: String = lines.map(|line| line.trim_start().to_owned() + "\n").collect();
+    let key = place.path("allowed").display().to_string();
+    let asked = place.path("requirements.yaml").display().to_string();
+    outside(
+        place,
+        &format!(
+            "rm -rf {0}; mkdir {0}; cp {key} {0}/allowed_signers; cp {asked} {0}; git clone -q --branch side . {0}/clone; \
+             cd {0}/clone; git update-ref refs/remotes/origin/main HEAD~2",
+            place.path("run/pipeline").display()
+        ),
+    );
+    let path = format!("{}:/usr/bin:/bin", place.program("agentsh").parent().unwrap().display());
+    let mut command = place.command("bash");
+    let outcome = Outcome::of(
+        command.args(["-ec", &script]).current_dir(place.path("run/pipeline/clone")).env("PATH", path),
+    );
+    assert!(verified.lines().all(|commit| outcome.stdout.contains(commit)), "{outcome}");
+    outcome
 }
 
 /// A repository that takes what the hook of `docs/receipts.md` lets through; gives what pushes there.
@@ -214,7 +307,8 @@ fn gate<'p>(place: &'p Place, key: &[&str], asked: &Path) -> impl Fn(&[&str], &s
         place,
         &format!("git init -q --bare {0} && git remote add upstream {0}", place.path("upstream").display()),
     );
-    place.script(place.path("upstream/hooks/pre-receive"), documented("sh"));
+    outside(place, "git push -q upstream HEAD~2:refs/heads/main");
+    place.script(place.path("upstream/hooks/pre-receive"), documented("sh", 0));
     place.write(place.path("upstream/allowed_signers"), std::fs::read(key[1]).unwrap());
     place.write(place.path("upstream/requirements.yaml"), std::fs::read(asked).unwrap());
     let program = place.program("agentsh");
@@ -254,6 +348,22 @@ fn what_is_not_the_receipt_of_this_commit_is_refused() {
     let line = Outcome::of(&mut place.agentsh(&["receipt", "key"])).expect_code(0).stdout;
     let key = place.write(place.path("allowed"), format!("ada valid-before=\"20200101\" {line}"));
     refused(check(&["--key", key.to_str().unwrap()]), "the key of ada expired at 2020-01-01T00:00:00Z");
+
+    // Whoever has the key writes what the record does not say.
+    let key = std::fs::read_to_string(place.home.join(".local/state/agentsh/receipt.key")).unwrap();
+    let key = agentsh_receipt::SigningKey::read(&key).unwrap();
+    let mut statement = agentsh_receipt::Statement::read(&payload(&text)).unwrap();
+    statement.predicate.session.exit_code = 1;
+    place.write(&file, agentsh_receipt::sign(&statement, &key).unwrap());
+    refused(check(&[]), "the record of its session differs");
+    "9.9".clone_into(&mut statement.predicate.agentsh);
+    place.write(&file, agentsh_receipt::sign(&statement, &key).unwrap());
+    let other = check(&[]).expect_code(0).stdout;
+    assert!(other.contains("has the same events; what version 9.9 wrote of it was not compared"), "{other}");
+    statement.predicate.record.events += 1;
+    place.write(&file, agentsh_receipt::sign(&statement, &key).unwrap());
+    refused(check(&[]), "the record of its session was rewritten");
+    place.write(&file, &text);
 
     // Another record under the same name, with a chain that holds.
     check(&[]).expect_code(0);
@@ -327,6 +437,16 @@ fn what_a_review_applied_is_bound_by_its_receipt() {
             outside(&place, "git init -q -b main . && git add . && git commit -qm one");
             let there = check(&["--commit", "HEAD"]).expect_code(0);
             assert!(there.stdout.contains("4 files in commit "), "{there}");
+            // A receipt of some files is none of a commit with more.
+            outside(&place, "echo x > more && git add . && git commit -qm more");
+            let more = "also changes 'more', which is not one of the files of the receipt";
+            refused(check(&["--commit", "HEAD"]), more);
+            outside(&place, &format!("git notes --ref=agentsh add -F {} HEAD", file.display()));
+            refused(agentsh(&place, &["receipt", "verify", "HEAD"]), more);
+            let id = outside(&place, "git rev-parse HEAD");
+            outside(&place, &format!("cp {} {id}; git rm -q more; git commit -qm less", file.display()));
+            refused(agentsh(&place, &["receipt", "verify", &id]), more);
+            outside(&place, &format!("rm {id}; git reset -q --hard HEAD~2"));
             outside(&place, "echo 2 > file && git commit -qam two");
             refused(check(&["--commit", "HEAD"]), "is not what was applied");
             outside(
@@ -336,6 +456,41 @@ fn what_a_review_applied_is_bound_by_its_receipt() {
             refused(check(&["--commit", "HEAD"]), "file 'gone' was removed, and is in ");
         }
     }
+}
+
+#[test]
+fn a_receipt_of_a_review_says_what_is_applied_by_then() {
+    let place = Place::new(Mode::Invoker);
+    let file = place.path("run").join("receipt.json");
+    let run = || {
+        let words = ["run", "--quiet", "--review", "--receipt", file.to_str().unwrap(), "--", "sh", "-ec"];
+        let done = agentsh(&place, &[&words[..], &["echo 2 > a; echo 2 > b"]].concat()).expect_code(0);
+        assert!(done.stderr.contains("nothing of its review is applied: `agentsh review --apply`"), "{done}");
+        assert!(!file.exists());
+    };
+    let names = || {
+        let (file, statement) = written(&place, &[]);
+        verify(&place, &place.home, &file, &[]).expect_code(0);
+        let subject = statement["subject"].as_array().unwrap().clone();
+        subject.into_iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    run();
+    agentsh(&place, &["review", "--apply", "a"]).expect_code(0);
+    assert_eq!(names(), ["a"]);
+    agentsh(&place, &["review", "--apply"]).expect_code(0);
+    assert_eq!(names(), ["a", "b"]);
+    // Nothing but files that are gone is no subject.
+    reviewed(&place, "rm a b");
+    let gone = agentsh(&place, &["receipt"]).expect_code(1);
+    assert!(gone.stderr.contains("made no commit"), "{gone}");
+    run();
+    agentsh(&place, &["review", "--apply", "b"]).expect_code(0);
+    agentsh(&place, &["review", "--discard"]).expect_code(0);
+    assert_eq!(names(), ["b"]);
+    run();
+    agentsh(&place, &["review", "--discard"]).expect_code(0);
+    let none = agentsh(&place, &["receipt"]).expect_code(1);
+    assert!(none.stderr.contains("needs a repository, or files from `agentsh run --review`"), "{none}");
 }
 
 #[test]
@@ -509,6 +664,20 @@ fn a_signed_profile_is_taken_over_and_named_by_receipts() {
         "{statement}"
     );
     verify(&place, &place.home, &file, &[]).expect_code(0);
+    // Where pins are off, none is known.
+    assert_eq!(statement["predicate"]["servers"][0]["pin"], "first-use", "{statement}");
+    place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {enabled: false}}}\n");
+    let mut command = place.agentsh(&["mcp", "run", "--id", "unpinned", "--", "node"]);
+    let mut peer = Peer::start(command.arg(&entry));
+    peer.ask("ping", serde_json::json!({}));
+    peer.next();
+    peer.finish();
+    outside(&place, "git commit -q --allow-empty -m last");
+    let (file, statement) = written(&place, &["--commit", "HEAD"]);
+    assert_eq!(statement["predicate"]["servers"][0]["pin"], "not-pinned", "{statement}");
+    let asked = place.write(place.path("requirements.yaml"), "pins: known\n");
+    let asked = verify(&place, &place.home, &file, &["--policy", asked.to_str().unwrap()]);
+    refused(asked, "pins: server 'unpinned' is not-pinned");
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use super::receipts;
+use crate::day::has;
 use crate::support::http_server::{Asked, End, HttpServer, Reply, handshake};
 use crate::support::sandbox::script;
 use crate::support::{Mode, Peer, Place};
@@ -145,6 +147,15 @@ fn policy_holds_as_for_any_server() {
     let refused = peer.call("wipe", json!({}));
     assert!(refused["error"].is_object(), "{refused}");
     assert!(!server.asked().iter().any(|asked| asked.body.contains("wipe")));
+    peer.finish();
+    if has("git") {
+        let receipt = &receipts::of_a_later_commit(&place)["predicate"];
+        let host = json!([{"name": "127.0.0.1", "port": server.port, "connections": 1}]);
+        assert_eq!((&receipt["hosts"], &receipt["servers"][0]["pin"]), (&host, &"not-pinned".into()));
+        let tool = json!([{"server": "far", "tool": "look", "calls": 1, "refused": 0},
+            {"server": "far", "tool": "wipe", "calls": 1, "refused": 1}]);
+        assert_eq!(receipt["tools"], tool, "{receipt}");
+    }
 }
 
 #[test]

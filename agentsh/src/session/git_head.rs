@@ -1,6 +1,8 @@
 //! Reads the commit of a repository without git, at the start and end of every session.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use agentsh_base::small_file;
 
@@ -8,31 +10,81 @@ use agentsh_base::small_file;
 const MAX_NAME_BYTES: u64 = 4 << 10;
 /// Limit of packed refs.
 const MAX_PACKED_BYTES: u64 = 16 << 20;
+/// From the end of the log of HEAD.
+const MAX_LOG_BYTES: u64 = 64 << 10;
 
 /// None: not a working tree, or without commits. Its content is untrusted.
 #[must_use]
 pub fn head(project: &Path) -> Option<String> {
-    let name = |path: &Path| small_file::text(path, MAX_NAME_BYTES);
-    let dot = project.join(".git");
-    let (own, said) = match name(&dot.join("HEAD")) {
-        Some(said) => (dot, said),
-        None => {
-            let own = project.join(name(&dot)?.strip_prefix("gitdir:")?.trim());
-            let said = name(&own.join("HEAD"))?;
-            (own, said)
+    let (own, said) = place(project)?;
+    commit(&own, &said)
+}
+
+/// As [`head`], and other commits at which HEAD stood since a time in seconds since 1970, by git's log of it. It has those of
+/// branches that were left again, and those that were replaced or dropped; a commit with its child is named by the child.
+#[must_use]
+pub fn head_and_left(project: &Path, since: u64) -> (Option<String>, Vec<String>) {
+    let Some((own, said)) = place(project) else { return (None, Vec::new()) };
+    let head = commit(&own, &said);
+    let log = log(&own).unwrap_or_default();
+    let (mut left, mut parents) = (BTreeSet::new(), BTreeSet::new());
+    for line in log.lines() {
+        // `OLD NEW NAME <ADDRESS> SECONDS ZONE`, a tab, and what was done.
+        let Some((entry, done)) = line.split_once('\t') else { continue };
+        let (mut ids, mut behind) = (entry.split(' '), entry.rsplit(' '));
+        let (old, new) = (ids.next().unwrap_or_default(), ids.next().unwrap_or_default());
+        let time = behind.nth(1).and_then(|time| time.parse::<u64>().ok());
+        if is_id(new) && time.is_some_and(|time| time >= since) {
+            left.insert(new);
+            parents.extend(Some(old).filter(|_| done.starts_with("commit:")));
         }
-    };
+    }
+    let is_left = |id: &&str| Some(*id) != head.as_deref() && !parents.contains(id);
+    let left = left.iter().copied().filter(is_left).map(str::to_owned).collect();
+    (head, left)
+}
+
+fn log(own: &Path) -> Option<String> {
+    // A pipe would wait for somebody who writes.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = std::fs::File::options().read(true).custom_flags(flags).open(own.join("logs/HEAD")).ok()?;
+    let size = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
+    let start = size.saturating_sub(MAX_LOG_BYTES);
+    let mut content = vec![0; usize::try_from(size - start).ok()?];
+    file.read_exact_at(&mut content, start).ok()?;
+    Some(String::from_utf8_lossy(&content).into_owned())
+}
+
+/// Where git keeps what belongs to this working tree, and what HEAD says.
+fn place(project: &Path) -> Option<(PathBuf, String)> {
+    let dot = project.join(".git");
+    if let Some(said) = name(&dot.join("HEAD")) {
+        return Some((dot, said));
+    }
+    let own = project.join(name(&dot)?.strip_prefix("gitdir:")?.trim());
+    let said = name(&own.join("HEAD"))?;
+    Some((own, said))
+}
+
+fn name(path: &Path) -> Option<String> {
+    small_file::text(path, MAX_NAME_BYTES)
+}
+
+fn commit(own: &Path, said: &str) -> Option<String> {
     let id = match said.strip_prefix("ref:").map(str::trim) {
         None => said,
         Some(branch) => {
-            let common = name(&own.join("commondir")).map_or(own.clone(), |named| own.join(named.trim()));
-            name(&common.join(branch)).or_else(|| packed(&common, branch))?
+            let common = name(&own.join("commondir")).map_or(own.to_owned(), |named| own.join(named.trim()));
+            &name(&common.join(branch)).or_else(|| packed(&common, branch))?
         }
     };
     let id = id.trim();
     // A ref may name any file, so only a commit id is accepted.
-    let is_id = matches!(id.len(), 40 | 64) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_id.then(|| id.to_owned())
+    is_id(id).then(|| id.to_owned())
+}
+
+fn is_id(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn packed(common: &Path, branch: &str) -> Option<String> {
@@ -71,5 +123,45 @@ mod tests {
         write("main/.git/worktrees/side/HEAD", "ref: refs/heads/trunk\n");
         write("main/.git/refs/heads/trunk", "a secret\n");
         assert_eq!(found("side"), None, "nothing but a commit is read");
+    }
+
+    #[test]
+    fn what_head_left_is_in_its_log() {
+        let place = tempfile::tempdir().unwrap();
+        let git = place.path().join(".git");
+        std::fs::create_dir_all(git.join("logs")).unwrap();
+        let id = |digit: char| digit.to_string().repeat(40);
+        std::fs::write(git.join("HEAD"), id('1')).unwrap();
+        let left = || head_and_left(place.path(), 100);
+        assert_eq!(left(), (Some(id('1')), Vec::new()));
+        let line = |old, new, time: &str, done: &str| {
+            format!("{} {} A B <a@b> {time} +0100\t{done}\n", id(old), id(new))
+        };
+        let log = [
+            line('1', '9', "99", "commit: before the session"),
+            line('9', '1', "100", "checkout: moving from a to b"),
+            line('1', '2', "101", "commit: on another branch"),
+            line('2', '3', "102", "commit: its child"),
+            line('3', '1', "103", "checkout: back"),
+            line('1', '4', "104", "commit (amend): again"),
+            line('4', '1', "soon", "reset: moving to HEAD~1"),
+            "0 x\tno entry\n".to_owned(),
+        ];
+        std::fs::write(git.join("logs/HEAD"), log.concat()).unwrap();
+        assert_eq!(left(), (Some(id('1')), vec![id('3'), id('4')]));
+        // Of a longer one the end.
+        let log = line('1', '5', "101", "reset: long ago").repeat(1000) + &log.concat();
+        std::fs::write(git.join("logs/HEAD"), log).unwrap();
+        assert_eq!(left().1, [id('3'), id('4'), id('5')]);
+        std::fs::remove_file(git.join("logs/HEAD")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            git.join("logs/HEAD"),
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+        assert_eq!(left().1, Vec::<String>::new());
     }
 }

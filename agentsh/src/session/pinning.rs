@@ -64,7 +64,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     let binary_path = resolved.program.display().to_string();
     let actual_hash = resolved.digest.clone();
     match (&status, action) {
-        (Status::Match, _) | (Status::NotPinned, Action::Proceed) => {}
+        (Status::Match, _) => {}
         (_, Action::PinAndProceed) => {
             if let Some(why) = session.live.servers.unready.borrow().get(id) {
                 return Err(StartError::permanent(format!(
@@ -85,9 +85,12 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
             });
         }
         (Status::NotPinned, action) => {
-            pins.refuse(&state(resolved, declaration, &scope), &texts(resolved))
-                .await
-                .map_err(|error| StartError::permanent(error.to_string()))?;
+            // Where no pin is asked for, nothing is kept to be accepted.
+            if action != Action::Proceed {
+                pins.refuse(&state(resolved, declaration, &scope), &texts(resolved))
+                    .await
+                    .map_err(|error| StartError::permanent(error.to_string()))?;
+            }
             let event = Event::McpServerBinaryNotPinned {
                 server_id: id.clone(),
                 binary_path,

@@ -13,6 +13,7 @@ use agentsh_egress::Client;
 use agentsh_egress::resolve::Resolver;
 use agentsh_mcp::{PauseSender, Running, StartError, Upstream};
 use agentsh_remote::{Credentials, Settings, connect};
+use agentsh_store::words::LayerState;
 use agentsh_store::{Event, escape};
 
 use super::Session;
@@ -167,6 +168,16 @@ impl Upstream for Remote {
                 format!("{}: {why}; {}", shown_url(url), settings.remedy)
             })
         });
+        if begun.is_ok() {
+            self.session.record.journal.record(Event::Enforcement {
+                server_id: Some(id.clone()),
+                layer: "remote".to_owned(),
+                asked: origin.clone(),
+                got: origin,
+                state: LayerState::Enforced,
+                why: String::new(),
+            });
+        }
         begun.map_err(|why| {
             let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
             let message = format!("cannot reach server '{id}': {why}{place}");

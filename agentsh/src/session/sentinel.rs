@@ -131,7 +131,12 @@ impl Watch {
                 state: agentsh_store::words::LayerState::Absent,
                 why: message,
             });
-            journal.record(Event::SessionEnded { exit_code: EXIT_CODE, duration_ms: 0, head: None });
+            journal.record(Event::SessionEnded {
+                exit_code: EXIT_CODE,
+                duration_ms: 0,
+                head: None,
+                left: Vec::new(),
+            });
             if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() {
                 let _told_above = runtime.block_on(journal.close());
             }

@@ -57,11 +57,10 @@ impl Session {
         live.network.close().await;
         self.keep_interfaces().await;
         let duration_ms = u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.record.journal.record(Event::SessionEnded {
-            exit_code,
-            duration_ms,
-            head: git_head::head(&self.facts.context.project),
-        });
+        // A running clock does not count the time that the machine slept.
+        let since = self.facts.id.0.get_timestamp().map_or(u64::MAX, |time| time.to_unix().0);
+        let (head, left) = git_head::head_and_left(&self.facts.context.project, since);
+        self.record.journal.record(Event::SessionEnded { exit_code, duration_ms, head, left });
         if let Some(policed) = live.network.detach() {
             teardown.clean_up(policed);
         }

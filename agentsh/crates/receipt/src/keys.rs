@@ -225,13 +225,17 @@ fn signer(line: &str) -> Result<Option<Signer>, &'static str> {
     let key = words.get(at + 1).and_then(|text| PublicKey::read(text)).ok_or("its key cannot be read")?;
     let who = if at == 0 { key.fingerprint() } else { words[0].trim_matches('"').to_owned() };
     let mut signer = Signer::of(&who, key);
+    let twice = Err("it has an option twice");
     for option in split(words.get(1).filter(|_| at == 2).unwrap_or(&""), ',') {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         let value = value.trim_matches('"');
         match name.to_ascii_lowercase().as_str() {
+            "namespaces" if value.contains('!') => return Err("its namespaces have a `!`"),
             "namespaces" if value.split(',').any(|name| matches!(name, NAMESPACE | "*")) => {}
             "namespaces" => return Ok(None),
+            "valid-after" if signer.after.is_some() => return twice,
             "valid-after" => signer.after = Some(time(value).ok_or("valid-after is not a time")?),
+            "valid-before" if signer.before.is_some() => return twice,
             "valid-before" => signer.before = Some(time(value).ok_or("valid-before is not a time")?),
             _ => return Err("it has an option that is not known here"),
         }

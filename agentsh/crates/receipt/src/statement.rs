@@ -146,6 +146,9 @@ pub struct Server {
     /// Of what it offers, as a registry was asked about it, and what that said.
     pub interface: Option<String>,
     pub registry: Option<String>,
+    /// SHA-256 of a line `HASH NAME` for each tool that it listed, by their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definitions: Option<String>,
     /// The profile of its package, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Layered>,
@@ -275,6 +278,9 @@ impl Statement {
         }
         if self.digests(COMMIT).next().is_none() {
             return Err("it names no commit and no file".to_owned());
+        }
+        if !self.predicate.removed.is_empty() {
+            return Err("it names removed files, and is about commits".to_owned());
         }
         let is_whole = |one: &Subject| {
             [COMMIT, TREE].into_iter().any(|kind| {

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::statement as of;
 use super::*;
 
 const NOW: &str = "2026-11-27T12:00:00Z";
@@ -24,6 +25,7 @@ fn predicate() -> Value {
         "programs": [{"server": null, "name": "claude", "digest": "sha256:cc", "starts": 1},
             {"server": "fs", "name": "node", "digest": "sha256:dd", "starts": 2}],
         "servers": [{"id": "fs", "pin": "first-use", "interface": "mcp1:ee", "registry": "approved",
+            "definitions": "sha256:00",
             "profile": {"name": "built-in:servers/fs.yaml", "digest": "sha256:ff"}}],
         "hosts": [{"name": "api.example.com", "port": 443, "connections": 7}],
         "tools": [{"server": "fs", "tool": "delete", "calls": 3, "refused": 2}],
@@ -102,6 +104,36 @@ fn letters_of(text: &str) -> usize {
     text.chars().count().max(1)
 }
 
+/// The names of all fields, as the reader of a type lists them.
+fn fields<T: serde::de::DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
+    let said = serde_json::from_str::<T>(r#"{"?":0}"#).unwrap_err().to_string();
+    said.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+}
+
+/// Every object of a receipt, with the names that it may have.
+fn objects() -> Vec<(&'static str, Vec<String>)> {
+    vec![
+        ("", fields::<Statement>()),
+        ("/subject/0", fields::<of::Subject>()),
+        ("/predicate", fields::<Predicate>()),
+        ("/predicate/session", fields::<of::Session>()),
+        ("/predicate/record", fields::<of::Chain>()),
+        ("/predicate/policy/0", fields::<of::Layered>()),
+        ("/predicate/organisation/0", fields::<of::Organisation>()),
+        ("/predicate/layers/0", fields::<of::Layer>()),
+        ("/predicate/programs/0", fields::<of::Program>()),
+        ("/predicate/servers/0", fields::<of::Server>()),
+        ("/predicate/servers/0/profile", fields::<of::Layered>()),
+        ("/predicate/hosts/0", fields::<of::Host>()),
+        ("/predicate/tools/0", fields::<of::Tool>()),
+        ("/predicate/refusals/0", fields::<of::Refusal>()),
+        ("/predicate/approvals/0", fields::<of::Approval>()),
+        ("/predicate/models/0", fields::<of::Model>()),
+        ("/predicate/unattributed", fields::<of::Unattributed>()),
+        ("/predicate/included/0", fields::<of::Included>()),
+    ]
+}
+
 #[test]
 fn an_honest_receipt_is_good() {
     let key = key();
@@ -123,8 +155,11 @@ fn a_hundred_mutations_of_every_field_are_refused() {
     let mut predicate = statement().predicate;
     predicate.removed = vec!["old".to_owned()];
     let files = Statement::of_files([("src/b".to_owned(), "ab".repeat(32))], predicate);
+    let mut commits = statement();
+    commits.predicate.unattributed =
+        Some(of::Unattributed { count: 2, commits: vec![TREE.to_owned(), ONE.to_owned()] });
     let mut found: Vec<(String, Value, Value)> = Vec::new();
-    for of in [statement(), files] {
+    for of in [commits, files] {
         let honest: Value = serde_json::from_str(&of.text().unwrap()).unwrap();
         let envelope: Value = serde_json::from_str(&sign(&of, &key).unwrap()).unwrap();
         let mut own = Vec::new();
@@ -136,7 +171,23 @@ fn a_hundred_mutations_of_every_field_are_refused() {
         });
         found.extend(own.into_iter().map(|place| (place, honest.clone(), envelope.clone())));
     }
-    assert!(found.len() > 100, "{}", found.len());
+    // None is forgotten: every name that a reader takes is there, and every object is one of those.
+    let objects = objects();
+    for (object, names) in &objects {
+        assert!(!names.is_empty(), "{object}");
+        for name in names {
+            let place = format!("{object}/{name}");
+            assert!(found.iter().any(|(known, ..)| *known == place), "{place}");
+        }
+    }
+    for (place, honest, _) in
+        found.iter().filter(|(place, honest, _)| honest.pointer(place).unwrap().is_object())
+    {
+        let first: String =
+            place.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
+        let is_known = objects.iter().any(|(object, _)| *object == first) || first.ends_with("/digest");
+        assert!(is_known, "{place}: {honest}");
+    }
     for (place, honest, envelope) in &found {
         let [id, signature] = ["keyid", "sig"].map(|name| envelope["signatures"][0][name].as_str().unwrap());
         for round in 0..100 {
@@ -177,9 +228,13 @@ fn a_receipt_of_the_first_version_is_good() {
     let key = key();
     let signers = [Signer::of("ada", key.public())];
     let first = statement().text().unwrap();
+    let first = first.replace(r#","definitions":"sha256:00""#, "");
     let first = first.replace(r#","profile":{"name":"built-in:servers/fs.yaml","digest":"sha256:ff"}"#, "");
     let first = first.replace(r#","included":[{"what":"addresses","name":"example.org:443","count":2}]"#, "");
-    assert!(!first.contains("profile") && !first.contains("included"), "{first}");
+    assert!(
+        !first.contains("profile") && !first.contains("definitions") && !first.contains("included"),
+        "{first}"
+    );
     at(&around(&first, &key), &signers).unwrap();
     let empty = first.replace(r#""output_tokens":200}]"#, r#""output_tokens":200}],"included":[]"#);
     assert!(matches!(at(&around(&empty, &key), &signers), Err(EnvelopeRefusal::Form(_))));
@@ -256,6 +311,9 @@ fn there_is_one_spelling() {
         ("commit 1111", "commit 2111"),
         (ONE, "11"),
         ("11:00:00Z", "11:00:00+00:00"),
+        (r#""events":120,"head":"sha256:aa""#, r#""head":"sha256:aa","events":120"#),
+        (r#""included":["#, r#""unattributed":null,"included":["#),
+        (r#""included":["#, r#""removed":["a"],"included":["#),
     ] {
         let payload = good.replace(from, to);
         assert_ne!(payload, good, "{to}");
@@ -265,9 +323,30 @@ fn there_is_one_spelling() {
     none.subject.clear();
     assert!(sign(&none, &key).unwrap_err().contains("no commit"));
     let envelope = around(&good, &key);
-    for (from, to) in [(r#"{"keyid""#, r#"{"x":1,"keyid""#), (r#","signatures""#, r#", "signatures""#)] {
-        assert!(matches!(at(&envelope.replace(from, to), &signers), Err(EnvelopeRefusal::Form(_))), "{to}");
+    let one = &envelope[envelope.find(r#"{"keyid""#).unwrap()..envelope.find("]}").unwrap()];
+    // The good signature has 64 bytes: one letter and its padding carry four bits that mean nothing.
+    let end = &envelope[envelope.find("\"}]}").unwrap() - 3..envelope.find("\"}]}").unwrap()];
+    let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let next = alphabet.find(&end[..1]).unwrap() + 1;
+    for (from, to) in [
+        (r#"{"keyid""#, r#"{"x":1,"keyid""#),
+        (r#"{"keyid""#, r#"{"keyid":"x","keyid""#),
+        (r#"{"payloadType""#, r#"{"payload":"e30=","payloadType""#),
+        (r#"","payload":""#, r#"","payload":"\u0065"#),
+        (r#","signatures""#, r#", "signatures""#),
+        ("vnd.in-toto+json", "vnd.in-toto"),
+        (one, &format!("{one},{one}")),
+        (one, ""),
+        (end, end.trim_end_matches('=')),
+        (end, &format!("{}==", &alphabet[next..=next])),
+        ("\"}]}", "\\n\"}]}"),
+    ] {
+        let edited = envelope.replacen(from, to, 1);
+        assert_ne!(edited, envelope, "{to}");
+        assert!(matches!(at(&edited, &signers), Err(EnvelopeRefusal::Form(_))), "{from} {to}");
     }
+    let stranger = envelope.replace("SHA256:", "SHA256:+");
+    assert!(matches!(at(&stranger, &signers), Err(EnvelopeRefusal::Stranger(_))));
 }
 
 #[test]
@@ -288,7 +367,14 @@ fn a_key_has_its_time() {
     let early = EnvelopeRefusal::Early(who(), "2026-11-27T11:30:00Z".parse().unwrap());
     assert_eq!(ask(r#"valid-after="20261127113000Z""#), Err(early));
     assert_eq!(read(r#"namespaces="git""#), Err(KeyError::Nobody));
-    for wrong in ["cert-authority", r#"valid-before="soon""#, r#"valid-before="20261399""#] {
+    for wrong in [
+        "cert-authority",
+        r#"valid-before="soon""#,
+        r#"valid-before="20261399""#,
+        r#"valid-before="20200101",valid-before="20270101""#,
+        r#"valid-after="20270101",VALID-AFTER="20200101""#,
+        r#"namespaces="!agentsh,*""#,
+    ] {
         assert!(matches!(read(wrong), Err(KeyError::Line(3, _))), "{wrong}");
     }
     assert_eq!(signers(&line).unwrap()[0].who, key.public().fingerprint());

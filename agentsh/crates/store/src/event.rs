@@ -78,6 +78,9 @@ pub enum Event {
         /// As in `session_started`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         head: Option<String>,
+        /// Other commits at which HEAD stood during the session, by git's log of it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left: Vec<String>,
     },
     /// One layer of one sandbox: what was requested, and what the kernel enforces.
     Enforcement {

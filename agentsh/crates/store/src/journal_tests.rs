@@ -41,7 +41,7 @@ async fn closing_writes_the_rest_and_ends_the_journal() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path(), session(1)).await.unwrap();
     journal.record(called("a", 1));
-    journal.record(Event::SessionEnded { exit_code: 0, duration_ms: 1, head: None });
+    journal.record(Event::SessionEnded { exit_code: 0, duration_ms: 1, head: None, left: Vec::new() });
     journal.close().await.unwrap();
     journal.close().await.unwrap();
     assert_eq!(kinds(dir.path()).await, ["mcp_tool_called", "session_ended"]);

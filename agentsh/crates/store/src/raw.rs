@@ -49,8 +49,7 @@ impl Raw {
     /// None: it is none that this version knows.
     #[must_use]
     pub fn event(&self) -> Option<Event> {
-        // By way of a value, as in a record.
-        serde_json::from_value(serde_json::from_str(&self.body).ok()?).ok()
+        serde_json::from_str(&self.body).ok()
     }
 
     /// None: the body is not an event.

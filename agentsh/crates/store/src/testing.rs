@@ -179,6 +179,6 @@ pub fn events() -> Vec<Event> {
         Event::McpToolsListChanged { server_id: fs() },
         called("read", 3),
         Event::ProcessExited { server_id: Some(fs()), exit_code: 0, cause: ExitCause::Exited },
-        Event::SessionEnded { exit_code: 0, duration_ms: 20_000, head: None },
+        Event::SessionEnded { exit_code: 0, duration_ms: 20_000, head: None, left: Vec::new() },
     ]
 }

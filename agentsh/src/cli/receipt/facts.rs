@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use jiff::Timestamp;
+use url::Url;
 
 use agentsh_base::types::{RuleRef, ServerId, SessionId};
+use agentsh_host::review;
 use agentsh_receipt::statement::{
     Approval, Binding, Chain, Host, Included, Layer, Layered, Model, Organisation, Predicate, Program,
     Refusal, Server, Session, Tool,
@@ -25,6 +27,8 @@ pub struct Facts {
     pub project: String,
     /// The commits at which the project stood at its ends.
     pub heads: (Option<String>, Option<String>),
+    /// Other commits at which it stood between.
+    pub left: Vec<String>,
 }
 
 /// The length and the head of a session's chain.
@@ -73,12 +77,16 @@ struct Fold {
     is_ended: bool,
     project: String,
     heads: (Option<String>, Option<String>),
+    left: Vec<String>,
     policy: Vec<Layered>,
     organisation: BTreeSet<Organisation>,
     layers: BTreeSet<Layer>,
     programs: BTreeMap<(Option<String>, String, String), u64>,
     servers: BTreeMap<String, Server>,
-    hosts: BTreeMap<(String, u16), BTreeSet<u64>>,
+    /// Of each server its tools, each with the hash of its definition.
+    definitions: BTreeMap<String, BTreeMap<String, String>>,
+    /// Connections of sandboxes, and how many there were of agentsh.
+    hosts: BTreeMap<(String, u16), (BTreeSet<u64>, u64)>,
     tools: BTreeMap<(String, String), (u64, u64)>,
     refusals: BTreeMap<(String, String, String), u64>,
     approvals: BTreeMap<(String, String, String, Option<String>, String), u64>,
@@ -108,15 +116,18 @@ impl Fold {
                 row.seq
             ))
         })?;
-        let time = row.time.parse().map_err(|_| Failure::No(format!("event {} has no time", row.seq)))?;
-        self.event(event, time);
-        Ok(())
+        let time = || row.time.parse().map_err(|_| Failure::No(format!("event {} has no time", row.seq)));
+        self.event(event, time)
     }
 
-    fn event(&mut self, event: Event, time: Timestamp) {
+    fn event(
+        &mut self,
+        event: Event,
+        time: impl FnOnce() -> Result<Timestamp, Failure>,
+    ) -> Result<(), Failure> {
         match event {
             Event::SessionStarted { version, verb, agent, project, kernel, policy_layers, head, .. } => {
-                let agent = agent.first().map_or("", String::as_str);
+                let (agent, time) = (agent.first().map_or("", String::as_str), time()?);
                 self.session = Some(Session {
                     id: String::new(),
                     version,
@@ -134,11 +145,11 @@ impl Fold {
                 self.policy = policy_layers.into_iter().map(layered).collect();
                 (self.project, self.heads.0) = (project, head);
             }
-            Event::SessionEnded { exit_code, head, .. } => {
+            Event::SessionEnded { exit_code, head, left, .. } => {
                 if let Some(session) = &mut self.session {
-                    (session.exit_code, session.ended) = (exit_code, time);
+                    (session.exit_code, session.ended) = (exit_code, time()?);
                 }
-                (self.is_ended, self.heads.1) = (true, head);
+                (self.is_ended, self.heads.1, self.left) = (true, head, left);
             }
             Event::PolicyBundle { name, version, state, .. } => {
                 self.organisation.insert(Organisation { name, version, state: state.to_string() });
@@ -150,6 +161,13 @@ impl Fold {
                 {
                     self.server(id.clone()).profile =
                         Some(Layered { name: name_of(file), digest: format!("sha256:{digest}") });
+                }
+                // agentsh connects for a server behind a URL.
+                if layer == "remote"
+                    && let Ok(url) = Url::parse(&got)
+                    && let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default())
+                {
+                    self.hosts.entry((host.to_owned(), port)).or_default().1 += 1;
                 }
                 self.layers.insert(Layer { server, layer, state: state.to_string() });
             }
@@ -167,8 +185,10 @@ impl Fold {
                 let server = self.server(server_id.0);
                 (server.interface, server.registry) = (Some(hash), Some(verdict.to_string()));
             }
-            Event::McpToolSeen { server_id, .. } => {
-                self.server(server_id.0);
+            Event::McpToolSeen { server_id, tool_name, tool_hash: hash, .. }
+            | Event::McpToolChanged { server_id, tool_name, new_hash: hash, .. } => {
+                self.server(server_id.0.clone());
+                self.definitions.entry(server_id.0).or_default().insert(tool_name, hash);
             }
             Event::McpToolCallIntercepted { server_id, tool_name, action, reason, rule, .. } => {
                 let (calls, refused) = self.tools.entry((server_id.0, tool_name)).or_default();
@@ -203,7 +223,7 @@ impl Fold {
                 if state != ConnectionState::Failed =>
             {
                 let name = name.or(address).unwrap_or_else(|| "unknown".to_owned());
-                self.hosts.entry((name, port)).or_default().insert(connection);
+                self.hosts.entry((name, port)).or_default().0.insert(connection);
             }
             Event::ApprovalDecided { server_id, name, word, scope, by, .. } => {
                 let scope = scope.map(|scope| scope.to_string());
@@ -217,6 +237,7 @@ impl Fold {
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn server(&mut self, id: String) -> &mut Server {
@@ -239,7 +260,20 @@ impl Fold {
         *counted = counted.saturating_add(count);
     }
 
-    fn facts(self, id: SessionId, record: Chain) -> Result<Facts, Failure> {
+    fn facts(mut self, id: SessionId, record: Chain) -> Result<Facts, Failure> {
+        // A server that answered and of which no program was started here, one behind a URL, has no pin.
+        let own: BTreeSet<_> = self.programs.keys().filter_map(|(server, ..)| server.clone()).collect();
+        let answered = self.tools.keys().map(|(server, _)| server).chain(self.definitions.keys());
+        for server in answered.filter(|server| !own.contains(*server)).cloned().collect::<Vec<_>>() {
+            self.pin(ServerId(server), "not-pinned");
+        }
+        for (server, tools) in std::mem::take(&mut self.definitions) {
+            // Under no name: some that were only counted.
+            if !tools.contains_key("") {
+                let list: String = tools.iter().map(|(tool, hash)| format!("{hash} {tool}\n")).collect();
+                self.server(server).definitions = Some(format!("sha256:{}", review::hash(list.as_bytes())?));
+            }
+        }
         let session = self.session.filter(|_| self.is_ended).ok_or_else(|| {
             Failure::No(format!("session {id} has not ended, or was killed: its record is incomplete"))
         })?;
@@ -264,7 +298,7 @@ impl Fold {
                 .collect(),
             servers: self.servers.into_values().collect(),
             hosts: hosts
-                .map(|((name, port), all)| Host { name, port, connections: all.len() as u64 })
+                .map(|((name, port), (all, own))| Host { name, port, connections: all.len() as u64 + own })
                 .collect(),
             tools: tools
                 .map(|((server, tool), (calls, refused))| Tool { server, tool, calls, refused })
@@ -296,7 +330,7 @@ impl Fold {
                 .map(|((what, name), count)| Included { what: what.to_owned(), name, count })
                 .collect(),
         };
-        Ok(Facts { predicate, project: self.project, heads: self.heads })
+        Ok(Facts { predicate, project: self.project, heads: self.heads, left: self.left })
     }
 }
 
@@ -313,5 +347,53 @@ fn name_of(path: &str) -> String {
         Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     } else {
         path.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use std::time::{Duration, Instant};
+
+    use agentsh_store::testing;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_has_the_hash_of_the_tools_that_it_listed_last() {
+        let dir = testing::one_session().await;
+        let mut reader = Reader::open(dir.path()).await.unwrap().unwrap();
+        let facts = of(&mut reader, testing::session(1)).await.map_err(|why| why.to_string()).unwrap();
+        let server = facts.predicate.servers.iter().find(|server| server.id == "fs").unwrap();
+        let list = review::hash("sha256:55 read\n".as_bytes()).unwrap();
+        assert_eq!((&*server.pin, server.definitions.clone()), ("first-use", Some(format!("sha256:{list}"))));
+    }
+
+    /// How long the facts of a session with so many events take, at best.
+    async fn taken(events: usize) -> Duration {
+        let dir = tempfile::tempdir().unwrap();
+        let mut all = testing::events();
+        let last = all.pop().unwrap();
+        let between = all[1..].to_vec();
+        all.extend(between.iter().cycle().take(events - all.len() - 1).cloned());
+        all.push(last);
+        testing::write(dir.path(), testing::session(1), all).await;
+        let mut best = Duration::MAX;
+        for _ in 0..5 {
+            let mut reader = Reader::open(dir.path()).await.unwrap().unwrap();
+            let start = Instant::now();
+            let facts = of(&mut reader, testing::session(1)).await.map_err(|why| why.to_string()).unwrap();
+            best = best.min(start.elapsed());
+            assert_eq!(facts.predicate.record.events, events as u64);
+        }
+        best
+    }
+
+    /// Eight times as many take some eight times as long; were it a matter of squares, 64 times.
+    #[tokio::test]
+    async fn facts_take_time_in_proportion_to_the_events() {
+        let (few, many) = (taken(1_250).await, taken(10_000).await);
+        assert!(many < few * 24, "1 250 events take {few:?}, 10 000 take {many:?}");
     }
 }

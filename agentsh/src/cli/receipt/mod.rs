@@ -151,7 +151,7 @@ pub(in crate::cli) fn put(
 pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<Receipt, Failure> {
     let mut reader = Reader::open(state).await?.ok_or(StoreError::NoSession)?;
     let session = reader.session(session).await?;
-    let facts::Facts { mut predicate, project, heads } = facts::of(&mut reader, session).await?;
+    let facts::Facts { mut predicate, project, heads, left } = facts::of(&mut reader, session).await?;
     let repository = Repository::at(Path::new(&project))?;
     let (before, after) = (heads.0.as_deref(), heads.1.as_deref());
     // Where the beginning is not known, all that came before would be the session's.
@@ -167,17 +167,25 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
     let count = older.len() as u64;
     older.truncate(MAX_UNATTRIBUTED);
     predicate.unattributed = (count > 0).then_some(Unattributed { count, commits: older });
-    let mut applied = applied(state, &session.to_string(), Path::new(&project))?;
-    let is_about_files = wanted.commit.is_none() && made.is_empty() && !applied.is_empty();
+    // What is older there was only visited.
+    if let (Some(before), Some(after), false) = (before, after, left.is_empty()) {
+        let more = repository.apart(&left, [before, after])?;
+        made.extend(more.into_iter().filter(|commit| commit.time >= started));
+    }
+    let (mut applied, is_waiting) = applied(state, &session.to_string(), Path::new(&project))?;
+    let is_about_files = wanted.commit.is_none() && made.is_empty() && applied.values().any(Option::is_some);
     let commits = match &wanted.commit {
         None if is_about_files => Vec::new(),
         None if made.is_empty() => {
             let older = predicate.unattributed.map_or(String::new(), |older| {
                 format!(" that is dated after its start ({} are older)", older.count)
             });
-            return Err(Failure::No(format!(
-                "session {session} made no commit{older}; name the commit with its work: --commit REV"
-            )));
+            let what_to_do = match is_waiting {
+                true => "nothing of its review is applied: `agentsh review --apply` applies it",
+                false if repository.is_one() => "name the commit with its work: --commit REV",
+                false => "a receipt needs a repository, or files from `agentsh run --review`",
+            };
+            return Err(Failure::No(format!("session {session} made no commit{older}; {what_to_do}")));
         }
         None => made,
         Some(rev) => {
@@ -217,11 +225,15 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
 }
 
 /// What a review of the session applied, without directories and what git keeps for itself: SHA-256 by path in the project;
-/// None: it was removed.
-fn applied(state: &Path, session: &str, project: &Path) -> Result<BTreeMap<String, Option<String>>, Failure> {
+/// None: it was removed. And whether its layer is still there.
+fn applied(
+    state: &Path,
+    session: &str,
+    project: &Path,
+) -> Result<(BTreeMap<String, Option<String>>, bool), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let review = match review::find(state, Some(session), project) {
-        Err(review::ReviewError::Nothing(_)) => return Ok(BTreeMap::new()),
+        Err(review::ReviewError::Nothing(_)) => return Ok((BTreeMap::new(), false)),
         found => found.map_err(|error| failed(&error))?,
     };
     let applied = review.applied().map_err(|error| failed(&error))?;
@@ -233,7 +245,7 @@ fn applied(state: &Path, session: &str, project: &Path) -> Result<BTreeMap<Strin
         let name = name.map_err(|name| failed(&format!("the name {} is not UTF-8", name.display())))?;
         Ok((name, mark.map(|mark| mark.hash)))
     });
-    named.collect()
+    Ok((named.collect::<Result<_, Failure>>()?, review.has_layer()))
 }
 
 /// The key in this file, or the one of this user and host, which is made where there is none.
@@ -288,15 +300,13 @@ async fn verify(
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let here = Repository::at(Path::new("."))?;
-    let noted = match file.exists() {
-        true => None,
-        false => here.commit(&file.to_string_lossy()).ok(),
+    // A file that is named like a commit may come with it: its receipt is compared with that commit.
+    let named = here.commit(&file.to_string_lossy()).ok().map(|commit| commit.id);
+    let text = match named.as_deref().filter(|_| !file.exists()) {
+        None => text_of(file, MAX_BYTES as u64)?,
+        Some(commit) => note_of(&here, commit)?,
     };
-    let (text, rev) = match noted {
-        None => (text_of(file, MAX_BYTES as u64)?, rev.map(str::to_owned)),
-        Some(commit) => (note_of(&here, &commit.id)?, Some(rev.map_or(commit.id, str::to_owned))),
-    };
-    let rev = rev.as_deref();
+    let rev = rev.or(named.as_deref());
     let signers = accepted(&context.state_dir, key)?;
     let required = match policy {
         Some(file) => Requirements::read(&text_of(file, MAX_KEYS_BYTES)?)
@@ -319,6 +329,13 @@ async fn verify(
         Ok(Commit { id, .. }) if is_about_files => {
             let there = |name: &str| here.hash_in(&id, name);
             refused.extend(statement.files().filter_map(|(name, said)| other(name, said, there(name), &id)));
+            let changed = here
+                .changed_by(&id)
+                .ok_or_else(|| Failure::Failed(format!("git does not say what commit {id} changes")))?;
+            let is_covered = |name: &String| statement.files().any(|(said, _)| said == name);
+            refused.extend(changed.iter().find(|name| !is_covered(name)).map(|name| {
+                format!("commit {id} also changes '{name}', which is not one of the files of the receipt")
+            }));
             format!("{} files in commit {id} are as they were applied", statement.files().count())
         }
         Ok(commit) => {
@@ -339,11 +356,11 @@ async fn verify(
         }
     };
     let record = match compared(context, &statement).await {
-        Ok(true) => "its record is here and matches",
-        Ok(false) => "its record is not here",
+        Ok(Some(said)) => said,
+        Ok(None) => "its record is not here".to_owned(),
         Err(Failure::No(why)) => {
             refused.push(why);
-            ""
+            String::new()
         }
         Err(other) => return Err(other),
     };
@@ -363,7 +380,7 @@ async fn verify(
         format!("good: signed by {} ({})", signer.who, signer.key.fingerprint()),
         format!("session {}, {} of '{}', ended {}", session.id, session.verb, session.agent, session.ended),
         commit,
-        record.to_owned(),
+        record,
     ];
     for line in lines.into_iter().chain(kept) {
         writeln!(out, "{}", escape::line(&line))?;
@@ -428,12 +445,12 @@ async fn kept_by_fleet(context: &Context, statement: &Statement) -> Result<Optio
     }
 }
 
-/// Whether the record of the session is here; an error where it is another one.
-async fn compared(context: &Context, statement: &Statement) -> Result<bool, Failure> {
+/// What can be said of the record of the session, if it is here; an error where it is another one.
+async fn compared(context: &Context, statement: &Statement) -> Result<Option<String>, Failure> {
     let predicate = &statement.predicate;
-    let Some(mut reader) = Reader::open(&context.state_dir).await? else { return Ok(false) };
+    let Some(mut reader) = Reader::open(&context.state_dir).await? else { return Ok(None) };
     let session = match reader.session(&predicate.session.id).await {
-        Err(StoreError::UnknownSession(_)) => return Ok(false),
+        Err(StoreError::UnknownSession(_)) => return Ok(None),
         found => found?,
     };
     let mut here = facts::of(&mut reader, session).await?.predicate;
@@ -449,9 +466,15 @@ async fn compared(context: &Context, statement: &Statement) -> Result<bool, Fail
     here.removed.clone_from(&predicate.removed);
     here.unattributed.clone_from(&predicate.unattributed);
     here.included.retain(|one| predicate.included.iter().any(|asked| asked.what == one.what));
-    // Another version may have put it in other words.
-    if here != *predicate && here.agentsh == predicate.agentsh {
-        return Err(Failure::No("the record of its session differs".to_owned()));
+    match here == *predicate {
+        true => Ok(Some("its record is here and matches".to_owned())),
+        false if here.agentsh == predicate.agentsh => {
+            Err(Failure::No("the record of its session differs".to_owned()))
+        }
+        // It may have put it in other words.
+        false => Ok(Some(format!(
+            "its record is here and has the same events; what version {} wrote of it was not compared",
+            predicate.agentsh
+        ))),
     }
-    Ok(true)
 }

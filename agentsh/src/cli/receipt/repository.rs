@@ -49,10 +49,20 @@ impl Repository {
 
     /// Those that came behind one, up to another one.
     pub fn between(&self, before: &str, after: &str) -> Result<Vec<Commit>, Failure> {
-        let revs = [after, &format!("^{before}")];
-        self.list(&revs).ok_or_else(|| {
-            let place = self.directory.display();
-            Failure::Failed(format!("git does not list the commits up to {after} in {place}"))
+        self.listed(&[after, &format!("^{before}")])
+    }
+
+    /// Those up to some that are not up to others. Of the first, what is gone by now is not listed.
+    pub fn apart(&self, left: &[String], from: [&str; 2]) -> Result<Vec<Commit>, Failure> {
+        let from = from.map(|id| format!("^{id}"));
+        let from = from.iter().map(String::as_str).chain(["--ignore-missing"]);
+        self.listed(&from.chain(left.iter().map(String::as_str)).collect::<Vec<_>>())
+    }
+
+    fn listed(&self, revs: &[&str]) -> Result<Vec<Commit>, Failure> {
+        self.list(revs).ok_or_else(|| {
+            let (place, revs) = (self.directory.display(), revs.join(" "));
+            Failure::Failed(format!("git does not list the commits {revs} in {place}"))
         })
     }
 
@@ -73,10 +83,19 @@ impl Repository {
 
     /// SHA-256 of each file that a commit has otherwise than another one; None: it has it no more.
     pub fn changed(&self, before: &str, commit: &str) -> Option<Vec<(String, Option<String>)>> {
-        let words = ["diff-tree", "-r", "-z", "--no-renames", "--name-only", before, commit, "--"];
+        let names = self.differing(&[before, commit])?;
+        Some(names.into_iter().map(|name| (name.clone(), self.hash_in(commit, &name))).collect())
+    }
+
+    /// The files that a commit has otherwise than one of its parents.
+    pub fn changed_by(&self, commit: &str) -> Option<Vec<String>> {
+        self.differing(&["--root", "-m", "--no-commit-id", commit])
+    }
+
+    fn differing(&self, of: &[&str]) -> Option<Vec<String>> {
+        let words = [&["diff-tree", "-r", "-z", "--no-renames", "--name-only"], of, &["--"]].concat();
         let names = self.ask(&words)?;
-        let names = names.split('\0').filter(|name| !name.is_empty());
-        Some(names.map(|name| (name.to_owned(), self.hash_in(commit, name))).collect())
+        Some(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
     /// SHA-256 of a file as a commit has it, empty where what it has is no file that can be read; None: it has nothing there.
