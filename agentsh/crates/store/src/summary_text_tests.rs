@@ -14,10 +14,7 @@ fn summary(events: &[crate::Event]) -> Summary {
 fn the_short_form_names_refusals_and_their_rules() {
     insta::assert_snapshot!("short", summary(&events()).render_short(&BTreeSet::new()));
     let nothing = summary(&[]).render_short(&BTreeSet::new());
-    assert!(
-        nothing.lines().count() == 1 && nothing.contains("0 servers, 0 tool calls, 0 refused"),
-        "{nothing}"
-    );
+    assert!(nothing.lines().count() == 1 && nothing.ends_with(": nothing refused\n"), "{nothing}");
 }
 
 #[test]
@@ -55,7 +52,7 @@ fn hosts_are_counted_and_not_questions() {
         count,
     };
     let short = summary(&[asked("one.test", 4), asked("two.test", 1)]).render_short(&BTreeSet::new());
-    assert!(short.contains("0 tool calls, 0 refused, 2 hosts refused\n"), "{short}");
+    assert!(short.contains(": 2 hosts refused\n"), "{short}");
 }
 
 #[test]
@@ -63,7 +60,7 @@ fn a_server_whose_program_changed_counts_as_refused() {
     let mut events = events();
     events.retain(|event| matches!(event, crate::Event::McpServerBinaryMismatch { .. }));
     let short = summary(&events).render_short(&BTreeSet::new());
-    assert!(events.len() == 1 && short.contains("0 tool calls, 1 refused"), "{short}");
+    assert!(events.len() == 1 && short.contains(": 1 refused\n"), "{short}");
 }
 
 #[test]
