@@ -11,8 +11,9 @@ use tokio::net::UnixStream;
 use agentsh_base::remedy;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_policy::{Answer, Question, domain};
+use agentsh_sandbox::cgroup::TaskCount;
 use agentsh_sandbox::spec::{SandboxSpec, Visibility};
-use agentsh_store::{Event, redact};
+use agentsh_store::{Event, escape, redact};
 
 use super::refused_calls::{self, Calls};
 use super::{Refusals, Session};
@@ -37,18 +38,23 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
         return "-that is neither a path, a host nor a command\n".to_owned();
     }
     if LIMITS.contains(&word) {
-        return limits(&session.facts);
-    }
-    if let Some((_, text)) = NOTES.iter().find(|(words, _)| words.contains(&word)) {
-        return format!("+{text}\n");
+        return limits(&session.facts, session.live.agent.tasks.get().map_or(0, TaskCount::most));
     }
     let Session { facts, record, live } = session;
+    if let Some((_, text)) = NOTES.iter().find(|(words, _)| words.contains(&word)) {
+        let writes = live.refusals.writes.borrow();
+        let writes = writes.all().take(MAX_LISTED).map(|(program, refusal)| {
+            format!("'{}' could not write {}\n", escape::line(program), escape::line(&refusal.path))
+        });
+        return format!("+{text}\n{}", writes.collect::<String>());
+    }
     let mut text = String::new();
     let mut allow = true;
     let mut is_for_outside = false;
     for (what, question) in questions(word) {
         let asked = || as_built(facts, pid, &question, ask(facts, live.agent.spec.get(), None, &question));
-        let answer = never(&live.refusals.calls, &question).unwrap_or_else(asked);
+        let answer = never(&live.refusals.calls, &question);
+        let answer = answer.or_else(|| not_written(session, &question)).unwrap_or_else(asked);
         is_for_outside |= answer.rule == refused_calls::rule();
         allow &= answer.allow;
         remember(session, &question, &answer);
@@ -75,6 +81,9 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
     format!("{}{text}", if allow { '+' } else { '-' })
 }
 
+/// Limit of listed refused writes.
+const MAX_LISTED: usize = 8;
+
 /// Questions about limits: programs that show or set them, and words of their errors.
 const LIMITS: [&str; 6] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "ENOMEM"];
 
@@ -91,7 +100,7 @@ const NOTES: &[(&[&str], &str)] = &[
 ];
 
 /// The agent's limits, with their rules.
-fn limits(facts: &Facts) -> String {
+fn limits(facts: &Facts, tasks: u64) -> String {
     let limits = facts.policy.agent.limits.clone().or(agentsh_policy::limits::limits_for_agent());
     let mut text = "+".to_owned();
     for (what, key, limit) in [
@@ -103,7 +112,8 @@ fn limits(facts: &Facts) -> String {
         if let Some(limit) = limit {
             let value = if key == "memory" { limit.value >> 20 } else { limit.value };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{what}: {value} at most, by {} (limits.{key})", limit.rule);
+            let had = if key == "pids" && tasks > 0 { format!(" ({tasks} so far)") } else { String::new() };
+            let _ = writeln!(text, "{what}: {value} at most{had}, by {} (limits.{key})", limit.rule);
         }
     }
     text.push_str(
@@ -126,6 +136,17 @@ fn never(refused: &Calls, question: &Question) -> Option<Answer> {
     let purpose = refused.of(name).or_else(|| refused_calls::works_outside(name))?;
     let text = format!("'{name}' wants {}: {}; {}", purpose.what, purpose.why, purpose.instead);
     Some(Answer { allow: false, rule: refused_calls::rule(), text, change: None })
+}
+
+/// What a program was refused to write.
+fn not_written(session: &Session, question: &Question) -> Option<Answer> {
+    let Question::Exec(word) = question else { return None };
+    let name = Path::new(word).file_name()?.to_str()?;
+    let writes = session.live.refusals.writes.borrow();
+    let path = writes.of(name)?;
+    let answer = session.facts.policy.ask(None, &Question::Write(path.to_owned()), &session.facts.paths());
+    let text = format!("'{name}' could not write {path}: {}", answer.text);
+    (!answer.allow).then_some(Answer { text, ..answer })
 }
 
 /// Adds a denied question to the suggestions.
@@ -271,7 +292,7 @@ fn as_built(facts: &Facts, pid: i32, question: &Question, answer: Answer) -> Ans
 const STREAMS: [&str; 5] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
 
 /// A process's view of a path or its nearest parent, and whether that is mounted read-only.
-fn inside(pid: i32, path: &Path) -> Option<(&Path, bool)> {
+pub(super) fn inside(pid: impl std::fmt::Display, path: &Path) -> Option<(&Path, bool)> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;

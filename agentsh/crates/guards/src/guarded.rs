@@ -184,9 +184,7 @@ impl Guarded {
         heard: Refused,
         owner: Owner<'_>,
     ) -> Option<Refused> {
-        if !self.is_empty()
-            && let Some(touched) = listener.touches(&heard)
-        {
+        if let Some(touched) = listener.touches(&heard) {
             return self.touched(listener, heard, &touched, owner);
         }
         let is_met = |name: &MissingFile| {
@@ -247,6 +245,15 @@ impl Guarded {
         let (session, server) = owner;
         let path = wanted.absolute(heard.pid).unwrap_or_default();
         let is_guarded = self.is_guarded(&path) || self.names.lock().directories.contains(&path);
+        // It only reserves the name: who removes it, as `git clean` does, wants nothing to be there.
+        let is_stub = || {
+            let is_empty = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+            is_empty && stubs::is_stub(&session.facts().context.state, &path)
+        };
+        if is_guarded && *touch == FileEffect::RemovesDirectory && is_stub() {
+            let _ = listener.done(&heard, Ok(()));
+            return None;
+        }
         if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
             let mut text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
             let left = interrupted_git::stop(heard.pid, &text, found);
@@ -279,6 +286,9 @@ impl Guarded {
         };
         if is_guarded && would_be_done && !is_looked_for {
             self.refused(owner, &path, "");
+        }
+        if !is_guarded {
+            session.changes(server, heard.pid, &path, *touch);
         }
         if is_looked_for {
             return Some(heard);
