@@ -115,6 +115,7 @@ fn the_session_knows_the_sandbox_as_it_was_built() {
         };
         assert!(said("limits").contains("MiB of memory of all processes: "), "{outcome}");
         assert!(said("limits").contains("size of a file"), "{outcome}");
+        assert!(said("limits").contains("the home, which are in memory: "), "{outcome}");
         // The kernel starts the host's program for dumps also where the limit is 0.
         assert!(outcome.stdout.contains("\ncore 1 1\n"), "{outcome}");
         assert!(said("/dev/stderr").contains("is a stream that the program was started with"), "{outcome}");

@@ -38,7 +38,9 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
         return "-that is neither a path, a host nor a command\n".to_owned();
     }
     if LIMITS.contains(&word) {
-        return limits(&session.facts, session.live.agent.tasks.get().map_or(0, TaskCount::most));
+        let agent = &session.live.agent;
+        let private = agent.spec.get().map_or(0, |spec| spec.paths.private_bytes);
+        return limits(&session.facts, agent.tasks.get().map_or(0, TaskCount::most), private);
     }
     let Session { facts, record, live } = session;
     if let Some((_, text)) = NOTES.iter().find(|(words, _)| words.contains(&word)) {
@@ -55,6 +57,7 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
         let asked = || as_built(facts, pid, &question, ask(facts, live.agent.spec.get(), None, &question));
         let answer = never(&live.refusals.calls, &question);
         let answer = answer.or_else(|| not_written(session, &question)).unwrap_or_else(asked);
+        let answer = unless_an_agent_listens(session, &question, answer);
         is_for_outside |= answer.rule == refused_calls::rule();
         allow &= answer.allow;
         remember(session, &question, &answer);
@@ -85,7 +88,7 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
 const MAX_LISTED: usize = 8;
 
 /// Questions about limits: programs that show or set them, and words of their errors.
-const LIMITS: [&str; 6] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "ENOMEM"];
+const LIMITS: [&str; 7] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "ENOMEM", "ENOSPC"];
 
 /// Facts about every sandbox, by programs and words of their errors.
 const NOTES: &[(&[&str], &str)] = &[
@@ -94,13 +97,17 @@ const NOTES: &[(&[&str], &str)] = &[
         "one user and one group exist inside: a change to another is refused (EPERM), as outside without root; `fakeroot` works",
     ),
     (
+        &["ENETUNREACH", "EHOSTUNREACH", "ENOTFOUND", "EAI_AGAIN"],
+        "only hosts that a rule names can be reached: ask for the host (`agentsh why HOST` or `agentsh why ADDRESS:PORT`)",
+    ),
+    (
         &["EROFS", "EBUSY", "EACCES", "ENXIO", "ENOENT"],
         "a file that is missing, read-only or busy has its own rule: ask for its path (`agentsh why PATH`)",
     ),
 ];
 
 /// The agent's limits, with their rules.
-fn limits(facts: &Facts, tasks: u64) -> String {
+fn limits(facts: &Facts, tasks: u64, private: u64) -> String {
     let limits = facts.policy.agent.limits.clone().or(agentsh_policy::limits::limits_for_agent());
     let mut text = "+".to_owned();
     for (what, key, limit) in [
@@ -116,6 +123,11 @@ fn limits(facts: &Facts, tasks: u64) -> String {
             let _ = writeln!(text, "{what}: {value} at most{had}, by {} (limits.{key})", limit.rule);
         }
     }
+    let _ = writeln!(
+        text,
+        "MiB in each of /tmp, /dev/shm and the home, which are in memory: {} at most",
+        private >> 20
+    );
     text.push_str(
         "no core dumps: they would go to a program of the host\neverything else that `ulimit -a` shows (size of a file, stack, \
          locked memory) is as outside\n",
@@ -136,6 +148,22 @@ fn never(refused: &Calls, question: &Question) -> Option<Answer> {
     let purpose = refused.of(name).or_else(|| refused_calls::works_outside(name))?;
     let text = format!("'{name}' wants {}: {}; {}", purpose.what, purpose.why, purpose.instead);
     Some(Answer { allow: false, rule: refused_calls::rule(), text, change: None })
+}
+
+/// No port is offered behind which an agent of the user listens, outside of every sandbox.
+fn unless_an_agent_listens(session: &Session, question: &Question, answer: Answer) -> Answer {
+    let Question::Connect(_, port) = question else { return answer };
+    if !answer.change.as_ref().is_some_and(|change| change.contains("loopback: [")) {
+        return answer;
+    }
+    match session.live.network.listeners.agent(*port) {
+        Some(agent) => Answer {
+            text: format!("{}; {agent} listens there, outside of every sandbox: do not open it", answer.text),
+            change: None,
+            ..answer
+        },
+        None => answer,
+    }
 }
 
 /// What a program was refused to write.

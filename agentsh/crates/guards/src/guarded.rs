@@ -172,6 +172,12 @@ impl Guarded {
         names.files.contains(path) || path.ancestors().skip(1).any(|above| names.directories.contains(above))
     }
 
+    /// Whether it is a mount point, which nobody inside can rename.
+    fn is_mounted(&self, path: &Path) -> bool {
+        let names = self.names.lock();
+        names.files.contains(path) || names.directories.contains(path) || names.held_before.contains(path)
+    }
+
     pub(super) fn is_held(&self, path: &Path) -> bool {
         let names = self.names.lock();
         names.held.contains(path) || names.directories.contains(path)
@@ -190,7 +196,7 @@ impl Guarded {
         let is_met = |name: &MissingFile| {
             name.absolute(heard.pid).is_some_and(|path| {
                 let is_unheard = self.unheard.borrow().as_ref().is_some_and(|name| name.from == path);
-                is_unheard || self.is_guarded(&path) || self.is_held(&path)
+                is_unheard || self.is_guarded(&path) || self.is_held(&path) || self.is_mounted(&path)
             })
         };
         let Some(renamed) = listener.renamed(&heard, |renamed| is_met(&renamed.to) || is_met(&renamed.from))
@@ -213,6 +219,9 @@ impl Guarded {
         {
             self.done(listener, &[(heard, name.clone())], outcome);
             return None;
+        }
+        if let Some(name) = name.as_ref().filter(|name| !name.is_link && self.is_mounted(&name.from)) {
+            self.refused(owner, &name.from, "");
         }
         let Some(name) = name.filter(|name| self.is_guarded(&name.to) && !self.is_guarded(&name.from)) else {
             listener.go_on(&heard);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::escape::{line, shorten};
-use crate::summary::{Layer, Summary};
+use crate::summary::{Layer, RefusedConnection, Summary};
 use crate::summary_lines::{arrow, bundle, count, lack, mismatch, owner};
 use crate::types::ServerId;
 use crate::words::{Action, BundleState};
@@ -33,7 +33,8 @@ impl Summary {
         let refused =
             blocked + servers_refused().map(|entry| entry.count).sum::<u64>() + changed.count() as u64;
         // A program asks for one name again and again, and opens one file for several purposes.
-        let hosts: BTreeSet<_> = self.refused_connections.values().map(|found| &found.host).collect();
+        let hosts: BTreeSet<_> =
+            self.refused_connections.values().map(RefusedConnection::shown_host).collect();
         let files = self.refused_files.values().map(|found| &found.subject).chain(&self.kept_files);
         let files: BTreeSet<_> = files.collect();
         let exchanges = self.withheld.values().map(|found| found.count).sum();
