@@ -237,3 +237,19 @@ fn a_sparse_checkout_is_set_inside() {
         assert_eq!(sh(&place, "git sparse-checkout list; ls").stdout, "d\nd\n", "{mode:?}");
     }
 }
+
+/// A mount point cannot be renamed from inside, which the kernel says as EBUSY.
+#[test]
+fn a_repository_that_is_to_be_renamed_is_told() {
+    if !has("git") {
+        return skip("git is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        sh(&place, "git init -q .");
+        let outcome = inside(&place, &[], "mkdir src; mv src src2 && mv .git .git2");
+        assert!(outcome.code != 0 && place.project.join("src2").exists(), "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains("refused to change .git: "), "{mode:?} {outcome}");
+        assert_eq!(outcome.stderr.matches("refused to change").count(), 1, "{mode:?} {outcome}");
+    }
+}

@@ -95,7 +95,7 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
             "to allow it: `agentsh policy allow --write .envrc`",
             ".mcp.json was created during the run and set aside (names programs that agents start)",
             "/data/a (read_file: nothing grants it",
-            ", 2 files refused",
+            ": 2 files refused",
             "agentsh policy allow ~/data/a\n",
         ] {
             let said = said.replace("~/data/a", &place.home.join("data/a").display().to_string());
@@ -120,4 +120,65 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
         assert!(outcome.stderr.contains("refused to change .envrc"), "{outcome}");
     }
+}
+
+/// A tool that installs below a directory that is only shown says EROFS in its own words: the end of a run that failed, and
+/// whoever asks inside, hear the rule and the command.
+#[test]
+fn a_write_below_a_directory_that_is_only_shown_is_told_with_rule_and_remedy() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let tools = place.home.join("own");
+        place.script(tools.join("tool"), "#!/bin/sh\necho tool\n");
+        place.set("PATH", format!("{}:/usr/bin:/bin", tools.display()));
+        let script = "mkdir ~/own/new; touch ~/own/.cache; /run/agentsh/agentsh why mkdir; \
+                      /run/agentsh/agentsh why EROFS; exit $1";
+        let run = |more: &[&str], code: &str| {
+            let words = [&["run"], more, &["--", "sh", "-c", script, "sh", code]].concat();
+            Outcome::of(&mut place.agentsh(&words))
+        };
+        let outcome = run(&[], "3").expect_code(3);
+        let command = format!("agentsh policy allow --write {}", tools.display());
+        for said in [
+            format!("refused: the agent -> {} (write_file: ", tools.display()),
+            format!("to allow it: `{command}`"),
+            ": 1 file refused\n".to_owned(),
+        ] {
+            assert!(outcome.stderr.contains(&said), "{mode:?} {said}: {outcome}");
+        }
+        for said in [
+            format!("execute: denied: 'mkdir' could not write {}: ", tools.display()),
+            format!("to allow it: {command}\n"),
+            format!("'touch' could not write {}\n", tools.display()),
+        ] {
+            assert!(outcome.stdout.contains(&said), "{mode:?} {said}: {outcome}");
+        }
+        // Programs try it and go on without: a run that did not fail says nothing.
+        let outcome = run(&[], "0").expect_code(0);
+        assert!(!outcome.stderr.contains("own (write_file"), "{mode:?} {outcome}");
+        // What was said allows it.
+        let outcome = run(&["--write", &tools.display().to_string()], "3").expect_code(3);
+        assert!(outcome.stderr.contains("nothing refused"), "{mode:?} {outcome}");
+        assert!(tools.join("new").exists(), "{mode:?}");
+    }
+}
+
+/// A directory of the system that the user opens is the sandbox's own where root started it.
+#[test]
+fn what_root_opens_below_the_system_can_be_written() {
+    let place = Place::new(Mode::Invoker);
+    if !place.mode.is_root() {
+        return crate::support::skip("only root may write there outside");
+    }
+    let own = tempfile::tempdir_in("/usr/local/lib").unwrap();
+    let path = own.path().display().to_string();
+    let script = format!("touch {path}/new");
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script]));
+    assert!(
+        outcome.code != 0 && outcome.stderr.contains(&format!("policy allow --write {path}")),
+        "{outcome}"
+    );
+    Outcome::of(&mut place.agentsh(&["run", "--write", &path, "--", "sh", "-c", &script])).expect_code(0);
+    let made = own.path().join("new").metadata().unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), 0);
 }

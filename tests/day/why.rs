@@ -1,6 +1,6 @@
 //! The agent knows where it is, and is told why something is refused.
 
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Place, skip};
 
 fn inside(place: &Place, script: &str) -> Outcome {
     Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]))
@@ -105,7 +105,8 @@ fn the_session_knows_the_sandbox_as_it_was_built() {
         let place = Place::new(mode);
         let script = format!(
             "for word in limits /dev/stderr /run/new /run/agentsh /dev/mqueue chown EROFS /srv/none; do \
-             echo \"== $word\"; {WHY} $word; done; touch /dev/mqueue/q && echo queue; touch /run/new 2>&1; true"
+             echo \"== $word\"; {WHY} $word; done; touch /dev/mqueue/q && echo queue; touch /run/new 2>&1; \
+             awk '/core file/ {{ print \"core\", $5, $6 }}' /proc/self/limits"
         );
         let outcome = inside(&place, &script).expect_code(0);
         let said = |word: &str| {
@@ -114,6 +115,9 @@ fn the_session_knows_the_sandbox_as_it_was_built() {
         };
         assert!(said("limits").contains("MiB of memory of all processes: "), "{outcome}");
         assert!(said("limits").contains("size of a file"), "{outcome}");
+        assert!(said("limits").contains("the home, which are in memory: "), "{outcome}");
+        // The kernel starts the host's program for dumps also where the limit is 0.
+        assert!(outcome.stdout.contains("\ncore 1 1\n"), "{outcome}");
         assert!(said("/dev/stderr").contains("is a stream that the program was started with"), "{outcome}");
         assert_eq!(
             said("/dev/stderr").contains("only through a descriptor"),
@@ -134,4 +138,21 @@ fn the_session_knows_the_sandbox_as_it_was_built() {
             "{outcome}"
         );
     }
+}
+
+/// A program that cannot start another one says EAGAIN at most.
+#[test]
+fn the_limit_of_processes_is_told_where_somebody_counts_them() {
+    let place = Place::new(Mode::User);
+    place.user_policy("agent: {limits: {pids: 24}}\n");
+    let script = format!("(for n in $(seq 40); do sleep 4 & done) 2>/dev/null; sleep 2; {WHY} limits");
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script]));
+    if place.events("enforcement").iter().all(|event| event["got"] != "a watchdog over all") {
+        return skip("the memory of this user's processes is limited by a cgroup");
+    }
+    assert!(outcome.stdout.contains("24 at most (2"), "{outcome}");
+    let said = "the agent had 24 processes and threads, and could start no more (EAGAIN), by ";
+    assert!(outcome.stderr.contains(said) && outcome.stderr.contains("policy.yaml:1 ("), "{outcome}");
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", "sleep 1"])).expect_code(0);
+    assert!(!outcome.stderr.contains("EAGAIN"), "{outcome}");
 }

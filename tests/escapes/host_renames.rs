@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
-use crate::support::{Mode, Place, skip, within};
+use crate::support::{Mode, Outcome, Place, skip, within};
 
 /// A shell in the sandbox that does what it is told, line by line.
 struct Inside {
@@ -242,5 +242,30 @@ fn a_host_that_hides_processes_is_watched_all_the_same() {
             stderr.contains(".git/config changed during the run, and is guarded again"),
             "{mode:?} {stderr}"
         );
+    }
+}
+
+/// A stub that came back at once would keep the directory from being removed, and one that moved along would stay for ever.
+#[test]
+fn repositories_that_the_user_removes_or_moves_outside_hold_no_stubs() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        for name in ["one", "two"] {
+            if !place.command("git").args(["init", "-q", name]).status().is_ok_and(|status| status.success())
+            {
+                return skip("git is not installed");
+            }
+        }
+        let inside = Inside::start(&place);
+        assert!(place.project.join("two/.git/commondir").exists(), "{mode:?}");
+        Outcome::of(place.command("rm").args(["-rf", "one"])).expect_code(0);
+        let moved = place.home.join("moved");
+        fs::rename(place.project.join("two"), &moved).unwrap();
+        let stderr = inside.end();
+        assert!(!stderr.contains("is guarded again"), "{mode:?} {stderr}");
+        assert!(!place.project.join("one").exists(), "{mode:?}");
+        let left = fs::read_dir(moved.join(".git")).unwrap().flatten().map(|entry| entry.file_name());
+        let left: Vec<_> = left.filter(|name| name == "commondir" || name == "config.worktree").collect();
+        assert!(left.is_empty() && moved.join(".git/HEAD").exists(), "{mode:?} {left:?}");
     }
 }

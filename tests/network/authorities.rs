@@ -1,10 +1,13 @@
 //! Servers that prove themselves with the certificate of a private authority: the session believes them, and so do programs inside,
 //! wherever the user says that he trusts it.
 
+use std::fs;
+use std::path::Path;
+
 use crate::support::forge::authority;
 use crate::support::sandbox::{Kind, Sandbox};
 use crate::support::trusted::SOURCES;
-use crate::support::{Mode, Place, no, yes};
+use crate::support::{Mode, Outcome, Place, no, skip, yes};
 
 #[test]
 #[ignore = "takes long"]
@@ -45,5 +48,35 @@ fn files_of_the_project_name_nobody() {
         sandbox.holds(&[no("https-request allowed.test:8443 system GET /x allowed.test:8443")]);
         let blocked = place.events("net_connect_blocked");
         assert!(blocked.iter().any(|event| event["reason"] == "certificate-not-valid"), "{blocked:?}");
+    }
+}
+
+/// Programs with a list of their own do not know what stands in the machine's: whoever names a file for one of them means all.
+#[test]
+fn what_the_machine_knows_too_is_named_to_programs_with_a_list_of_their_own() {
+    let Some(machine) = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"]
+        .into_iter()
+        .find(|file| Path::new(file).exists())
+    else {
+        return skip("this machine has no list of authorities");
+    };
+    let text = fs::read_to_string(machine).unwrap();
+    let (first, _) = text.split_once("-----END CERTIFICATE-----").unwrap();
+    let script = "echo \"$NODE_EXTRA_CA_CERTS $REQUESTS_CA_BUNDLE\"; test -z \"$PIP_CERT\" || cat \"$PIP_CERT\" | cksum";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let inside = || Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script])).stdout;
+        assert_eq!(inside(), " \n", "{mode:?}: nobody was named");
+        let sum = Outcome::of(place.command("sh").args(["-c", &format!("cat {machine} | cksum")])).stdout;
+        let company = place.home.join("company.pem");
+        place.write(&company, format!("{first}-----END CERTIFICATE-----\n"));
+        for named in [company.display().to_string(), machine.to_owned()] {
+            place.set("NODE_EXTRA_CA_CERTS", named.clone());
+            let said = inside();
+            let (files, now) = said.split_once('\n').unwrap();
+            let (node, python) = files.split_once(' ').unwrap();
+            assert!(node == python && Path::new(node).is_absolute(), "{mode:?} {named}: {said}");
+            assert_eq!(now, sum, "{mode:?} {named}");
+        }
     }
 }

@@ -185,13 +185,17 @@ fn advice_opens_no_port_of_an_agent_outside() {
             let mut port = String::new();
             BufReader::new(listener.stdout.take().unwrap()).read_line(&mut port).unwrap();
             let port = port.trim();
-            let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
+            let script =
+                format!("/run/agentsh/agentsh why localhost:{port}; exec 3<>/dev/tcp/127.0.0.1/{port}");
             let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "bash", "-c", &script]));
             drop(listener.stdin.take());
             listener.wait().unwrap();
             let is_advised = outcome.stderr.contains(&format!("`agentsh policy allow localhost:{port}`"));
             assert_eq!(is_advised, !is_agent, "{mode:?} {name} {outcome}");
             assert_eq!(outcome.stderr.contains("Cline listens there"), is_agent, "{mode:?} {name} {outcome}");
+            // Nor to who asks.
+            assert_eq!(outcome.stdout.contains("policy allow"), !is_agent, "{mode:?} {name} {outcome}");
+            assert_eq!(outcome.stdout.contains("Cline listens there"), is_agent, "{mode:?} {name} {outcome}");
         }
     }
 }

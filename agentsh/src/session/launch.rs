@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentsh_base::proc_file;
 use agentsh_base::types::ServerId;
 use agentsh_net::EgressContext;
-use agentsh_sandbox::cgroup::{Cgroup, Quota};
+use agentsh_sandbox::cgroup::{Cgroup, Quota, TaskCount};
 use agentsh_sandbox::control::Cause;
 use agentsh_sandbox::etc_cache::{self, EtcLock};
 use agentsh_sandbox::layout::{Layout, layout};
@@ -50,6 +50,7 @@ pub struct Running {
     pub cgroup: Cgroup,
     /// The memory limit for the watchdog, without a cgroup.
     pub watched_memory: Option<u64>,
+    pub tasks: TaskCount,
     pub enforcement: Vec<Enforcement>,
     /// Serves its connections until dropped.
     pub way_out: Option<network::EgressService>,
@@ -225,7 +226,10 @@ async fn finish(
         allow_degraded: process.allow_degraded,
         ignored: agentsh_sandbox::init::ignored_by_caller(),
         tells_files: process.reports_files,
-        hears_renames: !guarded.is_empty(),
+        // Of the agent also what is refused below directories that are only shown.
+        hears_renames: !guarded.is_empty() || {
+            matches!(&reports_to, Some((session, None)) if !session.facts.is_reviewed)
+        },
     };
     let mut child = ordered.start(Launch { plan: &plan, stdio, passed }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
@@ -259,6 +263,7 @@ async fn finish(
         enforcement.push(Enforcement::less("refused connections", "told", "some", State::Degraded, why));
     }
     let way_out = egress.zip(child.sockets.take()).map(|(egress, sockets)| network::serve(egress, sockets));
+    let tasks = cgroup.tasks();
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     agentsh_base::task::spawn_local(async {
         tokio::time::sleep(RELEASE_MEMORY_DELAY).await;
@@ -268,6 +273,7 @@ async fn finish(
         child,
         cgroup,
         watched_memory,
+        tasks,
         enforcement,
         way_out,
         published,

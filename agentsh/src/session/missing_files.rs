@@ -1,14 +1,17 @@
-//! Reports files of this machine that a program looked for and could not see or write, with `--learn` or
-//! `--tell-files`.
+//! Reports files of this machine that a program looked for and could not see or write: with `--learn` or
+//! `--tell-files` at once, and refused writes otherwise at the end of a run that failed, and to `agentsh why`.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
 
 use super::refused_files::{self, Refusal};
 use super::{Session, why};
 use agentsh_base::types::ServerId;
 use agentsh_policy::Question;
-use agentsh_sandbox::seccomp::MissingFile;
+use agentsh_sandbox::seccomp::{FileEffect, MissingFile};
 
 /// In every sandbox, or generated.
 const OTHERS: [&str; 12] = [
@@ -58,6 +61,40 @@ pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Mis
         let refusal = Refusal { owner: server.cloned(), rights: vec![right.to_owned()], path };
         refused_files::tell(session, &refusal);
     }
+}
+
+/// Of the sandbox itself: no grant makes them the host's.
+const OWN: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
+
+/// Handles a call that changes a file, and continues. A mount that is read-only inside will refuse it. That is remembered,
+/// and not told, because many programs try it and go on without.
+pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect) {
+    let exists = || path.symlink_metadata().is_ok();
+    let Session { facts, live, .. } = session;
+    let is_done = match effect {
+        _ if path.starts_with(&facts.context.project) || OWN.iter().any(|own| path.starts_with(own)) => true,
+        FileEffect::Makes => exists(),
+        FileEffect::Changes | FileEffect::Unlinks | FileEffect::RemovesDirectory => !exists(),
+        FileEffect::Writes => false,
+    };
+    if is_done || why::inside(pid, path).is_some_and(|(_, is_read_only)| !is_read_only) {
+        return;
+    }
+    let there = path.ancestors().find(|above| above.symlink_metadata().is_ok()).unwrap_or(path);
+    // As outside.
+    if rustix::fs::access(there, Access::WRITE_OK).is_err() {
+        return;
+    }
+    let refusal = Refusal {
+        owner: server.cloned(),
+        rights: vec!["fs.write_file".to_owned()],
+        path: there.to_string_lossy().into_owned(),
+    };
+    if facts.tells_files {
+        return refused_files::tell(session, &refusal);
+    }
+    let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    live.refusals.writes.borrow_mut().add(program.trim_end_matches('\n'), refusal);
 }
 
 /// The missing grant and Landlock right; None if none is missing, or the file does not exist outside either.

@@ -70,6 +70,8 @@ use agentsh_base::types::{ServerId, SessionId};
 use agentsh_dlp::flow::labels::Labels;
 use agentsh_policy::{Answer, PathContext, Policy, Question, Search};
 use agentsh_sandbox::Tier;
+use agentsh_sandbox::cgroup::TaskCount;
+use agentsh_sandbox::seccomp::FileEffect;
 use agentsh_sandbox::spec::SandboxSpec;
 use agentsh_store::pins::PinStore;
 use agentsh_store::{Journal, StoreError, running};
@@ -162,6 +164,7 @@ pub struct AgentSandbox {
     pub layered: OnceCell<agentsh_sandbox::remount_guards::Namespaces>,
     /// With several sandboxes, shared host directories must not have sockets.
     pub has_neighbours: Cell<bool>,
+    pub tasks: OnceCell<TaskCount>,
     /// Its namespaces while it runs, if servers start from files that it may write.
     inside: RefCell<Option<agentsh_sandbox::remount_guards::Namespaces>>,
     /// How many servers start from names that are held in it.
@@ -176,6 +179,8 @@ pub struct Refusals {
     pub files: refused_files::Files,
     /// By seccomp.
     pub calls: refused_calls::Calls,
+    /// By read-only mounts.
+    pub writes: RefCell<refused_files::Writes>,
     /// Missing files, if they are reported.
     pub looked_for: RefCell<missing_files::LookedFor>,
     /// Denied `agentsh why` questions.
@@ -429,6 +434,10 @@ impl agentsh_guards::GuardSession for Session {
 
     fn ask(&self, server: Option<&ServerId>, question: &Question) -> Answer {
         why::ask(&self.facts, self.live.agent.spec.get(), server, question)
+    }
+
+    fn changes(&self, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect) {
+        missing_files::hear_change(self, server, pid, path, effect);
     }
 
     fn suggest(&self, change: &str) {

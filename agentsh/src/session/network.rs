@@ -36,6 +36,8 @@ pub struct Network {
     /// Created for the first sandbox with TLS inspection.
     pub(super) authority: OnceCell<Option<Rc<agentsh_net::authority::Authority>>>,
     shown: Cell<u32>,
+    /// Refused ports of this machine.
+    told: RefCell<BTreeSet<(Option<ServerId>, u16)>>,
     /// Agents of the user that listen on this machine.
     pub(super) listeners: PortOwners,
 }
@@ -55,6 +57,7 @@ impl Network {
             loading: LoadingPrograms::begin(backend, hierarchies),
             authority: OnceCell::new(),
             shown: Cell::new(0),
+            told: RefCell::default(),
             listeners: PortOwners::default(),
         }
     }
@@ -378,6 +381,12 @@ fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal)
     if let Some(change) = refusal.change.as_ref().filter(|_| is_piece && behind.is_none()) {
         session.live.refusals.suggested.add(&session.facts, change);
     }
+    // A program that connects to `localhost` tries both addresses.
+    let port = (server.cloned(), refusal.port);
+    let is_other = is_of_machine && !session.live.network.told.borrow_mut().insert(port);
+    if is_other {
+        return;
+    }
     let shown = session.live.network.shown.get();
     session.live.network.shown.set(shown.saturating_add(1));
     match shown.cmp(&MAX_SHOWN) {
@@ -396,7 +405,8 @@ fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal)
 }
 fn line(server: Option<&ServerId>, refusal: &Refusal, behind: Option<&str>) -> String {
     let who = server.map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
-    let host = escape::line(&refusal.host);
+    let is_of_machine = refusal.reason == Reason::LoopbackPortNotOpen;
+    let host = if is_of_machine { "localhost".into() } else { escape::line(&refusal.host) };
     let port = if refusal.port == 0 { String::new() } else { format!(":{}", refusal.port) };
     let reason = refusal.reason.code().replace('-', " ");
     let detail = if refusal.detail.is_empty() { reason } else { escape::line(&refusal.detail).into_owned() };

@@ -6,11 +6,13 @@ use std::rc::Rc;
 
 use agentsh_base::types::ServerId;
 use agentsh_pin::{PinError, Resolved};
+use agentsh_policy::limits::{limits_for_agent, limits_for_server};
+use agentsh_sandbox::cgroup::TaskCount;
 use agentsh_sandbox::remount_guards::Namespaces;
 use agentsh_sandbox::spec::SandboxSpec;
 use agentsh_sandbox::{Child, SpawnError, Tier, watchdog};
 use agentsh_store::words::ExitCause;
-use agentsh_store::{Event, FileGrant, redact};
+use agentsh_store::{Event, FileGrant, escape, redact};
 
 use super::launch::{self, Handles, Running};
 use super::{Session, network};
@@ -77,6 +79,9 @@ pub async fn start(
     let names = std::mem::take(&mut running.guarded);
     let guards = Guards::start(&guarded, server, before, &mut running.child, &running.cgroup, stubs, names);
     let inside = running.child.namespaces.take();
+    if server.is_none() {
+        let _ = session.live.agent.tasks.set(running.tasks.clone());
+    }
     session.record.enforcement(server, &running.enforcement);
     session.record.journal.record(Event::ProcessStarted {
         server_id: server.cloned(),
@@ -136,7 +141,8 @@ impl Process {
     /// Ends its other processes, guards and connections, and records its end.
     pub async fn finish(self, exit_code: u8, cause: ExitCause) -> ProcessEnd {
         let Self { session, server, running, guards, inside } = self;
-        let Running { child, cgroup, way_out, published, place, refused_calls, .. } = running;
+        let Running { child, cgroup, way_out, published, place, refused_calls, tasks, .. } = running;
+        tell_task_limit(&session, server.as_ref(), &tasks);
         let by_kernel =
             cause == ExitCause::Exited && exit_code == SIGKILL_EXIT_CODE && cgroup.was_out_of_memory();
         let cause = if by_kernel { ExitCause::MemoryLimit } else { cause };
@@ -155,8 +161,29 @@ impl Process {
     }
 }
 
+/// A program that cannot start another one often only says EAGAIN.
+fn tell_task_limit(session: &Session, server: Option<&ServerId>, tasks: &TaskCount) {
+    let policy = &session.facts.policy;
+    let (own, default) = match server {
+        None => (policy.agent.limits.pids.as_ref(), limits_for_agent()),
+        Some(id) => (
+            policy.mcp.servers.get(id).and_then(|server| server.process.limits.pids.as_ref()),
+            limits_for_server(),
+        ),
+    };
+    // A look from outside may miss one that has just ended.
+    let Some(limit) = own.or(default.pids.as_ref()).filter(|limit| tasks.most() + 2 >= limit.value) else {
+        return;
+    };
+    let who = server.map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
+    session.record.note(&format!(
+        "{who} had {} processes and threads, and could start no more (EAGAIN), by {} (limits.pids)",
+        limit.value, limit.rule
+    ));
+}
+
 /// Resolves when a sandbox exceeds its memory limit; never with a cgroup.
 pub async fn memory_exceeded(running: &Running) {
     let Some(limit) = running.watched_memory else { return std::future::pending().await };
-    watchdog::exceeded(running.child.pid, limit).await;
+    watchdog::exceeded(running.child.pid, limit, running.tasks.clone()).await;
 }

@@ -98,6 +98,31 @@ impl Files {
     }
 }
 
+/// Writes that a read-only mount refused, by program.
+#[derive(Debug, Default)]
+pub struct Writes(Vec<(String, Refusal)>);
+
+impl Writes {
+    pub fn add(&mut self, program: &str, refusal: Refusal) {
+        let is_known = |(name, known): &(String, Refusal)| name == program && *known == refusal;
+        if self.0.len() < MAX_DIFFERENT && !self.0.iter().any(is_known) {
+            self.0.push((program.to_owned(), refusal));
+        }
+    }
+
+    /// What a program could not write. A program may have renamed itself: `npm install x`.
+    pub fn of(&self, program: &str) -> Option<&str> {
+        // The kernel truncates names.
+        let short = program.get(..15).unwrap_or(program);
+        let is_it = |name: &str| name == short || name.split(' ').next() == Some(short);
+        self.0.iter().find(|(name, _)| is_it(name)).map(|(_, refusal)| refusal.path.as_str())
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &(String, Refusal)> {
+        self.0.iter()
+    }
+}
+
 /// Registers a sandbox, if audit records can be read.
 pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
     let files = &session.live.refusals.files;

@@ -19,6 +19,7 @@ use super::launch::Handles;
 use super::network::OfAgent;
 use super::process::{self, Process};
 use super::publish::PublishedPort;
+use super::refused_files;
 use super::resolving::{self, Command, Pinned};
 use super::review_mode::Layers;
 use super::run_error::{RunError, exit_code_of};
@@ -98,6 +99,9 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     let result = supervise(&session, kind, &request).await;
     if request.review {
         review_mode::tell(&session);
+    }
+    if matches!(result, Ok(code) if code != 0) {
+        session.live.refusals.writes.take().all().for_each(|(_, write)| refused_files::tell(&session, write));
     }
     session.record.release_refusals(request.summarised && result.is_ok());
     session.record.release_notes();

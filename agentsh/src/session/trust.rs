@@ -30,8 +30,8 @@ pub fn authority(session: &Session, rules: &NetworkPolicy) -> Option<Rc<Authorit
     session.live.network.authority.get_or_init(|| Authority::new().ok().map(Rc::new)).clone()
 }
 
-/// A CA bundle over the system's, and variables that name it, with the user's authorities and the session's if needed.
-/// Nothing if the machine's are all.
+/// Variables that name a CA bundle, for programs with a list of their own, if the user names one to any program. With
+/// the user's authorities and the session's over the system's, if these are more.
 #[must_use]
 pub fn contribution(context: &Context, authority: Option<&Authority>, with_java: bool) -> Contribution {
     assemble(context, authority, &[], false, with_java)
@@ -62,6 +62,10 @@ fn assemble(
     let named = authorities::named(&|name| context.env.get(name).cloned(), Some(&context.project));
     // Often a dozen variables name one file, mostly the machine's.
     let mut seen: BTreeSet<PathBuf> = system.iter().cloned().chain(named_so).collect();
+    // The variable itself is not passed on. A tool's own configuration is as outside.
+    let names_machine = VARIABLES
+        .iter()
+        .any(|name| context.env.get(*name).is_some_and(|value| seen.contains(Path::new(value))));
     let is_new = |source: &&Source| match source {
         Source::File(path) => {
             !path.starts_with(OWN_DIRECTORY)
@@ -74,7 +78,7 @@ fn assemble(
     // Unreadable ones are not trusted.
     let extra: Vec<String> = extra.filter_map(|source| source.pem().ok()).collect();
     // The machine's list is long, and most runs add nothing.
-    if authority.is_none() && extra.is_empty() && !(with_machine && system.is_some()) {
+    if authority.is_none() && extra.is_empty() && !((with_machine || names_machine) && system.is_some()) {
         return part;
     }
     let text = |bytes: Vec<u8>| {
@@ -84,7 +88,8 @@ fn assemble(
     let of_machine = system.iter().filter_map(|path| std::fs::read(path).ok()).map(text).collect::<String>();
     let known: BTreeSet<&str> = certificates(&of_machine).collect();
     let is_new = extra.iter().flat_map(|text| certificates(text)).any(|one| !known.contains(one));
-    if authority.is_none() && !is_new && !(with_machine && system.is_some()) {
+    let is_more = authority.is_some() || is_new || with_machine;
+    if !is_more && system.is_none() {
         return part;
     }
     let path = system.unwrap_or_else(|| Path::new(OWN_DIRECTORY).join("authorities.pem"));
@@ -95,6 +100,9 @@ fn assemble(
         None => EnvChange::ReplaceInherited,
     };
     part.environment = VARIABLES.iter().map(|name| change((*name).to_owned(), value.clone())).collect();
+    if !is_more {
+        return part;
+    }
     let own = authority.map(Authority::certificate);
     let texts = own.iter().chain([&of_machine]).chain(&extra);
     let bundle = bundle(texts.map(String::as_str));

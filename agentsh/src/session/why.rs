@@ -11,8 +11,9 @@ use tokio::net::UnixStream;
 use agentsh_base::remedy;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_policy::{Answer, Question, domain};
+use agentsh_sandbox::cgroup::TaskCount;
 use agentsh_sandbox::spec::{SandboxSpec, Visibility};
-use agentsh_store::{Event, redact};
+use agentsh_store::{Event, escape, redact};
 
 use super::refused_calls::{self, Calls};
 use super::{Refusals, Session};
@@ -37,18 +38,26 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
         return "-that is neither a path, a host nor a command\n".to_owned();
     }
     if LIMITS.contains(&word) {
-        return limits(&session.facts);
-    }
-    if let Some((_, text)) = NOTES.iter().find(|(words, _)| words.contains(&word)) {
-        return format!("+{text}\n");
+        let agent = &session.live.agent;
+        let private = agent.spec.get().map_or(0, |spec| spec.paths.private_bytes);
+        return limits(&session.facts, agent.tasks.get().map_or(0, TaskCount::most), private);
     }
     let Session { facts, record, live } = session;
+    if let Some((_, text)) = NOTES.iter().find(|(words, _)| words.contains(&word)) {
+        let writes = live.refusals.writes.borrow();
+        let writes = writes.all().take(MAX_LISTED).map(|(program, refusal)| {
+            format!("'{}' could not write {}\n", escape::line(program), escape::line(&refusal.path))
+        });
+        return format!("+{text}\n{}", writes.collect::<String>());
+    }
     let mut text = String::new();
     let mut allow = true;
     let mut is_for_outside = false;
     for (what, question) in questions(word) {
         let asked = || as_built(facts, pid, &question, ask(facts, live.agent.spec.get(), None, &question));
-        let answer = never(&live.refusals.calls, &question).unwrap_or_else(asked);
+        let answer = never(&live.refusals.calls, &question);
+        let answer = answer.or_else(|| not_written(session, &question)).unwrap_or_else(asked);
+        let answer = unless_an_agent_listens(session, &question, answer);
         is_for_outside |= answer.rule == refused_calls::rule();
         allow &= answer.allow;
         remember(session, &question, &answer);
@@ -75,8 +84,11 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
     format!("{}{text}", if allow { '+' } else { '-' })
 }
 
+/// Limit of listed refused writes.
+const MAX_LISTED: usize = 8;
+
 /// Questions about limits: programs that show or set them, and words of their errors.
-const LIMITS: [&str; 6] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "ENOMEM"];
+const LIMITS: [&str; 7] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "ENOMEM", "ENOSPC"];
 
 /// Facts about every sandbox, by programs and words of their errors.
 const NOTES: &[(&[&str], &str)] = &[
@@ -85,13 +97,17 @@ const NOTES: &[(&[&str], &str)] = &[
         "one user and one group exist inside: a change to another is refused (EPERM), as outside without root; `fakeroot` works",
     ),
     (
+        &["ENETUNREACH", "EHOSTUNREACH", "ENOTFOUND", "EAI_AGAIN"],
+        "only hosts that a rule names can be reached: ask for the host (`agentsh why HOST` or `agentsh why ADDRESS:PORT`)",
+    ),
+    (
         &["EROFS", "EBUSY", "EACCES", "ENXIO", "ENOENT"],
         "a file that is missing, read-only or busy has its own rule: ask for its path (`agentsh why PATH`)",
     ),
 ];
 
 /// The agent's limits, with their rules.
-fn limits(facts: &Facts) -> String {
+fn limits(facts: &Facts, tasks: u64, private: u64) -> String {
     let limits = facts.policy.agent.limits.clone().or(agentsh_policy::limits::limits_for_agent());
     let mut text = "+".to_owned();
     for (what, key, limit) in [
@@ -103,9 +119,15 @@ fn limits(facts: &Facts) -> String {
         if let Some(limit) = limit {
             let value = if key == "memory" { limit.value >> 20 } else { limit.value };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{what}: {value} at most, by {} (limits.{key})", limit.rule);
+            let had = if key == "pids" && tasks > 0 { format!(" ({tasks} so far)") } else { String::new() };
+            let _ = writeln!(text, "{what}: {value} at most{had}, by {} (limits.{key})", limit.rule);
         }
     }
+    let _ = writeln!(
+        text,
+        "MiB in each of /tmp, /dev/shm and the home, which are in memory: {} at most",
+        private >> 20
+    );
     text.push_str(
         "no core dumps: they would go to a program of the host\neverything else that `ulimit -a` shows (size of a file, stack, \
          locked memory) is as outside\n",
@@ -126,6 +148,33 @@ fn never(refused: &Calls, question: &Question) -> Option<Answer> {
     let purpose = refused.of(name).or_else(|| refused_calls::works_outside(name))?;
     let text = format!("'{name}' wants {}: {}; {}", purpose.what, purpose.why, purpose.instead);
     Some(Answer { allow: false, rule: refused_calls::rule(), text, change: None })
+}
+
+/// No port is offered behind which an agent of the user listens, outside of every sandbox.
+fn unless_an_agent_listens(session: &Session, question: &Question, answer: Answer) -> Answer {
+    let Question::Connect(_, port) = question else { return answer };
+    if !answer.change.as_ref().is_some_and(|change| change.contains("loopback: [")) {
+        return answer;
+    }
+    match session.live.network.listeners.agent(*port) {
+        Some(agent) => Answer {
+            text: format!("{}; {agent} listens there, outside of every sandbox: do not open it", answer.text),
+            change: None,
+            ..answer
+        },
+        None => answer,
+    }
+}
+
+/// What a program was refused to write.
+fn not_written(session: &Session, question: &Question) -> Option<Answer> {
+    let Question::Exec(word) = question else { return None };
+    let name = Path::new(word).file_name()?.to_str()?;
+    let writes = session.live.refusals.writes.borrow();
+    let path = writes.of(name)?;
+    let answer = session.facts.policy.ask(None, &Question::Write(path.to_owned()), &session.facts.paths());
+    let text = format!("'{name}' could not write {path}: {}", answer.text);
+    (!answer.allow).then_some(Answer { text, ..answer })
 }
 
 /// Adds a denied question to the suggestions.
@@ -271,7 +320,7 @@ fn as_built(facts: &Facts, pid: i32, question: &Question, answer: Answer) -> Ans
 const STREAMS: [&str; 5] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
 
 /// A process's view of a path or its nearest parent, and whether that is mounted read-only.
-fn inside(pid: i32, path: &Path) -> Option<(&Path, bool)> {
+pub(super) fn inside(pid: impl std::fmt::Display, path: &Path) -> Option<(&Path, bool)> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;

@@ -172,6 +172,12 @@ impl Guarded {
         names.files.contains(path) || path.ancestors().skip(1).any(|above| names.directories.contains(above))
     }
 
+    /// Whether it is a mount point, which nobody inside can rename.
+    fn is_mounted(&self, path: &Path) -> bool {
+        let names = self.names.lock();
+        names.files.contains(path) || names.directories.contains(path) || names.held_before.contains(path)
+    }
+
     pub(super) fn is_held(&self, path: &Path) -> bool {
         let names = self.names.lock();
         names.held.contains(path) || names.directories.contains(path)
@@ -184,15 +190,13 @@ impl Guarded {
         heard: Refused,
         owner: Owner<'_>,
     ) -> Option<Refused> {
-        if !self.is_empty()
-            && let Some(touched) = listener.touches(&heard)
-        {
+        if let Some(touched) = listener.touches(&heard) {
             return self.touched(listener, heard, &touched, owner);
         }
         let is_met = |name: &MissingFile| {
             name.absolute(heard.pid).is_some_and(|path| {
                 let is_unheard = self.unheard.borrow().as_ref().is_some_and(|name| name.from == path);
-                is_unheard || self.is_guarded(&path) || self.is_held(&path)
+                is_unheard || self.is_guarded(&path) || self.is_held(&path) || self.is_mounted(&path)
             })
         };
         let Some(renamed) = listener.renamed(&heard, |renamed| is_met(&renamed.to) || is_met(&renamed.from))
@@ -215,6 +219,9 @@ impl Guarded {
         {
             self.done(listener, &[(heard, name.clone())], outcome);
             return None;
+        }
+        if let Some(name) = name.as_ref().filter(|name| !name.is_link && self.is_mounted(&name.from)) {
+            self.refused(owner, &name.from, "");
         }
         let Some(name) = name.filter(|name| self.is_guarded(&name.to) && !self.is_guarded(&name.from)) else {
             listener.go_on(&heard);
@@ -247,6 +254,15 @@ impl Guarded {
         let (session, server) = owner;
         let path = wanted.absolute(heard.pid).unwrap_or_default();
         let is_guarded = self.is_guarded(&path) || self.names.lock().directories.contains(&path);
+        // It only reserves the name: who removes it, as `git clean` does, wants nothing to be there.
+        let is_stub = || {
+            let is_empty = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+            is_empty && stubs::is_stub(&session.facts().context.state, &path)
+        };
+        if is_guarded && *touch == FileEffect::RemovesDirectory && is_stub() {
+            let _ = listener.done(&heard, Ok(()));
+            return None;
+        }
         if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
             let mut text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
             let left = interrupted_git::stop(heard.pid, &text, found);
@@ -279,6 +295,9 @@ impl Guarded {
         };
         if is_guarded && would_be_done && !is_looked_for {
             self.refused(owner, &path, "");
+        }
+        if !is_guarded {
+            session.changes(server, heard.pid, &path, *touch);
         }
         if is_looked_for {
             return Some(heard);

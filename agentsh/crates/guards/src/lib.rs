@@ -26,7 +26,7 @@ pub use guarded::{Guarded, GuardedNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use tokio::sync::mpsc;
@@ -44,6 +44,7 @@ use agentsh_sandbox::freeze::Freezer;
 use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::plan::{Access, Executable, Identity, Mount};
+use agentsh_sandbox::seccomp::FileEffect;
 use agentsh_sandbox::spec::{PathRules, SandboxSpec};
 use agentsh_sandbox::stubs::StubFiles;
 use agentsh_sandbox::{Child, State, Zygote};
@@ -56,6 +57,8 @@ pub trait GuardSession {
     fn record(&self) -> &Record;
     /// Whether the policy grants it, by which rule, and which change would.
     fn ask(&self, server: Option<&ServerId>, question: &Question) -> Answer;
+    /// A process is about to change this file, which is not guarded.
+    fn changes(&self, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect);
     /// Suggests a policy change at the end of the run.
     fn suggest(&self, change: &str);
 }

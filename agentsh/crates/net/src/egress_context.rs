@@ -182,6 +182,8 @@ struct EventCount {
     written: u64,
     /// The first of its kind.
     refusal: Refusal,
+    /// The record type that was asked for first; empty for a connection.
+    query_type: String,
 }
 
 /// Limit of distinguished refusals, because programs can invent names.
@@ -234,8 +236,9 @@ impl<R: Recorder + 'static> EgressContext<R> {
         self.channel.as_ref().and_then(|channel| channel.picks())
     }
 
-    /// Counts a refusal, and reports a new one. Returns the count for the next event, if one is due.
-    pub(super) fn count(&self, refusal: &Refusal) -> Option<u64> {
+    /// Counts a refusal, and reports a new one. Returns the count for the next event, if one is due. A program that looks
+    /// up a name asks for both kinds of address: one of them counts.
+    pub(super) fn count(&self, refusal: &Refusal, query_type: &str) -> Option<u64> {
         let mut counted = self.counted.borrow_mut();
         // Each refused request has its own remedy, so none hides another.
         let host = match refusal.of_request {
@@ -246,8 +249,17 @@ impl<R: Recorder + 'static> EgressContext<R> {
         if counted.len() >= MAX_DIFFERENT && !counted.contains_key(&key) {
             key = (String::new(), 0, None);
         }
-        let new = || EventCount { total: 0, written: 0, refusal: refusal.clone() };
+        let is_known = key.2.is_some();
+        let new = || EventCount {
+            total: 0,
+            written: 0,
+            refusal: refusal.clone(),
+            query_type: query_type.to_owned(),
+        };
         let entry = counted.entry(key).or_insert_with(new);
+        if is_known && entry.query_type != query_type {
+            return None;
+        }
         entry.total += 1;
         if entry.total == 1 {
             (self.on_refusal)(self.server.as_ref(), refusal);
@@ -315,7 +327,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
         protocol: Option<&str>,
         caller: Option<&Caller>,
     ) -> bool {
-        let Some(count) = self.count(refusal) else { return self.record.broken().is_none() };
+        let Some(count) = self.count(refusal, "") else { return self.record.broken().is_none() };
         self.record.commit(self.blocked(refusal, address, protocol, caller, count)).await.is_ok()
     }
 

@@ -252,7 +252,7 @@ impl<R: Recorder + 'static> Contexts<R> {
         }
         egress.record.wait_for_room().await;
         let refusal = refusal(&egress, event);
-        let Some(count) = egress.count(&refusal) else { return };
+        let Some(count) = egress.count(&refusal, "") else { return };
         let address = event.destination.map(|destination| destination.ip().to_string());
         let address = address.filter(|address| *address == refusal.host);
         let caller = Caller { pid: event.tgid, comm: event.comm.clone() };

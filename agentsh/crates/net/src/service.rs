@@ -153,7 +153,7 @@ async fn blocked<R: Recorder + 'static>(
     refusal: Refusal,
     query_type: String,
 ) -> bool {
-    let Some(count) = egress.count(&refusal) else { return egress.record.broken().is_none() };
+    let Some(count) = egress.count(&refusal, &query_type) else { return egress.record.broken().is_none() };
     let event = Event::DnsBlocked {
         server_id: egress.server.clone(),
         name: refusal.host,

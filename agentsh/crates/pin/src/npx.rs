@@ -35,7 +35,7 @@ pub(super) fn resolve(
         return Err(PinError::PackageNotInstalled {
             package: line.package.text(),
             instead: format!(
-                "run `{launcher} {}` once yourself so that it is in the cache, or `npm install {}` it",
+                "run `{launcher} {}` once yourself so that it is in the cache, or install it: `npm install {}`",
                 words.join(" "),
                 line.package.text()
             ),

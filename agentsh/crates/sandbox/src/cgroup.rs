@@ -8,6 +8,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 mod home;
 
@@ -197,7 +199,36 @@ impl Hierarchies {
     }
 }
 
+/// How many processes and threads a sandbox had at a time: what the kernel counted, or without that controller, what the
+/// watchdog saw.
+#[derive(Clone, Debug, Default)]
+pub struct TaskCount {
+    peak: Option<PathBuf>,
+    seen: Arc<AtomicU64>,
+}
+
+impl TaskCount {
+    pub(crate) fn see(&self, tasks: u64) {
+        self.seen.fetch_max(tasks, Ordering::Relaxed);
+    }
+
+    /// 0 if nobody counted.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        let counted = self.peak.as_deref().and_then(|file| fs::read_to_string(file).ok());
+        let counted = counted.and_then(|text| text.trim().parse().ok());
+        counted.unwrap_or_else(|| self.seen.load(Ordering::Relaxed))
+    }
+}
+
 impl Cgroup {
+    #[must_use]
+    pub fn tasks(&self) -> TaskCount {
+        let unified = self.unified.as_ref().filter(|_| self.memory_held && self.legacy.is_empty());
+        let peak = unified.map(|(directory, _)| directory.join("pids.peak"));
+        TaskCount { peak, seen: Arc::default() }
+    }
+
     /// The directory in which pid 1 is created.
     #[must_use]
     pub fn unified(&self) -> Option<BorrowedFd<'_>> {

@@ -32,11 +32,12 @@ pub fn hosts() -> Vec<u8> {
     b"127.0.0.1 localhost agentsh\n::1 localhost ip6-localhost ip6-loopback\n".to_vec()
 }
 
-/// `resolv.conf(5)`: the sandbox's resolver, no search list, and short timeouts, since answers need no network.
+/// `resolv.conf(5)`: the sandbox's resolver, and short timeouts, since answers need no network. The host name has no
+/// domain, so nothing is searched; `search .` would look up every refused name twice.
 #[must_use]
 pub fn resolv_conf() -> Vec<u8> {
     let address = super::network::RESOLVER.ip();
-    format!("nameserver {address}\nsearch .\noptions ndots:0 timeout:2 attempts:2\n").into_bytes()
+    format!("nameserver {address}\noptions ndots:0 timeout:2 attempts:2\n").into_bytes()
 }
 
 /// `nsswitch.conf(5)`: the host's may name services that do not exist inside.

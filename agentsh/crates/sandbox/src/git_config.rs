@@ -249,7 +249,9 @@ impl Entry {
                 | "shallow" => true,
                 _ => false,
             },
-            "user" | "author" | "committer" => matches!(key, "name" | "email" | "useconfigonly"),
+            "user" | "author" | "committer" => {
+                matches!(key, "name" | "email" | "signingkey" | "useconfigonly")
+            }
             "extensions" if key == "partialclone" => is_address(),
             "extensions" => matches!(key, "objectformat" | "refstorage" | "worktreeconfig"),
             // A template directory contains hooks.

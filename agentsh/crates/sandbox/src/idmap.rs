@@ -65,20 +65,24 @@ impl IdMaps {
         passed: &mut Vec<OwnedFd>,
         enforcement: &mut Vec<Enforcement>,
     ) {
-        let mut sources: Vec<&mut Source> = Vec::new();
+        let mut sources: Vec<(&mut Source, bool)> = Vec::new();
         for mount in mounts {
             match &mut mount.what {
                 NodeContent::Bind { access: Access::Device, .. } => {}
-                NodeContent::Bind { source, .. } => sources.push(source),
-                NodeContent::Overlay { lower, layer, .. } => sources.extend([lower, layer]),
+                NodeContent::Bind { source, access, .. } => {
+                    sources.push((source, *access == Access::ReadWrite));
+                }
+                NodeContent::Overlay { lower, layer, .. } => {
+                    sources.extend([(lower, false), (layer, false)]);
+                }
                 _ => {}
             }
         }
-        for source in sources {
+        for (source, is_writable) in sources {
             let Source::Path { path, expect, no_links } = source else { continue };
-            // No id map is possible for files of the kernel, and nobody inside needs to own them.
+            // No id map is possible for files of the kernel, and nobody inside needs to own what only can be read.
             let is_of_kernel = path.starts_with("/dev") || path.starts_with("/sys");
-            if super::layout::is_system(path) || is_of_kernel {
+            if is_of_kernel || super::layout::is_system(path) && !is_writable {
                 continue;
             }
             let Some((uid, gid)) = self.owner(path) else { continue };

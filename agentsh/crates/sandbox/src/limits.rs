@@ -28,7 +28,8 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
     setrlimit(Resource::Nofile, Rlimit { current: usual, ..open_files }).at("limit open files")?;
     let file_bytes = Rlimit { current: limits.file_bytes, ..getrlimit(Resource::Fsize) };
     setrlimit(Resource::Fsize, file_bytes).at("limit the size of files")?;
-    setrlimit(Resource::Core, fixed(0)).at("switch off core dumps")?;
+    // Where dumps go to a program of the host, the kernel starts it at 0 too, and not at 1 (core(5), fs/coredump.c).
+    setrlimit(Resource::Core, fixed(1)).at("switch off core dumps")?;
     setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MAX_QUEUED_SIGNALS))
         .at("limit queued signals")?;
     setrlimit(Resource::Msgqueue, at_most(Resource::Msgqueue, MAX_QUEUE_BYTES)).at("limit message queues")?;

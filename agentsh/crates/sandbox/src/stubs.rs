@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,12 @@ use crate::policy::builtin_paths::stub_content;
 pub struct StubFiles {
     /// With the paths that it names.
     record: Option<(PathBuf, Vec<PathBuf>)>,
+    /// Where they were created, in case the user moves that.
+    directories: Vec<(PathBuf, OwnedFd)>,
 }
+
+/// Limit of directories that are held open.
+const MAX_DIRECTORIES: usize = 64;
 
 impl StubFiles {
     /// Creates missing paths. Existing ones are unchanged.
@@ -56,8 +61,15 @@ impl StubFiles {
         // The record first: a stub without a record would never be removed.
         write_record(&record, missing.iter().map(|(path, _)| path))?;
         let paths: Vec<PathBuf> = missing.iter().map(|(path, _)| path.clone()).collect();
+        let mut directories: Vec<(PathBuf, OwnedFd)> = Vec::new();
         for (path, kind) in missing {
             match make_one(path, *kind) {
+                Ok((above, directory))
+                    if directories.len() < MAX_DIRECTORIES
+                        && directories.last().is_none_or(|(known, _)| known != above) =>
+                {
+                    directories.push((above.to_owned(), directory));
+                }
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     give_up(&record, &paths);
                     return Err(io::Error::new(
@@ -68,7 +80,7 @@ impl StubFiles {
                 _ => {}
             }
         }
-        Ok(Self { record: Some((record, paths)) })
+        Ok(Self { record: Some((record, paths)), directories })
     }
 }
 
@@ -78,7 +90,21 @@ impl Drop for StubFiles {
             // Without a turn the next run sweeps what is left when this one is gone.
             if let Some(Ok(_turn)) = record.parent().map(turn) {
                 give_up(record, paths);
+                self.directories.iter().for_each(|(path, directory)| give_up_moved(path, directory, paths));
             }
+        }
+    }
+}
+
+/// Removes stubs in a directory that is not where it was.
+fn give_up_moved(path: &Path, directory: &OwnedFd, stubs: &[PathBuf]) {
+    if path.symlink_metadata().is_ok() {
+        return;
+    }
+    let now = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
+    for stub in stubs.iter().filter(|stub| stub.parent() == Some(path)) {
+        if let Some(name) = stub.file_name() {
+            remove_untouched(&now.join(name), stub_content(stub));
         }
     }
 }
@@ -172,28 +198,32 @@ fn sweep(directory: &Path) -> bool {
     !records.is_empty()
 }
 
-/// In a writable directory a parent may be a link by now: links are not followed.
-fn make_one(path: &Path, kind: Stub) -> io::Result<()> {
+/// In a writable directory a parent may be a link by now: links are not followed. Returns the parent.
+fn make_one(path: &Path, kind: Stub) -> io::Result<(&Path, OwnedFd)> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let parent = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
     match kind {
-        Stub::Directory => return Ok(rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o777))?),
+        Stub::Directory => {
+            rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o777))?;
+            return Ok((above, parent));
+        }
         Stub::Socket => {
             let mode = Mode::from_raw_mode(0o644);
-            return Ok(rustix::fs::mknodat(parent, name, FileType::Socket, mode, 0)?);
+            rustix::fs::mknodat(&parent, name, FileType::Socket, mode, 0)?;
+            return Ok((above, parent));
         }
         Stub::File => {}
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o666))?;
-    fs::File::from(file).write_all(stub_content(path))
+    let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o666))?;
+    fs::File::from(file).write_all(stub_content(path))?;
+    Ok((above, parent))
 }
 
 /// A run killed between creating and filling a stub leaves it empty.
-fn is_untouched(path: &Path, length: u64) -> bool {
-    let content = stub_content(path);
+fn is_untouched(path: &Path, length: u64, content: &[u8]) -> bool {
     length == 0 || (length == content.len() as u64 && fs::read(path).is_ok_and(|found| found == content))
 }
 
@@ -202,20 +232,24 @@ fn give_up(record: &Path, paths: &[PathBuf]) {
     let _ = fs::remove_file(record);
     let wanted = record.parent().map(recorded).unwrap_or_default();
     // One may lie in another.
-    paths.iter().rev().filter(|path| !wanted.contains(*path)).for_each(|path| remove_untouched(path));
+    let unwanted = paths.iter().rev().filter(|path| !wanted.contains(*path));
+    unwanted.for_each(|path| remove_untouched(path, stub_content(path)));
 }
 
 /// Removes all stubs at the top of a directory that a program removes.
 pub fn remove_in(state: &Path, directory: &Path) {
     let recorded = recorded(&records(state));
-    recorded.iter().filter(|path| path.parent() == Some(directory)).for_each(|path| remove_untouched(path));
+    let in_it = recorded.iter().filter(|path| path.parent() == Some(directory));
+    in_it.for_each(|path| remove_untouched(path, stub_content(path)));
 }
 
-fn remove_untouched(path: &Path) {
+fn remove_untouched(path: &Path, content: &[u8]) {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => drop(fs::remove_dir(path)),
         Ok(found) if found.file_type().is_socket() => drop(fs::remove_file(path)),
-        Ok(found) if found.is_file() && is_untouched(path, found.len()) => drop(fs::remove_file(path)),
+        Ok(found) if found.is_file() && is_untouched(path, found.len(), content) => {
+            drop(fs::remove_file(path))
+        }
         _ => {}
     }
 }

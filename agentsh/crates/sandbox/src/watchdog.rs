@@ -1,4 +1,5 @@
-//! Without a memory cgroup: polls the memory of the sandbox's processes, and kills the sandbox above the limit.
+//! Without a memory cgroup: polls the memory of the sandbox's processes, and kills the sandbox above the limit. Counts
+//! processes and threads meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::cgroup::TaskCount;
 use crate::proc_file;
 
 /// Maximum memory growth per second, as fast as the kernel hands out pages.
@@ -17,13 +19,13 @@ const MAX_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Returns when the processes below `pid` together use more than `limit` bytes. Polls on its own thread, more often as
 /// memory runs out; a poll takes long with many processes.
-pub async fn exceeded(pid: u32, limit: u64) {
+pub async fn exceeded(pid: u32, limit: u64, tasks: TaskCount) {
     // A new sandbox uses nothing, and a short-lived one needs no thread.
     tokio::time::sleep(pause(limit)).await;
     let (tell, told) = tokio::sync::oneshot::channel::<()>();
     let look = move || {
         while !tell.is_closed() {
-            let Some(left) = limit.checked_sub(used_bytes(pid)) else { return };
+            let Some(left) = limit.checked_sub(used_bytes(pid, &tasks)) else { return };
             std::thread::sleep(pause(left));
         }
     };
@@ -42,10 +44,10 @@ fn pause(left: u64) -> Duration {
 /// socket buffers. Shared pages count once per process and buffers by capacity, so the sum is an upper estimate. Not
 /// counted: unattached System V segments, and files in a socket's queue, which cannot be inspected.
 #[must_use]
-pub fn used_bytes(pid: u32) -> u64 {
+pub fn used_bytes(pid: u32, count: &TaskCount) -> u64 {
     let (mut resident, mut shared, mut tables) = (0, 0, 0);
     let mut held = OpenFiles::default();
-    let mut open = vec![pid];
+    let (mut open, mut number) = (vec![pid], 0);
     // Bounds a process tree that grows during the walk.
     for _ in 0..4096 {
         let Some(pid) = open.pop() else { break };
@@ -58,10 +60,12 @@ pub fn used_bytes(pid: u32) -> u64 {
         held.add(&directory);
         let Ok(tasks) = fs::read_dir(directory.join("task")) else { continue };
         for task in tasks.flatten() {
+            number += 1;
             let children = proc_file::read(task.path().join("children")).unwrap_or_default();
             open.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
     }
+    count.see(number);
     // What of the files is mapped stands among the shared pages already.
     let files = held.files.values().sum::<u64>().saturating_sub(shared);
     resident + tables + files + pipe_buffers(held.pipes.len() as u64) + sockets(pid)

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::record::{Record, text_of};
-use super::words::{Action, ConnectionState, ForgotReason, LayerState, Sender, Severity};
+use super::words::{Action, ConnectionState, ForgotReason, GuardChange, LayerState, Sender, Severity};
 use super::{Event, escape};
 use crate::types::{RuleRef, ServerId, SessionId};
 
@@ -63,6 +63,9 @@ pub struct Summary {
     pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
     pub refused_files: Entries<(Option<ServerId>, String, String), RefusedInside>,
     pub refused_calls: Entries<(Option<ServerId>, String, String), RefusedInside>,
+    /// Guarded files that were to be changed.
+    #[serde(skip)]
+    pub kept_files: BTreeSet<String>,
     pub advisories: Entries<(ServerId, String, String), Warned>,
     pub unclassified: Entries<(ServerId, Action), Unclassified>,
     /// What was found in arguments.
@@ -113,6 +116,7 @@ impl Summary {
             refused_connections: Entries::default(),
             refused_files: Entries::default(),
             refused_calls: Entries::default(),
+            kept_files: BTreeSet::new(),
             advisories: Entries::default(),
             unclassified: Entries::default(),
             flows: Entries::default(),
@@ -458,6 +462,11 @@ impl Summary {
                     rule: rule.clone(),
                     change: change.as_deref().map(clip),
                 });
+            }
+            Event::GuardChanged { path, what: GuardChange::Refused, .. }
+                if self.kept_files.len() < MAX_ENTRIES =>
+            {
+                self.kept_files.insert(clip(path));
             }
             Event::CallRefused { server_id, program, what, detail, rule } => {
                 let key = (server_id.clone(), clip(program), clip(what));

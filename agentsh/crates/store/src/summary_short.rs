@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::escape::{line, shorten};
-use crate::summary::{Layer, Summary};
+use crate::summary::{Layer, RefusedConnection, Summary};
 use crate::summary_lines::{arrow, bundle, count, lack, mismatch, owner};
 use crate::types::ServerId;
 use crate::words::{Action, BundleState};
@@ -32,33 +32,33 @@ impl Summary {
         });
         let refused =
             blocked + servers_refused().map(|entry| entry.count).sum::<u64>() + changed.count() as u64;
-        let mut lines = vec![format!(
-            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}{}{}{}",
-            self.session,
-            count(servers.len() as u64, "server"),
-            count(calls, "tool call"),
-            // A program asks for one name again and again.
-            match self.refused_connections.values().map(|found| &found.host).collect::<BTreeSet<_>>().len() {
-                0 => String::new(),
-                hosts => format!(", {} refused", count(hosts as u64, "host")),
-            },
-            match self.refused_files.values().map(|found| &found.subject).collect::<BTreeSet<_>>().len() {
-                0 => String::new(),
-                files => format!(", {} refused", count(files as u64, "file")),
-            },
-            match self.withheld.values().map(|found| found.count).sum::<u64>() {
-                0 => String::new(),
-                exchanges => format!(", {} with the model withheld", count(exchanges, "exchange")),
-            },
-            match self.undelivered.values().map(|lost| lost.calls).sum::<u64>() {
-                0 => String::new(),
-                lost => format!(", {lost} reached no server"),
-            },
-            match self.by_severity() {
-                None => String::new(),
-                Some(found) => format!(", {found}"),
-            },
-        )];
+        // A program asks for one name again and again, and opens one file for several purposes.
+        let hosts: BTreeSet<_> =
+            self.refused_connections.values().map(RefusedConnection::shown_host).collect();
+        let files = self.refused_files.values().map(|found| &found.subject).chain(&self.kept_files);
+        let files: BTreeSet<_> = files.collect();
+        let exchanges = self.withheld.values().map(|found| found.count).sum();
+        let lost = self.undelivered.values().map(|lost| lost.calls).sum();
+        let some = |number: u64, text: String| (number > 0).then_some(text);
+        let number = |length: usize| length as u64;
+        let is_nothing =
+            refused == 0 && hosts.is_empty() && files.is_empty() && self.refused_calls.is_empty();
+        let parts = [
+            some(number(servers.len()), format!("{}{list}", count(number(servers.len()), "server"))),
+            some(number(servers.len()) + calls, count(calls, "tool call")),
+            some(refused, format!("{refused} refused")),
+            some(number(hosts.len()), format!("{} refused", count(number(hosts.len()), "host"))),
+            some(number(files.len()), format!("{} refused", count(number(files.len()), "file"))),
+            some(number(self.refused_calls.values().len()), {
+                format!("{} refused", count(number(self.refused_calls.values().len()), "system call"))
+            }),
+            is_nothing.then(|| "nothing refused".to_owned()),
+            some(exchanges, format!("{} with the model withheld", count(exchanges, "exchange"))),
+            some(lost, format!("{lost} reached no server")),
+            self.by_severity(),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        let mut lines = vec![format!("agentsh: session {}: {}", self.session, parts.join(", "))];
         let mut facts: Vec<String> = Vec::new();
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
         facts.extend(self.withheld().into_iter().map(|text| format!("withheld: {text}")));

@@ -142,7 +142,20 @@ impl Summary {
     pub(super) fn refused_connections_short(&self) -> Vec<String> {
         // Telemetry and updates of the agent itself: the report has them.
         let told = |found: &&RefusedConnection| found.reason != "telemetry-or-update";
-        let lines = self.refused_connections.values().filter(told).map(|found| {
+        let mut refused: Vec<RefusedConnection> = Vec::new();
+        for found in self.refused_connections.values().filter(told) {
+            let host = found.shown_host();
+            let is_it = |other: &&mut RefusedConnection| {
+                host != found.host
+                    && other.host == host
+                    && (&other.server_id, other.port) == (&found.server_id, found.port)
+            };
+            match refused.iter_mut().find(is_it) {
+                Some(other) => other.count = other.count.max(found.count),
+                None => refused.push(RefusedConnection { host: host.to_owned(), ..found.clone() }),
+            }
+        }
+        let lines = refused.iter().map(|found| {
             let port = if found.port == 0 { String::new() } else { format!(":{}", found.port) };
             let times = if found.count > 1 { format!(" {}x", found.count) } else { String::new() };
             let reason = line(&found.reason).replace('-', " ");

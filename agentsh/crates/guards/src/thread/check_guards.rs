@@ -1,7 +1,9 @@
 //! Checks all guards and restores the missing ones while the sandbox is stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::super::{disarm_new, final_check};
 use super::super::name_watcher::NameChange;
@@ -19,6 +21,11 @@ use agentsh_store::words::GuardChange;
 const MAX_APPEARED: usize = 64;
 /// The host may keep renaming.
 const MAX_TRIES: usize = 5;
+/// Between two looks at what the host is removing; how long it does nothing when it is done; and at most, because the
+/// sandbox stands still.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
+const REMOVAL_QUIET: Duration = Duration::from_millis(400);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Watch {
     pub(super) fn take_copies(&mut self) {
@@ -83,6 +90,37 @@ impl Watch {
         }
     }
 
+    /// Waits until the host has removed what it is removing, because a stub that comes back would keep the directory from
+    /// being removed. Nothing runs inside meanwhile.
+    fn await_removal(&self, lost: &BTreeSet<PathBuf>) {
+        let is_gone = |path: &&PathBuf| path.symlink_metadata().is_err();
+        let mut directories: BTreeSet<&Path> = BTreeSet::new();
+        for path in lost.iter().filter(is_gone) {
+            let above = path.ancestors().skip(1).take(2);
+            directories.extend(above.filter(|above| above.starts_with(&self.rules.project)));
+        }
+        if directories.is_empty() {
+            return;
+        }
+        // When each was changed, and what is in it.
+        let state = || -> Vec<_> {
+            let below =
+                directories.iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten();
+            let below =
+                below.map(|entry| entry.path()).chain(directories.iter().map(|path| path.to_path_buf()));
+            let found = below.filter_map(|path| path.symlink_metadata().ok());
+            found.map(|found| (found.ino(), found.mtime(), found.mtime_nsec())).collect()
+        };
+        let (start, mut before, mut since) = (Instant::now(), state(), Instant::now());
+        while start.elapsed() < REMOVAL_TIMEOUT && since.elapsed() < REMOVAL_QUIET && !before.is_empty() {
+            std::thread::sleep(REMOVAL_PAUSE);
+            let now = state();
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+        }
+    }
+
     /// The kernel removes a mount shortly before the new file appears, so an event may arrive while the sandbox is
     /// stopped.
     fn accept_while_stopped(&mut self, mut touched: BTreeSet<PathBuf>) {
@@ -91,7 +129,9 @@ impl Watch {
             let now = Copy::of_own(&path);
             let is_news = |copy: &Copy| *copy != now && !(copy.is_nothing() && now.is_nothing());
             if self.copies.get(&path).is_some_and(is_news) {
-                self.say(&path, GuardChange::Replaced, replaced(&path));
+                if now != Copy::Absent {
+                    self.say(&path, GuardChange::Replaced, replaced(&path));
+                }
                 self.copies.insert(path, now);
             }
         }
@@ -109,6 +149,7 @@ impl Watch {
                 self.accept_while_stopped(touched);
                 return Ok(());
             }
+            self.await_removal(&lost);
             for path in &lost {
                 // Since the stop nothing inside has run.
                 self.settle(path, attempt > 0)?;

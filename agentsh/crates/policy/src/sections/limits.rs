@@ -31,9 +31,9 @@ const LIMITS: &[Key] = &[
     Key {
         name: "pids",
         kind: Kind::Number(1, 4_194_304),
-        default: "the agent: 512; a server: 256",
+        default: "the agent: 2048; a server: 256",
         about: "Processes and threads at a time.",
-        example: "512",
+        example: "2048",
         ..KEY
     },
     Key {

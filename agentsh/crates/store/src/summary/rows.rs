@@ -281,3 +281,11 @@ pub struct RefusedConnection {
     pub change: Option<String>,
     pub count: u64,
 }
+
+impl RefusedConnection {
+    /// A program that connects to `localhost` tries both addresses.
+    #[must_use]
+    pub(crate) fn shown_host(&self) -> &str {
+        if self.reason == "loopback-port-not-open" { "localhost" } else { &self.host }
+    }
+}
