@@ -55,13 +55,27 @@ impl Place {
         match (self, name) {
             (Self::Schemas, _) => Self::Schema,
             (Self::Sets, _) => Self::Set,
-            (Self::Schema, "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas") => {
-                Self::Schemas
-            }
             (
                 Self::Schema,
-                "items" | "prefixItems" | "additionalItems" | "unevaluatedItems" | "contains" | "additionalProperties"
-                | "unevaluatedProperties" | "propertyNames" | "allOf" | "anyOf" | "oneOf" | "not" | "if" | "then" | "else",
+                "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas",
+            ) => Self::Schemas,
+            (
+                Self::Schema,
+                "items"
+                | "prefixItems"
+                | "additionalItems"
+                | "unevaluatedItems"
+                | "contains"
+                | "additionalProperties"
+                | "unevaluatedProperties"
+                | "propertyNames"
+                | "allOf"
+                | "anyOf"
+                | "oneOf"
+                | "not"
+                | "if"
+                | "then"
+                | "else",
             ) => Self::Schema,
             (Self::Schema, "dependentRequired") => Self::Sets,
             (Self::Schema, "required" | "enum" | "type") => Self::Set,
@@ -90,7 +104,8 @@ fn write_form(value: &Json<'_>, place: Place, out: &mut Vec<u8>) {
         Json::Array(items) => {
             let inner = if place == Place::Schema { place } else { Place::Data };
             let mut items: Vec<Vec<u8>> = items.iter().map(|item| form(item, inner)).collect();
-            let names = |item: &Vec<u8>| str::from_utf8(item).is_ok_and(|text| is_name(text.trim_matches('"')));
+            let names =
+                |item: &Vec<u8>| str::from_utf8(item).is_ok_and(|text| is_name(text.trim_matches('"')));
             if place == Place::Set || place == Place::Default && items.iter().all(names) {
                 items.sort_unstable();
             }
@@ -247,11 +262,20 @@ mod tests {
         };
         for (one, other) in [
             (r#"{"required":["a","b"]}"#, r#"{"required":["b","a"]}"#),
-            (r#"{"properties":{"x":{"enum":["a b",1,null]}}}"#, r#"{"properties":{"x":{"enum":[1,null,"a b"]}}}"#),
+            (
+                r#"{"properties":{"x":{"enum":["a b",1,null]}}}"#,
+                r#"{"properties":{"x":{"enum":[1,null,"a b"]}}}"#,
+            ),
             (r#"{"items":[{"type":["null","string"]}]}"#, r#"{"items":[{"type":["string","null"]}]}"#),
-            (r#"{"$defs":{"required":{"anyOf":[{"enum":[1,2]}]}}}"#, r#"{"$defs":{"required":{"anyOf":[{"enum":[2,1]}]}}}"#),
+            (
+                r#"{"$defs":{"required":{"anyOf":[{"enum":[1,2]}]}}}"#,
+                r#"{"$defs":{"required":{"anyOf":[{"enum":[2,1]}]}}}"#,
+            ),
             (r#"{"dependentRequired":{"a":["b","c"]}}"#, r#"{"dependentRequired":{"a":["c","b"]}}"#),
-            (r#"{"properties":{"x":{"default":"id,name"}}}"#, r#"{"properties":{"x":{"default":"name,id"}}}"#),
+            (
+                r#"{"properties":{"x":{"default":"id,name"}}}"#,
+                r#"{"properties":{"x":{"default":"name,id"}}}"#,
+            ),
             (r#"{"properties":{"x":{"default":["id",1]}}}"#, r#"{"properties":{"x":{"default":[1,"id"]}}}"#),
         ] {
             assert!(same("inputSchema", one, other) && same("outputSchema", one, other), "{one} {other}");

@@ -75,7 +75,9 @@ fn is_same(name: &str, before: &Json<'_>, after: &Json<'_>) -> bool {
     let is_hash = |text: &str| text.len() == 71 && text.starts_with("sha256:");
     let form = unordered(name, after);
     unordered(name, before) == form
-        || before.as_text().is_some_and(|text| is_hash(&text) && (*text == hash_of(&form) || *text == hash(after)))
+        || before
+            .as_text()
+            .is_some_and(|text| is_hash(&text) && (*text == hash_of(&form) || *text == hash(after)))
 }
 
 fn remove(value: &mut Json<'_>, pointer: &str) {

@@ -15,7 +15,12 @@ pub(super) struct Ignored {
 
 impl Ignored {
     /// Whether a definition with this hash is what was trusted.
-    pub fn is_trusted(&self, (pinned, before): &TrustedDefinition, hash: &str, definition: &Json<'_>) -> bool {
+    pub fn is_trusted(
+        &self,
+        (pinned, before): &TrustedDefinition,
+        hash: &str,
+        definition: &Json<'_>,
+    ) -> bool {
         pinned == hash || before.as_deref().is_some_and(|before| self.is_all(before, definition))
     }
 
