@@ -20,6 +20,8 @@ use recordings::{Recording, Seed};
 const MUTATIONS: u64 = 500;
 /// No client waits for so long for what is here already.
 const SOON: Duration = Duration::from_secs(5);
+/// A busy machine starts two programs.
+const START: Duration = Duration::from_secs(30);
 
 /// How long is listened behind the last answer of a server that ended, and for what the last message of a recording overtook.
 const LAST_WORDS: Duration = Duration::from_millis(300);
@@ -95,10 +97,10 @@ impl Speaker {
         let params = json!({"protocolVersion": "2025-06-18", "capabilities": {"roots": {}},
             "clientInfo": {"name": "suite", "version": "1"}});
         self.send(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}));
-        self.line_within(SOON).expect("a handshake");
+        self.line_within(START).expect("a handshake");
         self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         self.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
-        self.line_within(SOON).expect("a listing");
+        self.line_within(START).expect("a listing");
     }
 
     fn call(&mut self, recording: &Recording) {
