@@ -2,12 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::model::tls::{Behind, Front};
 use crate::model::{FAREWELL, Model, Script, anthropic, openai};
 use crate::place::{Ended, Place, Starter, run};
+use crate::support::patience;
 
 pub const NOTE: &str = "line one\n\ttabs, \"quotes\", \\ and ümläüts 🦀\nlast line without an end";
 pub const SERVER: &str = "@modelcontextprotocol/server-filesystem";
@@ -117,6 +119,65 @@ pub fn claude_reads(starter: Starter) {
     assert_eq!(calls[0]["tool_name"], "read_text_file");
     assert_eq!(calls[0]["action"], "allow", "{calls:?}");
     assert_eq!(calls[0]["input"]["path"], "note.txt", "{calls:?}");
+}
+
+/// One server that never answers: the agent stops waiting when it would without agentsh, at a limit of its own.
+fn beside_a_mute_server(speak: impl Fn(bool) -> Ended) {
+    let time = |guarded: bool| {
+        let started = Instant::now();
+        let ended = speak(guarded);
+        assert!(ended.status == Some(0) && ended.stdout.contains(FAREWELL), "{ended:?}");
+        started.elapsed()
+    };
+    let (direct, guarded) = (time(false), time(true));
+    assert!(
+        guarded < direct + patience(Duration::from_secs(15)),
+        "directly {direct:?}, through agentsh {guarded:?}"
+    );
+}
+
+pub fn claude_beside_a_mute_server(starter: Starter) {
+    let place = project(starter);
+    let mut servers: Value =
+        serde_json::from_str(&std::fs::read_to_string(place.project.join(".mcp.json")).unwrap()).unwrap();
+    servers["mcpServers"]["mute"] = json!({"command": "sleep", "args": ["600"]});
+    place.write(&place.project.join(".mcp.json"), &servers.to_string());
+    beside_a_mute_server(|guarded| {
+        let model = anthropic::start(script());
+        let alone = ["--strict-mcp-config", "--mcp-config", ".mcp.json"];
+        let mut command = match guarded {
+            true => place.agentsh(["run", "--"].iter().chain(&CLAUDE)),
+            false => place.command(CLAUDE[0]),
+        };
+        if !guarded {
+            command.args(&CLAUDE[1..]).args(alone);
+        }
+        claude_environment(&mut command, &model);
+        let ended = run(command.env("MCP_TIMEOUT", "4000"));
+        assert!(heard_by_claude(&model).1.is_some(), "the other server was used: {ended:?}");
+        ended
+    });
+}
+
+pub fn codex_beside_a_mute_server(starter: Starter) {
+    let place = project(starter);
+    beside_a_mute_server(|guarded| {
+        let model = openai::start(script());
+        codex_configuration(&place, &model);
+        let file = place.home.join(".codex/config.toml");
+        let mute = "\n[mcp_servers.mute]\ncommand = \"sleep\"\nargs = [\"600\"]\nstartup_timeout_sec = 4\n";
+        place.write(&file, &(std::fs::read_to_string(&file).unwrap() + mute));
+        let mut command = match guarded {
+            true => place.agentsh(["run", "--"].iter().chain(&CODEX)),
+            false => place.command(CODEX[0]),
+        };
+        if !guarded {
+            command.args(&CODEX[1..]);
+        }
+        let ended = run(command.env("SCRIPTED_KEY", "sk-test"));
+        assert!(heard_by_codex(&model).1.is_some(), "the other server was used: {ended:?}");
+        ended
+    });
 }
 
 pub fn claude_denied(starter: Starter) {

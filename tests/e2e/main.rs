@@ -64,6 +64,8 @@ fn main() -> ExitCode {
         add_unless(needs_names, "http2_is_spoken_where_the_model_does", agents::http2_is_spoken);
         let mut add = |name: &str, body| add_unless(starter.unavailable(), name, body);
         add("claude_reads_a_note_through_the_filesystem_server", agents::claude_reads);
+        add("claude_beside_a_mute_server", agents::claude_beside_a_mute_server);
+        add("codex_beside_a_mute_server", agents::codex_beside_a_mute_server);
         add("claude_does_not_see_a_denied_tool", agents::claude_denied);
         add("claude_does_not_get_a_tampered_server", agents::claude_tampered);
         add("claude_exit_status_is_passed_through", agents::claude_fails);

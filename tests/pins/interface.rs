@@ -139,6 +139,28 @@ fn one_listing_cannot_say_two_things_and_a_look_alike_is_no_new_tool() {
     assert!(second.errors.contains("looks like 'read'"), "{}", second.errors);
 }
 
+/// As a Python server lists tools that it makes of sets: in another order at each start.
+#[test]
+fn sets_of_a_schema_may_change_their_order_and_nothing_else() {
+    let place = Place::new(Mode::Invoker);
+    let schema = |names: &[&str]| {
+        let fields = json!({"type": ["string", "null"], "enum": names, "default": names.join(",")});
+        json!({"type": "object", "properties": {"fields": fields, "id": {}}, "required": names})
+    };
+    let tools = |read: &[&str], list: &[&str]| {
+        let mut tools = [tool("read", "Reads."), tool("list", "Lists.")];
+        (tools[0]["inputSchema"], tools[1]["inputSchema"]) = (schema(read), schema(list));
+        json!(tools)
+    };
+    let first = session(&place, &tools(&["id", "fields"], &["id", "fields"]), "x");
+    assert_eq!(first.tools(), ["read", "list"], "{}", first.errors);
+    let second = session(&place, &tools(&["fields", "id"], &["fields", "id", "more"]), "x");
+    assert_eq!(second.tools(), ["read"], "{}", second.errors);
+    assert_eq!(second.answers[1]["result"]["tools"][0]["inputSchema"], schema(&["fields", "id"]));
+    let changes = place.events("mcp_tool_changed");
+    assert!(changes.len() == 1 && changes[0]["tool_name"] == "list", "{changes:?}");
+}
+
 #[test]
 #[ignore = "takes long"]
 fn a_policy_decides_what_a_change_leads_to() {

@@ -402,7 +402,8 @@ impl Bridges {
         options.redact = |arguments| redact::redact(&arguments.to_value());
         options.epoch = self.epoch;
         let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
-        options.known = agentsh_mcp::KnownTools(Rc::new(move |tool| interfaces.hash_of(&server, tool)));
+        options.known =
+            agentsh_mcp::KnownTools(Rc::new(move |tool, offered| interfaces.hash_of(&server, tool, offered)));
         let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
         options.has_trusted = agentsh_mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
         options.released = Some(self.session.live.servers.interfaces.released(&options.server));

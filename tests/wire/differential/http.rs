@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::client::HttpClient;
 use super::recordings::{self, Recording, Seed};
-use super::{Heard, Rule, SOON, differences, hear};
+use super::{Heard, Rule, SOON, Speaker, Through, differences, hear, is_answered, sort_answers};
 use crate::gateway::Gateway;
 use crate::support::http_server::{Asked, End, HttpServer, Reply, handshake};
 use crate::support::{Mode, Peer, Place, eventually};
@@ -264,61 +264,26 @@ fn number_of(asked: &Asked) -> (usize, usize) {
     (number / 2, number % 2)
 }
 
-/// Who speaks with the server, directly or not.
-enum Speaker {
-    Http(HttpClient),
-    Lines(Box<Peer>),
-}
-
 impl Speaker {
-    fn send(&mut self, message: &Value) {
-        match self {
-            Self::Http(client) => client.send(message),
-            Self::Lines(peer) => peer.send(message),
-        }
-    }
-
-    fn line_within(&mut self, limit: Duration) -> Option<Vec<u8>> {
-        match self {
-            Self::Http(client) => client.line_within(limit),
-            Self::Lines(peer) => peer.line_within(limit),
-        }
-    }
-
-    fn begin(&mut self) {
-        let params = json!({"protocolVersion": "2025-06-18", "capabilities": {"roots": {}},
-            "clientInfo": {"name": "suite", "version": "1"}});
-        self.send(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}));
-        self.line_within(SOON).expect("a handshake");
-        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-        self.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
-        self.line_within(SOON).expect("a listing");
-    }
-
     /// Both calls, and what is heard until nothing more comes. Directly nothing is expected; else what was heard `directly` is
     /// waited for, and an end of each call.
-    fn play(&mut self, carried: &Carried, directly: Option<&[Heard]>) -> Vec<Heard> {
+    fn hear_out(&mut self, carried: &Carried, directly: Option<&[Heard]>) -> Vec<Heard> {
         let recording = &carried.recording;
-        for (id, token) in recording.ids() {
-            let params = json!({"name": "t", "arguments": {"call": id}, "_meta": {"progressToken": token}});
-            self.send(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
-        }
+        self.call(recording);
         let mut heard: Vec<Heard> = Vec::new();
-        let is_answer = |one: &Heard, id: i64| matches!(one, Heard::Result(known, _) | Heard::Error(known, _) if *known == id);
         let mut deadline = Instant::now() + SOON;
         // What comes by the other stream may come later than everything else.
         let is_general = directly.is_none() && carried.lines(GENERAL).next().is_some();
         let is_open = carried.ways.iter().any(|way| way.end == End::Open);
         let mut listens_on = is_general || is_open;
         loop {
-            let is_answered = |id: i64| heard.iter().any(|one| is_answer(one, id));
             let is_over = match (directly, &*self) {
                 (None, Self::Http(client)) => client.is_idle(recording.ids().map(|(id, _)| id)),
                 (None, Self::Lines(_)) => false,
                 (Some(directly), _) => {
                     let is_heard =
                         |one: &Heard| heard.contains(one) || carried.is_unread(one) || recording.has_unequal;
-                    recording.ids().all(|(id, _)| is_answered(id) || carried.is_put_off(id, directly))
+                    recording.ids().all(|(id, _)| is_answered(&heard, id) || carried.is_put_off(id, directly))
                         && directly.iter().all(|one| !matches!(one, Heard::Said(_)) || is_heard(one))
                 }
             };
@@ -338,34 +303,15 @@ impl Speaker {
                 continue;
             };
             let Some(one) = hear(&line, recording) else { continue };
-            match &one {
-                // The second answer to a request is read by nobody.
-                Heard::Result(id, _) | Heard::Error(id, _) if is_answered(*id) => continue,
-                Heard::Said(message) => {
-                    if let Some(id) = message.get("id") {
-                        self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"roots": []}}));
-                    }
-                    heard.push(one);
-                }
-                _ => heard.push(one),
-            }
+            self.take(one, &mut heard);
         }
         if carried.ways.iter().any(|way| way.end == End::Closed) {
             // Who takes the connection again before the other side is heard to close it loses what is sent, with any client.
             std::thread::sleep(Duration::from_millis(5));
         }
-        for (id, _) in recording.ids().filter(|(id, _)| !heard.iter().any(|one| is_answer(one, *id))) {
-            let params = json!({"requestId": id, "reason": "timed out"});
-            self.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
-        }
+        self.give_up(recording, &heard);
         heard
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Through {
-    Run,
-    Gateway,
 }
 
 fn compare(through: Through, all: &[Carried]) {
@@ -384,7 +330,7 @@ fn compare(through: Through, all: &[Carried]) {
                 "listen: 127.0.0.1:0\nauth: {{open: true}}\nlimits: {{requests_per_minute: 0}}\nendpoints: [{{id: far, url: \"{url}\"}}]\n"
             );
             let gateway = gateway.insert(Gateway::start(&place, &file));
-            Speaker::Http(HttpClient::new(&format!("http://{}/mcp/far", gateway.address)))
+            Speaker::of_gateway(gateway, "far")
         }
     };
     direct.begin();
@@ -393,16 +339,12 @@ fn compare(through: Through, all: &[Carried]) {
     let mut has_begun = false;
     let (mut answered, mut before) = (0, BTreeSet::new());
     for carried in all {
-        let mut one = direct.play(carried, None);
-        let mut other = guarded.play(carried, Some(&one));
+        let mut one = direct.hear_out(carried, None);
+        let mut other = guarded.hear_out(carried, Some(&one));
         if through == Through::Gateway {
             // It gives each answer by a stream of its own, wherever the server put it.
-            for heard in [&mut one, &mut other] {
-                heard.sort_by_key(|one| match one {
-                    Heard::Result(id, _) | Heard::Error(id, _) => Some(*id),
-                    Heard::Said(_) => None,
-                });
-            }
+            sort_answers(&mut one);
+            sort_answers(&mut other);
         }
         answered += one.iter().filter(|heard| matches!(heard, Heard::Result(..))).count();
         // What is late belongs to the recording before.

@@ -1,6 +1,6 @@
 //! What a client hears of a server through agentsh is what it hears of it directly: results, errors, order and ends. A server
-//! plays recordings, each once directly and once through `agentsh mcp run`; the client takes what both official SDKs take.
-//! Recordings are the rows of [`recordings`], and mutations of them from a seed.
+//! plays recordings, each once directly and once through `agentsh mcp run` or `agentsh gateway`; the client takes what both
+//! official SDKs take. Recordings are the rows of [`recordings`], and mutations of them from a seed.
 
 mod client;
 mod http;
@@ -11,15 +11,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::gateway::Gateway;
 use crate::support::{Mode, Peer, Place};
+use client::HttpClient;
 use recordings::{Recording, Seed};
 
 /// Recordings of the second test, which are played on one connection.
 const MUTATIONS: u64 = 500;
 /// No client waits for so long for what is here already.
 const SOON: Duration = Duration::from_secs(5);
+/// A busy machine starts two programs.
+const START: Duration = Duration::from_secs(30);
 
-/// How long is listened behind the last answer of a server that ended.
+/// How long is listened behind the last answer of a server that ended, and for what the last message of a recording overtook.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// What a client hears, in order.
@@ -57,10 +61,96 @@ enum Rule {
     Withdrawn,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Through {
+    Run,
+    Gateway,
+}
+
+/// Who speaks with the server, directly or not.
+enum Speaker {
+    Http(HttpClient),
+    Lines(Box<Peer>),
+}
+
+impl Speaker {
+    /// The endpoint `id` of a gateway.
+    fn of_gateway(gateway: &Gateway, id: &str) -> Self {
+        Self::Http(HttpClient::new(&format!("http://{}/mcp/{id}", gateway.address)))
+    }
+
+    fn send(&mut self, message: &Value) {
+        match self {
+            Self::Http(client) => client.send(message),
+            Self::Lines(peer) => peer.send(message),
+        }
+    }
+
+    fn line_within(&mut self, limit: Duration) -> Option<Vec<u8>> {
+        match self {
+            Self::Http(client) => client.line_within(limit),
+            Self::Lines(peer) => peer.line_within(limit),
+        }
+    }
+
+    fn begin(&mut self) {
+        let params = json!({"protocolVersion": "2025-06-18", "capabilities": {"roots": {}},
+            "clientInfo": {"name": "suite", "version": "1"}});
+        self.send(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}));
+        self.line_within(START).expect("a handshake");
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        self.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
+        self.line_within(START).expect("a listing");
+    }
+
+    fn call(&mut self, recording: &Recording) {
+        for (id, token) in recording.ids() {
+            let params = json!({"name": "t", "arguments": {"call": id}, "_meta": {"progressToken": token}});
+            self.send(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+        }
+    }
+
+    /// Adds what a client takes; what asks something is answered.
+    fn take(&mut self, one: Heard, heard: &mut Vec<Heard>) {
+        match &one {
+            // The second answer to a request is read by nobody.
+            Heard::Result(id, _) | Heard::Error(id, _) if is_answered(heard, *id) => return,
+            Heard::Said(message) => {
+                if let Some(id) = message.get("id") {
+                    self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"roots": []}}));
+                }
+            }
+            _ => {}
+        }
+        heard.push(one);
+    }
+
+    /// As a client does whose call timed out.
+    fn give_up(&mut self, recording: &Recording, heard: &[Heard]) {
+        for (id, _) in recording.ids().filter(|(id, _)| !is_answered(heard, *id)) {
+            let params = json!({"requestId": id, "reason": "timed out"});
+            self.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
+        }
+    }
+}
+
+fn is_answered(heard: &[Heard], id: i64) -> bool {
+    heard.iter().any(|one| matches!(one, Heard::Result(known, _) | Heard::Error(known, _) if *known == id))
+}
+
+/// A gateway gives each answer by a stream of its own.
+fn sort_answers(heard: &mut [Heard]) {
+    heard.sort_by_key(|one| match one {
+        Heard::Result(id, _) | Heard::Error(id, _) => Some(*id),
+        Heard::Said(_) => None,
+    });
+}
+
 #[test]
 fn every_kind_of_answer_is_heard_as_directly() {
     for mode in Mode::all() {
-        compare(mode, &recordings::rows());
+        compare(mode, Through::Run, &recordings::rows());
+        compare(mode, Through::Gateway, &recordings::rows());
     }
 }
 
@@ -68,124 +158,153 @@ fn every_kind_of_answer_is_heard_as_directly() {
 fn mutations_are_heard_as_directly() {
     let seed = Seed::of_environment();
     let recordings: Vec<Recording> = (0..MUTATIONS).map(|at| recordings::mutated(seed, at)).collect();
-    compare(Mode::Invoker, &recordings);
+    compare(Mode::Invoker, Through::Run, &recordings);
+    compare(Mode::Invoker, Through::Gateway, &recordings);
 }
 
 #[test]
 #[ignore = "takes long"]
 fn ends_are_as_directly() {
     for recording in recordings::ends() {
-        // Its own: a server that broke off in earlier sessions is warned about in the results of later ones.
-        let place = Place::new(Mode::Invoker);
-        let file = place.write("recordings", recording.line());
-        let [direct, through] = both(&place, &file).map(|mut peer| {
-            begin(&mut peer);
+        for through in [Through::Run, Through::Gateway] {
+            // Its own: a server that broke off in earlier sessions is warned about in the results of later ones.
+            let place = Place::new(Mode::Invoker);
+            let mut sides = Sides::start(&place, through, std::slice::from_ref(&recording));
             let started = Instant::now();
-            let heard = play(&mut peer, 0, &recording);
-            let (status, errors) = peer.finish();
-            assert!(started.elapsed() < SOON, "{recording:?} {errors}");
-            (heard, status)
-        });
-        let differences = differences(&recording, &direct.0, &through.0);
-        assert!(differences.iter().all(|(rule, _)| rule.is_some()), "{recording:#?} {differences:#?}");
-        assert_eq!(through.1, direct.1, "exit status of {recording:#?}");
+            let mut direct = sides.direct.play(0, &recording, None);
+            let mut other = sides.guarded.play(0, &recording, Some(&direct));
+            assert!(started.elapsed() < SOON, "{recording:?}");
+            if through == Through::Gateway {
+                sort_answers(&mut direct);
+                sort_answers(&mut other);
+            }
+            let differences = differences(&recording, &direct, &other);
+            assert!(
+                differences.iter().all(|(rule, _)| rule.is_some()),
+                "{through:?} {recording:#?} {differences:#?}"
+            );
+            let [direct, guarded] = sides.end();
+            assert_eq!(guarded.unwrap_or(direct.unwrap()), direct.unwrap(), "exit status of {recording:#?}");
+        }
     }
 }
 
-fn both(place: &Place, file: &std::path::Path) -> [Peer; 2] {
-    let server = place.program("fixture_server");
-    let mut direct = place.command(&server);
-    direct.arg("plays").arg(file);
-    [Peer::start(&mut direct), Peer::server(place, &["plays", file.to_str().unwrap()])]
+/// One client directly and one through agentsh, each with a server of its own.
+struct Sides {
+    direct: Speaker,
+    guarded: Speaker,
+    gateway: Option<Gateway>,
 }
 
-fn begin(peer: &mut Peer) {
-    peer.shake_hands();
-    peer.request("tools/list", json!({}));
+impl Sides {
+    fn start(place: &Place, through: Through, recordings: &[Recording]) -> Self {
+        let text: Vec<String> = recordings.iter().map(Recording::line).collect();
+        let file = place.write("recordings", text.join("\n"));
+        let server = place.program("fixture_server");
+        let mut direct = place.command(&server);
+        let direct = Speaker::Lines(Box::new(Peer::start(direct.arg("plays").arg(&file))));
+        let mut gateway = None;
+        let guarded = match through {
+            Through::Run => Speaker::Lines(Box::new(Peer::server(place, &["plays", file.to_str().unwrap()]))),
+            Through::Gateway => {
+                let endpoint = json!({"id": "near", "command": server, "args": ["plays", file]});
+                let text = json!({"listen": "127.0.0.1:0", "auth": {"open": true},
+                    "limits": {"requests_per_minute": 0}, "endpoints": [endpoint]});
+                let gateway = gateway.insert(Gateway::start(place, &text.to_string()));
+                Speaker::of_gateway(gateway, "near")
+            }
+        };
+        let mut sides = Self { direct, guarded, gateway };
+        sides.direct.begin();
+        sides.guarded.begin();
+        sides
+    }
+
+    /// Exit statuses; a gateway does not end with a server.
+    fn end(self) -> [Option<i32>; 2] {
+        assert_eq!(self.gateway.map_or(0, Gateway::stop), 0);
+        [self.direct, self.guarded].map(|speaker| match speaker {
+            Speaker::Lines(peer) => Some(peer.finish().0),
+            Speaker::Http(_) => None,
+        })
+    }
 }
 
-fn compare(mode: Mode, recordings: &[Recording]) {
+fn compare(mode: Mode, through: Through, recordings: &[Recording]) {
     let place = Place::new(mode);
-    let text: Vec<String> = recordings.iter().map(Recording::line).collect();
-    let file = place.write("recordings", text.join("\n"));
-    let [direct, through] = both(&place, &file).map(|mut peer| {
-        begin(&mut peer);
-        let heard: Vec<Vec<Heard>> =
-            recordings.iter().enumerate().map(|(at, recording)| play(&mut peer, at, recording)).collect();
-        let (status, errors) = peer.finish();
-        assert_eq!(status, 0, "{errors}");
-        heard
-    });
+    let mut sides = Sides::start(&place, through, recordings);
     let mut wrong = Vec::new();
     let mut answered = 0;
-    for ((recording, direct), through) in recordings.iter().zip(&direct).zip(&through) {
+    for (at, recording) in recordings.iter().enumerate() {
+        let mut direct = sides.direct.play(at, recording, None);
+        let mut other = sides.guarded.play(at, recording, Some(&direct));
         answered += direct.iter().filter(|heard| matches!(heard, Heard::Result(..))).count();
-        let differences = differences(recording, direct, through);
+        if through == Through::Gateway {
+            sort_answers(&mut direct);
+            sort_answers(&mut other);
+        }
+        let differences = differences(recording, &direct, &other);
         if differences.iter().any(|(rule, _)| rule.is_none()) {
-            wrong.push(format!(
-                "{recording:#?}\ndirectly {direct:#?}\nthrough {through:#?}\n{differences:#?}"
-            ));
+            wrong.push(format!("{recording:#?}\ndirectly {direct:#?}\nthrough {other:#?}\n{differences:#?}"));
         }
     }
     // A client that took nothing would see no difference.
     assert!(answered >= recordings.len() / 2, "{answered} of {}", recordings.len());
     assert!(
         wrong.is_empty(),
-        "{mode:?}: {} of {} differ\n{}",
+        "{mode:?} {through:?}: {} of {} differ\n{}",
         wrong.len(),
         recordings.len(),
         wrong.join("\n\n")
     );
+    assert!(sides.end().into_iter().flatten().all(|status| status == 0));
 }
 
-/// Sends the requests, has the recording played, and hears until its end.
-fn play(peer: &mut Peer, at: usize, recording: &Recording) -> Vec<Heard> {
-    for (id, token) in recording.ids() {
-        let params = json!({"name": "t", "arguments": {}, "_meta": {"progressToken": token}});
-        peer.send(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
-    }
-    peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/play", "params": {"at": at}}));
-    let mut heard = Vec::new();
-    let is_answered = |heard: &[Heard], id: i64| {
-        heard
-            .iter()
-            .any(|one| matches!(one, Heard::Result(known, _) | Heard::Error(known, _) if *known == id))
-    };
-    let mut deadline = Instant::now() + SOON;
-    while let Some(line) = peer.line_within(deadline.saturating_duration_since(Instant::now())) {
-        let Some(one) = hear(&line, recording) else { continue };
-        match &one {
-            Heard::Said(message) if message["method"] == "notifications/played" => {
-                assert_eq!(message["params"]["at"], at, "another recording");
+impl Speaker {
+    /// Sends the requests, on which the recording is played, and hears until its end. Over HTTP that may overtake what was said before it:
+    /// then what was heard `directly` is waited for.
+    fn play(&mut self, at: usize, recording: &Recording, directly: Option<&[Heard]>) -> Vec<Heard> {
+        self.call(recording);
+        let mut heard = Vec::new();
+        let mut deadline = Instant::now() + SOON;
+        let mut is_played = false;
+        loop {
+            let is_over = match (directly, &*self) {
+                (Some(directly), Self::Http(_)) => {
+                    let answers =
+                        recording.ids().all(|(id, _)| is_answered(&heard, id) || !is_answered(directly, id));
+                    let all =
+                        directly.iter().all(|one| !matches!(one, Heard::Said(_)) || heard.contains(one));
+                    is_played && answers && all
+                }
+                _ => is_played,
+            };
+            if is_over {
                 break;
             }
-            // The second answer to a request is read by nobody.
-            Heard::Result(id, _) | Heard::Error(id, _) if is_answered(&heard, *id) => continue,
-            Heard::Said(message) => {
-                if let Some(id) = message.get("id") {
-                    peer.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"roots": []}}));
-                }
-                heard.push(one);
+            // Little else can come of a server that ended, and agentsh itself goes on.
+            if recording.end.is_some() && recording.ids().all(|(id, _)| is_answered(&heard, id)) {
+                deadline = deadline.min(Instant::now() + LAST_WORDS);
             }
-            _ => heard.push(one),
+            let Some(line) = self.line_within(deadline.saturating_duration_since(Instant::now())) else {
+                break;
+            };
+            match hear(&line, recording) {
+                Some(Heard::Said(message)) if message["method"] == "notifications/played" => {
+                    assert_eq!(message["params"]["at"], at, "another recording");
+                    is_played = true;
+                    deadline = deadline.min(Instant::now() + crate::support::patience(LAST_WORDS));
+                }
+                Some(one) => self.take(one, &mut heard),
+                None => {}
+            }
         }
-        // Little else can come of a server that ended, and agentsh itself goes on.
-        if recording.end.is_some() && recording.ids().all(|(id, _)| is_answered(&heard, id)) {
-            deadline = deadline.min(Instant::now() + LAST_WORDS);
-        }
-    }
-    assert!(
-        Instant::now() < deadline || recording.end.is_some(),
-        "no end of {recording:#?}: {}",
-        peer.errors()
-    );
-    for (id, _) in recording.ids().filter(|(id, _)| !is_answered(&heard, *id)) {
+        assert!(is_played || recording.end.is_some(), "no end of {recording:#?}");
         if recording.end.is_none() {
-            let params = json!({"requestId": id, "reason": "timed out"});
-            peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
+            self.give_up(recording, &heard);
         }
+        heard
     }
-    heard
 }
 
 /// A line as both official SDKs take it; None where one of them does not.

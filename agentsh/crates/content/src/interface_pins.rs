@@ -114,14 +114,23 @@ impl InterfacePins {
         Ok(())
     }
 
-    /// The hash that a tool was trusted with; None also where it is not the same for all clients.
+    /// The hash that a tool was trusted with, or `hash` where this definition is the same but for the order of sets; None also
+    /// where it is not the same for all clients.
     #[must_use]
-    pub fn hash_of(&self, server: &ServerId, tool: &str) -> Option<String> {
+    pub fn hash_of(
+        &self,
+        server: &ServerId,
+        tool: &str,
+        (hash, definition): (&str, &Json<'_>),
+    ) -> Option<String> {
         let state = self.0.borrow();
         let known = state.servers.get(server)?;
-        let mut hashes = known.pins.get(&(Offered::Tool, tool.to_owned()))?.values().map(|(hash, _)| hash);
+        let trusted = known.pins.get(&(Offered::Tool, tool.to_owned()))?.values();
+        let mut hashes = trusted.map(|trusted| {
+            if Ignored::default().is_trusted(trusted, hash, definition) { hash } else { &trusted.0 }
+        });
         let first = hashes.next()?;
-        hashes.all(|hash| hash == first).then(|| first.clone())
+        hashes.all(|hash| hash == first).then(|| first.to_owned())
     }
 
     /// Whether tools of a server were trusted, in this session or before.
@@ -176,9 +185,7 @@ impl State {
         };
         let pointers = pinning.ignored(&server.0, &key.1);
         let ignored = Ignored { pointers, is_resource: key.0 == Offered::Resource };
-        let is_same = |(pinned, before): &TrustedDefinition| {
-            pinned == hash || before.as_deref().is_some_and(|before| ignored.is_all(before, definition))
-        };
+        let is_same = |trusted: &TrustedDefinition| ignored.is_trusted(trusted, hash, definition);
         let (reason, what) = match known.pins.get(&key).map(|pins| (pins.get(audience), pins)) {
             // What was trusted for these clients counts for them alone.
             Some((Some(own), _)) if is_same(own) => {

@@ -2,6 +2,9 @@
 //!
 //! Members are sorted by their unescaped names in UTF-16 order, strings escape only what they must, and a number is
 //! written as ECMAScript writes it, but with all of its digits: two definitions that differ in the 30th digit differ.
+//!
+//! For comparison there is a second form, in which what JSON Schema defines as sets has one order (decision 805). No
+//! hash that is shown or sent is made of it.
 
 use std::borrow::Cow;
 
@@ -12,30 +15,102 @@ use crate::json::{Json, unescape, write_text};
 /// `sha256:` and 64 hex digits over the canonical form.
 #[must_use]
 pub fn hash(definition: &Json<'_>) -> String {
-    format!("sha256:{}", agentsh_base::hex(&Sha256::digest(canonical(definition))))
+    hash_of(&canonical(definition))
+}
+
+pub(crate) fn hash_of(form: &[u8]) -> String {
+    format!("sha256:{}", agentsh_base::hex(&Sha256::digest(form)))
 }
 
 /// The canonical form.
 #[must_use]
 pub fn canonical(value: &Json<'_>) -> Vec<u8> {
+    form(value, Place::Data)
+}
+
+/// The form of a member of a definition that is the same whatever order the sets in it have.
+#[must_use]
+pub fn unordered(member: &str, value: &Json<'_>) -> Vec<u8> {
+    form(value, if matches!(member, "inputSchema" | "outputSchema") { Place::Schema } else { Place::Data })
+}
+
+/// What a value of a definition is, which decides whether order says something in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Anything else: order counts.
+    Data,
+    /// A schema, or schemas in their order.
+    Schema,
+    /// Schemas by names that the author chose.
+    Schemas,
+    /// Sets by such names.
+    Sets,
+    Set,
+    /// Only a list of names is a set here.
+    Default,
+}
+
+impl Place {
+    fn of_member(self, name: &str) -> Self {
+        match (self, name) {
+            (Self::Schemas, _) => Self::Schema,
+            (Self::Sets, _) => Self::Set,
+            (
+                Self::Schema,
+                "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas",
+            ) => Self::Schemas,
+            (
+                Self::Schema,
+                "items"
+                | "prefixItems"
+                | "additionalItems"
+                | "unevaluatedItems"
+                | "contains"
+                | "additionalProperties"
+                | "unevaluatedProperties"
+                | "propertyNames"
+                | "allOf"
+                | "anyOf"
+                | "oneOf"
+                | "not"
+                | "if"
+                | "then"
+                | "else",
+            ) => Self::Schema,
+            (Self::Schema, "dependentRequired") => Self::Sets,
+            (Self::Schema, "required" | "enum" | "type") => Self::Set,
+            (Self::Schema, "default") => Self::Default,
+            _ => Self::Data,
+        }
+    }
+}
+
+fn form(value: &Json<'_>, place: Place) -> Vec<u8> {
     let mut out = Vec::new();
-    write_canonical(value, &mut out);
+    write_form(value, place, &mut out);
     out
 }
 
-fn write_canonical(value: &Json<'_>, out: &mut Vec<u8>) {
+fn write_form(value: &Json<'_>, place: Place, out: &mut Vec<u8>) {
     match value {
         Json::Null | Json::Bool(_) => value.write(out),
         Json::Number(raw) => out.extend_from_slice(canonical_number(raw).as_bytes()),
+        Json::String(raw) if place == Place::Default && raw.split(',').all(is_name) => {
+            let mut names: Vec<&str> = raw.split(',').collect();
+            names.sort_unstable();
+            write_canonical_text(&names.join(","), out);
+        }
         Json::String(raw) => write_canonical_text(raw, out),
         Json::Array(items) => {
-            out.push(b'[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                write_canonical(item, out);
+            let inner = if place == Place::Schema { place } else { Place::Data };
+            let mut items: Vec<Vec<u8>> = items.iter().map(|item| form(item, inner)).collect();
+            let names =
+                |item: &Vec<u8>| str::from_utf8(item).is_ok_and(|text| is_name(text.trim_matches('"')));
+            if place == Place::Set || place == Place::Default && items.iter().all(names) {
+                items.sort_unstable();
             }
+            out.push(b'[');
+            out.extend(items.join(&b','));
             out.push(b']');
         }
         Json::Object(members) => {
@@ -43,17 +118,23 @@ fn write_canonical(value: &Json<'_>, out: &mut Vec<u8>) {
                 members.iter().map(|(raw, value)| (unescape(raw), *raw, value)).collect();
             sorted.sort_by(|left, right| left.0.encode_utf16().cmp(right.0.encode_utf16()));
             out.push(b'{');
-            for (index, (_, raw, value)) in sorted.into_iter().enumerate() {
+            for (index, (name, raw, value)) in sorted.into_iter().enumerate() {
                 if index > 0 {
                     out.push(b',');
                 }
                 write_canonical_text(raw, out);
                 out.push(b':');
-                write_canonical(value, out);
+                write_form(value, place.of_member(&name), out);
             }
             out.push(b'}');
         }
     }
+}
+
+/// A word or a number as programs write names: nothing that reads as a sentence.
+fn is_name(text: &str) -> bool {
+    let is_part = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'-' | b'.');
+    !text.is_empty() && text.len() <= 64 && text.bytes().all(is_part)
 }
 
 /// A lone surrogate has no normal form: such text keeps its spelling, so that two of them never look alike.
@@ -171,6 +252,57 @@ mod tests {
     fn lone_surrogates_stay_apart() {
         assert_ne!(form(r#""\ud800""#), form(r#""\ud801""#));
         assert_ne!(form(r#""\ud800""#), form("\"\u{fffd}\""));
+    }
+
+    #[test]
+    fn sets_of_a_schema_have_no_order_and_everything_else_has() {
+        let same = |member: &str, one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| unordered(member, &read(text.as_bytes()).unwrap()));
+            one == other
+        };
+        for (one, other) in [
+            (r#"{"required":["a","b"]}"#, r#"{"required":["b","a"]}"#),
+            (
+                r#"{"properties":{"x":{"enum":["a b",1,null]}}}"#,
+                r#"{"properties":{"x":{"enum":[1,null,"a b"]}}}"#,
+            ),
+            (r#"{"items":[{"type":["null","string"]}]}"#, r#"{"items":[{"type":["string","null"]}]}"#),
+            (
+                r#"{"$defs":{"required":{"anyOf":[{"enum":[1,2]}]}}}"#,
+                r#"{"$defs":{"required":{"anyOf":[{"enum":[2,1]}]}}}"#,
+            ),
+            (r#"{"dependentRequired":{"a":["b","c"]}}"#, r#"{"dependentRequired":{"a":["c","b"]}}"#),
+            (
+                r#"{"properties":{"x":{"default":"id,name"}}}"#,
+                r#"{"properties":{"x":{"default":"name,id"}}}"#,
+            ),
+            (r#"{"properties":{"x":{"default":["id",1]}}}"#, r#"{"properties":{"x":{"default":[1,"id"]}}}"#),
+        ] {
+            assert!(same("inputSchema", one, other) && same("outputSchema", one, other), "{one} {other}");
+            assert!(!same("annotations", one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            // One member more or fewer, another one, or the same one twice.
+            (r#"{"enum":["a","b"]}"#, r#"{"enum":["a","b","c"]}"#),
+            (r#"{"enum":["a","b"]}"#, r#"{"enum":["a","b","b"]}"#),
+            (r#"{"enum":[1,2]}"#, r#"{"enum":["1",2]}"#),
+            (r#"{"default":"a,b"}"#, r#"{"default":["a","b"]}"#),
+            (r#"{"default":"a,b"}"#, r#"{"default":"a,b,c"}"#),
+            // A text, and a list of texts.
+            (r#"{"default":"go on,stop it"}"#, r#"{"default":"stop it,go on"}"#),
+            (r#"{"default":["go on","stop"]}"#, r#"{"default":["stop","go on"]}"#),
+            // Members of these names where they are no words of a schema.
+            (r#"{"properties":{"enum":["a","b"]}}"#, r#"{"properties":{"enum":["b","a"]}}"#),
+            (r#"{"default":{"enum":["a","b"]}}"#, r#"{"default":{"enum":["b","a"]}}"#),
+            (r#"{"x":{"required":["a","b"]}}"#, r#"{"x":{"required":["b","a"]}}"#),
+            (r#"{"enum":[{"enum":["a","b"]}]}"#, r#"{"enum":[{"enum":["b","a"]}]}"#),
+            // What is read, or tried, one after the other.
+            (r#"{"anyOf":[{"type":"null"},{}]}"#, r#"{"anyOf":[{},{"type":"null"}]}"#),
+            (r#"{"examples":["a","b"]}"#, r#"{"examples":["b","a"]}"#),
+            (r#"{"prefixItems":[{},true]}"#, r#"{"prefixItems":[true,{}]}"#),
+        ] {
+            assert!(!same("inputSchema", one, other), "{one} {other}");
+        }
     }
 
     fn any_value() -> impl Strategy<Value = serde_json::Value> {

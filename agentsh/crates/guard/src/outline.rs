@@ -1,7 +1,9 @@
 //! A stored definition, from which a change can be shown member by member: the canonical text if it is short,
 //! otherwise with hashes in place of long members.
 
-use crate::interface::{canonical, hash};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::interface::{canonical, hash, hash_of, unordered};
 use crate::json::{self, Json};
 
 /// Members that are longer than this are kept as a hash where the whole is too long, in bytes.
@@ -17,8 +19,9 @@ pub fn outline(definition: &Json<'_>, most: usize) -> Option<String> {
     let members = definition.as_object()?;
     let hashes: Vec<(&str, String)> = members
         .iter()
-        .filter(|(_, value)| canonical(value).len() > MAX_INLINE_BYTES)
-        .map(|(raw, value)| (*raw, hash(value)))
+        .map(|(raw, value)| (*raw, unordered(&json::unescape(raw), value)))
+        .filter(|(_, form)| form.len() > MAX_INLINE_BYTES)
+        .map(|(raw, form)| (raw, hash_of(&form)))
         .collect();
     let short = members.iter().map(|(raw, value)| {
         let hashed = hashes.iter().find(|(name, _)| name == raw);
@@ -31,19 +34,21 @@ pub fn outline(definition: &Json<'_>, most: usize) -> Option<String> {
 /// Names of the members that are not what they were, sorted. `before` is an outline. None: the whole changed.
 #[must_use]
 pub fn changed(before: &Json<'_>, after: &Json<'_>) -> Option<Vec<String>> {
-    let mut names: Vec<String> = before
-        .as_object()?
-        .iter()
-        .chain(after.as_object()?)
-        .map(|(raw, _)| json::unescape(raw).into_owned())
-        .filter(|name| match (before.member(name), after.member(name)) {
-            (Some(before), Some(after)) => !is_same(before, after),
-            _ => true,
-        })
-        .collect();
-    names.sort();
-    names.dedup();
-    Some(names)
+    let (before, after) = (by_name(before)?, by_name(after)?);
+    let spelled: BTreeSet<&Vec<u8>> = before.keys().chain(after.keys()).collect();
+    let differs = |name: &Vec<u8>| match (before.get(name), after.get(name)) {
+        (Some((raw, before)), Some((_, after))) => {
+            (!is_same(&json::unescape(raw), before, after)).then_some(raw)
+        }
+        (one, other) => one.or(other).map(|(raw, _)| raw),
+    };
+    Some(spelled.into_iter().filter_map(differs).map(|raw| json::unescape(raw).into_owned()).collect())
+}
+
+/// By the canonical spelling of their names: what no two names share.
+fn by_name<'a, 'b>(value: &'b Json<'a>) -> Option<BTreeMap<Vec<u8>, (&'a str, &'b Json<'a>)>> {
+    let members = value.as_object()?.iter();
+    Some(members.map(|(raw, value)| (canonical(&Json::String(raw)), (*raw, value))).collect())
 }
 
 /// Whether they differ in nothing but what stands at `ignored`, JSON pointers. `before` is an outline: what is kept as a
@@ -64,11 +69,15 @@ pub fn changed_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> O
     changed(&before, &after)
 }
 
-/// A text that looks like a hash and is none has the hash of what follows it only if somebody found that.
-fn is_same(before: &Json<'_>, after: &Json<'_>) -> bool {
+/// But for the order of sets. A text that looks like a hash and is none has the hash of what follows it only if somebody
+/// found that.
+fn is_same(name: &str, before: &Json<'_>, after: &Json<'_>) -> bool {
     let is_hash = |text: &str| text.len() == 71 && text.starts_with("sha256:");
-    canonical(before) == canonical(after)
-        || before.as_text().is_some_and(|text| is_hash(&text) && *text == hash(after))
+    let form = unordered(name, after);
+    unordered(name, before) == form
+        || before
+            .as_text()
+            .is_some_and(|text| is_hash(&text) && (*text == hash_of(&form) || *text == hash(after)))
 }
 
 fn remove(value: &mut Json<'_>, pointer: &str) {

@@ -85,9 +85,10 @@ impl std::fmt::Debug for DisplacedToolSink {
     }
 }
 
-type HashOf = dyn Fn(&str) -> Option<String>;
+type HashOf = dyn Fn(&str, (&str, &Json<'_>)) -> Option<String>;
 
-/// Returns a tool's hash from before this connection.
+/// Returns a tool's hash from before this connection; the one that is offered now, given with its definition, where the two
+/// definitions differ in nothing that counts.
 #[derive(Clone)]
 pub struct KnownTools(pub Rc<HashOf>);
 
@@ -145,7 +146,7 @@ impl Options {
             has_reader: None,
             holds_input: false,
             redact: |_| Value::Null,
-            known: KnownTools(Rc::new(|_| None)),
+            known: KnownTools(Rc::new(|_, _| None)),
             has_trusted: HasTrusted(Rc::new(|| false)),
             epoch: Instant::now(),
             audit: None,

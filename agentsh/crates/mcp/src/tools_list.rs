@@ -170,7 +170,7 @@ impl<R: Recorder> Connection<R> {
     }
 
     fn note_tool(&mut self, name: &str, hash: &str, tool: &Json<'_>, repeats: &mut Repeats) -> RecordMode {
-        let previous = self.tools.get(name).cloned().or_else(|| (self.options.known.0)(name));
+        let previous = self.tools.get(name).cloned().or_else(|| (self.options.known.0)(name, (hash, tool)));
         if repeats
             .counts(previous.as_deref() == Some(hash), previous.is_none() && self.tools.len() >= MAX_TOOLS)
         {

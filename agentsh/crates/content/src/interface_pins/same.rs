@@ -3,7 +3,10 @@
 use agentsh_base::json::Json;
 use agentsh_guard::outline::{changed_but, is_same_but};
 
+use super::TrustedDefinition;
+
 /// What may change of one entry, as JSON pointers.
+#[derive(Default)]
 pub(super) struct Ignored {
     pub pointers: Vec<String>,
     /// A resource has members that change with its data and say nothing of it.
@@ -11,12 +14,20 @@ pub(super) struct Ignored {
 }
 
 impl Ignored {
-    /// Whether nothing but that changed.
+    /// Whether a definition with this hash is what was trusted.
+    pub fn is_trusted(
+        &self,
+        (pinned, before): &TrustedDefinition,
+        hash: &str,
+        definition: &Json<'_>,
+    ) -> bool {
+        pinned == hash || before.as_deref().is_some_and(|before| self.is_all(before, definition))
+    }
+
+    /// Whether nothing but that changed, and the order of sets in a schema.
     pub fn is_all(&self, before: &str, after: &Json<'_>) -> bool {
-        agentsh_base::json::read(before.as_bytes()).is_ok_and(|before| {
-            let ignored = self.between(&before, after);
-            !ignored.is_empty() && is_same_but(&before, after, &ignored)
-        })
+        agentsh_base::json::read(before.as_bytes())
+            .is_ok_and(|before| is_same_but(&before, after, &self.between(&before, after)))
     }
 
     /// Which members are not what they were. Names of members may be long.

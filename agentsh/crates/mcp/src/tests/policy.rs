@@ -156,7 +156,7 @@ fn tools_are_recorded_as_new_unchanged_or_changed() {
     let mut setup = setup();
     let hash = interface::hash(&json::read(READ.as_bytes()).unwrap());
     let read = hash.clone();
-    setup.options.known = crate::KnownTools(std::rc::Rc::new(move |tool| match tool {
+    setup.options.known = crate::KnownTools(std::rc::Rc::new(move |tool, _| match tool {
         "read" => Some(read.clone()),
         "write" => Some("sha256:old".to_owned()),
         _ => None,
