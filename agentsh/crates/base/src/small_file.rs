@@ -46,7 +46,7 @@ pub fn content_of(mut file: File, size: u64, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Puts a file with this content (0600) in the place of what stands there; makes the directory (0700) where it is missing. Whoever
-/// reads meanwhile finds the old content or the new one. Not synced to the disk.
+/// reads during the write finds the old content or the new one. Not synced to the disk.
 ///
 /// # Errors
 /// When it cannot be written; what was there stays.

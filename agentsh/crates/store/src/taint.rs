@@ -188,7 +188,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One transaction for everything that gathered meanwhile.
+    /// One transaction for everything that is queued.
     fn write(&self) {
         let (records, waiters) = {
             let mut queue = self.lock();

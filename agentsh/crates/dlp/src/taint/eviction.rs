@@ -7,7 +7,7 @@ use super::memory::{Evicted, TaintMemory};
 use super::moved::{Moved, Was};
 use super::origin::{Origin, OriginId};
 
-/// Of the memory, what forgotten results between others may take until their room is used again.
+/// The part of the memory (one in so many) that gaps between results may take until it is compacted.
 const MAX_WASTE: usize = 2;
 
 impl TaintMemory {

@@ -6,7 +6,7 @@ use super::profile::Profile;
 use super::upturned;
 use super::walk::Walk;
 
-/// Longer texts are not read backwards, a bound on time: the labels decide about them.
+/// Longer texts are not searched reversed, to bound the time. The labels decide about them.
 const MAX_BACKWARDS: usize = 8 * 1024;
 /// Up to so many bytes without spaces and with a digit are read in every alphabet, since a key has no letters that are more
 /// frequent: the longest key of a known form has fewer. Of all other texts [`BLOCK`] bytes at a time.

@@ -41,9 +41,9 @@ pub(crate) struct App {
     pub operators: Operators,
     /// Names by which this server may be called.
     pub hosts: Vec<String>,
-    /// It is behind a server that says who asks, by a [`Caller`] on each request.
+    /// It is behind a server that names the caller, by a [`Caller`] on each request.
     pub is_told: bool,
-    /// Whether somebody on this machine may register without a token; or, where it is told who asks, a host.
+    /// Whether somebody on this machine may register without a token; or, behind such a server, a host.
     pub open: bool,
     pub most_servers: i64,
     pub valid_for: Option<SignedDuration>,
