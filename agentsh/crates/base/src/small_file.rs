@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(text(&file, 4).as_deref(), Some(""));
         assert_eq!(text(place.path(), 4), None, "a directory");
         assert_eq!(read(place.path().join("none"), 4).unwrap_err().kind(), io::ErrorKind::NotFound);
-        // Its size is not what it says.
+        // Its reported size is wrong (such as in `/proc`).
         assert!(text("/proc/self/status", 1 << 20).is_some_and(|text| text.contains("Name:")));
     }
 }

@@ -58,7 +58,7 @@ impl TaintMemory {
         self.drop_first();
     }
 
-    /// Moves together what is still remembered: once for so many bytes that were forgotten between others.
+    /// Compacts the memory, once enough bytes between results were forgotten.
     fn compact(&mut self) -> Moved {
         let old = std::mem::take(&mut self.entries);
         let (mut shadow, mut was) = (VecDeque::new(), Vec::with_capacity(old.len()));

@@ -28,7 +28,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if text.len() <= MAX_BACKWARDS {
         walk.work(text.len());
         if profile.digits() > 0 {
-            // Of a dump with its addresses, of numbered lines.
+            // The text of a hex dump with addresses, or of numbered lines.
             let letters: String = text.chars().filter(|one| !one.is_ascii_digit()).collect();
             walk.found_order(Step::WithoutDigits, &letters, whole.clone());
         }

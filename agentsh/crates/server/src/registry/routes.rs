@@ -67,7 +67,7 @@ impl App {
         }
     }
 
-    /// Who may register: an operator, or on an open registry anybody of this machine, and a host of the fleet.
+    /// Who may register: an operator; on an open registry also anybody on this machine, and a host of the fleet.
     fn registers(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         match self.asks(headers, by)? {
             Requester::Host(_) if !self.open => Err(Refusal::Closed),
