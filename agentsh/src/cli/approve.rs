@@ -13,7 +13,7 @@ use agentsh_host::agreements;
 use agentsh_store::escape;
 use agentsh_terminal::output::{Context, Failure, OK};
 
-/// Longest file that is read, in bytes: what the adapters read.
+/// Maximum file size in bytes, the same as for the adapters.
 const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Args)]

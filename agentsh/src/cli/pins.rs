@@ -433,7 +433,7 @@ mod tests {
         let which = Which { server: Some("skill:x".to_owned()), ..Which::default() };
         let (status, text) = ask(PinsVerb::List(which.clone()), dir.path()).await;
         assert!(status == OK && text.contains("skill:x@.claude/skills"), "{text}");
-        // It was never trusted, and is listed too.
+        // It was never trusted, but is listed as well.
         let (two, texts) = pinned(".codex/skills");
         store.refuse(&two, &texts).await.unwrap();
         let (_, text) = ask(PinsVerb::List(Which::default()), dir.path()).await;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// What stands for one file with one content in the list of agreements.
+/// The key of one file with one content in the list of agreements.
 #[must_use]
 pub fn key(path: &Path, content: &str) -> String {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -76,7 +76,7 @@ impl Ask for Hosts {
                 return Err(agentsh_net::Reason::TelemetryOrUpdate);
             }
             let place = self.place(host).ok_or(agentsh_net::Reason::NobodyToAsk)?;
-            // Whoever comes meanwhile waits for the same answer.
+            // Later callers wait for the same answer.
             let mut decided = place.lock().await;
             match &*decided {
                 Some((_, Err(reason))) => return Err(*reason),

@@ -272,7 +272,7 @@ impl Approvals {
         WeakApprovals(Rc::downgrade(&self.0))
     }
 
-    /// From now on questions are put on the terminal of the agent, whose processes do nothing meanwhile.
+    /// From now on questions appear on the agent's terminal, and its processes are stopped until the answer.
     pub fn ask_on(&self, terminal: Terminal) {
         // A session has one agent.
         let _ = self.0.terminal.set(terminal);
@@ -569,7 +569,7 @@ pub fn can_ask(facts: &Facts) -> bool {
         || std::io::stdin().is_terminal()
 }
 
-/// Whether a webhook is written down with what signs for it.
+/// Whether a webhook with a signing secret, or the fleet, can answer.
 fn asks_elsewhere(facts: &Facts) -> bool {
     let approvals = &facts.policy.mcp.approvals;
     (approvals.webhook.is_some() && approvals.webhook_secret_env.is_some())

@@ -173,7 +173,7 @@ impl Terminal {
         let said = loop {
             shown.say(choice(item)).await.ok()?;
             let said = shown.answer(choice(item)).await;
-            // Whoever ran meanwhile may have painted over the question, or typed into it.
+            // A process that kept running may have painted over the question, or typed into it.
             if !matches!(said, TerminalAnswer::Nothing) && !shown.has_stayed_still().await {
                 shown.say(PROCESS_KEPT_RUNNING).await.ok()?;
                 break TerminalAnswer::Nothing;

@@ -47,7 +47,7 @@ impl Which {
     }
 }
 
-/// Where the command runs.
+/// The project, home and environment in which the command runs.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     pub project: PathBuf,

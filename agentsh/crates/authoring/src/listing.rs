@@ -59,7 +59,7 @@ impl Listing<'_> {
     pub fn rule(&self, rule: &RuleRef, key: &str) -> String {
         let id = rule.id.strip_prefix("sandbox.").unwrap_or(&rule.id);
         let id = id.split_once('[').map_or(id, |(list, _)| list);
-        // A key that switches a section on stands for all of it.
+        // A key that enables a section is listed for the whole section.
         let is_said = key.starts_with(id);
         match rule.line {
             _ if self.columns.is_none() || !is_said => rule.to_string(),

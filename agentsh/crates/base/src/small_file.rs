@@ -46,7 +46,7 @@ pub fn content_of(mut file: File, size: u64, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Puts a file with this content (0600) in the place of what stands there; makes the directory (0700) where it is missing. Whoever
-/// reads meanwhile finds the old content or the new one. Not synced to the disk.
+/// reads during the write finds the old content or the new one. Not synced to the disk.
 ///
 /// # Errors
 /// When it cannot be written; what was there stays.
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(text(&file, 4).as_deref(), Some(""));
         assert_eq!(text(place.path(), 4), None, "a directory");
         assert_eq!(read(place.path().join("none"), 4).unwrap_err().kind(), io::ErrorKind::NotFound);
-        // Its size is not what it says.
+        // Its reported size is wrong (such as in `/proc`).
         assert!(text("/proc/self/status", 1 << 20).is_some_and(|text| text.contains("Name:")));
     }
 }

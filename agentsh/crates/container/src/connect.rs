@@ -24,7 +24,7 @@ const DOMAIN: u16 = 53;
 /// Connections that the relay has not taken yet; more are refused.
 const MAX_PENDING: usize = 10_000;
 
-/// How long a connection to a queue of the session's own may take: it is full, and everybody else waits meanwhile.
+/// Timeout for connecting to a queue of the session. While it is full, everybody else waits.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Ends with its sandbox, or soon after it is dropped. Nobody waits for that: whoever drops it may be the one that would

@@ -199,7 +199,7 @@ impl ContentScan {
         }
     }
 
-    /// What is told of bytes that were taken out.
+    /// The note about removed bytes.
     fn removed(
         &self,
         subject: &Subject<'_>,

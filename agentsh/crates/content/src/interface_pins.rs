@@ -50,7 +50,7 @@ struct KnownServer {
     pins: BTreeMap<Key, BTreeMap<String, TrustedDefinition>>,
     /// It had no pin when the session met it: all that it offers is seen for the first time.
     is_new: bool,
-    /// What is not what it was, where a person is asked about it: about each use, or, where it is withheld, about itself.
+    /// Changed definitions about which a person is asked: about each use, or about the definition itself if it is withheld.
     drifted: BTreeMap<(String, Key), TrustedDefinition>,
     /// What the names of tools and prompts look like.
     shapes: BTreeMap<Key, String>,

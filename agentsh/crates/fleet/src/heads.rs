@@ -35,7 +35,7 @@ pub async fn computed(journal: &mut Reader, until: i64) -> Result<Heads, StoreEr
 }
 
 /// # Errors
-/// Never, with memory enough.
+/// Never, unless memory runs out.
 pub fn packed(until: i64, heads: &Heads) -> Result<Vec<u8>, Unreadable> {
     let mut text = format!("{until}\n");
     for (session, (seq, hash)) in heads {

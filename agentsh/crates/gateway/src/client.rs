@@ -343,7 +343,7 @@ impl Client {
             id.spelled
         );
         let client = Rc::clone(self);
-        // The session may have ended meanwhile.
+        // The session may have ended already.
         agentsh_base::task::spawn_local(async move {
             let _ = client.send(line.as_bytes()).await;
         });

@@ -33,7 +33,7 @@ pub enum Code {
     NoSession,
     /// None is named.
     SessionMissing,
-    /// The session ended meanwhile.
+    /// The session has ended.
     Ended,
     /// An open request has this id.
     SameId,

@@ -159,7 +159,7 @@ mod tests {
         baseline.add(&old);
         let begun = CrashMarker::begin(&state, "s", std::slice::from_ref(&project), &baseline, &BTreeMap::new()).unwrap();
         let new = make("new");
-        // While it is watched, it is somebody's.
+        // While it is watched, a live session owns it.
         assert!(recover_all(&state).is_empty());
         assert!(fs::read_to_string(new.join("config")).unwrap().contains("fsmonitor"));
         // A kill closes the descriptor and leaves the file.

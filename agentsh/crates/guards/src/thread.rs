@@ -31,7 +31,7 @@ use agentsh_sandbox::stubs::StubFiles;
 use agentsh_sandbox::{Closer, Zygote, spawn};
 use agentsh_store::words::GuardChange;
 
-/// After events without guarded names, so that a busy program costs little.
+/// Delay after events without guarded names, so that a busy program costs little.
 const IDLE_PAUSE: Duration = Duration::from_millis(3);
 /// If some names are not watched: the minimum interval between searches for repositories, and their share of the time.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);

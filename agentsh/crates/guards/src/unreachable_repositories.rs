@@ -27,7 +27,7 @@ struct Level {
 /// runs inside.
 ///
 /// # Errors
-/// When a directory cannot be read, or is moved meanwhile; earlier renames stay.
+/// When a directory cannot be read, or is moved in the meantime; earlier renames stay.
 pub fn rename_repositories(
     top: &Path,
     was_there: &dyn Fn(&Path) -> bool,

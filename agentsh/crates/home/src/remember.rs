@@ -296,7 +296,7 @@ fn fitting(value: &Value, shape: Shape) -> Option<Value> {
     fits.then(|| value.clone())
 }
 
-/// Somebody outside may have counted on meanwhile.
+/// Another process may have advanced the counter.
 fn grown(value: &Value, now: Option<&Value>, shape: Shape) -> Value {
     let larger = |value: &Value, now: Option<&Value>| {
         let now = now.and_then(Value::as_u64).unwrap_or(0);

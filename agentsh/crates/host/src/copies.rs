@@ -67,7 +67,7 @@ impl Copy {
         }
     }
 
-    /// As [`Self::of`], where what only a link leads to is somebody else's and not looked at.
+    /// As [`Self::of`], but what only a link leads to belongs to somebody else and counts as absent.
     #[must_use]
     pub fn of_own(path: &Path) -> Self {
         match Self::of(path) {

@@ -99,7 +99,7 @@ fn places(context: &Context) -> Vec<PathBuf> {
     places.into_iter().collect()
 }
 
-/// Where unrelated things lie side by side.
+/// Whether a directory contains unrelated things.
 fn holds_more(place: &Path, home: &Path) -> bool {
     home.starts_with(place)
         || [".local", ".config", ".cache", ".local/share"].iter().any(|part| place == home.join(part))

@@ -78,7 +78,7 @@ impl Published {
     }
 }
 
-/// Sockets of the network namespace of a process, for who may enter it.
+/// Sockets in the network namespace of a process that the caller may enter.
 ///
 /// # Errors
 /// Without the right to enter.

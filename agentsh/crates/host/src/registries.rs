@@ -151,7 +151,7 @@ fn debian() -> Vec<RegistryAddress> {
     apt::archives(read).into_iter().map(|(url, said_by)| RegistryAddress { url, said_by }).collect()
 }
 
-/// A rule that lets a registry be read.
+/// A rule that allows reading a registry.
 fn reading(address: &str, rule: &RuleRef) -> Option<NetworkRule> {
     let url = Url::parse(address.strip_prefix("sparse+").unwrap_or(address)).ok()?;
     if !matches!(url.scheme(), "https" | "http") {

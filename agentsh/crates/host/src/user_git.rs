@@ -159,7 +159,7 @@ impl<'a> Git<'a> {
         let mut child = command.spawn().ok()?;
         let said = child.stdout.take().and_then(|stdout| read_within(stdout, most, GIT_TIMEOUT).ok());
         if said.is_none() {
-            // It may have ended meanwhile.
+            // It may have ended already.
             let _ = child.kill();
         }
         child.wait().ok().filter(std::process::ExitStatus::success).and(said)

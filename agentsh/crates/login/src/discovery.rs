@@ -65,7 +65,7 @@ fn canonical(server: &Url) -> String {
     if url.path() == "/" { url.as_str().trim_end_matches('/').to_owned() } else { url.to_string() }
 }
 
-/// What the server answers to somebody who has no token. Only its own origin is heard.
+/// The answer of the server to a request without a token. Only metadata of its own origin counts.
 async fn knock(clients: &Clients, server: &Url) -> Result<Option<Challenge>, LoginError> {
     const WHAT: &str = "the server";
     let (client, mut target) = place(clients, WHAT, server.as_str())?;

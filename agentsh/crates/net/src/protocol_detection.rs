@@ -73,7 +73,7 @@ pub struct ExpectedPeer<'a> {
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Reads until the protocol is known. Nothing is forwarded meanwhile.
+/// Reads until the protocol is known. Nothing is forwarded before that.
 pub struct Reading<'a> {
     wanted: ExpectedPeer<'a>,
     hello: tls_sni::Reader,

@@ -163,7 +163,7 @@ fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result
     of_linux(&found.real, wsl::here().is_some())?;
     context.file(&found.real, Role::Executable)?;
     context.show(&found.real);
-    // A native program inside a package loads what the package brings along.
+    // A native program inside a package loads files of the package.
     let mut identity = format!("file:{}", found.real.display());
     if let Some(package) = package::enclosing(&found.real)?.filter(package::Package::is_installed) {
         context.tree("package", &package.root, Selection::default())?;

@@ -632,7 +632,7 @@ pub const OTHER_REPOSITORIES: &[(&str, &[&str])] = &[
     (".pijul", &["config"]),
 ];
 
-/// In a directory of git, what is obeyed and is no part of what git makes: a file, and directories of which every entry counts.
+/// A file in a git directory that a program obeys and git does not create, and directories in which it obeys every entry.
 pub const GIT_OBEYED: (&str, [&str; 2]) = ("lazygit.yml", ["remotes", "branches"]);
 
 /// Readable by everybody: programs, libraries, and the parts of `/etc` that programs need to start.

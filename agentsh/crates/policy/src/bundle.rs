@@ -21,7 +21,7 @@ const SIGNATURE: usize = 4;
 /// Largest bundle, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// A policy whose signature holds.
+/// A policy with a valid signature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bundle {
     pub name: String,

@@ -45,7 +45,7 @@ impl Flags {
     /// The piece of policy that makes them last.
     ///
     /// # Errors
-    /// [`PolicyError::Flag`] with the first that cannot be meant.
+    /// [`PolicyError::Flag`] for the first invalid value.
     pub fn text(&self) -> Result<String, PolicyError> {
         let context = PathContext { home: self.home.clone(), project: self.directory.clone() };
         let mut process = String::new();

@@ -97,7 +97,7 @@ pub struct Session {
 #[serde(deny_unknown_fields)]
 pub struct Chain {
     pub events: u64,
-    /// `sha256:` of the last event, and through it of all.
+    /// `sha256:` of the last event, which covers all earlier ones.
     pub head: String,
 }
 

@@ -32,7 +32,7 @@ pub struct Client {
 /// The headers that sign a request: method, address and body. None: it cannot be signed.
 pub type Sign = Arc<dyn Fn(&Method, &url::Url, &[u8]) -> Option<HeaderMap> + Send + Sync>;
 
-/// How it is seen who asks.
+/// How the registry identifies the caller.
 #[derive(Clone)]
 enum RequestIdentity {
     Nothing,

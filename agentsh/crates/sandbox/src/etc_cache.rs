@@ -199,7 +199,7 @@ fn kept(place: &Path, entries: &BTreeMap<&Path, Entry<'_>>) -> io::Result<(PathB
         let new = place.join(format!("{hash}.new-{}", std::process::id()));
         make(&new, entries)?;
         match std::fs::rename(&new, &path) {
-            // Another start created it meanwhile.
+            // Another start has created it already.
             Err(_) if path.is_dir() => std::fs::remove_dir_all(&new)?,
             renamed => renamed?,
         }

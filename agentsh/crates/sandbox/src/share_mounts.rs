@@ -49,7 +49,7 @@ pub fn share(zygote: &Zygote, inside: &Namespaces, paths: &[PathBuf]) -> Result<
 /// Nobody inside renames or removes `names` until [`release`]. They lie below `root`, each after the directory that holds it.
 ///
 /// # Errors
-/// In words, also when somebody inside renamed one of them meanwhile.
+/// As text, also if a process inside renamed one of them.
 pub fn hold(zygote: &Zygote, inside: &Namespaces, root: &Path, names: Vec<PathBuf>) -> Result<(), String> {
     ask(zygote, inside, &LendJob::Hold(root.to_owned(), names)).map(drop)
 }

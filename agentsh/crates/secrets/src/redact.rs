@@ -121,7 +121,7 @@ fn value_length(text: &str) -> usize {
             || character == '&' && is_parameter(&text[at + 1..])
     };
     let end = text.char_indices().find(|found| ends(*found)).map_or(text.len(), |(at, _)| at);
-    // Closing brackets and list separators do not belong to it.
+    // Closing brackets and list separators are not part of it.
     text[..end].trim_end_matches([',', ';', '.', ':', ')', ']', '}']).len()
 }
 

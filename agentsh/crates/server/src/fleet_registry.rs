@@ -17,7 +17,7 @@ use agentsh_terminal::output::Failure;
 
 /// Longest body of a request, in bytes: as the registry has it.
 const MAX_BODY: usize = 8 << 20;
-/// Where its tables are in PostgreSQL: those of the fleet have the same names.
+/// The schema of its tables in PostgreSQL, because tables of the fleet have the same names.
 const SCHEMA: &str = "agentsh_registry";
 
 pub(super) async fn mounted(

@@ -125,7 +125,7 @@ impl Reader {
         self.connection.run(|connection| question(connection)).await
     }
 
-    /// The first column of what `query` finds.
+    /// The first column of the rows of `query`.
     async fn texts(&mut self, query: Query) -> Result<Vec<String>, StoreError> {
         let sql = |error: rusqlite::Error| StoreError::sql("looking for a name", &error);
         self.ask(move |connection| query.rows(connection, |row| row.get(0)).map_err(sql)).await

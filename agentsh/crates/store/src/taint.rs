@@ -188,7 +188,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One transaction for everything that gathered meanwhile.
+    /// One transaction for everything that is queued.
     fn write(&self) {
         let (records, waiters) = {
             let mut queue = self.lock();
@@ -240,7 +240,7 @@ fn load(path: &Path, now: Duration) -> Result<(Connection, Vec<Vec<u8>>), StoreE
     Ok((connection, records))
 }
 
-/// Keeps a damaged database for whoever wants to look at it. It holds no text.
+/// Keeps a damaged database for inspection. It contains no text.
 fn set_aside(path: &Path, reason: String, now: Duration) -> Result<SetAside, StoreError> {
     let moved_to = path.with_extension(format!("damaged.{}", now.as_secs()));
     fs::rename(path, &moved_to)

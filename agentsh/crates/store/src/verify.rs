@@ -94,7 +94,7 @@ struct Progress {
     broken: bool,
 }
 
-/// Reads one consistent state of the database, however many sessions write meanwhile.
+/// Reads one consistent state of the database, however many sessions write at the same time.
 pub(crate) fn verify(connection: &Connection) -> Result<Verification, StoreError> {
     let sql = |error: rusqlite::Error| StoreError::sql("verifying", &error);
     connection.execute_batch("BEGIN").map_err(sql)?;

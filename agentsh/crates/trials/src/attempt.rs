@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// How long a connection may take before it counts as failed.
 const CONNECT_LIMIT: Duration = Duration::from_millis(400);
 const NETLINK_KOBJECT_UEVENT: c_long = 15;
-/// `TIOCSTI` and, behind it, the same with bits that the kernel ignores.
+/// `TIOCSTI`, and then the same with bits that the kernel ignores.
 const TERMINAL_REQUESTS: [(&str, u64); 3] = [
     ("ioctl(TIOCSTI)", libc::TIOCSTI),
     ("ioctl(TIOCSTI + 2^32)", libc::TIOCSTI | 1 << 32),

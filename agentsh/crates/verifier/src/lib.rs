@@ -35,7 +35,7 @@ enum RegistryStatus {
 #[derive(Debug, Default)]
 struct RegisteredServer {
     standing: RegistryStatus,
-    /// Hash of every entry that the standing is about.
+    /// Hash of every entry that the verdict covers.
     seen: BTreeSet<String>,
     /// An alert about how it stands was given.
     is_told: bool,

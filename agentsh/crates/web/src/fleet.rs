@@ -46,7 +46,7 @@ pub struct ServerOfHost {
 #[derive(Clone, Debug)]
 pub struct PersonLine {
     pub name: String,
-    /// As records have it: whose credentials a button ends.
+    /// The name in records of the person whose credentials a button revokes.
     pub known_as: String,
     /// Who it is at an identity provider; empty for somebody with a token.
     pub subject: String,

@@ -16,7 +16,7 @@ const MIN_COUNT: usize = 4;
 /// A fleet server that is asked for questions.
 pub(in crate::cli) struct FleetApprovals(Client);
 
-/// A question with the host that it is of.
+/// A question with its host.
 #[derive(Clone, Debug, Serialize)]
 pub struct OfHost {
     #[serde(flatten)]

@@ -327,7 +327,7 @@ impl Fleet {
         query
     }
 
-    /// Rows enough for the calls that are wanted. Refused ones and alerts have an index; for others the newest are looked
+    /// Enough rows for the requested calls. Refused ones and alerts have an index; for others the newest are looked
     /// through.
     async fn calls(&self, filter: &EventFilter) -> Result<Vec<Row>, Failure> {
         if matches!(filter.action.as_deref(), Some("block" | "alert")) {

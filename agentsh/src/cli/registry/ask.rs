@@ -76,7 +76,7 @@ impl RegistryTarget {
 }
 
 impl RegistryTarget {
-    /// Address and credential of whoever is logged in at a fleet.
+    /// Address and credential of the fleet login.
     fn of_fleet() -> Result<(String, String), Failure> {
         let context = Context::of_process()?;
         let known: Option<LoginFile> = key_files::read(&key_files::login_file(&context.state_dir))

@@ -64,7 +64,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Query(shown): Query<Shown>
     Ok(Page(agentsh_web::approvals(&frame, &page)))
 }
 
-/// Everything that waits, with who asks.
+/// All pending questions, with who asks them.
 pub(super) async fn questions(app: &App, waiting: &[Waiting]) -> Result<Vec<Question>, StoreError> {
     let known = match app.reader().await?.filter(|_| !waiting.is_empty()) {
         Some(mut reader) => Who::known(&mut reader).await?,

@@ -43,7 +43,7 @@ fn worktree_of(git: &Path) -> Option<PathBuf> {
     common.parent().map(Path::to_owned)
 }
 
-/// Git writes there which worktree it is for. Anybody can write the other direction into a clone.
+/// Whether git has recorded this worktree there. The reverse reference alone can be forged in a clone.
 fn points_back(git: &Path, file: &Path) -> bool {
     let Ok(Some(text)) = read::text(&git.join("gitdir"), POINTER_BYTES) else { return false };
     let back = std::fs::canonicalize(git.join(text.trim()));

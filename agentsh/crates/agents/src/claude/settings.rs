@@ -37,7 +37,7 @@ const NARROWING_LISTS: &[&str] = &["claudeMdExcludes", "deniedMcpServers", "disa
 /// Switches that take something away when they are on.
 const NARROWING_SWITCHES: &[&str] =
     &["disableAllHooks", "disableArtifact", "disableAutoMode", "disableWorkflows"];
-/// Switches, numbers and words that change how things look, or what the model is told of the work.
+/// Switches, numbers and words that change how things look, or what the model is told about the work.
 const PLAIN: &[&str] = &[
     "$schema",
     "alwaysThinkingEnabled",

@@ -204,7 +204,7 @@ fn cover_other_layers(
     Ok(())
 }
 
-/// Numbers, switches and words of a project's file that change how things look, or what the model is told of the work.
+/// Numbers, switches and words of a project's file that change how things look, or what the model is told about the work.
 const PLAIN: &[&str] = &[
     "disable_paste_burst",
     "file_opener",
@@ -231,7 +231,7 @@ const NARROWING: &[(&str, &[&str])] = &[
     ("sandbox_mode", &["read-only"]),
     ("web_search", &["disabled"]),
 ];
-/// What a role says beside: it instructs, as other files of the project do.
+/// Further keys of a role. They instruct, as other files of the project do.
 const OF_A_ROLE: &[&str] = &["description", "developer_instructions", "name", "nickname_candidates"];
 
 /// Takes out what is not for a project to say; gives the names.

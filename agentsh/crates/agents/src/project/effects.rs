@@ -13,7 +13,7 @@ const MAX_COUNT: usize = 64;
 const MAX_SHOWN: usize = 160;
 const DEPTH: usize = 64;
 
-/// What a file that names servers and programs would do. A file that cannot be read may do anything.
+/// The effects of a file that names servers and programs. An unreadable file may have any effect.
 pub(super) fn of_settings(path: &Path, text: &str) -> Vec<String> {
     let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
     let read = match end {

@@ -10,7 +10,7 @@ use agentsh_guard::checks::looks;
 use agentsh_guard::{Guard, Reason, SubjectKind};
 use agentsh_policy::{McpPolicy, Ruled};
 
-/// Calls that any session may make in the time that a burst is.
+/// Calls that every session may make within the burst window.
 const MIN_BURST: u64 = 10;
 
 /// What a session did with several servers.

@@ -131,7 +131,7 @@ pub fn run(
         match child.try_wait().map_err(text)? {
             Some(status) => break status,
             None if since.elapsed() > PROGRAM_TIMEOUT => {
-                // It may have ended meanwhile.
+                // It may have ended already.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(format!("no answer within {} s", PROGRAM_TIMEOUT.as_secs()));

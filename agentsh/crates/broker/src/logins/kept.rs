@@ -58,7 +58,7 @@ struct SentToken {
     scopes: Vec<String>,
 }
 
-/// Between two looks at whether the user has logged in meanwhile.
+/// Interval between checks for a new login.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// For so long a request uses what was found, without looking on the disk. What the server refuses is looked for again.
 const CACHE_LIFETIME: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ impl Inner {
         self.grant().await
     }
 
-    /// As it is on disk now: another process may have renewed it, or the user has logged in meanwhile.
+    /// As it is on disk now: another process may have renewed it, or the user has logged in since.
     async fn grant(&self) -> Result<Option<Grant>, String> {
         let grant = self.on_disk().await?;
         *self.recent.borrow_mut() = Some((Instant::now(), grant.clone()));
@@ -274,7 +274,7 @@ impl Inner {
 enum NoToken {
     /// The user has to log in.
     Login,
-    /// It may be had later.
+    /// It may become available later.
     Now(String),
 }
 

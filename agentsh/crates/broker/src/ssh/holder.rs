@@ -48,7 +48,7 @@ struct OwnAgent(Child);
 impl Drop for OwnAgent {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It may have ended meanwhile.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -24,7 +24,7 @@ use agentsh_host::Record;
 const MAX_CLIENTS: usize = 32;
 /// Refusals of one [`RefusalSubject`] that go on record one by one; the others are counted. A program inside can cause them without end.
 const MAX_RECORDED: u64 = 256;
-/// Refusals of one [`RefusalSubject`] that the user is told of as they fall.
+/// Refusals of one [`RefusalSubject`] that the user is told about at once.
 const MAX_REPORTED: u64 = 5;
 /// How long no further client is taken when one could not be: descriptors may be short for a moment.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);

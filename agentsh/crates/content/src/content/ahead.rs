@@ -1,7 +1,7 @@
 //! Searches long arguments on another thread, with a copy of the memory.
 //!
 //! What comes in while it runs was not there when the arguments were sent, so nothing is missed. What goes to the same
-//! server meanwhile may be another piece of the same text: then the search is made once more where everything is known.
+//! server in the meantime may be another piece of the same text: then the search is made once more where everything is known.
 
 use std::any::Any;
 

@@ -131,7 +131,7 @@ impl LeakBudget {
         });
     }
 
-    /// Hears what a server says. Its own numbers are no news to it, and what a public one says is none to anybody.
+    /// Notes what a server says. Its own numbers are not new to it, and those of a public server are new to nobody.
     pub fn hear(&mut self, server: &ServerId, said: &Json<'_>, is_public: bool) {
         let Self { random, public, public_numbers, numbers, .. } = self;
         let numbers = if is_public { public_numbers } else { numbers };

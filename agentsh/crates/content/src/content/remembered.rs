@@ -1,4 +1,4 @@
-//! The memory of results, and what of it is recorded and stored.
+//! The memory of results, and the parts of it that are recorded and stored.
 
 use std::time::Duration;
 

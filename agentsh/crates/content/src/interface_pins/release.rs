@@ -15,7 +15,7 @@ use agentsh_store::{InterfacePin, Offered, PinStore, StoreError, WhichInterface}
 
 use super::{InterfacePins, Key, TrustedDefinition};
 
-/// Questions about entries that stand at once; the others are asked about when they are listed again.
+/// Limit of pending questions about entries. Others are asked when they are listed again.
 const MAX_ASKED: usize = 16;
 /// Of one server: entries that it changes without end take no place from another one's.
 const MAX_OF_ONE: usize = 4;
@@ -70,7 +70,7 @@ impl Releases {
 }
 
 impl InterfacePins {
-    /// From now on `asks` is told of each entry that is withheld, once until [`InterfacePins::asked`] says that the question is
+    /// From now on `asks` gets each withheld entry, once until [`InterfacePins::asked`] says that the question is
     /// over. It must not use the pins before it returns.
     pub fn ask_by(&self, asks: Rc<AskReview>) {
         self.0.borrow_mut().releases.asks = Some(asks);

@@ -149,7 +149,7 @@ impl Flow {
         self.judge.take_back();
     }
 
-    /// The call that was judged last is sent: what of it a later session has to know, as [`Flow::import`] takes it.
+    /// The call that was judged last is sent. Returns what a later session has to know about it, as [`Flow::import`] takes it.
     #[must_use]
     pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
         self.judge.sent(now)

@@ -204,8 +204,7 @@ impl Coverage {
             .insert(key, Secret { origin: id, server: server.clone(), whole, kind, length, tags, covered });
     }
 
-    /// The oldest secret of this server, or, where it has few, of the one that has most: who says many takes the room of
-    /// its own.
+    /// The oldest secret of this server or, if it has few, of the one that has most: a server that sends many evicts its own.
     fn in_the_way(&self, server: &ServerId) -> Option<u64> {
         let mut counts = BTreeMap::<&ServerId, usize>::new();
         for secret in self.secrets.values() {

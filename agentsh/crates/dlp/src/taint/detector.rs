@@ -49,7 +49,7 @@ pub(super) trait Detector: Sized {
         Self::Brought::default()
     }
 
-    /// Counts again what [`Detector::export`] gave.
+    /// Restores the counts of [`Detector::export`].
     fn import(&mut self, _: &TaintMemory, _: Self::Brought) {}
 
     /// Takes in what a copy noted of the one call that it judged. What others noted meanwhile stays; results from `new` on

@@ -13,7 +13,7 @@ pub(super) struct Span {
     pub kind: Kind,
 }
 
-/// What of a result is still remembered.
+/// The parts of a result that are still remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeps {
     All,

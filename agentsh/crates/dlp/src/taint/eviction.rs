@@ -7,7 +7,7 @@ use super::memory::{Evicted, TaintMemory};
 use super::moved::{Moved, Was};
 use super::origin::{Origin, OriginId};
 
-/// Of the memory, what forgotten results between others may take until their room is used again.
+/// The part of the memory (one in so many) that gaps between results may take until it is compacted.
 const MAX_WASTE: usize = 2;
 
 impl TaintMemory {
@@ -58,7 +58,7 @@ impl TaintMemory {
         self.drop_first();
     }
 
-    /// Moves together what is still remembered: once for so many bytes that were forgotten between others.
+    /// Compacts the memory, once enough bytes between results were forgotten.
     fn compact(&mut self) -> Moved {
         let old = std::mem::take(&mut self.entries);
         let (mut shadow, mut was) = (VecDeque::new(), Vec::with_capacity(old.len()));

@@ -269,7 +269,7 @@ fn named(what: What) -> (&'static str, &'static str, Severity) {
     }
 }
 
-/// Words that everybody uses, or a few characters again and again: no passage of anybody's.
+/// Common words, or a few characters repeated: such a passage identifies no source.
 fn says_nothing(passage: &str) -> bool {
     let folded = folded_words(passage);
     let passage = folded.as_deref().unwrap_or(passage);

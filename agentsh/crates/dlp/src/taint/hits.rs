@@ -41,7 +41,7 @@ pub(super) struct Piece {
     pub tag: u32,
 }
 
-/// Whether a result may not go where the text goes that is searched.
+/// Whether the labels forbid a result at the destination of the searched text.
 pub(super) type Leaving<'l> = &'l (dyn Fn(&Origin) -> bool + Sync);
 
 /// A text that is searched, in symbols.

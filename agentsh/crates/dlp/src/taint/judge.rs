@@ -62,7 +62,7 @@ pub struct Judge {
     single: Folded,
 }
 
-/// What of the last call is not the agent's own, in symbols; None when nobody looked. The rest is not yet known as its own.
+/// The parts of the last call that are not known as the agent's own words, in symbols; None: not searched.
 #[derive(Clone, Debug)]
 struct Unsaid(Option<Vec<Range<usize>>>);
 

@@ -7,7 +7,7 @@ use super::filter::Filter;
 use super::hash::{self, Hasher};
 use super::symbols::Folded;
 
-/// What agents said: so many grams until the older half is forgotten.
+/// Capacity for the n-grams of agents; then the older half is forgotten.
 const SAID: usize = boilerplate::KNOWN;
 /// Symbols of one call that count as said.
 pub(super) const MAX_SAID: usize = 16_384;

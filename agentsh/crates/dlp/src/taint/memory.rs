@@ -42,7 +42,7 @@ impl Config {
     }
 }
 
-/// Results that had to go before their time.
+/// Results that were evicted before they expired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
     pub results: u64,

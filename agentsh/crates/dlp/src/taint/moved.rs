@@ -3,7 +3,7 @@
 use super::entry::{Keeps, Span, packed};
 use super::index::Index;
 
-/// Where one result stood and stands.
+/// The old and the new position of one result.
 #[derive(Debug)]
 pub(super) struct Was {
     pub start: u32,

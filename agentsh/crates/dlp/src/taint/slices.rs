@@ -17,7 +17,7 @@ const MAX_SECRET: usize = 512;
 const MAX_REPEATS: usize = 2;
 /// Below so many symbols, a secret is made of words by people.
 const RANDOM: u32 = 16;
-/// So many symbols of such a one are as bad as all of it.
+/// So many of its symbols are as bad as all of it.
 const OF_WORDS: u32 = 8;
 
 /// A text as symbols, each with whether a digit or a capital inside a word made it.

@@ -83,7 +83,7 @@ impl Folded {
         }
     }
 
-    /// Writes everything and only then decides what of it stays: few branches depend on the text. At most [`BLOCK`]
+    /// Writes everything and only then decides how much of it stays: few branches depend on the text. At most [`BLOCK`]
     /// bytes.
     fn push_ascii(&mut self, bytes: &[u8]) {
         let (mut symbols, mut end) = ([0_u8; BLOCK + 8], 0);

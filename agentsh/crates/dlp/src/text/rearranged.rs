@@ -6,7 +6,7 @@ use super::profile::Profile;
 use super::upturned;
 use super::walk::Walk;
 
-/// Longer texts are not read backwards, a bound on time: the labels decide about them.
+/// Longer texts are not searched reversed, to bound the time. The labels decide about them.
 const MAX_BACKWARDS: usize = 8 * 1024;
 /// Up to so many bytes without spaces and with a digit are read in every alphabet, since a key has no letters that are more
 /// frequent: the longest key of a known form has fewer. Of all other texts [`BLOCK`] bytes at a time.
@@ -28,7 +28,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if text.len() <= MAX_BACKWARDS {
         walk.work(text.len());
         if profile.digits() > 0 {
-            // Of a dump with its addresses, of numbered lines.
+            // The text of a hex dump with addresses, or of numbered lines.
             let letters: String = text.chars().filter(|one| !one.is_ascii_digit()).collect();
             walk.found_order(Step::WithoutDigits, &letters, whole.clone());
         }

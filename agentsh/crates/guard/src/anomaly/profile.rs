@@ -8,14 +8,14 @@ use super::offered::ListedTool;
 use super::sequence::Sequence;
 use super::series::{Deviation, Series, Tuning, count};
 
-/// Bits that are surprising, and those that what never happened in some hundred calls has.
+/// Bits of surprise that count, and those of an event that never happened in some hundred calls.
 const SURPRISING: f64 = 8.0;
 const MIN_CONFIDENT_SCORE: f64 = 10.0;
 /// After so many calls a tool is compared with itself, however short it was learned.
 const LEARNING_CALLS: u64 = 200;
-/// From this score on length and frequency are told of a tool that is not known itself: more than one thing has to come together.
+/// Minimum score at which length and frequency are reported for a tool without a profile: more than one deviation is needed.
 const MIN_COMBINED_SCORE: f64 = 0.5;
-/// Of the three weights, what has to be known for a full score.
+/// The share of the three weights that must be known for a full score.
 const LEAST_WEIGHT: f64 = 0.65;
 const RARELY_FOLLOWS: &str = "it rarely follows";
 /// Tools of one server.
@@ -26,7 +26,7 @@ const MAX_NAME: usize = 256;
 pub struct Profile {
     pub tools: BTreeMap<String, Tool>,
     sequence: Sequence,
-    /// All of its tools together: what one of which little is known is compared with.
+    /// All of its tools together. A tool with few calls is compared with this.
     #[serde(default)]
     all: Tool,
 }

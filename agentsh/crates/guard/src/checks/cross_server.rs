@@ -186,7 +186,7 @@ impl CrossServer {
         None
     }
 
-    /// What is told of a tool whose name a server had that was declared later.
+    /// The notice about a tool whose name a server that was declared later has listed already.
     fn displacing(&self, displaced: &ToolId) -> Finding {
         let verdict = Verdict::new(Outcome::Alert, Reason::ToolShadowed, self.policy.place("shadow_tool"));
         let what = format!("'{}' of server '{}' was listed already", displaced.tool, displaced.server);

@@ -39,7 +39,7 @@ pub struct Change {
 pub enum State {
     /// It can be applied.
     Clean,
-    /// It was changed outside meanwhile, or what it needs was.
+    /// It, or a directory that it needs, was changed outside since.
     Conflict(&'static str),
     /// It is never applied.
     Refused(&'static str),
@@ -152,7 +152,7 @@ fn merged(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) 
     (trees.project.stamp(path).ok()?? == there).then_some((there, both))
 }
 
-/// What is made needs its directory: in the project, or applied before it.
+/// A new entry needs its directory, in the project or applied before it.
 fn stand_on_directories(trees: &Trees, changes: &mut [Change]) {
     let mut can_stand: BTreeMap<PathBuf, bool> = BTreeMap::from([(PathBuf::new(), true)]);
     // In order, so that a directory comes before what is in it.

@@ -77,7 +77,7 @@ impl Stamp {
         self == now
     }
 
-    /// As [`Self::is_unchanged`], of something that was renamed meanwhile, which counts as a change of its entry alone.
+    /// As [`Self::is_unchanged`], for something that was renamed since, which changes only its directory entry.
     #[must_use]
     pub fn is_unchanged_but_for_its_name(&self, now: &Self) -> bool {
         self.is_unchanged(&Self { changed_ns: self.changed_ns, ..now.clone() })

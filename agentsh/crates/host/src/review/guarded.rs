@@ -102,7 +102,7 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
     for (at, part) in parts.iter().enumerate() {
         let inside = parts.get(at + 1..).unwrap_or_default();
         if *part == ".git" {
-            // Anything but a directory leads elsewhere.
+            // Anything but a directory points git to another place.
             if inside.is_empty() && matches!(now, Some(Kind::File | Kind::Link)) {
                 return Some("sends git elsewhere for its configuration and hooks");
             }

@@ -188,7 +188,7 @@ fn lock(directory: &Path, name: &str) -> Result<Option<File>> {
     }
 }
 
-/// One session's layer, as it is found afterwards or meanwhile.
+/// One session's layer, found during the session or after it.
 pub struct Review {
     pub session: String,
     pub project: PathBuf,

@@ -14,7 +14,7 @@ use agentsh_sandbox::spec::MAX_LINKS;
 
 /// Entries of a directory of PATH that are looked at.
 const MAX_ENTRIES: usize = 4_000;
-/// Programs of PATH that lie elsewhere; of more, the others are not shown.
+/// Limit of programs of PATH in other directories; further ones are not shown.
 const MAX_ELSEWHERE: usize = 256;
 
 /// What is shown, and the links that lead to it.

@@ -69,7 +69,7 @@ impl CrossServerPolicy {
         self.rule.is_some() && is_on(self.enabled.as_ref())
     }
 
-    /// Tools of two servers with one name are refused, and not only told of. What looks the same and is spelled in other
+    /// Tools of two servers with one name are refused, not just reported. What looks the same and is spelled in other
     /// letters always is.
     #[must_use]
     pub fn blocks_names(&self) -> bool {

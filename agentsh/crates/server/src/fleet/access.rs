@@ -111,7 +111,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<String> {
     Some(sent.strip_prefix("Bearer ")?.trim().to_owned())
 }
 
-/// How records call the person who asks, whose role has to be `least` or more.
+/// The name of the caller in records. The role of the caller must be `least` or more.
 pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> Result<String, Refusal> {
     let who = who(db, credential)?;
     match Role::named(&who.role) {

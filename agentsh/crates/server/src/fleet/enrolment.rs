@@ -253,7 +253,7 @@ mod tests {
             assert!(enrol(db, &ask(&third, OLD)).is_err(), "{state}");
             assert_eq!(now(db, &host), (OLD.repeat(32), state.to_owned()));
         }
-        // Revoking takes back what was given out for the host before.
+        // Revoking also cancels the host's earlier tokens.
         revoke_host(db, &host).unwrap();
         assert!(enrol(db, &ask(&unspent, NEW)).is_err());
         let again = token(&database, "host", "", Some(&host));

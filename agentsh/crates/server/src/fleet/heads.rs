@@ -80,7 +80,7 @@ pub(crate) fn compare(
     })
 }
 
-/// The hash of an event as it arrived, of a session of any host: who asks has a receipt that names it.
+/// The hash of an event as it arrived, of a session of any host. The caller has a receipt that names it.
 pub(crate) fn kept(db: &mut dyn Connection, session: String, seq: i64) -> Result<Head, Refusal> {
     let values = [Value::text(session), Value::Int(seq)];
     let rows = db.rows("SELECT hash FROM events WHERE session = $1 AND seq = $2", &values)?;

@@ -99,7 +99,7 @@ impl App {
         result.inspect_err(|refusal| self.metrics.refused(refusal.word()))
     }
 
-    /// The name of who asks.
+    /// The name of the caller.
     async fn person(&self, headers: &HeaderMap, least: Role) -> Result<String, Refusal> {
         let credential =
             bearer(headers).ok_or(Refusal::Unknown("a credential is required: `agentsh fleet login`"))?;

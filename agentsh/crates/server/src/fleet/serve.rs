@@ -132,7 +132,7 @@ impl Server {
         router(Arc::clone(&self.app))
     }
 
-    /// For what is served beside: who asks, and people who come from an identity provider.
+    /// Identifies callers, and people of an identity provider, for what is served on the same port.
     #[must_use]
     pub fn gate(&self) -> Gate {
         Gate::of(Arc::clone(&self.app))

@@ -130,7 +130,7 @@ impl Identity {
         self.ask(Ask::Begin(reply), answered).await
     }
 
-    /// `query` is what the browser came back with, `words` what it kept meanwhile.
+    /// `query` is what the browser came back with, `words` what its cookie kept.
     pub(super) async fn finish(&self, query: String, words: SignInSecrets) -> Result<SignIn, SignInRefusal> {
         let (reply, answered) = oneshot::channel();
         self.ask(Ask::Finish { query, words, reply }, answered).await

@@ -41,9 +41,9 @@ pub(crate) struct App {
     pub operators: Operators,
     /// Names by which this server may be called.
     pub hosts: Vec<String>,
-    /// It is behind a server that says who asks, by a [`Caller`] on each request.
+    /// It is behind a server that names the caller, by a [`Caller`] on each request.
     pub is_told: bool,
-    /// Whether somebody on this machine may register without a token; or, where it is told who asks, a host.
+    /// Whether somebody on this machine may register without a token; or, behind such a server, a host.
     pub open: bool,
     pub most_servers: i64,
     pub valid_for: Option<SignedDuration>,
@@ -67,7 +67,7 @@ impl App {
         }
     }
 
-    /// Who may register: an operator, or on an open registry anybody of this machine, and a host of the fleet.
+    /// Who may register: an operator; on an open registry also anybody on this machine, and a host of the fleet.
     fn registers(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         match self.asks(headers, by)? {
             Requester::Host(_) if !self.open => Err(Refusal::Closed),

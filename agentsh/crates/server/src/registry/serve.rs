@@ -39,7 +39,7 @@ pub struct Options {
     pub most_servers: u32,
 }
 
-/// A registry behind another server, which says who asks.
+/// A registry behind another server, which names the caller.
 pub struct Mounted {
     pub database: Database,
     /// Hosts may register what nobody has registered.

@@ -194,7 +194,7 @@ fn landlock(answer: Option<&Answer>, enforcement: &[Enforcement]) -> Layer {
             if row.state != State::Enforced {
                 return row;
             }
-            // Only the version: what else it covers was not attempted here.
+            // Only the version: its other features were not tried here.
             let version = applied.got.split(':').next().unwrap_or_default();
             let got = format!("{version}; {}", row.got);
             match applied.state {

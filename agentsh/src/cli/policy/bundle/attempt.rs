@@ -297,8 +297,8 @@ impl<'p> Judge<'p> {
     }
 }
 
-/// Whether what let it through on its host cannot stand beside the bundle: whoever wrote that, it is in a section that the bundle
-/// locks. What agentsh itself gave, such as the endpoint of a model, is in no section.
+/// Whether the rule that let it through on its host conflicts with the bundle: it is in a section that the bundle
+/// locks, whoever wrote it. What agentsh itself gave, such as the endpoint of a model, is in no section.
 fn is_locked(one: &ReplayedItem, answer: &Answer, then: &Policy) -> bool {
     let section = match (&one.question, &one.server) {
         (Question::Connect(..), None) => "agent.network",
