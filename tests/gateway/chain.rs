@@ -103,6 +103,10 @@ fn who_breaks_two_rules_hears_of_the_earlier_step() {
     assert_eq!(malformed(&gateway), "BLOCKED_RATE_LIMIT");
     gateway.stop();
     assert!(server.asked().is_empty(), "nothing of it reached the server");
+    for name in ["BLOCKED_ORIGIN", "BLOCKED_AUTH", "BLOCKED_IP_WHITELIST", "BLOCKED_RATE_LIMIT"] {
+        let found = place.events(name);
+        assert!(!found.is_empty() && found.iter().all(|event| event["type"] == name), "{name} {found:?}");
+    }
 }
 
 #[test]
