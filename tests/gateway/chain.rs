@@ -103,6 +103,10 @@ fn who_breaks_two_rules_hears_of_the_earlier_step() {
     assert_eq!(malformed(&gateway), "BLOCKED_RATE_LIMIT");
     gateway.stop();
     assert!(server.asked().is_empty(), "nothing of it reached the server");
+    for name in ["BLOCKED_ORIGIN", "BLOCKED_AUTH", "BLOCKED_IP_WHITELIST", "BLOCKED_RATE_LIMIT"] {
+        let found = place.events(name);
+        assert!(!found.is_empty() && found.iter().all(|event| event["type"] == name), "{name} {found:?}");
+    }
 }
 
 #[test]
@@ -126,7 +130,8 @@ fn every_step_behind_the_door_has_its_code() {
         ("risky", "rm -rf /", "BLOCKED_MALICIOUS"),
         ("say", "get https://other.example.net/x", "BLOCKED_CUSTOM_DOMAIN"),
         ("risky", "fine", "BLOCKED_APPROVAL"),
-        ("poisoned", "fine", "TOOL_POISONING_DETECTED"),
+        // A hidden tool is refused before anything else.
+        ("poisoned", "rm -rf /", "TOOL_POISONING_DETECTED"),
         ("drifts", "fine", "BLOCKED_TOOL_QUARANTINE"),
         ("nowhere", "fine", "BLOCKED_TOOL_REVIEW"),
     ];
@@ -160,6 +165,18 @@ fn every_step_behind_the_door_has_its_code() {
     let metrics = gateway.ask("GET", "/metrics", &[], "").body;
     assert!(metrics.contains("agentsh_gateway_refusals_total{code=\"BLOCKED_MALICIOUS\"} 2"), "{metrics}");
     gateway.stop();
+    // ThornGuard's names for what is on record.
+    for (name, count) in [
+        ("BLOCKED_MALICIOUS", 2),
+        ("BLOCKED_POLICY", 1),
+        ("BLOCKED_CUSTOM_COMMAND", 1),
+        ("TOOL_POISONING_DETECTED", 1),
+        ("TOOL_SCHEMA_DRIFT", 1),
+        ("PII_REDACTED", 2),
+    ] {
+        let found = place.events(name);
+        assert!(found.len() == count && found.iter().all(|event| event["type"] == name), "{name} {found:?}");
+    }
     // Each answer is found in the record by what its headers say.
     let answered = place.events("gateway_answered");
     for (log, tool, code) in logs {

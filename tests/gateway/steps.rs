@@ -115,6 +115,8 @@ fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
         ("hidden_html: remove", true),
         ("hidden_html: remove, results: off", true),
         ("hidden_html: suspicious", false),
+        // By default.
+        ("sanitize: true", true),
     ] {
         let place = Place::new(Mode::Invoker);
         let server = server(&["get"], |_| json!(PAGE));
@@ -351,11 +353,16 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
             Reply::json(json!({"jsonrpc": "2.0", "id": asked.message()["id"], "result": result}))
         })
     });
-    let gateway = before(&place, &server, "version: 1\n", "");
+    let gateway = before(&place, &server, "sandbox: {mcp: {rules: [{risk: high, action: block}]}}\n", "");
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     for _ in 0..2 {
         let id = gateway.shake_hands("/mcp/far", &[]);
         assert_eq!(gateway.post("/mcp/far", &[("Mcp-Session-Id", &id)], &list).status, 200);
+        // A rule knows the risk.
+        for (tool, code) in [("opens", "BLOCKED_POLICY"), ("send_note", "")] {
+            let answer = gateway.post("/mcp/far", &[("Mcp-Session-Id", &id)], &call(2, tool, json!({})));
+            assert_eq!(code_of(&answer), code, "{tool}: {}", answer.body);
+        }
         assert_eq!(gateway.ask("DELETE", "/mcp/far", &[("Mcp-Session-Id", &id)], "").status, 204);
     }
     gateway.stop();

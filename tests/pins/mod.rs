@@ -96,6 +96,9 @@ fn the_first_use_pins_and_a_change_of_the_entry_is_refused() {
             .expect_code(0);
         let events: Vec<Value> = serde_json::from_str(&events.stdout).unwrap();
         assert_eq!(events.len(), 2, "{events:?}");
+        for name in ["binaryPath", "expectedHash", "actualHash"] {
+            assert!(events[0][name].is_string(), "{name} {events:?}");
+        }
         agentsh(&place, &["events", "verify"]).expect_code(0);
     }
 }

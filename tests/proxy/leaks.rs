@@ -111,6 +111,24 @@ fn what_is_ones_own_or_nobodys_passes() {
     assert!(place.detections().is_empty());
 }
 
+/// References and other words pass: the next call needs the ones, and nothing finds the others.
+#[test]
+fn a_reference_alone_and_other_words_pass() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::start(&mut command(&place));
+    peer.shake_hands();
+    let text =
+        format!("{MEMO} See 7c9e6679-7425-40de-944b-e07fc1f90ae7, or ask maria.gonzalez@contoso-labs.com.");
+    peer.text("one__read_file", json!({"path": place.write("memo.txt", text)}));
+    for passes in [
+        "7c9e6679-7425-40de-944b-e07fc1f90ae7",
+        "maria.gonzalez@contoso-labs.com",
+        "In short: they sell the fruit farm, and nobody may hear of it.",
+    ] {
+        assert_eq!(plain(&peer.text("two__echo", json!({"text": passes}))), passes);
+    }
+}
+
 #[test]
 fn a_host_that_is_not_listed_is_not_named() {
     let place = Place::new(Mode::Invoker);
@@ -198,6 +216,7 @@ fn an_agent_may_ask_itself() {
     assert_eq!((&clean["clean"], &clean["tokens_scanned"], stops), (&json!(true), &json!(1), false));
     let (found, stops) = answer(peer.call("scan_outbound", json!({"data": MEMO, "target_server": "mail"})));
     assert_eq!((&found["clean"], &found["leakage_count"], stops), (&json!(false), &json!(1), true));
+    assert!(found["scan_duration_ms"].is_u64() && wrapped["token_id"] == token, "{found}");
     let (checked, _) = answer(peer.call("check_leakage", json!({"token_id": token, "output": marked})));
     assert_eq!((&checked["leaked"], &checked["action_taken"]), (&json!(true), &json!("halted")));
     assert_eq!(checked["status"], "active");
@@ -215,6 +234,20 @@ fn an_agent_may_ask_itself() {
     let (report, _) = answer(peer.call("get_report", json!({})));
     // What is in a text is recorded, also when the question was about another token.
     assert_eq!((&report["token_count"], &report["leakage_count"]), (&json!(1), &json!(3)), "{report}");
+    assert_eq!(
+        (&report["tokens"][0]["token_id"], &report["tokens"][0]["source_server"]),
+        (&json!(token), &json!("files"))
+    );
+    // It expires after an hour.
+    let [created, expires] =
+        ["created_at", "expires_at"].map(|name| report["tokens"][0][name].as_str().unwrap());
+    assert!(created[14..] == expires[14..] && created[..14] != expires[..14], "{created} {expires}");
+    let event = &report["leakage_events"][0];
+    assert_eq!(
+        (&event["target_server"], &event["action_taken"]),
+        (&json!("mail"), &json!("halted")),
+        "{event}"
+    );
 }
 
 /// Tool hints of a server count against it, and never for it.

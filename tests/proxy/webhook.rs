@@ -67,11 +67,17 @@ fn an_alert_is_signed_and_sent_again() {
                 let line = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
                 line.unwrap_or_else(|| panic!("{name} in {head}")).to_owned()
             };
-            let stamp = header("x-canary-timestamp");
-            let mut mac = Hmac::<Sha256>::new_from_slice(b"a shared secret").unwrap();
-            mac.update(format!("{stamp}{body}").as_bytes());
-            let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(header("x-canary-signature-256"), format!("sha256={hex}"));
+            let stamp = header("x-agentsh-timestamp");
+            for (name, signed) in [
+                ("x-canary-signature-256", body.to_owned()),
+                ("x-agentsh-signature-256", format!("{stamp}{body}")),
+            ] {
+                let mut mac = Hmac::<Sha256>::new_from_slice(b"a shared secret").unwrap();
+                mac.update(signed.as_bytes());
+                let bytes = mac.finalize().into_bytes();
+                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                assert_eq!(header(name), format!("sha256={hex}"));
+            }
             let alert: Value = serde_json::from_str(body).unwrap();
             assert_eq!(
                 (&alert["event"], &alert["target_server"], &alert["source_server"], &alert["action"]),
@@ -112,8 +118,11 @@ fn an_alert_that_nobody_took_is_on_record() {
     assert_eq!(lost[0]["alert"]["event"], "leakage_detected");
     // Whose certificate nobody vouches for is told nothing; the end of the session is the end of trying.
     let (receiver, mut command) = start(&place, |_| 204);
-    leak(&place, command.env_remove("SSL_CERT_FILE")).finish();
+    let (_, said) = leak(&place, command.env_remove("SSL_CERT_FILE")).finish();
     assert!(receiver.heard().is_empty());
     let lost = place.events("alert_undelivered");
     assert_eq!(lost.len(), 2, "{lost:?}");
+    let (attempts, why) = (&lost[1]["attempts"], lost[1]["detail"].as_str().unwrap());
+    assert!(attempts.as_u64().unwrap() >= 1 && why.contains("certificate"), "{lost:?}");
+    assert!(said.contains("alerts not delivered: 1; the last one: ") && said.contains(why), "{said}");
 }

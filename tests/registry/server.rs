@@ -19,14 +19,14 @@ pub(super) struct Registry<'a> {
 
 impl<'a> Registry<'a> {
     pub fn start(place: &'a Place, words: &[&str]) -> Self {
-        let database = match place.home.join("database.url") {
-            // Another database than a file.
-            file if file.exists() => std::fs::read_to_string(file).unwrap().into(),
-            _ => place.home.join("registry.db"),
-        };
         let operators = place.home.join("operators");
-        let mut command = place.agentsh(&["registry", "serve", "--listen", "127.0.0.1:0", "--database"]);
-        command.arg(database).arg("--operators").arg(operators).args(words).stdout(Stdio::piped());
+        let mut command = place.agentsh(&["registry", "serve", "--listen", "127.0.0.1:0"]);
+        match std::fs::read_to_string(place.home.join("database.url")) {
+            // Another database than a file.
+            Ok(url) => command.arg("--database").arg(url),
+            Err(_) => command.env("KIJI_SAFEGUARD_DB", place.home.join("registry.db")),
+        };
+        command.arg("--operators").arg(operators).args(words).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

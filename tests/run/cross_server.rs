@@ -196,18 +196,21 @@ fn the_order_of_declaration_decides_and_not_the_alphabet() {
 
 #[test]
 fn a_server_whose_name_is_nearly_anothers_is_told_of_with_the_score() {
-    let place = Place::new(Mode::Invoker);
-    let entry = json!({"command": place.program("fixture_server"), "args": []});
-    let servers = json!({"mcpServers": {"notes-server": entry, "notes-servar": entry, "weather": entry}});
-    place.write(place.home.join(".claude.json"), servers.to_string());
-    script(&place, &json!([list("notes-server"), list("notes-servar"), list("weather")]));
-    let found = place.events("mcp_server_name_similarity");
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(
-        (&found[0]["serverID"], &found[0]["similarTo"], &found[0]["score"]),
-        (&json!("notes-servar"), &json!("notes-server"), &json!(0.92)),
-        "{found:?}"
-    );
+    // The one that was declared first is imitated, whichever answers first.
+    for order in [["notes-server", "notes-servar"], ["notes-servar", "notes-server"]] {
+        let place = Place::new(Mode::Invoker);
+        let entry = json!({"command": place.program("fixture_server"), "args": []});
+        let servers = json!({"mcpServers": {"notes-server": entry, "notes-servar": entry, "weather": entry}});
+        place.write(place.home.join(".claude.json"), servers.to_string());
+        script(&place, &json!([list(order[0]), list(order[1]), list("weather")]));
+        let found = place.events("mcp_server_name_similarity");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            (&found[0]["serverID"], &found[0]["similarTo"], &found[0]["score"]),
+            (&json!("notes-servar"), &json!("notes-server"), &json!(0.92)),
+            "{order:?} {found:?}"
+        );
+    }
 }
 
 #[test]

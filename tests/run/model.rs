@@ -133,7 +133,7 @@ fn a_model_without_tls_is_judged_whoever_asks_it() {
         place.write(place.project.join("agent.py"), AGENT);
         let run = |llm: &str, denied: &str| {
             place.user_policy(&format!(
-                "version: 1\nagent: {{network: {{loopback: [{}]}}}}\nllm: {{{llm}budgets: [{{max_tokens: 100}}]}}\nsandbox: \
+                "version: 1\nagent: {{network: {{loopback: [{}]}}}}\nllm: {{{llm}}}\nsandbox: \
                  {{mcp: {{enforce_policy: true, tool_policy: denylist, denied_tools: [{{server: agent, tool: {denied}}}]}}}}\n",
                 model.port
             ));
@@ -145,7 +145,8 @@ fn a_model_without_tls_is_judged_whoever_asks_it() {
             let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
             (outcome.stdout.lines().map(str::to_owned).collect::<Vec<_>>(), report)
         };
-        let (seen, report) = run("enabled: true, ", "send_mail");
+        const BUDGET: &str = "budgets: [{max_tokens: 100}]";
+        let (seen, report) = run(&format!("enabled: true, {BUDGET}"), "send_mail");
         assert_eq!((&*seen[0], &*seen[2]), (r#"200 {"asked":"/v1/models"}"#, r#"200 {"asked":"/messages"}"#));
         assert_eq!(seen[3], seen[0], "{mode:?}");
         assert!(seen[1].contains("[agentsh] Tool 'send_mail' blocked by policy: "), "{mode:?} {seen:?}");
@@ -158,11 +159,14 @@ fn a_model_without_tls_is_judged_whoever_asks_it() {
             "{report}"
         );
         // The same call where it is not denied, and where nobody asked for it to be judged.
-        let (seen, _) = run("enabled: true, ", "other");
+        let (seen, _) = run(&format!("enabled: true, {BUDGET}"), "other");
         assert_eq!(seen[1], format!("200 {said}"), "{mode:?}");
-        let (seen, report) = run("", "send_mail");
-        assert_eq!((&seen[1], &seen[4]), (&format!("200 {said}"), &seen[1]), "{mode:?}");
-        assert!(report.contains("to judge requests without TLS: `llm: {enabled: true}`"), "{report}");
+        // A budget, and a denied tool of the agent's own, are not enforced then, and the report says so.
+        for llm in [BUDGET, ""] {
+            let (seen, report) = run(llm, "send_mail");
+            assert_eq!((&seen[1], &seen[4]), (&format!("200 {said}"), &seen[1]), "{mode:?}");
+            assert!(report.contains("to judge requests without TLS: `llm: {enabled: true}`"), "{report}");
+        }
     }
 }
 
@@ -382,9 +386,11 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
             assert!(!outcome.stdout.contains(part), "{part}: {outcome}");
         }
     }
-    let replaced = place.events("output_message_replaced");
-    assert_eq!(replaced.len(), 2);
-    assert_eq!(replaced[0]["reason_code"], "system_prompt_leak");
+    for name in ["output_message_replaced", "output.message.replaced"] {
+        let replaced = place.events(name);
+        assert_eq!((replaced.len(), &replaced[0]["type"]), (2, &json!(name)));
+        assert_eq!(replaced[0]["reason_code"], "system_prompt_leak");
+    }
 }
 
 /// Thirty characters are what a sentence needs, and the words of a replacement are those of the page unless others are written.
@@ -405,12 +411,19 @@ fn a_short_prompt_guards_nothing_and_a_replacement_has_its_usual_words() {
     };
     let short = "You are a helpful assistant..";
     assert_eq!((short.len(), said(short, short).as_str()), (29, short));
+    // They are counted in characters, and of a long sentence 240 of them are enough.
+    for short in ["你是一个有用的助手。", "Ты полезный помощник."] {
+        assert_eq!(said(short, short), short);
+    }
     // The first that is long enough counts, in another case and with other spaces too.
     let withheld = "[Response withheld: the model attempted to reveal protected instructions.]";
     let system = format!("Be kind. {LEAK}");
     assert_eq!(said(&system, LEAK), withheld);
     assert_eq!(said(&system, &LEAK.to_uppercase().replace(' ', "  \n")), withheld);
     assert_eq!(said(&system, "Be kind."), "Be kind.");
+    let long: String = (0..100).map(|number| format!("это правило {number}, ")).collect();
+    let first = |count| long.chars().take(count).collect::<String>();
+    assert_eq!((said(&long, &first(240)).as_str(), said(&long, &first(230))), (withheld, first(230)));
 }
 
 /// `canary: hold`: what the agent keeps of the message is the replacement and nothing else, with the tokens that were counted.

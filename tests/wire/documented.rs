@@ -60,7 +60,13 @@ fn the_examples_of_the_page_are_found_in_results_and_refused_where_that_is_writt
     for (_, _, text) in EXAMPLES {
         assert_eq!(alerting.call("echo", json!({"text": text}))["result"]["content"][0]["text"], text);
     }
+    // Neither what is no instruction nor what stands in an argument is one of them.
+    alerting.text("echo", json!({"text": "Write to ada.lovelace@example.com."}));
+    alerting.call("env", json!({"name": "rm -rf /"}));
     alerting.finish();
+    let rows = place.events("mcp_content_detected");
+    let has = |part: &str| rows.iter().any(|row| row.to_string().contains(part));
+    assert!(has("secret-found") && has("content.arguments"), "{rows:?}");
     assert!(place.events("mcp_output_inspection").iter().all(|event| event["action"] == "alert"));
     assert_eq!(place.events("mcp_output_inspection").len(), EXAMPLES.len());
 }
@@ -98,12 +104,13 @@ fn a_pattern_of_ones_own_shows_fifty_characters_on_each_side() {
     let place = Place::new(Mode::Invoker);
     policy(
         &place,
-        "detection: {custom_patterns: [{name: internal_api, pattern: 'internal\\.corp\\.example', category: exfiltration, \
-         severity: critical}]}",
+        "output_inspection: {on_detection: block}, detection: {custom_patterns: [{name: internal_api, pattern: \
+         'internal\\.corp\\.example', category: exfiltration, severity: critical, description: An internal API}]}",
     );
     let mut peer = Peer::ready(&place, &[]);
     let text = format!("{}internal.corp.example{}", "a".repeat(60), "b".repeat(60));
-    peer.call("echo", json!({"text": text}));
+    let refused = peer.call("echo", json!({"text": text})).to_string();
+    assert!(refused.contains("'internal_api' (exfiltration, critical): An internal API"), "{refused}");
     peer.finish();
     let event = place.events("mcp_output_inspection").pop().unwrap();
     let context = format!("{}internal.corp.example{}", "a".repeat(50), "b".repeat(50));
@@ -221,14 +228,14 @@ fn variables_of_a_server_are_the_standard_ones_and_those_of_its_entry() {
         ("id: fixture".to_owned(), Vec::new()),
         // A pattern does not mean what ends like a secret.
         (format!("id: fixture, {allow}"), names[..3].to_vec()),
-        (format!("id: fixture, {allow}, env_deny: [\"X_D*\"]"), names[..3].to_vec()),
+        (format!("id: fixture, {allow}, env_deny: [\"X_D*\", GITHUB_TOKEN]"), names[..3].to_vec()),
         (
             "id: fixture, env_deny: [\"X_D*\"]".to_owned(),
             names.iter().copied().filter(|name| *name != "X_DENIED").collect(),
         ),
     ] {
         let place = Place::new(Mode::Invoker);
-        policy(&place, &format!("servers: [{{{entry}}}]"));
+        place.user_policy(&format!("version: 1\nsandbox: {{mcp: {{servers: [{{{entry}}}]}}}}\n"));
         let mut command = place.agentsh(&["mcp", "run", "--id", "fixture", "--"]);
         command
             .arg(place.program("fixture_server"))

@@ -41,7 +41,7 @@ use random::Random;
 use remembered::hints_open_world;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
-pub use standalone::MarkedText;
+pub use standalone::{MarkedText, Searched};
 
 /// Requests of the protocol itself, which a client sends whatever its agent wants. In all others an agent may choose what
 /// is there.

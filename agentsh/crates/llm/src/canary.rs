@@ -2,8 +2,9 @@
 //! prompt. Case and white space are folded on both sides. Paraphrases are not found: this is a linear substring search.
 //! Decoded forms are searched on request, which needs the whole answer.
 
-/// Minimum bytes of a distinctive sentence, once folded.
+/// Minimum characters of a distinctive sentence, once folded.
 const MIN_LENGTH: usize = 30;
+/// Of a longer sentence only so many characters are searched for.
 const MAX_LENGTH: usize = 240;
 
 /// Replaces an answer that contains the sentence.
@@ -84,7 +85,7 @@ impl Needle {
         (!patterns.is_empty()).then_some(Self { patterns, views: None, holds: false })
     }
 
-    /// Adds a word of at least 30 bytes. None: nothing to search for.
+    /// Adds a word of at least 30 characters. None: nothing to search for.
     #[must_use]
     pub fn and_word(needle: Option<Self>, word: &str) -> Option<Self> {
         let patterns = needle.into_iter().flat_map(|needle| needle.patterns);
@@ -168,13 +169,13 @@ fn sentences(prompt: &str) -> impl Iterator<Item = Pattern> {
 
 impl Pattern {
     fn of(sentence: &str) -> Option<Self> {
-        let mut text = folded(sentence);
-        if text.len() < MIN_LENGTH {
+        let mut folded: Vec<char> = folded(sentence).chars().take(MAX_LENGTH).collect();
+        if folded.last() == Some(&' ') {
+            folded.pop();
+        }
+        if folded.len() < MIN_LENGTH {
             return None;
         }
-        let end = (0..=MAX_LENGTH.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-        text.truncate(end);
-        let folded: Vec<char> = text.trim_end().chars().collect();
         let mut fallback = vec![0; folded.len()];
         let mut length = 0;
         for index in 1..folded.len() {
@@ -247,10 +248,12 @@ mod tests {
         let needle: String = Needle::arm(PROMPT).unwrap().patterns[0].folded.iter().collect();
         assert_eq!(needle, "you are the internal pricing oracle of example corp.");
         assert!(Needle::arm("Short. Also short. \n<a>\n").is_none());
-        assert!(Needle::arm("").is_none());
+        for short in ["", "你是一个有用的助手。", "Ты полезный помощник."] {
+            assert!(Needle::arm(short).is_none(), "{short}");
+        }
         let long = "É".repeat(500);
         let needle: String = Needle::arm(&long).unwrap().patterns[0].folded.iter().collect();
-        assert_eq!(needle, "é".repeat(120));
+        assert_eq!(needle, "é".repeat(240));
     }
 
     #[test]

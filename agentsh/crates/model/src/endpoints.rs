@@ -101,13 +101,15 @@ pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
             State::Degraded,
             "the model hosts of this agent are not known: requests over TLS, batches, and APIs other than those of Anthropic, OpenAI, Google and Ollama are not read",
         )),
-        (true, true) if *llm != LlmPolicy::default() => Some(Enforcement::less(
-            LAYER,
-            ASKED,
-            "not judged",
-            State::Absent,
-            "the model hosts of this agent are not known; to judge requests without TLS: `llm: {enabled: true}`",
-        )),
+        (true, true) if *llm != LlmPolicy::default() || facts.policy.mcp.denies_own_tools() => {
+            Some(Enforcement::less(
+                LAYER,
+                ASKED,
+                "not judged",
+                State::Absent,
+                "the model hosts of this agent are not known; to judge requests without TLS: `llm: {enabled: true}`",
+            ))
+        }
         (true, true) => None,
         (true, false) => Some(Enforcement::less(LAYER, ASKED, "not judged", State::Absent, why())),
         (false, true) => Some(Enforcement::enforced(LAYER, format!("{ASKED}: {}", judged.join(", ")))),

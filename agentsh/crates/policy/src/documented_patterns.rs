@@ -67,6 +67,7 @@ pub fn documented_patterns() -> &'static [CustomPattern] {
                 pattern,
                 category: (*category).to_owned(),
                 severity: *severity,
+                description: None,
             })
         });
         each.collect()

@@ -90,18 +90,21 @@ impl McpPolicy {
     #[must_use]
     pub fn own_tool_denied(&self, name: &str) -> Option<ListAnswer> {
         let name = folded(name);
-        let mut layer = Some(self);
-        while let Some(lists) = layer {
-            let denied = lists
-                .denied_tools
-                .iter()
-                .find(|entry| is_own(&entry.value) && glob::matches(&folded(&entry.value.tool), &name));
-            if let Some(entry) = denied.filter(|_| lists.tool_policy != ListMode::None) {
-                return Some(lists.answer(false, ListReason::ToolDenied, entry.rule.clone()));
-            }
-            layer = lists.narrowed_by.as_deref();
-        }
-        None
+        self.own_denied(|tool| glob::matches(&folded(tool), &name))
+    }
+
+    /// Whether a rule refuses any tool that is the agent's own.
+    #[must_use]
+    pub fn denies_own_tools(&self) -> bool {
+        self.own_denied(|_| true).is_some_and(|answer| answer.enforced)
+    }
+
+    fn own_denied(&self, is_meant: impl Fn(&str) -> bool) -> Option<ListAnswer> {
+        std::iter::successors(Some(self), |lists| lists.narrowed_by.as_deref()).find_map(|lists| {
+            let mut denied = lists.denied_tools.iter().filter(|_| lists.tool_policy != ListMode::None);
+            let entry = denied.find(|entry| is_own(&entry.value) && is_meant(&entry.value.tool))?;
+            Some(lists.answer(false, ListReason::ToolDenied, entry.rule.clone()))
+        })
     }
 
     /// The rule that allows a tool of the agent's own by name, whatever it reaches. A project's file allows nothing.

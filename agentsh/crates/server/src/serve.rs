@@ -75,8 +75,10 @@ pub(crate) async fn registry(
     let folder = folder("registry")?;
     let path = args.operators.unwrap_or_else(|| folder.join("operators"));
     let (operators, made) = Operators::from_file(&path).map_err(|error| Failure::Usage(error.to_string()))?;
+    let set = || std::env::var("KIJI_SAFEGUARD_DB").ok().filter(|named| !named.is_empty());
+    let named = args.database.or_else(set);
     let database =
-        args.database.as_deref().map_or_else(|| Database::File(folder.join("registry.db")), Database::named);
+        named.as_deref().map_or_else(|| Database::File(folder.join("registry.db")), Database::named);
     let days = |days: u32| SignedDuration::from_hours(24 * i64::from(days));
     let server = registry::Server::open(registry::Options {
         listen: args.listen,

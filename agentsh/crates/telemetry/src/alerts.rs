@@ -44,11 +44,11 @@ impl<R: Recorder + Clone + 'static> Alerts<R> {
     }
 
     /// Tells what is on disk so far, and waits for what is on the way.
-    pub async fn finish(self, within: Duration) {
+    pub async fn finish(self, within: Duration) -> Option<(u64, String)> {
         self.stop.notify_one();
         // A panic was told where it happened.
         let _ = self.listening.await;
-        self.webhook.finish(within).await;
+        self.webhook.finish(within).await
     }
 }
 

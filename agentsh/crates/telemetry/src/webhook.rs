@@ -4,6 +4,7 @@
 //! put on record.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -57,8 +58,16 @@ struct Inner<R> {
     record: R,
     turns: Semaphore,
     /// Alerts that are neither delivered nor on record as lost.
-    waiting: RefCell<std::collections::BTreeMap<String, Value>>,
+    waiting: RefCell<BTreeMap<String, Waiting>>,
+    /// How many were not delivered, and why the last of them.
+    undelivered: RefCell<Option<(u64, String)>>,
     done: Notify,
+}
+
+struct Waiting {
+    alert: Value,
+    /// Attempts that ended, and why the last of them failed.
+    failed: (u32, String),
 }
 
 impl<R: Recorder + 'static> Webhook<R> {
@@ -69,6 +78,7 @@ impl<R: Recorder + 'static> Webhook<R> {
             record,
             turns: Semaphore::new(MAX_CONCURRENT_REQUESTS),
             waiting: RefCell::default(),
+            undelivered: RefCell::default(),
             done: Notify::new(),
         };
         Self { inner: Rc::new(inner) }
@@ -79,14 +89,15 @@ impl<R: Recorder + 'static> Webhook<R> {
         if self.inner.waiting.borrow().len() >= MAX_WAITING {
             return self.inner.give_up(event_id, alert, 0, "too many alerts are waiting for delivery");
         }
-        self.inner.waiting.borrow_mut().insert(event_id.to_owned(), alert.clone());
+        let body = alert.to_string().into_bytes();
+        let waiting = Waiting { alert, failed: (0, String::new()) };
+        self.inner.waiting.borrow_mut().insert(event_id.to_owned(), waiting);
         let (inner, event_id) = (Rc::clone(&self.inner), event_id.to_owned());
         agentsh_base::task::spawn_local(async move {
-            let outcome = inner.deliver(&alert).await;
+            let is_delivered = inner.deliver(&event_id, &body).await;
             // Gone when the session ended in between, which put it on record.
-            if inner.waiting.borrow_mut().remove(&event_id).is_some()
-                && let Err((attempts, why)) = outcome
-            {
+            let waiting = inner.waiting.borrow_mut().remove(&event_id);
+            if let Some(Waiting { alert, failed: (attempts, why) }) = waiting.filter(|_| !is_delivered) {
                 inner.give_up(&event_id, alert, attempts, &why);
             }
             inner.done.notify_waiters();
@@ -99,8 +110,9 @@ impl<R: Recorder + 'static> Webhook<R> {
         self.inner.give_up(event_id, Value::Null, 0, &why);
     }
 
-    /// Waits for what is on the way, and puts on record what is not delivered by then.
-    pub async fn finish(&self, within: Duration) {
+    /// Waits for what is on the way, and puts on record what is not delivered by then. Gives how many alerts of all were
+    /// not delivered, and why the last of them.
+    pub async fn finish(&self, within: Duration) -> Option<(u64, String)> {
         let all_gone = async {
             loop {
                 let changed = self.inner.done.notified();
@@ -112,32 +124,36 @@ impl<R: Recorder + 'static> Webhook<R> {
         };
         if timeout(within, all_gone).await.is_err() {
             let left = std::mem::take(&mut *self.inner.waiting.borrow_mut());
-            for (event_id, alert) in left {
-                self.inner.give_up(&event_id, alert, 0, "the session ended before it was delivered");
+            for (event_id, Waiting { alert, failed: (attempts, last) }) in left {
+                let last = if last.is_empty() { last } else { format!("; {last}") };
+                let why = format!("the session ended before it was delivered{last}");
+                self.inner.give_up(&event_id, alert, attempts, &why);
             }
         }
+        self.inner.undelivered.take()
     }
 }
 
 impl<R: Recorder> Inner<R> {
-    /// # Errors
-    /// How many attempts were made, and why the last one failed.
-    async fn deliver(&self, alert: &Value) -> Result<(), (u32, String)> {
-        let body = alert.to_string().into_bytes();
+    /// True: it was delivered. What failed is noted with the waiting alert.
+    async fn deliver(&self, event_id: &str, body: &[u8]) -> bool {
         let mut wait = self.settings.first_wait;
-        for attempt in 1.. {
+        for attempt in 1..=MAX_ATTEMPTS {
             let outcome = {
                 let _turn = self.turns.acquire().await;
-                self.attempt(&body).await
+                self.attempt(body).await
             };
-            match outcome {
-                Ok(()) => return Ok(()),
-                Err((why, again)) if !again || attempt == MAX_ATTEMPTS => return Err((attempt, why)),
-                Err(_) => sleep(wait).await,
+            let Err((why, again)) = outcome else { return true };
+            if let Some(waiting) = self.waiting.borrow_mut().get_mut(event_id) {
+                waiting.failed = (attempt, why);
             }
+            if !again || attempt == MAX_ATTEMPTS {
+                break;
+            }
+            sleep(wait).await;
             wait *= 2;
         }
-        Ok(())
+        false
     }
 
     /// # Errors
@@ -163,29 +179,35 @@ impl<R: Recorder> Inner<R> {
 
     fn give_up(&self, event_id: &str, alert: Value, attempts: u32, why: &str) {
         let event_id = event_id.to_owned();
+        let before = self.undelivered.take().map_or(0, |(count, _)| count);
+        self.undelivered.replace(Some((before + 1, why.to_owned())));
         self.record.record(Event::AlertUndelivered { event_id, attempts, detail: why.to_owned(), alert });
     }
 }
 
-/// The signature covers the moment of sending, so that an old alert cannot be sent again by somebody else.
+/// The body is signed as receivers of `@exfil/canary` check it, and once more with the moment of sending, so that an old
+/// alert cannot be sent again by somebody else.
 pub fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = vec![
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION")))),
-        (HeaderName::from_static("x-canary-timestamp"), HeaderValue::from(now)),
+        (HeaderName::from_static("x-agentsh-timestamp"), HeaderValue::from(now)),
     ];
-    if let Some(secret) = secret
-        && let Ok(value) = HeaderValue::from_str(&signature(secret, now, body))
-    {
-        headers.push((HeaderName::from_static("x-canary-signature-256"), value));
+    let signed = [("x-canary-signature-256", String::new()), ("x-agentsh-signature-256", now.to_string())];
+    for (name, before) in signed {
+        if let Some(secret) = secret
+            && let Ok(value) = HeaderValue::from_str(&signature(secret, &before, body))
+        {
+            headers.push((HeaderName::from_static(name), value));
+        }
     }
     headers
 }
 
-/// `sha256=` and HMAC-SHA256 in hex over the decimal seconds since 1970 and the body right behind them.
-fn signature(secret: &[u8], now: i64, body: &[u8]) -> String {
+/// `sha256=` and HMAC-SHA256 in hex over a text and the body right behind it.
+fn signature(secret: &[u8], before: &str, body: &[u8]) -> String {
     let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
-    mac.update(now.to_string().as_bytes());
+    mac.update(before.as_bytes());
     mac.update(body);
     let hex: String = agentsh_base::hex(mac.sign().as_ref());
     format!("sha256={hex}")

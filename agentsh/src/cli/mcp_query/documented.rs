@@ -4,21 +4,72 @@
 use serde_json::{Map, Value, json};
 
 use super::{field, whole};
-use agentsh_guard::checks::likeness;
+use agentsh_guard::checks::{RESEMBLED, likeness};
 use agentsh_store::{EventFilter, Reader};
 use agentsh_terminal::output::Failure;
 
 /// Types of the page that are not types of the journal, and those of the journal that hold them.
-pub const NAMES: [(&str, &[&str]); 4] = [
+const NAMES: [(&str, &[&str]); 4] = [
     ("mcp_detection", &["mcp_content_detected"]),
     ("mcp_output_inspection", &["mcp_content_detected"]),
     ("mcp_cross_server_blocked", &["mcp_content_detected", "mcp_tool_call_intercepted"]),
     ("mcp_server_name_similarity", &["mcp_content_detected"]),
 ];
 
+const CONTENT: &[&str] = &["mcp_content_detected"];
+const REFUSALS: &[&str] = &["gateway_answered", "mcp_server_refused"];
+
+/// A name, the types of the journal that hold its events, and what has to stand in a field of them.
+type Alias = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+
+/// Names of other products for events of the journal.
+const ALSO: [Alias; 22] = [
+    ("output.message.replaced", &["output_message_replaced"], &[]),
+    ("TOOL_SCHEMA_DRIFT", &["mcp_tool_changed"], &[]),
+    ("TOOL_QUARANTINED", &["mcp_tool_call_intercepted"], &[("reason", "interface-changed")]),
+    ("ANOMALY_DETECTED", CONTENT, &[("category", "anomaly")]),
+    ("PII_REDACTED", CONTENT, &[("category", "secret"), ("action", "rewrite")]),
+    (
+        "CUSTOM_REDACTION_AUDIT",
+        CONTENT,
+        &[("category", "secret"), ("action", "allow"), ("rule", "secrets.custom")],
+    ),
+    ("POLICY_AUDIT", CONTENT, &[("category", "policy-rule"), ("action", "alert")]),
+    ("BLOCKED_CUSTOM_COMMAND", CONTENT, &[("category", "policy-rule"), ("action", "block")]),
+    ("BLOCKED_INSECURE_TARGET", REFUSALS, &[]),
+    ("BLOCKED_ORIGIN", REFUSALS, &[]),
+    ("BLOCKED_SSRF", REFUSALS, &[]),
+    ("BLOCKED_AUTH", REFUSALS, &[]),
+    ("BLOCKED_IP_WHITELIST", REFUSALS, &[]),
+    ("BLOCKED_RATE_LIMIT", REFUSALS, &[]),
+    ("BLOCKED_POLICY", REFUSALS, &[]),
+    ("BLOCKED_CUSTOM_DOMAIN", REFUSALS, &[]),
+    ("BLOCKED_MALICIOUS", REFUSALS, &[]),
+    ("BLOCKED_APPROVAL", REFUSALS, &[]),
+    ("TOOL_POISONING_DETECTED", REFUSALS, &[]),
+    ("TOOL_REVIEW_REQUIRED", REFUSALS, &[]),
+    ("BLOCKED_TOOL_REVIEW", REFUSALS, &[]),
+    ("BLOCKED_TOOL_QUARANTINE", REFUSALS, &[]),
+];
+
+/// Every name that is no type of the journal, with the types that hold its events.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    NAMES.into_iter().chain(ALSO.map(|(name, kinds, _)| (name, kinds)))
+}
+
 /// Types of the journal for a type of the page that is none of the journal's.
 pub fn held_in(name: &str) -> Option<&'static [&'static str]> {
-    NAMES.iter().find(|(known, _)| *known == name).map(|(_, kinds)| *kinds)
+    names().find(|(known, _)| *known == name).map(|(_, kinds)| kinds)
+}
+
+/// Whether an event is one that has the name in [`ALSO`].
+fn is_also(name: &str, event: &Value) -> bool {
+    let Some((_, kinds, parts)) = ALSO.iter().find(|(known, ..)| *known == name) else { return false };
+    let has_code = |part: &&str| field(event, part).replace('-', "_").eq_ignore_ascii_case(name);
+    let is_refused = || ["code", "reason"].iter().any(has_code);
+    let holds =
+        |(part, text): &(&str, &str)| event.get(*part).is_some_and(|value| value.to_string().contains(text));
+    if *kinds == REFUSALS { is_refused() } else { parts.iter().all(holds) }
 }
 
 /// Types that the page has too.
@@ -39,20 +90,22 @@ pub async fn events(filter: &EventFilter, reader: &mut Reader) -> Result<Option<
         let found = whole(&reader.events(filter).await?).into_iter().map(|event| spelled(&event));
         return Ok(Some(found.collect()));
     }
-    let Some((name, kinds)) = NAMES.iter().find(|(known, _)| *known == name) else { return Ok(None) };
+    let Some((name, kinds)) = names().find(|(known, _)| *known == name) else { return Ok(None) };
     let mut found = Vec::new();
-    for kind in *kinds {
+    for kind in kinds {
         let filter =
             EventFilter { kind: Some((*kind).to_owned()), limit: u64::from(u32::MAX), ..filter.clone() };
         found.extend(
-            whole(&reader.events(&filter).await?).into_iter().filter(|event| of_kind(event) == Some(name)),
+            whole(&reader.events(&filter).await?)
+                .into_iter()
+                .filter(|event| of_kind(event) == Some(name) || is_also(name, event)),
         );
     }
     found.sort_by_key(|event| (field(event, "time"), event.get("seq").and_then(Value::as_u64)));
     let mut events: Vec<Value> = Vec::new();
     for event in found {
         let is_same = |last: &&mut Value| {
-            *name == "mcp_output_inspection"
+            name == "mcp_output_inspection"
                 && ["session", "jsonrpc_id", "server_id", "tool_name"]
                     .iter()
                     .all(|name| last.get(name) == event.get(name))
@@ -78,17 +131,26 @@ fn of_kind(event: &Value) -> Option<&'static str> {
     if field(event, "type") == "mcp_tool_call_intercepted" {
         return (field(event, "reason") == "burst").then_some("mcp_cross_server_blocked");
     }
+    let is_in_arguments = || event["rule"]["id"].as_str().is_some_and(|id| id.contains("content.arguments"));
     Some(match field(event, "category").as_str() {
         "name-similarity" => "mcp_server_name_similarity",
         "tool-shadowing" | "cross-server" => "mcp_cross_server_blocked",
         "removed" => return None,
         _ if event.get("jsonrpc_id").is_none_or(Value::is_null) => "mcp_detection",
+        // Secrets, unusual calls and rules of the policy are no instructions of a result, and an argument is none either.
+        _ if field(event, "reason") != "content-suspicious" || is_in_arguments() => return None,
         _ => "mcp_output_inspection",
     })
 }
 
 fn as_documented(name: &str, event: &Value) -> Value {
-    let mut event = spelled(event);
+    let mut event = event.clone();
+    // The one that was declared first is the one that is imitated, whichever answered first.
+    if field(&event, "detector") == RESEMBLED {
+        let known = event["other_server"].take();
+        event["other_server"] = std::mem::replace(&mut event["server_id"], known);
+    }
+    let mut event = spelled(&event);
     let text = |name: &str| field(&event, name);
     let other = json!({"serverID": text("other_server"), "toolName": text("other_tool")});
     let related: Vec<Value> = std::iter::once(other).filter(|_| !text("other_server").is_empty()).collect();
@@ -110,10 +172,11 @@ fn as_documented(name: &str, event: &Value) -> Value {
         "mcp_cross_server_blocked" => {
             json!({"rule": rule, "severity": severity, "relatedCalls": related, "policy_rule": event["rule"]})
         }
-        _ => json!({
+        "mcp_server_name_similarity" => json!({
             "similarTo": text("other_server"),
             "score": (likeness(&text("server_id"), &text("other_server")) * 100.0).round() / 100.0,
         }),
+        _ => json!({}),
     };
     if let (Some(fields), Value::Object(more)) = (event.as_object_mut(), more) {
         fields.insert("type".to_owned(), name.into());

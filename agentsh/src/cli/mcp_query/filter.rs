@@ -141,7 +141,7 @@ fn one_of(option: &str, given: Option<&str>, words: &[&str]) -> Result<(), Failu
 /// `kinds`: those on record.
 fn known_type(kind: &str, mut kinds: Vec<String>) -> Result<(), Failure> {
     kinds.extend(Event::KINDS.iter().map(|kind| (*kind).to_owned()));
-    kinds.extend(super::documented::NAMES.map(|(name, _)| name.to_owned()));
+    kinds.extend(super::documented::names().map(|(name, _)| name.to_owned()));
     kinds.sort();
     kinds.dedup();
     one_of("--type", Some(kind), &kinds.iter().map(String::as_str).collect::<Vec<_>>())

@@ -10,7 +10,7 @@ pub struct ServeArgs {
     /// Address to listen on; a loopback address unless a proxy terminates TLS
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     pub listen: SocketAddr,
-    /// A SQLite file, or postgres://USER@HOST/NAME; by default a file in agentsh's state directory
+    /// A SQLite file, or postgres://USER@HOST/NAME; default: KIJI_SAFEGUARD_DB, or a file in agentsh's state directory
     #[arg(long, value_name = "FILE|URL")]
     pub database: Option<String>,
     /// Allow programs on this machine to register new servers and request approvals without a token

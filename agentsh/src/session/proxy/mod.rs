@@ -111,7 +111,9 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     if let Some(alerts) = alerts {
         // If the disk fails, the session's end reports it.
         let _ = session.record.journal.flush().await;
-        alerts.finish(alerts::DRAIN_TIMEOUT).await;
+        if let Some((count, why)) = alerts.finish(alerts::DRAIN_TIMEOUT).await {
+            session.record.note(&format!("alerts not delivered: {count}; the last one: {why}"));
+        }
     }
     Content::flush(store).await;
     session.close(code).await?;

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rmcp::model::{
@@ -13,12 +14,14 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use agentsh_base::json::{self, Json};
 use agentsh_base::types::{ServerId, ToolId};
-use agentsh_content::content::{Content, action_taken, token_id};
+use agentsh_content::content::{Content, Searched, action_taken, token_id};
 use agentsh_dlp::taint::OriginId;
 use agentsh_dlp::taint::marker::Position;
+use agentsh_dlp::threads::apart;
 use agentsh_mcp::aggregate::called;
 use agentsh_mcp::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
 use agentsh_store::Journal;
@@ -65,9 +68,11 @@ impl ServerHandler for Standalone {
         CallToolRequestParams { name, arguments, .. }: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let text = serde_json::to_vec(&arguments).map_err(unreadable)?;
+        let text: Arc<[u8]> = serde_json::to_vec(&arguments).map_err(unreadable)?.into();
+        let began = Instant::now();
+        let searched = self.searched(&name, &text).await;
         let outcome = match json::read(&text) {
-            Ok(arguments) => self.call(&name, Some(&arguments)),
+            Ok(arguments) => self.call(&name, Some(&arguments), (began, searched)),
             Err(error) => Err(wrong(error.to_string())),
         };
         // The recorder reports a failed store.
@@ -148,12 +153,41 @@ impl Standalone {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
+    /// Searches long data on another thread: the watchdog ends a session whose own thread does not answer. Requests are
+    /// answered one by one, so nothing changes meanwhile.
+    async fn searched(&self, tool: &str, text: &Arc<[u8]>) -> Option<Searched> {
+        let (name, longest) = match tool {
+            "scan_outbound" => ("data", MAX_DATA),
+            "check_leakage" => ("output", MAX_CONTENT),
+            _ => return None,
+        };
+        let job = {
+            let arguments = json::read(text).ok();
+            let data = needs(arguments.as_ref(), name, longest).ok()?;
+            self.content.borrow_mut().search_apart(&target(arguments.as_ref(), tool).ok()?, data.length())?
+        };
+        let (text, (tell, told)) = (Arc::clone(text), oneshot::channel());
+        apart(move || {
+            let arguments = json::read(&text).ok();
+            if let Some(data) = arguments.as_ref().and_then(|arguments| arguments.member(name)) {
+                // The session may be over.
+                drop(tell.send(job(data)));
+            }
+        });
+        told.await.ok()
+    }
+
+    fn call(
+        &self,
+        tool: &str,
+        arguments: Option<&Json<'_>>,
+        searched: (Instant, Option<Searched>),
+    ) -> Result<String, ErrorReply> {
         match tool {
             "get_report" => self.report.answer(arguments),
             "wrap_content" => self.wrap(arguments),
-            "check_leakage" => self.check(arguments),
-            "scan_outbound" => self.scan(arguments),
+            "check_leakage" => self.check(arguments, searched.1),
+            "scan_outbound" => self.scan(arguments, searched),
             other => {
                 let message = format!("unknown tool '{}'", other.chars().take(64).collect::<String>());
                 Err(ErrorReply { code: INVALID_PARAMS, message, reason: "unknown-tool", rule: None })
@@ -186,17 +220,17 @@ impl Standalone {
         Ok(answer(&said, false))
     }
 
-    fn check(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
+    fn check(&self, arguments: Option<&Json<'_>>, searched: Option<Searched>) -> Result<String, ErrorReply> {
         let written = text_of(needs(arguments, "token_id", 64)?);
         let output = needs(arguments, "output", MAX_CONTENT)?;
         let is_id = written.len() == 32 && written.bytes().all(|byte| byte.is_ascii_hexdigit());
         let Some(id) = is_id.then(|| u128::from_str_radix(&written, 16).ok()).flatten() else {
             return Err(wrong("`token_id` must be 32 hexadecimal digits from wrap_content".to_owned()));
         };
-        let target = tool_of(arguments, "target_server", "target_tool", "check_leakage")?;
+        let target = target(arguments, "check_leakage")?;
         let mut content = self.content.borrow_mut();
         let id = u64::try_from(id).map(OriginId).ok();
-        let leaked = content.search(&target, output).iter().any(|(found, _)| Some(*found) == id);
+        let leaked = content.search(&target, output, searched).iter().any(|(found, _)| Some(*found) == id);
         // The search itself forgets old entries.
         let status = if id.is_some_and(|id| content.knows(id)) { "active" } else { "expired" };
         let action = if leaked { action_taken(content.outcome()) } else { "none" };
@@ -204,12 +238,15 @@ impl Standalone {
         Ok(answer(&found, leaked && content.halts()))
     }
 
-    fn scan(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
+    fn scan(
+        &self,
+        arguments: Option<&Json<'_>>,
+        (began, searched): (Instant, Option<Searched>),
+    ) -> Result<String, ErrorReply> {
         let data = needs(arguments, "data", MAX_DATA)?;
-        let target = tool_of(arguments, "target_server", "target_tool", "scan_outbound")?;
+        let target = target(arguments, "scan_outbound")?;
         let mut content = self.content.borrow_mut();
-        let began = Instant::now();
-        let found = content.search(&target, data);
+        let found = content.search(&target, data, searched);
         let findings: Vec<Value> = found
             .iter()
             .map(|(id, found)| {
@@ -255,6 +292,11 @@ fn word(arguments: Option<&Json<'_>>, name: &str) -> Result<Option<String>, Erro
         None | Some(Json::Null) => Ok(None),
         Some(_) => needs(arguments, name, MAX_NAME).map(|value| Some(text_of(value))),
     }
+}
+
+/// Where what is searched would go.
+fn target(arguments: Option<&Json<'_>>, tool: &str) -> Result<ToolId, ErrorReply> {
+    tool_of(arguments, "target_server", "target_tool", tool)
 }
 
 /// The tool of two arguments; an unnamed server equals no other.

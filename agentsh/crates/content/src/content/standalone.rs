@@ -2,6 +2,7 @@
 
 use agentsh_base::json::Json;
 use agentsh_base::types::ToolId;
+use agentsh_dlp::flow::{Flow, Judged};
 use agentsh_dlp::taint::{Leaves, Origin, OriginId, PACKED, marker};
 use agentsh_guard::{Check, Finding, Outcome};
 use agentsh_store::Event;
@@ -15,6 +16,12 @@ pub struct MarkedText {
     pub text: String,
     /// Why it carries no marker.
     pub unmarked: Option<&'static str>,
+}
+
+/// What was found on another thread.
+pub struct Searched {
+    judged: Judged,
+    flow: Flow,
 }
 
 impl Content {
@@ -35,14 +42,42 @@ impl Content {
         MarkedText { id, unmarked: marker::unfit(&text, position), text: marked.unwrap_or(text) }
     }
 
-    /// What of everything that is remembered is in a text that is about to go to `target`, on record. Each
-    /// result is named once.
-    pub fn search(&mut self, target: &ToolId, data: &Json<'_>) -> Vec<(OriginId, Finding)> {
-        let call = Leaves::of_call(&target.tool, data);
-        let labels = self.labels(&target.server);
+    /// A search of a long text for another thread; nothing may be searched or remembered meanwhile. None: it takes no time.
+    pub fn search_apart(
+        &mut self,
+        target: &ToolId,
+        length: usize,
+    ) -> Option<impl FnOnce(&Json<'_>) -> Searched + Send + 'static + use<>> {
         self.settle_sent();
         self.catch_up();
-        let judged = self.flow.judge(&target.server, labels, &call, since_1970(), &self.views);
+        let labels = self.labels(&target.server);
+        let mut flow = self.flow.copy_for(&target.server, labels, length)?;
+        let (views, target) = (self.views, target.clone());
+        Some(move |data: &Json<'_>| {
+            let call = Leaves::of_call(&target.tool, data);
+            let judged = flow.judge(&target.server, labels, &call, since_1970(), &views);
+            Searched { judged, flow }
+        })
+    }
+
+    /// What of everything that is remembered is in a text that is about to go to `target`, on record. Each
+    /// result is named once.
+    pub fn search(
+        &mut self,
+        target: &ToolId,
+        data: &Json<'_>,
+        searched: Option<Searched>,
+    ) -> Vec<(OriginId, Finding)> {
+        let judged = if let Some(Searched { judged, flow }) = searched {
+            self.flow.adopt(flow);
+            judged
+        } else {
+            let call = Leaves::of_call(&target.tool, data);
+            let labels = self.labels(&target.server);
+            self.settle_sent();
+            self.catch_up();
+            self.flow.judge(&target.server, labels, &call, since_1970(), &self.views)
+        };
         // Asking sends nothing, and what is refused is not going to be sent.
         if judged.is_refused() {
             self.flow.not_sent();
@@ -63,10 +98,11 @@ impl Content {
         found
     }
 
-    /// Whether a result is remembered.
+    /// Whether a result is remembered. A search on another thread leaves those that have expired.
     #[must_use]
     pub fn knows(&self, id: OriginId) -> bool {
-        self.flow.origins().any(|(known, _)| known == id)
+        let now = since_1970();
+        self.flow.origins().any(|(known, origin)| known == id && now < origin.time + self.settings.lifetime)
     }
 
     #[must_use]

@@ -83,10 +83,11 @@ impl Found<'_> {
             decoded: Vec::new(),
             ways: String::new(),
             what: format!(
-                "{what} matches the pattern '{}' ({}, {})",
+                "{what} matches the pattern '{}' ({}, {}){}",
                 self.pattern.name,
                 self.pattern.category,
-                self.severity.as_str()
+                self.severity.as_str(),
+                self.pattern.description.as_ref().map(|text| format!(": {text}")).unwrap_or_default()
             ),
         }
     }

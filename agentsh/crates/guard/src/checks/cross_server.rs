@@ -15,6 +15,8 @@ use crate::verdict::{Outcome, Reason, Verdict};
 const MAX_TOOLS: usize = 20_000;
 /// A name is too short to be told from another by one letter.
 const MIN_LENGTH: usize = 5;
+/// The finding of a server whose name another one imitates that answered first.
+pub const RESEMBLED: &str = "resembled";
 
 #[derive(Clone, Debug)]
 pub struct CrossServer {
@@ -145,10 +147,15 @@ impl CrossServer {
         }
     }
 
+    /// Whether a server was declared before another. Whoever answers faster is not the first for that.
+    fn comes_before(&self, server: &ServerId, other: &ServerId) -> bool {
+        let rank = |server: &ServerId| self.order.iter().position(|declared| declared == server);
+        rank(server).zip(rank(other)).is_some_and(|(own, other)| own < other)
+    }
+
     /// Whose tool this one passes for, or has the name of where that is refused.
     fn shadowed(&mut self, server: &ServerId, tool: &str, report: &mut Report) -> Option<ToolId> {
         let form = looks(tool);
-        let rank = |server: &ServerId| self.order.iter().position(|declared| declared == server);
         let Some((first, spelled)) = self.tools.get(&form) else {
             if self.tools.len() < MAX_TOOLS {
                 self.tools.insert(form, (server.clone(), tool.to_owned()));
@@ -160,8 +167,7 @@ impl CrossServer {
             let second = self.collided.get(&form).filter(|_| other.tool == tool)?;
             return Some(ToolId { server: second.clone(), tool: tool.to_owned() });
         }
-        // Whoever answers faster is not the first for that.
-        let comes_before = rank(server).zip(rank(first)).is_some_and(|(own, other)| own < other);
+        let comes_before = self.comes_before(server, first);
         if other.tool == tool && self.policy.blocks_names() {
             // Nobody can say which of them is meant: neither is used.
             if !self.collided.contains_key(&form) {
@@ -193,23 +199,29 @@ impl CrossServer {
         finding(verdict, "tool-shadowing", "displaced", Some(displaced.clone()), what)
     }
 
-    /// A server that is known, and whose name this one is nearly.
-    fn resembled(&mut self, server: &ServerId) -> Option<ServerId> {
+    /// A known server with nearly the same name, and whether this one was declared before it.
+    fn resembled(&mut self, server: &ServerId) -> Option<(ServerId, bool)> {
         let threshold = self.policy.similarity()?;
         if !self.servers.insert(server.clone()) {
             return None;
         }
-        self.servers.iter().find(|known| *known != server && alike(&known.0, &server.0, threshold)).cloned()
+        let mut others = self.servers.iter().filter(|known| *known != server);
+        let known = others.find(|known| alike(&known.0, &server.0, threshold))?.clone();
+        let is_first = self.comes_before(server, &known);
+        Some((known, is_first))
     }
 
     fn names(&mut self, subject: &Subject<'_>, name: &str, report: &mut Report) {
         let server = subject.server;
-        if let Some(known) = self.resembled(server) {
+        if let Some((known, is_first)) = self.resembled(server) {
             let verdict =
                 Verdict::new(Outcome::Alert, Reason::ServerNameSimilar, self.policy.place("shadow_tool"));
-            let what = format!("the server's name is similar to '{known}'");
+            let (detector, what) = match is_first {
+                true => (RESEMBLED, format!("the name of '{known}', which was declared later, is similar")),
+                false => ("name_similarity", format!("the server's name is similar to '{known}'")),
+            };
             let other = ToolId { server: known, tool: String::new() };
-            let found = finding(verdict, "name-similarity", "name_similarity", Some(other), what);
+            let found = finding(verdict, "name-similarity", detector, Some(other), what);
             report.find(Finding { severity: Severity::High, ..found });
         }
         if let Some(first) = self.shadowed(server, name, report) {

@@ -33,6 +33,8 @@ pub struct CustomPattern {
     pub pattern: Pattern,
     pub category: String,
     pub severity: Level,
+    /// Stands before what was found.
+    pub description: Option<String>,
 }
 
 /// What a server may do that asks the client for something.
@@ -93,7 +95,7 @@ const PATTERN: &[Key] = &[
     },
     Key { name: "category", default: "custom", about: "Its category.", ..KEY },
     Key { name: "severity", kind: SEVERITY, default: "high", about: "Its severity.", ..KEY },
-    Key { name: "description", default: "none", about: "For people.", ..KEY },
+    Key { name: "description", default: "none", about: "For people: stands in refusals.", ..KEY },
 ];
 const LEVEL_KEYS: &[Key] = &[
     Key { name: "low", ..ACTION },
@@ -226,8 +228,7 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomPattern> {
         }
     }
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
-    let (name, category) = (text("name"), text("category"));
-    text("description");
+    let (name, category, description) = (text("name"), text("category"), text("description"));
     let severity = reader.word(fields.find("severity"), &LEVELS);
     let pattern = fields.find("pattern").and_then(|here| pattern(reader, &here));
     Some(CustomPattern {
@@ -235,6 +236,7 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomPattern> {
         pattern: pattern?,
         category: category.unwrap_or_else(|| "custom".to_owned()),
         severity: severity.map_or(Level::High, |severity| severity.value),
+        description,
     })
 }
 

@@ -35,7 +35,8 @@ impl Section<ProcessPolicy> for Env {
             kind: Kind::List(&Kind::Text),
             default: "nothing",
             merge: "adds, and wins over every `env_allow` of the layers below",
-            about: "Names and patterns that are not passed on. Where nothing is listed in `env_allow`, everything else is.",
+            about: "Names and patterns that are not passed on. Where nothing is listed in `env_allow`, everything else is; an `env_allow` \
+                of the same place takes precedence.",
             example: "[\"AWS_*\"]",
         },
         Key {
@@ -73,8 +74,8 @@ impl Section<ProcessPolicy> for Env {
             // The first to say anything says that the rest passes; over an allow list it takes away.
             let is_first = env.allow.is_empty() && !env.others && !list.value.is_empty();
             env.others |= is_first;
-            let is_overruled = list.replaces && is_written(&self.allow);
-            let taken = if env.others || is_overruled { &mut env.deny } else { &mut env.never };
+            // Of two lists in one place the allow list takes precedence.
+            let taken = if env.others || is_written(&self.allow) { &mut env.deny } else { &mut env.never };
             taken.extend(list.value.iter().cloned());
         }
         if let Some(inherit) = &self.inherit
