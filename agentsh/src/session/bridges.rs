@@ -341,8 +341,22 @@ impl Bridges {
         id: ServerId,
         kind: ServerType,
     ) -> agentsh_mcp::ConnectionEnd {
+        self.proxy_for(None, input, output, server, id, kind).await
+    }
+
+    /// As [`Self::proxy`], for this client of the gateway.
+    pub async fn proxy_for(
+        &self,
+        client: Option<Rc<str>>,
+        input: impl tokio::io::AsyncRead + Unpin,
+        output: impl tokio::io::AsyncWrite + Unpin,
+        server: impl agentsh_mcp::Upstream + 'static,
+        id: ServerId,
+        kind: ServerType,
+    ) -> agentsh_mcp::ConnectionEnd {
         let _served = Served::new(&self.served);
         let mut options = self.options(id);
+        options.client = client;
         options.server_type = kind;
         // The end of a remote server's input would end its streams.
         options.holds_input |= kind == HTTP;
