@@ -276,10 +276,10 @@ impl Bridges {
         match declaration.clone() {
             Declared::Command(declaration) => {
                 let server = Server::new(session, declaration, ErrorOutput::Kept);
-                self.proxy(input, output, server, id, STDIO).await;
+                self.proxy(None, input, output, server, id, STDIO).await;
             }
             Declared::Url(declaration) => {
-                self.proxy(input, output, Remote::new(session, declaration), id, HTTP).await;
+                self.proxy(None, input, output, Remote::new(session, declaration), id, HTTP).await;
             }
         }
         drop(place);
@@ -332,20 +332,8 @@ impl Bridges {
         }
     }
 
-    /// Serves one connection with one server, until the client closes it.
+    /// Serves one connection with one server, until the client closes it. `client`: which one of the gateway it is.
     pub async fn proxy(
-        &self,
-        input: impl tokio::io::AsyncRead + Unpin,
-        output: impl tokio::io::AsyncWrite + Unpin,
-        server: impl agentsh_mcp::Upstream + 'static,
-        id: ServerId,
-        kind: ServerType,
-    ) -> agentsh_mcp::ConnectionEnd {
-        self.proxy_for(None, input, output, server, id, kind).await
-    }
-
-    /// As [`Self::proxy`], for this client of the gateway.
-    pub async fn proxy_for(
         &self,
         client: Option<Rc<str>>,
         input: impl tokio::io::AsyncRead + Unpin,

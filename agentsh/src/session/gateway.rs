@@ -183,7 +183,7 @@ impl Connector for Carrier {
                 };
                 agentsh_base::task::spawn_local(async move {
                     let server = Remote::new(session, declaration).telling(told);
-                    bridges.proxy_for(client, input, output, server, id, bridges::HTTP).await;
+                    bridges.proxy(client, input, output, server, id, bridges::HTTP).await;
                 });
             }
             (None, command) => {
@@ -203,7 +203,7 @@ impl Connector for Carrier {
                 };
                 agentsh_base::task::spawn_local(async move {
                     let server = Server::new(session, declaration, ErrorOutput::Shown);
-                    bridges.proxy_for(client, input, output, server, id, bridges::STDIO).await;
+                    bridges.proxy(client, input, output, server, id, bridges::STDIO).await;
                 });
             }
         }

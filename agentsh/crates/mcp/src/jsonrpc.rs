@@ -14,42 +14,14 @@ pub const MAX_ID_BYTES: usize = 256;
 const RESERVED: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// The methods of the protocol. Rules, lists and translations know them by these spellings.
-const METHODS: [&str; 34] = [
-    "completion/complete",
-    "elicitation/create",
-    "initialize",
-    "logging/setLevel",
-    "notifications/cancelled",
-    "notifications/elicitation/complete",
-    "notifications/initialized",
-    "notifications/message",
-    "notifications/progress",
-    "notifications/prompts/list_changed",
-    "notifications/resources/list_changed",
-    "notifications/resources/updated",
-    "notifications/roots/list_changed",
-    "notifications/tasks/status",
-    "notifications/tools/list_changed",
-    "ping",
-    "prompts/get",
-    "prompts/list",
-    "resources/list",
-    "resources/read",
-    "resources/subscribe",
-    "resources/templates/list",
-    "resources/unsubscribe",
-    "roots/list",
-    "sampling/createMessage",
-    "server/discover",
-    "subscriptions/listen",
-    "tasks/cancel",
-    "tasks/get",
-    "tasks/list",
-    "tasks/result",
-    "tasks/update",
-    "tools/call",
-    "tools/list",
-];
+const METHODS: &str = "completion/complete elicitation/create initialize logging/setLevel notifications/cancelled \
+    notifications/elicitation/complete notifications/initialized notifications/message \
+    notifications/progress notifications/prompts/list_changed notifications/resources/list_changed \
+    notifications/resources/updated notifications/roots/list_changed notifications/tasks/status \
+    notifications/tools/list_changed ping prompts/get prompts/list resources/list resources/read \
+    resources/subscribe resources/templates/list resources/unsubscribe roots/list sampling/createMessage \
+    server/discover subscriptions/listen tasks/cancel tasks/get tasks/list tasks/result tasks/update \
+    tools/call tools/list";
 
 /// Identity of ids: `1` equals `1.0`, and `"a\/b"` equals `"a/b"`; `1` and `"1"` differ, but see [`Key::other_spelling`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -263,8 +235,8 @@ fn looks_reserved(raw: &str) -> bool {
 /// Whether a server that ignores case, spaces, forms of letters or further slashes would take this for a method that it
 /// is not.
 fn looks_known(method: &str) -> bool {
-    static FORMS: LazyLock<Vec<String>> = LazyLock::new(|| METHODS.iter().map(|known| form(known)).collect());
-    !METHODS.contains(&method) && FORMS.contains(&form(method))
+    static FORMS: LazyLock<Vec<String>> = LazyLock::new(|| METHODS.split(' ').map(form).collect());
+    METHODS.split(' ').all(|known| known != method) && FORMS.contains(&form(method))
 }
 
 /// Letters, digits and signs of a method as people see them.
