@@ -1,6 +1,7 @@
 //! A person is asked about a call, and the client is shown where.
 
 use super::*;
+use crate::support::asking::{question, waiting};
 
 const POLICY: &str =
     "sandbox:\n  mcp:\n    approvals: {wait: 60s, headless: wait}\n    rules: [{tool: echo, action: ask}]\n";
@@ -71,4 +72,80 @@ fn a_client_that_does_not_waits_all_the_same() {
     answer(&place, &format!("https://ops.example.com/ask/{}", waiting[0]["id"].as_str().unwrap()));
     let said: String = BufReader::new(stream).lines().map_while(Result::ok).collect();
     assert!(said.contains("\"hi\"") && !said.contains("elicitation"), "{said}");
+}
+
+#[test]
+fn an_answer_is_about_all_that_is_forwarded_and_about_the_client_that_asked() {
+    let place = Place::new(Mode::Invoker);
+    // It says what it was sent.
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let message = asked.message();
+            let result = json!({"content": [{"type": "text", "text": message["params"].to_string()}]});
+            Reply::json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+        })
+    });
+    let policy = place.write("ask.yaml", POLICY);
+    let text = format!(
+        "listen: 127.0.0.1:0\nendpoints: [{{id: far, url: \"{}\"}}]\npolicy: {}\n",
+        server.url(),
+        policy.display()
+    );
+    let config = place.write("gateway.yaml", &text);
+    let keys = |words: &[&str]| {
+        let all = [&["gateway", "--config", config.to_str().unwrap(), "keys"], words].concat();
+        Outcome::of(&mut place.agentsh(&all)).expect_code(0).stdout.trim().to_owned()
+    };
+    let [one, two] = ["one", "two"].map(|name| format!("Bearer {}", keys(&["create", name])));
+    let gateway = Gateway::start(&place, &text);
+    let sessions = [&one, &two].map(|key| gateway.shake_hands("/mcp/far", &[("Authorization", key)]));
+    let ask = |client: usize, id: u64, meta: Value| {
+        let mut message = call(id, "echo", json!({"what": "prod"}));
+        message["params"]["_meta"] = meta;
+        let headers =
+            [("Authorization", [&one, &two][client].as_str()), ("Mcp-Session-Id", &sessions[client])];
+        gateway.send("POST", "/mcp/far", &headers, &message.to_string())
+    };
+    let said = |mut stream: TcpStream| {
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    };
+    let answer = |words: &[&str]| {
+        let id = question(&place)["id"].as_str().unwrap().to_owned();
+        Outcome::of(&mut place.agentsh(&[&["approvals", words[0], &id], &words[1..]].concat())).expect_code(0)
+    };
+    let first = ask(0, 1, json!({"to": "alpha", "claudecode/toolUseId": "toolu_1", "progressToken": 1}));
+    let asked = question(&place);
+    let shown = asked["arguments"].as_str().unwrap();
+    assert!(shown.contains("alpha") && !shown.contains("toolu_1") && !shown.contains("progress"), "{asked}");
+    assert!(asked["client"].as_str().unwrap().starts_with("key 'one' ("), "{asked}");
+    assert!(answer(&["show"]).stdout.contains("key 'one' ("));
+    answer(&["approve", "--session"]);
+    let forwarded = said(first);
+    assert!(forwarded.contains("alpha") && !forwarded.contains("toolu_1"), "{forwarded}");
+    // The same call, as its client counts it.
+    assert!(said(ask(0, 2, json!({"to": "alpha", "claudecode/toolUseId": "toolu_2"}))).contains("alpha"));
+    for (client, meta, name) in [(0, json!({"to": "omega"}), "one"), (1, json!({"to": "alpha"}), "two")] {
+        let other = ask(client, 3, meta);
+        let asked = question(&place);
+        assert!(asked["client"].as_str().unwrap().starts_with(&format!("key '{name}' (")), "{asked}");
+        answer(&["deny"]);
+        let refused = said(other);
+        assert!(refused.contains("approval-denied"), "{refused}");
+    }
+    // A denial of one client's call is none of the other's.
+    assert!(said(ask(0, 4, json!({"to": "alpha"}))).contains("alpha"));
+    // With the key its questions end, and no other's.
+    let (gone, left) = (ask(1, 5, json!({"to": "beta"})), ask(0, 5, json!({"to": "beta"})));
+    assert!(crate::support::within(Duration::from_secs(20), || waiting(&place).len() == 2));
+    keys(&["revoke", "two"]);
+    gateway.reload();
+    assert!(question(&place)["client"].as_str().unwrap().starts_with("key 'one' ("));
+    said(gone);
+    answer(&["approve"]);
+    assert!(said(left).contains("beta"));
+    assert_eq!(gateway.stop(), 0);
+    let calls: Vec<_> = server.asked().into_iter().filter(|asked| asked.rpc() == "tools/call").collect();
+    assert_eq!(calls.len(), 4, "{:?}", calls.iter().map(|asked| &asked.body).collect::<Vec<_>>());
 }

@@ -70,11 +70,23 @@ fn who_breaks_two_rules_hears_of_the_earlier_step() {
     let server = far();
     let config = format!("listen: 127.0.0.1:0\nendpoints: [{{id: far, url: \"{}\"}}]\n", server.url());
     let config = place.write("gateway.yaml", config);
-    let words = ["gateway", "--config", config.to_str().unwrap(), "keys", "create", "laptop"];
-    let key = Outcome::of(&mut place.agentsh(&words)).expect_code(0).stdout.trim().to_owned();
-    let bearer = ("Authorization", format!("Bearer {key}"));
-    let bearer = (bearer.0, bearer.1.as_str());
-    let gateway = start(&place, &server, "allow_from: [10.0.0.0/8]\nlimits: {requests_per_minute: 3}\n");
+    let create = |words: &[&str]| {
+        let all = [&["gateway", "--config", config.to_str().unwrap(), "keys", "create"], words].concat();
+        let key = Outcome::of(&mut place.agentsh(&all)).expect_code(0).stdout;
+        format!("Bearer {}", key.trim())
+    };
+    let (laptop, elsewhere) = (create(&["laptop"]), create(&["elsewhere", "--allow-from", "10.0.0.0/8"]));
+    let (bearer, elsewhere) = (("Authorization", laptop.as_str()), ("Authorization", elsewhere.as_str()));
+    // The network of the connection before everything: nothing is read, and it is on record.
+    let gateway = start(&place, &server, "allow_from: [10.0.0.0/8]\n");
+    let mut stream = gateway.send("POST", "/mcp/far", &[bearer], "{}");
+    let mut said = Vec::new();
+    let _ = stream.read_to_end(&mut said);
+    assert!(said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    gateway.stop();
+    let refused = json!(place.events("mcp_server_refused")).to_string();
+    assert!(refused.contains("blocked-ip-whitelist"), "{refused}");
+    let gateway = start(&place, &server, "allow_from: [127.0.0.0/8]\nlimits: {requests_per_minute: 3}\n");
     let evil = ("Origin", "https://evil.example.com");
     let code = |gateway: &Gateway, headers: &[(&str, &str)]| {
         let answer = gateway.post("/mcp/far", headers, &call(1, "forbidden", json!({})));
@@ -86,12 +98,12 @@ fn who_breaks_two_rules_hears_of_the_earlier_step() {
         );
         answer.code()
     };
-    // Origin before authentication, authentication before the network, the network before the rate.
+    // Origin before authentication, authentication before the network of the key, that before the rate.
     assert_eq!(code(&gateway, &[evil]), "BLOCKED_ORIGIN");
-    assert_eq!(code(&gateway, &[("Origin", "https://evil.example.com"), bearer]), "BLOCKED_ORIGIN");
+    assert_eq!(code(&gateway, &[("Origin", "https://evil.example.com"), elsewhere]), "BLOCKED_ORIGIN");
     assert_eq!(code(&gateway, &[]), "BLOCKED_AUTH");
     for _ in 0..5 {
-        assert_eq!(code(&gateway, &[bearer]), "BLOCKED_IP_WHITELIST");
+        assert_eq!(code(&gateway, &[elsewhere]), "BLOCKED_IP_WHITELIST");
     }
     gateway.stop();
     // The rate before the message, and that before the session.

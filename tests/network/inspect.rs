@@ -47,6 +47,17 @@ fn single_requests_are_judged() {
         ];
         let python = place.write("client.py", include_str!("clients/client.py")).display().to_string();
         let node = place.write("client.mjs", include_str!("clients/client.mjs")).display().to_string();
+        if Path::new("/usr/bin/curl").exists() {
+            let with = |header: &str| format!("client curl -sSf -H {header} https://allowed.test:8443/x");
+            attempts.extend(
+                ["X-Forwarded-Path:admin", "X-Goog-Method-Override:DELETE", "Destination:/admin"]
+                    .map(|header| no(with(header))),
+            );
+            attempts.extend(
+                ["X-Amz-Copy-Source:/b/k", "X-Forwarded-For:192.0.2.1", "Referer:https://a.test/b"]
+                    .map(|header| yes(with(header))),
+            );
+        }
         for (program, command) in [
             ("curl", "curl -sSf https://allowed.test:8443/".to_owned()),
             ("python3", format!("python3 {python} system https://allowed.test:8443/")),
@@ -63,6 +74,7 @@ fn single_requests_are_judged() {
         let blocked = place.events("net_connect_blocked");
         for reason in [
             "request-not-allowed",
+            "override-not-allowed",
             "host-mismatch",
             "authority-not-trusted",
             "server-name-mismatch",

@@ -150,6 +150,40 @@ fn the_report_needs_the_operators_key() {
 }
 
 #[test]
+fn a_resource_that_two_servers_list_is_read_from_the_first_and_told_of() {
+    let place = Place::new(Mode::Invoker);
+    let server = place.program("fixture_server");
+    let answers = |id: &str, own: &str, read: Value| {
+        let listed = ["file:///both", own].map(|uri| json!({"uri": uri, "name": id}));
+        let answers = json!({"resources/list": [{"resources": listed}], "resources/read": [read]});
+        let file = place.write(format!("{id}.json"), answers.to_string());
+        json!({"id": id, "command": server, "args": ["answers", file]})
+    };
+    let text = |text: &str| json!({"contents": [{"uri": "file:///x", "text": text}]});
+    let wrong = json!({"error": {"code": -32002, "message": "not now"}});
+    let servers = [answers("one", "file:///one", wrong), answers("two", "file:///two", text("of two"))];
+    let config = place.write("proxy.json", json!({"servers": servers}).to_string());
+    let mut peer = Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+    peer.shake_hands();
+    let listed = peer.request("resources/list", json!({}));
+    let listed: Vec<_> = listed["result"]["resources"].as_array().unwrap().iter().collect();
+    let listed: Vec<_> = listed.iter().map(|resource| [&resource["uri"], &resource["name"]]).collect();
+    assert_eq!(
+        json!(listed),
+        json!([["file:///both", "one"], ["file:///one", "one"], ["file:///two", "two"]])
+    );
+    let mut read = |uri: &str| peer.request("resources/read", json!({"uri": uri}));
+    assert_eq!(read("file:///both")["error"]["message"], "not now");
+    assert_eq!(read("file:///two")["result"]["contents"][0]["text"], "of two");
+    // What nobody lists is asked of both.
+    assert_eq!(read("file:///none")["result"]["contents"][0]["text"], "of two");
+    let (_, errors) = peer.finish();
+    assert!(errors.contains("'one' and 'two' both list the resource 'file:///both'"), "{errors}");
+    let found = place.detections();
+    assert_eq!((found.len(), &found[0]["category"]), (1, &json!("resource-shadowing")), "{found:?}");
+}
+
+#[test]
 fn without_a_configuration_the_own_tools_are_there() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));

@@ -304,3 +304,31 @@ fn an_answer_of_very_many_members_is_refused_and_takes_little_memory() {
     let took = peak_memory(peer.child.id()) - before;
     assert!(took < LITTLE, "{} MiB", took >> 20);
 }
+
+#[test]
+fn a_method_in_another_spelling_is_none_that_rules_would_not_see() {
+    let place = Place::new(Mode::Invoker);
+    place.policy("version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: fixture, tool: shell}]}}\n");
+    let mut peer = peer(&place, &json!({"x/other": [{}]}));
+    for method in [
+        "Tools/Call",
+        "TOOLS/CALL",
+        "tools/call ",
+        " tools/call",
+        "tools//call",
+        "tools/call/",
+        "/tools/call",
+        "tools/call\u{0}",
+        "\u{feff}tools/call",
+        "tools\u{2215}call",
+        "t\u{43e}ols/call",
+        "\u{ff54}ools/call",
+        "resources/Read",
+    ] {
+        let answer = peer.request(method, json!({"name": "shell", "arguments": {}}));
+        assert_eq!(reason(&answer), "ambiguous-method", "{method:?}: {answer}");
+    }
+    assert_eq!(reason(&peer.call("shell", json!({}))), "tool-denied");
+    assert_eq!(peer.text("list", json!({})), "ran list");
+    assert_eq!(peer.request("x/other", json!({}))["result"], json!({}));
+}

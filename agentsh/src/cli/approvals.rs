@@ -254,6 +254,7 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
     for (name, value) in [
         ("id", item.id.as_str()),
         ("session", &item.session),
+        ("client", item.client.as_deref().unwrap_or("the agent")),
         ("server", &item.server),
         (what, &item.name),
         ("carries", item.from.as_deref().unwrap_or("nothing of another server")),

@@ -276,10 +276,10 @@ impl Bridges {
         match declaration.clone() {
             Declared::Command(declaration) => {
                 let server = Server::new(session, declaration, ErrorOutput::Kept);
-                self.proxy(input, output, server, id, STDIO).await;
+                self.proxy(None, input, output, server, id, STDIO).await;
             }
             Declared::Url(declaration) => {
-                self.proxy(input, output, Remote::new(session, declaration), id, HTTP).await;
+                self.proxy(None, input, output, Remote::new(session, declaration), id, HTTP).await;
             }
         }
         drop(place);
@@ -332,9 +332,10 @@ impl Bridges {
         }
     }
 
-    /// Serves one connection with one server, until the client closes it.
+    /// Serves one connection with one server, until the client closes it. `client`: which one of the gateway it is.
     pub async fn proxy(
         &self,
+        client: Option<Rc<str>>,
         input: impl tokio::io::AsyncRead + Unpin,
         output: impl tokio::io::AsyncWrite + Unpin,
         server: impl agentsh_mcp::Upstream + 'static,
@@ -343,6 +344,7 @@ impl Bridges {
     ) -> agentsh_mcp::ConnectionEnd {
         let _served = Served::new(&self.served);
         let mut options = self.options(id);
+        options.client = client;
         options.server_type = kind;
         // The end of a remote server's input would end its streams.
         options.holds_input |= kind == HTTP;

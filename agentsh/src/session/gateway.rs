@@ -167,7 +167,8 @@ impl Connector for Carrier {
         let (input, output) = tokio::io::split(theirs);
         let (bridges, session) = (Rc::clone(&self.bridges), Rc::clone(&self.session));
         let id = ServerId(endpoint.id.clone());
-        let place = Some(format!("{}, for key '{who}'", self.file));
+        let place = Some(format!("{}, for {who}", self.file));
+        let client = Some(Rc::from(who));
         match (&endpoint.url, &endpoint.command) {
             (Some(url), _) => {
                 let lines = endpoint.headers.iter().map(|(name, value)| format!("{name}: {value}"));
@@ -182,7 +183,7 @@ impl Connector for Carrier {
                 };
                 agentsh_base::task::spawn_local(async move {
                     let server = Remote::new(session, declaration).telling(told);
-                    bridges.proxy(input, output, server, id, bridges::HTTP).await;
+                    bridges.proxy(client, input, output, server, id, bridges::HTTP).await;
                 });
             }
             (None, command) => {
@@ -202,7 +203,7 @@ impl Connector for Carrier {
                 };
                 agentsh_base::task::spawn_local(async move {
                     let server = Server::new(session, declaration, ErrorOutput::Shown);
-                    bridges.proxy(input, output, server, id, bridges::STDIO).await;
+                    bridges.proxy(client, input, output, server, id, bridges::STDIO).await;
                 });
             }
         }

@@ -264,11 +264,11 @@ async fn serve(
         Declared::Command(declaration) => {
             let server = Server::new(Rc::clone(session), declaration, ErrorOutput::Shown);
             let server = server.telling(Rc::clone(failure));
-            bridges.proxy(input, output, server, id, bridges::STDIO).await
+            bridges.proxy(None, input, output, server, id, bridges::STDIO).await
         }
         Declared::Url(declaration) => {
             let server = Remote::new(Rc::clone(session), declaration);
-            bridges.proxy(input, output, server, id, bridges::HTTP).await
+            bridges.proxy(None, input, output, server, id, bridges::HTTP).await
         }
     }
 }

@@ -56,8 +56,14 @@ const MAX_SHOWN: usize = 48 << 10;
 /// What an answer is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    /// One call, with everything that it says.
-    Call { server: ServerId, name: String, arguments: String, interface: Option<String> },
+    /// One call of one client, with everything that it says.
+    Call {
+        client: Option<String>,
+        server: ServerId,
+        name: String,
+        arguments: String,
+        interface: Option<String>,
+    },
     /// Connections of the agent to a host.
     Host(String),
     /// A guarded file, with what it holds and what it would hold, by their hash.
@@ -67,7 +73,7 @@ enum Key {
     /// What a server offers now under this name, and what nobody calls before it is shown.
     Release { server: ServerId, kind: Offered, name: String },
     /// What goes from one server to another: this text, or whatever it is.
-    Flow { from: ServerId, to: ServerId, what: FlowContent },
+    Flow { client: Option<String>, from: ServerId, to: ServerId, what: FlowContent },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +103,9 @@ pub struct Item {
     pub id: String,
     pub session: String,
     pub server: String,
+    /// Which client of the gateway asks: an answer counts for it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
     /// The tool's name, or a method.
     pub name: String,
     /// As they were sent, for people at this machine: what an answer is bound to. Cut after [`MAX_SHOWN`] bytes.
@@ -167,6 +176,7 @@ impl Item {
             id,
             session: session.facts.id.to_string(),
             server: server.to_owned(),
+            client: None,
             name,
             arguments: String::new(),
             redacted: String::new(),
@@ -308,13 +318,14 @@ impl Approvals {
             };
             match key {
                 Key::Host(_) | Key::File { .. } | Key::Login { .. } | Key::Release { .. } => false,
-                Key::Flow { from, to, what } => {
+                // A line of the policy is about every client.
+                Key::Flow { from, to, what, .. } => {
                     let copy = if let FlowContent::Copy(hash) = what { Some(hash) } else { None };
                     approved.server == to.0
                         && approved.from.as_ref() == Some(&from.0)
                         && same(&approved.arguments, copy)
                 }
-                Key::Call { server, name, arguments, interface } => {
+                Key::Call { server, name, arguments, interface, .. } => {
                     approved.from.is_none()
                         && approved.server == server.0
                         && approved.tool == *name
@@ -515,11 +526,14 @@ impl Approve for Approvals {
         let flow =
             call.decision.deciding().and_then(|found| Some((found, found.source.as_ref()?.server.clone())));
         let from = flow.as_ref().map(|(_, from)| from.clone());
+        let client = call.client.map(str::to_owned);
         let key = match flow {
             Some((found, from)) => {
-                Key::Flow { from, to: call.server.clone(), what: FlowContent::of(found, &arguments) }
+                let what = FlowContent::of(found, &arguments);
+                Key::Flow { client: client.clone(), from, to: call.server.clone(), what }
             }
             None => Key::Call {
+                client: client.clone(),
                 server: call.server.clone(),
                 name: call.name.to_owned(),
                 arguments: arguments.clone(),
@@ -540,6 +554,7 @@ impl Approve for Approvals {
         }
         let named = (call.server.0.as_str(), call.name.to_owned());
         let put = self.put(|id| Item {
+            client,
             arguments: shown(&call.arguments.to_value()),
             redacted: shown(&redact::redact(&call.arguments.to_value())),
             arguments_hash: arguments.clone(),

@@ -24,7 +24,10 @@ pub fn what(item: &Item) -> String {
     let who = match (&item.host, &item.path) {
         (Some(_), _) => format!("a connection of the agent to '{name}'"),
         (_, Some(_)) => format!("a change of '{name}'"),
-        _ => format!("'{name}' of server '{}'", escape::line(&item.server)),
+        _ => {
+            let client = item.client.as_ref().map(|client| format!(", for {},", escape::line(client)));
+            format!("'{name}' of server '{}'{}", escape::line(&item.server), client.unwrap_or_default())
+        }
     };
     let waits = if item.is_withheld() { " is not the trusted version, and" } else { "" };
     let why = if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) };

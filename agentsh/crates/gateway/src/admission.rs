@@ -50,6 +50,21 @@ pub struct Admitted {
 }
 
 impl Admitted {
+    /// As people are shown it, and as answers of people count for it. A key that was created anew has the old name, and
+    /// is another one.
+    pub fn client(&self) -> String {
+        match self.key() {
+            Some(hash) => format!("key '{}' ({})", self.name, hash.get(..8).unwrap_or(hash)),
+            None if self.subject == self.name => self.name.clone(),
+            None => format!("user '{}'", self.name),
+        }
+    }
+
+    /// Its hash, if it is a key.
+    pub fn key(&self) -> Option<&str> {
+        key_of(&self.subject)
+    }
+
     fn anywhere(subject: String, name: String) -> Self {
         Self { subject, name, allow_from: Vec::new() }
     }
@@ -74,13 +89,9 @@ impl AttemptLimiter {
     ) -> Result<Admitted, Refusal> {
         check_origin(config, headers)?;
         let admitted = authenticate(config, (keys, signers), endpoint, headers)?;
-        let is_in =
-            |nets: &[IpNet]| nets.is_empty() || nets.iter().any(|net| net.contains(&peer.to_canonical()));
-        if !is_in(&config.allow_from) {
-            let why = "connections from this network are not allowed";
-            return Err(Refusal::new(Code::Network, why));
-        }
-        if !is_in(&admitted.allow_from) {
+        // It may have changed since the connection was accepted.
+        check_network(config, peer)?;
+        if !is_in(&admitted.allow_from, peer) {
             let why = format!("the key '{}' is not allowed from this network", admitted.name);
             return Err(Refusal::new(Code::Network, why));
         }
@@ -113,6 +124,21 @@ impl AttemptLimiter {
             )
         })
     }
+}
+
+/// Refuses connections of networks that the configuration does not list.
+pub fn check_network(config: &Config, peer: IpAddr) -> Result<(), Refusal> {
+    let why = "connections from this network are not allowed";
+    if is_in(&config.allow_from, peer) { Ok(()) } else { Err(Refusal::new(Code::Network, why)) }
+}
+
+fn is_in(nets: &[IpNet], peer: IpAddr) -> bool {
+    nets.is_empty() || nets.iter().any(|net| net.contains(&peer.to_canonical()))
+}
+
+/// The hash of a subject that is a key.
+pub fn key_of(subject: &str) -> Option<&str> {
+    subject.strip_prefix("key:")
 }
 
 /// Refuses web pages of other origins, and unknown host names (DNS rebinding).

@@ -113,7 +113,7 @@ pub struct Limits {
     pub sessions: usize,
     /// Limit of client sessions per key.
     pub sessions_per_key: usize,
-    /// Connections at once.
+    /// Connections at once; one address may have half of them.
     pub connections: usize,
     /// Idle client sessions end after this.
     pub idle_seconds: u64,

@@ -1,9 +1,9 @@
 //! Response bodies and errors.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
@@ -40,28 +40,45 @@ pub struct KeyName(pub String);
 
 /// A response body.
 pub struct Content {
-    kind: ContentKind,
-    /// Marks the connection as used.
-    pub(crate) in_use: Option<Rc<Cell<u64>>>,
+    /// Its connection looks at it too.
+    kind: Rc<RefCell<ContentKind>>,
     /// When it is done, no more events are given.
     until: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
-enum ContentKind {
+pub(crate) enum ContentKind {
     Whole(Option<Bytes>),
     Events(mpsc::Receiver<Bytes>),
 }
 
+impl ContentKind {
+    /// Whether something of it waits for the client, and not for the server. HTTP/2 takes a part before there is room.
+    pub(crate) fn is_owed(&self) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Events(events) => !events.is_empty() || events.is_closed(),
+        }
+    }
+}
+
 impl Content {
+    fn new(kind: ContentKind) -> Self {
+        Self { kind: Rc::new(RefCell::new(kind)), until: None }
+    }
+
     fn whole(bytes: Option<Bytes>) -> Self {
-        Self { kind: ContentKind::Whole(bytes), in_use: None, until: None }
+        Self::new(ContentKind::Whole(bytes))
     }
 
     /// Ends a stream of events when this is done.
     pub fn end_after(&mut self, done: impl Future<Output = ()> + 'static) {
-        if matches!(self.kind, ContentKind::Events(_)) {
+        if matches!(*self.kind.borrow(), ContentKind::Events(_)) {
             self.until = Some(Box::pin(done));
         }
+    }
+
+    pub(crate) fn watched(&self) -> Weak<RefCell<ContentKind>> {
+        Rc::downgrade(&self.kind)
     }
 }
 
@@ -74,10 +91,12 @@ impl Body for Content {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let content = self.get_mut();
+        let mut kind = content.kind.borrow_mut();
         if content.until.as_mut().is_some_and(|until| until.as_mut().poll(context).is_ready()) {
-            *content = Self::whole(None);
+            content.until = None;
+            *kind = ContentKind::Whole(None);
         }
-        let next = match &mut content.kind {
+        let next = match &mut *kind {
             ContentKind::Whole(bytes) => Poll::Ready(bytes.take()),
             ContentKind::Events(events) => events.poll_recv(context),
         };
@@ -85,11 +104,11 @@ impl Body for Content {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.kind, ContentKind::Whole(None))
+        matches!(*self.kind.borrow(), ContentKind::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
+        match &*self.kind.borrow() {
             ContentKind::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
@@ -123,8 +142,7 @@ pub fn json(status: StatusCode, body: Bytes) -> Answer {
 }
 
 pub fn events(events: mpsc::Receiver<Bytes>) -> Answer {
-    let content = Content { kind: ContentKind::Events(events), in_use: None, until: None };
-    let mut answer = with(StatusCode::OK, content);
+    let mut answer = with(StatusCode::OK, Content::new(ContentKind::Events(events)));
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
@@ -149,7 +167,7 @@ pub fn wrong(wrong: &MessageError) -> Answer {
 
 /// Whether a complete answer is a protocol error.
 pub fn is_error(answer: &Answer) -> bool {
-    match &answer.body().kind {
+    match &*answer.body().kind.borrow() {
         ContentKind::Whole(Some(body)) => {
             crate::json::read(body).is_ok_and(|tree| tree.member("error").is_some())
         }

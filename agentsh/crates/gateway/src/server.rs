@@ -2,9 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming as Body;
@@ -14,18 +18,18 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use jiff::Timestamp;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use super::admission::{AttemptLimiter, Refusal, check_origin};
+use super::admission::{AttemptLimiter, Refusal, check_network, check_origin};
 use super::client::{Client, ServerWire};
 use super::codes::Code;
 use super::config::{Config, Endpoint};
 use super::files::Files;
 use super::message::MessageError;
 use super::metrics::{Gauges, Metrics};
-use super::reply::{self, Answer, KeyName, Refused, Served};
+use super::reply::{self, Answer, ContentKind, KeyName, Refused, Served};
 use super::{cors, event_streams, post};
 
 /// Interval of checks for idle sessions.
@@ -35,7 +39,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connects the gateway to the proxies that judge messages.
 pub trait Connector {
-    /// Lines of a session with this server. `who` is the key's name, for events.
+    /// Lines of a session with this server, for a client that people know as `who`.
     fn connect(&self, endpoint: &Endpoint, who: &str) -> ServerWire;
     /// A refused request.
     fn refused(&self, answered: &ResponseContext<'_>, refusal: &Refusal);
@@ -83,6 +87,8 @@ pub struct Gateway {
     pub(crate) metrics: Metrics,
     pub(crate) sessions: RefCell<HashMap<String, Rc<Client>>>,
     connections: Cell<usize>,
+    /// The same for each address.
+    peers: RefCell<HashMap<IpAddr, usize>>,
     requests: Cell<usize>,
     draining: Cell<bool>,
     settled: Notify,
@@ -105,6 +111,7 @@ impl Gateway {
             metrics: Metrics::default(),
             sessions: RefCell::default(),
             connections: Cell::new(0),
+            peers: RefCell::default(),
             requests: Cell::new(0),
             draining: Cell::new(false),
             settled: Notify::new(),
@@ -113,8 +120,8 @@ impl Gateway {
         }))
     }
 
-    /// Takes a configuration, keys and certificate anew. Sessions go on, and streams but those of keys that open them no more;
-    /// only the address stays as it is.
+    /// Takes a configuration, keys and certificate anew. Sessions and streams go on, but those of keys that open them no
+    /// more; only the address stays as it is.
     ///
     /// # Errors
     /// When they cannot be used; nothing changes then.
@@ -123,6 +130,7 @@ impl Gateway {
         *self.files.borrow_mut() = Rc::new(files);
         *self.config.borrow_mut() = Rc::new(config);
         self.reloaded.notify_waiters();
+        self.end_closed();
         Ok(())
     }
 
@@ -156,16 +164,13 @@ impl Gateway {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            if self.connections.get() >= self.config().limits.connections {
-                self.metrics.refused(Code::TooManyConnections.as_str());
-                continue;
-            }
+            let Some(open) = self.admit(peer.ip()) else { continue };
             // A small message must not wait for the next.
             let _ = stream.set_nodelay(true);
             let (gateway, tls) = (Rc::clone(self), self.files.borrow().tls.clone());
             let patience = self.patience();
             agentsh_base::task::spawn_local(async move {
-                let _open = CountGuard::new(&gateway, |gateway| &gateway.connections);
+                let _open = open;
                 match tls {
                     None => gateway.connection(stream, peer.ip()).await,
                     Some(tls) => {
@@ -203,21 +208,51 @@ impl Gateway {
         self.drain.notify_one();
     }
 
+    /// The place of one more connection; None: it is refused. What is refused here has cost nothing yet.
+    fn admit(self: &Rc<Self>, peer: IpAddr) -> Option<OpenConnection> {
+        let config = self.config();
+        if let Err(refusal) = check_network(&config, peer) {
+            self.metrics.refused(refusal.code.as_str());
+            let unanswered = ResponseContext {
+                endpoint: "",
+                who: "",
+                peer,
+                log_id: "none",
+                trace_id: "",
+                status: 0,
+                code: Some(refusal.code.as_str()),
+                after: Duration::ZERO,
+            };
+            self.connector.refused(&unanswered, &refusal);
+            return None;
+        }
+        let (limit, peer) = (config.limits.connections, block(peer));
+        let of_peer = self.peers.borrow().get(&peer).copied().unwrap_or_default();
+        // One address never has all places.
+        if self.connections.get() >= limit || of_peer >= limit.div_ceil(2) {
+            self.metrics.refused(Code::TooManyConnections.as_str());
+            return None;
+        }
+        self.peers.borrow_mut().insert(peer, of_peer + 1);
+        let counted = CountGuard::new(self, |gateway| &gateway.connections);
+        Some(OpenConnection { counted, peer })
+    }
+
     async fn connection(
         self: &Rc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
         peer: IpAddr,
     ) {
         let gateway = Rc::clone(self);
-        // Counts requests. Handlers and bodies hold it too.
-        let requests = Rc::new(Cell::new(0));
-        let counted = Rc::clone(&requests);
+        let traffic = Rc::new(Traffic::default());
+        let stream = CountedStream { stream, traffic: Rc::clone(&traffic) };
+        let counted = Rc::clone(&traffic);
         let service = service_fn(move |request| {
-            let (gateway, in_use) = (Rc::clone(&gateway), Rc::clone(&counted));
-            in_use.set(in_use.get() + 1);
+            let (gateway, traffic) = (Rc::clone(&gateway), Rc::clone(&counted));
+            traffic.moved.set(traffic.moved.get() + 1);
             async move {
-                let mut answer = gateway.answer(with_host(request), peer).await;
-                answer.body_mut().in_use = Some(in_use);
+                let answer = gateway.answer(with_host(request), peer).await;
+                traffic.begin(answer.body().watched());
                 Ok::<_, Infallible>(answer)
             }
         });
@@ -227,18 +262,25 @@ impl Gateway {
         tokio::select! {
             // The client disconnected, or does not speak HTTP.
             _ = builder.serve_connection(TokioIo::new(stream), service) => {}
-            () = self.unused(&requests) => {}
+            () = self.unused(&traffic) => {}
         }
     }
 
-    /// Waits until a connection has been idle for a request's timeout.
-    async fn unused(&self, requests: &Rc<Cell<u64>>) {
-        /// The connection's service, and this.
-        const HOLDERS: usize = 2;
+    /// Waits until a connection has done nothing for a request's timeout: nothing is being answered, or nothing of what is
+    /// ready can be written.
+    async fn unused(&self, traffic: &Rc<Traffic>) {
+        /// The stream, the connection's service, and `connection`; handlers hold it too.
+        const HOLDERS: usize = 3;
+        let mut is_owed = false;
         loop {
-            let before = requests.get();
+            let before = traffic.moved.get();
             tokio::time::sleep(self.patience()).await;
-            if requests.get() == before && Rc::strong_count(requests) <= HOLDERS {
+            let was_owed = std::mem::replace(&mut is_owed, traffic.is_owed());
+            if traffic.moved.get() != before {
+                continue;
+            }
+            let is_idle = Rc::strong_count(traffic) <= HOLDERS && !traffic.has_bodies();
+            if is_idle || was_owed && is_owed {
                 return;
             }
         }
@@ -334,17 +376,31 @@ impl Gateway {
             Ok(admitted) => admitted,
             Err(refusal) => return self.refuse(&endpoint.id, &refusal),
         };
-        let mut answer = match *request.method() {
-            Method::POST => post::post(self, &endpoint, (&admitted, peer), request).await,
-            Method::GET => event_streams::listen(self, &endpoint, &admitted, &request),
-            Method::DELETE => self.delete(&endpoint, &admitted, &request),
-            // A health check; only GET starts a stream.
-            Method::HEAD => reply::empty(StatusCode::OK),
-            _ => cors::no_such_method(),
+        let answering = async {
+            match *request.method() {
+                Method::POST => post::post(self, &endpoint, (&admitted, peer), request).await,
+                Method::GET => event_streams::listen(self, &endpoint, &admitted, &request),
+                Method::DELETE => self.delete(&endpoint, &admitted, &request),
+                // A health check; only GET starts a stream.
+                Method::HEAD => reply::empty(StatusCode::OK),
+                _ => cors::no_such_method(),
+            }
         };
-        if let Some(hash) = admitted.subject.strip_prefix("key:") {
-            answer.body_mut().end_after(Rc::clone(self).closed(hash.to_owned(), endpoint.id));
-        }
+        let mut answer = match admitted.key() {
+            None => answering.await,
+            Some(hash) => {
+                let closed = || Rc::clone(self).closed(hash.to_owned(), endpoint.id.clone());
+                let mut answer = tokio::select! {
+                    answer = answering => answer,
+                    () = closed() => {
+                        let why = "the key was revoked or has expired";
+                        self.refuse(&endpoint.id, &Refusal::new(Code::Unauthenticated, why))
+                    }
+                };
+                answer.body_mut().end_after(closed());
+                answer
+            }
+        };
         answer.extensions_mut().insert(KeyName(admitted.name));
         answer
     }
@@ -353,9 +409,7 @@ impl Gateway {
     async fn closed(self: Rc<Self>, hash: String, endpoint: String) {
         loop {
             let reloaded = self.reloaded.notified();
-            let files = Rc::clone(&self.files.borrow());
-            let key = files.keys.keys.get(&hash).filter(|key| key.state(Timestamp::now()).is_ok());
-            if !key.is_some_and(|key| key.opens(&endpoint)) {
+            if !self.opens(&hash, &endpoint) {
                 return;
             }
             tokio::select! {
@@ -364,6 +418,13 @@ impl Gateway {
                 () = tokio::time::sleep(SWEEP_INTERVAL) => {}
             }
         }
+    }
+
+    /// Whether the key of this hash opens the endpoint.
+    pub(crate) fn opens(&self, hash: &str, endpoint: &str) -> bool {
+        let files = self.files.borrow();
+        let key = files.keys.keys.get(hash).filter(|key| key.state(Timestamp::now()).is_ok());
+        key.is_some_and(|key| key.opens(endpoint))
     }
 
     /// How long a client may take for what it has to say.
@@ -409,6 +470,94 @@ fn trace_id(request: &Request<Body>) -> Option<String> {
     let value = super::message::header(request.headers(), "traceparent")?;
     let id = value.split('-').nth(1)?;
     (id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_owned())
+}
+
+/// What one address is: a customer of IPv6 has 2^64.
+fn block(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
+    }
+}
+
+/// A connection among all and among those of its address, until dropped.
+struct OpenConnection {
+    counted: CountGuard,
+    peer: IpAddr,
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut count) = self.counted.gateway.peers.borrow_mut().entry(self.peer) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+/// What a connection does.
+#[derive(Default)]
+struct Traffic {
+    /// Requests and written bytes, counted together.
+    moved: Cell<u64>,
+    /// The bodies of answers that are being written.
+    bodies: RefCell<Vec<Weak<RefCell<ContentKind>>>>,
+}
+
+impl Traffic {
+    fn begin(&self, body: Weak<RefCell<ContentKind>>) {
+        let mut bodies = self.bodies.borrow_mut();
+        bodies.retain(|body| body.strong_count() > 0);
+        bodies.push(body);
+    }
+
+    fn has_bodies(&self) -> bool {
+        self.bodies.borrow().iter().any(|body| body.strong_count() > 0)
+    }
+
+    fn is_owed(&self) -> bool {
+        self.bodies.borrow().iter().filter_map(Weak::upgrade).any(|body| body.borrow().is_owed())
+    }
+}
+
+/// Counts what is written.
+struct CountedStream<S> {
+    stream: S,
+    traffic: Rc<Traffic>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = written {
+            self.traffic.moved.set(self.traffic.moved.get() + count as u64);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// Counts until dropped.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::body::Incoming as Body;
 use hyper::{Request, StatusCode};
 
-use super::admission::{Admitted, Refusal};
+use super::admission::{Admitted, Refusal, key_of};
 use super::client::{Client, ClientLimits, ServerWire};
 use super::codes::Code;
 use super::config::{Endpoint, Sharing};
@@ -53,7 +53,7 @@ impl Gateway {
         let connection = shared.then(|| self.shared(endpoint, admitted, capabilities)).transpose()?;
         let wire = || match connection {
             Some(connection) => ServerWire::steady(shared_session::attach(connection, MAX_LENGTH)),
-            None => self.connector.connect(endpoint, &admitted.name),
+            None => self.connector.connect(endpoint, &admitted.client()),
         };
         self.open(id, endpoint, &admitted.subject, wire, Translation::with_sessions())
     }
@@ -76,8 +76,8 @@ impl Gateway {
         if let Some(client) = self.session(&name, endpoint, admitted) {
             return Ok(client);
         }
-        let who = if for_all { EVERYBODY } else { &admitted.name };
-        let wire = || self.connector.connect(endpoint, who);
+        let who = if for_all { EVERYBODY.to_owned() } else { admitted.client() };
+        let wire = || self.connector.connect(endpoint, &who);
         let translation =
             if for_all { Translation::for_everybody() } else { Translation::without_sessions() };
         self.open(name, endpoint, subject, wire, translation)
@@ -131,9 +131,21 @@ impl Gateway {
 
     pub(crate) fn sweep(&self) {
         let limit = Duration::from_secs(self.config().limits.idle_seconds);
-        let idle: Vec<_> =
-            self.sessions.borrow().values().filter(|client| client.idle() > limit).cloned().collect();
-        for client in idle {
+        self.end_sessions(|client| client.idle() > limit);
+        self.end_closed();
+    }
+
+    /// Ends the sessions of keys that open their endpoint no more, and with them their calls and questions.
+    pub(crate) fn end_closed(&self) {
+        self.end_sessions(|client| {
+            key_of(&client.subject).is_some_and(|hash| !self.opens(hash, &client.endpoint))
+        });
+    }
+
+    fn end_sessions(&self, is_over: impl Fn(&Client) -> bool) {
+        let over: Vec<_> =
+            self.sessions.borrow().values().filter(|client| is_over(client)).cloned().collect();
+        for client in over {
             self.sessions.borrow_mut().remove(&client.id);
             client.end();
         }

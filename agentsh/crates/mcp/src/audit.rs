@@ -41,11 +41,13 @@ pub struct AskedPerson {
 #[derive(Clone, Copy, Debug)]
 pub struct ToApprove<'a> {
     pub server: &'a ServerId,
+    /// Which client of the gateway asks.
+    pub client: Option<&'a str>,
     /// The tool's name, or the method of another request.
     pub name: &'a str,
     /// Hash of the tool's definition; None: never listed.
     pub interface: Option<&'a str>,
-    /// The call's arguments, or another request's parameters.
+    /// The call's arguments, with all other parameters if there are any, or another request's parameters.
     pub arguments: &'a Json<'a>,
     /// Why, and by which rule.
     pub decision: &'a Decision,

@@ -13,7 +13,7 @@ use super::caller;
 use super::client::Client;
 use super::client_capabilities;
 use super::connection::{Connection, Handshake, Phase, Side};
-use super::extra_members::extra_members;
+use super::extra_members::{asked, extra_members};
 use super::framing::Frame;
 use super::identify::tool_name;
 use super::jsonrpc::{self, Id, Message, Shape};
@@ -218,20 +218,29 @@ impl<R: Recorder> Connection<R> {
         call: RecordSubject,
         decision: Decision,
     ) {
-        let params = tree.member("params");
-        let server = &self.options.server;
-        let (arguments, interface) = match &call {
-            RecordSubject::Call { hash, .. } => {
-                (params.and_then(|params| params.member("arguments")), hash.as_deref())
-            }
-            _ => (params, None),
+        let is_call = matches!(call, RecordSubject::Call { .. });
+        let interface = match &call {
+            RecordSubject::Call { hash, .. } => hash.as_deref(),
+            _ => None,
         };
-        let person = self.options.approve.as_ref().filter(|_| decision.is_ask()).map(|approve| {
-            let arguments = arguments.unwrap_or(&Json::Null);
-            approve.ask(&ToApprove { server, name: call.name(), interface, arguments, decision: &decision })
+        let server = &self.options.server;
+        let approve = self.options.approve.as_ref().filter(|_| decision.is_ask());
+        // What a person answers for is what is forwarded.
+        let asked = approve.map(|_| asked(tree, is_call));
+        let (tree, shown) = asked.as_ref().map_or((tree, &Json::Null), |(tree, shown)| (tree, shown));
+        let person = approve.map(|approve| {
+            approve.ask(&ToApprove {
+                server,
+                client: self.options.client.as_deref(),
+                name: call.name(),
+                interface,
+                arguments: shown,
+                decision: &decision,
+            })
         });
         let (person, page) = person.map(|AskedPerson { verdict, page }| (verdict, page)).unzip();
-        let audit = self.options.audit.as_ref().filter(|_| matches!(call, RecordSubject::Call { .. }));
+        let audit = self.options.audit.as_ref().filter(|_| is_call);
+        let arguments = tree.member("params").and_then(|params| params.member("arguments"));
         let auditors = audit.map(|audit| {
             let finding = decision.passed_finding();
             audit.ask(&Question { server, tool: call.name(), arguments, finding })

@@ -1,15 +1,27 @@
 //! The JSON-RPC 2.0 envelope, read from the JSON tree without typed structs.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use crate::guard::checks::looks;
 use crate::json::{Json, folds_to, has_lone_surrogate};
 
 /// In bytes as written, because ids are kept while a request runs.
 pub const MAX_ID_BYTES: usize = 256;
 
 const RESERVED: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+
+/// The methods of the protocol. Rules, lists and translations know them by these spellings.
+const METHODS: &str = "completion/complete elicitation/create initialize logging/setLevel notifications/cancelled \
+    notifications/elicitation/complete notifications/initialized notifications/message \
+    notifications/progress notifications/prompts/list_changed notifications/resources/list_changed \
+    notifications/resources/updated notifications/roots/list_changed notifications/tasks/status \
+    notifications/tools/list_changed ping prompts/get prompts/list resources/list resources/read \
+    resources/subscribe resources/templates/list resources/unsubscribe roots/list sampling/createMessage \
+    server/discover subscriptions/listen tasks/cancel tasks/get tasks/list tasks/result tasks/update \
+    tools/call tools/list";
 
 /// Identity of ids: `1` equals `1.0`, and `"a\/b"` equals `"a/b"`; `1` and `"1"` differ, but see [`Key::other_spelling`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,7 +70,7 @@ pub enum Shape {
 /// Why a message is malformed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvelopeError {
-    /// Stable code: `batch`, `invalid-request` or `ambiguous-key`.
+    /// Stable code: `batch`, `invalid-request`, `ambiguous-key` or `ambiguous-method`.
     pub reason: &'static str,
     pub detail: &'static str,
     pub id: Option<Id>,
@@ -68,8 +80,8 @@ pub struct EnvelopeError {
 /// Classifies a message.
 ///
 /// # Errors
-/// A batch; a wrong `jsonrpc`; an invalid id; a method that is not a string; both request and response members; a
-/// member that differs from a reserved name only in case.
+/// A batch; a wrong `jsonrpc`; an invalid id; a method that is not a string, or that is one of the protocol in another
+/// spelling; both request and response members; a member that differs from a reserved name only in case.
 pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeError> {
     let Some(members) = tree.as_object() else {
         let (reason, detail) = match tree {
@@ -113,6 +125,9 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
             return fail("invalid-request", "`method` is not Unicode text");
         }
         let method = crate::json::unescape(raw);
+        if looks_known(&method) {
+            return fail("ambiguous-method", "the method is a known one in another spelling");
+        }
         let params = tree.member("params");
         return match id.map(Id::from_json) {
             None => Ok(Message::Notification { method, params }),
@@ -215,4 +230,18 @@ fn integer(raw: &str) -> Option<Cow<'_, str>> {
 fn looks_reserved(raw: &str) -> bool {
     let name = crate::json::unescape(raw);
     !RESERVED.contains(&&*name) && RESERVED.iter().any(|reserved| folds_to(&name, reserved))
+}
+
+/// Whether a server that ignores case, spaces, forms of letters or further slashes would take this for a method that it
+/// is not.
+fn looks_known(method: &str) -> bool {
+    static FORMS: LazyLock<Vec<String>> = LazyLock::new(|| METHODS.split(' ').map(form).collect());
+    METHODS.split(' ').all(|known| known != method) && FORMS.contains(&form(method))
+}
+
+/// Letters, digits and signs of a method as people see them.
+fn form(method: &str) -> String {
+    let seen: String =
+        looks(method).chars().filter(|seen| seen.is_alphanumeric() || "/_-.$".contains(*seen)).collect();
+    seen.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }

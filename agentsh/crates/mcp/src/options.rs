@@ -21,6 +21,8 @@ use super::relist::ReleaseCounts;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub server: ServerId,
+    /// Which client of the gateway this is; None: not the gateway.
+    pub client: Option<Rc<str>>,
     /// For `mcp_tool_seen`.
     pub server_type: ServerType,
     /// Longest line in either direction, in bytes.
@@ -137,6 +139,7 @@ impl Options {
     pub fn new(server: ServerId) -> Self {
         Self {
             server,
+            client: None,
             server_type: ServerType::Stdio,
             max_line_bytes: super::framing::DEFAULT_LIMIT,
             client_lines: Budget::default(),

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use memchr::memmem::Finder;
 
-use super::http_head::REPLACING;
+use super::http_head::replaces;
 use super::http_host::{Refusal, Request};
 use super::reason::Reason;
 use crate::policy::{RequestRule, Ruled};
@@ -130,7 +130,7 @@ impl Broker {
             let value = value.get(1..).unwrap_or_default();
             let name = String::from_utf8_lossy(name).to_ascii_lowercase();
             is_upgrade |= name == "upgrade";
-            is_replaced |= REPLACING.contains(&name.replace('_', "-").as_str());
+            is_replaced |= replaces(&name, value);
             authorizations += usize::from(name == "authorization" || name == "proxy-authorization");
             let is_made_for_it = name == "authorization" || HEADERS.contains(&name.as_str());
             let held = if is_made_for_it { self.of_value(value, &name) } else { None };

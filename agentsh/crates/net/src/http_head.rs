@@ -59,15 +59,46 @@ const DECISIVE: [&str; 5] = ["host", "content-length", "transfer-encoding", "upg
 
 /// Headers of MCP over HTTP.
 const MCP_HEADERS: [&str; 4] = ["mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"];
-/// Headers with which servers and frameworks override method or path.
-pub(super) const REPLACING: [&str; 6] = [
-    "x-http-method-override",
-    "x-http-method",
-    "x-method-override",
-    "x-original-url",
-    "x-rewrite-url",
-    "x-original-uri",
-];
+/// Headers of clients whose names or values are like those that replace a request.
+const ORDINARY: &str = "host http-referer access-control-request-method mcp-method x-forwarded-for x-forwarded-proto \
+    x-forwarded-port dropbox-api-path-root soapaction";
+/// How names begin whose values may be paths: of HTTP, and of the clients of large services, with paths of objects.
+const ORDINARY_STARTS: &str = "accept content- sec- if- grpc- x-amz- x-amzn- x-goog- x-ms- x-stainless-";
+/// Last words of names whose values may begin with `/` or a scheme and are no target: base64, and where
+/// something is from.
+const ORDINARY_ENDS: &str = "authorization auth checksum cookie digest hash id key md5 nonce origin profile referer secret \
+    session sha256 signature source token";
+
+/// Whether servers, gateways and frameworks may take method, path or host from this header instead of from the
+/// request. `name` is in lower case.
+pub(super) fn replaces(name: &str, value: &[u8]) -> bool {
+    // Gateways merge both spellings.
+    let name = name.replace('_', "-");
+    if ORDINARY.split(' ').any(|ordinary| ordinary == name) {
+        return false;
+    }
+    let is_of_client = |starts: &str| starts.split(' ').any(|start| name.starts_with(start));
+    let names_a_part = |word: &str| {
+        ["method", "path", "uri", "url", "host"].iter().any(|part| word.ends_with(part))
+            || ["forwarded", "override", "rewrite", "subrequest"].iter().any(|part| word.contains(part))
+    };
+    if name.split('-').any(names_a_part) {
+        return !is_of_client("x-stainless-");
+    }
+    let last = name.rsplit('-').next().unwrap_or_default();
+    let is_ordinary = || is_of_client(ORDINARY_STARTS) || ORDINARY_ENDS.split(' ').any(|end| end == last);
+    names_a_target(trimmed(value)) && !is_ordinary()
+}
+
+/// A path, or an absolute URL.
+fn names_a_target(value: &[u8]) -> bool {
+    let scheme = || value.split(|byte| *byte == b':').next().unwrap_or_default();
+    let is_scheme = |text: &[u8]| {
+        !text.is_empty() && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+    };
+    value.starts_with(b"/")
+        || is_scheme(scheme()) && value.get(scheme().len()..).is_some_and(|rest| rest.starts_with(b"://"))
+}
 
 /// `bytes` ends with the empty line; it has no NUL, and CR and LF only in pairs. `is_first`: no earlier request on
 /// this connection.
@@ -300,8 +331,7 @@ impl<'h> Fields<'h> {
         if name.contains('_') && DECISIVE.contains(&name.replace('_', "-").as_str()) {
             return refuse(Reason::HeaderLookAlike);
         }
-        // Gateways merge both spellings.
-        if self.has_rules && REPLACING.contains(&name.replace('_', "-").as_str()) {
+        if self.has_rules && replaces(&name, value) {
             return refuse(Reason::OverrideNotAllowed);
         }
         // Servers may read `_` as `-`.

@@ -266,6 +266,32 @@ fn a_web_socket_needs_the_servers_word() {
     assert_eq!(all(late.as_bytes()), (get("").len(), Some("upgrade-not-first")));
 }
 
+/// What servers, gateways and frameworks take method, path or host from.
+const REPLACING: &str = "X-HTTP-Method-Override: DELETE | x-http-method: DELETE | X_Method_Override: DELETE | \
+    X-HTTPMethodOverride: DELETE | X-Goog-Method-Override: DELETE | X-Forwarded-Method: DELETE | \
+    X-Original-URL: admin | x-rewrite-url: admin | X-Forwarded-Path: admin | \
+    X-Envoy-Original-Path: admin | X-Forwarded-Uri: admin | X-Forwarded-Prefix: admin | \
+    X-Waws-Unencoded-Url: admin | X-HTTP-DestinationURL: admin | X-Invoke-Path: admin | \
+    X-Matched-Path: admin | X-Middleware-Subrequest: middleware | X-Forwarded-Host: other.example.com | \
+    X-Host: other.example.com | X_Host: other.example.com | Forwarded: host=other.example.com | \
+    Destination: /admin | Script_Name: /admin | X-Accel-Redirect: /admin | \
+    X-Proxy-To: http://other.example.com/admin | X-Envoy-Decorator-Operation: /admin";
+
+/// What ordinary clients, SDKs and browsers send.
+const ORDINARY: &str = "Referer: https://example.com/a | Origin: https://example.com | HTTP-Referer: https://example.com | \
+    Accept: */* | Accept-Language: en | Content-Type: application/json | Content-Location: /a | \
+    Content-MD5: /w/w/w/w/w== | If-None-Match: \"/a\" | User-Agent: curl/8.0 | Authorization: Bearer a/b | \
+    Cookie: a=/b | X-Requested-With: XMLHttpRequest | X-Request-Id: /w/w | X-Forwarded-For: 192.0.2.1 | \
+    X-Forwarded-Proto: https | traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 | \
+    X-Amz-Target: DynamoDB_20120810.GetItem | X-Amz-Security-Token: /w/w | \
+    x-amz-copy-source: /bucket/key | x-amz-website-redirect-location: /a | \
+    x-goog-copy-source: /bucket/key | x-goog-request-params: name=projects/a | \
+    x-goog-api-client: gl-python/3 | x-ms-copy-source: https://example.com/a | \
+    x-ms-rename-source: /container/a | grpc-timeout: 1S | X-Stainless-Helper-Method: stream | \
+    X-Api-Key: /w/w | Access-Control-Request-Method: DELETE | Mcp-Method: tools/call | \
+    Git-Protocol: version=2 | X-Gemfile-Source: https://rubygems.org/ | Sec-WebSocket-Key: /w/w | \
+    SOAPAction: http://example.com/a | Upgrade-Insecure-Requests: 1";
+
 #[test]
 fn rules_about_requests() {
     let rule =
@@ -282,15 +308,16 @@ fn rules_about_requests() {
         assert_eq!(ask(line), Some("request-not-allowed"), "{line}");
     }
     let with = |reader: &mut Reader, header: &str| {
-        let text = format!("GET /repos/a HTTP/1.1\r\nHost: api.example.com\r\n{header}: DELETE\r\n\r\n");
+        let text = format!("GET /repos/a HTTP/1.1\r\nHost: api.example.com\r\n{header}\r\n\r\n");
         run(reader, text.as_bytes()).1
     };
-    for header in
-        ["X-HTTP-Method-Override", "x-http-method", "X_Method_Override", "X-Original-URL", "x-rewrite-url"]
-    {
-        let mut ruled = Reader::new(NAME, 80).with_rules(rules.clone());
-        assert_eq!(with(&mut ruled, header), Some("override-not-allowed"), "{header}");
+    let ruled = |header: &str| with(&mut Reader::new(NAME, 80).with_rules(rules.clone()), header);
+    for header in REPLACING.split(" | ") {
+        assert_eq!(ruled(header), Some("override-not-allowed"), "{header}");
         assert_eq!(with(&mut Reader::new(NAME, 80), header), None, "without rules nothing is replaced");
+    }
+    for header in ORDINARY.split(" | ") {
+        assert_eq!(ruled(header), None, "{header}");
     }
     let body = "DELETE /repos/a HTTP/1.1\r\nHost: api.example.com\r\nX: ";
     for (method, wanted) in [("GET /repos/a", Some("body-not-expected")), ("POST /graphql", None)] {

@@ -82,6 +82,7 @@ pub(super) async fn questions(app: &App, waiting: &[Waiting]) -> Result<Vec<Ques
 /// Who wants to do what.
 fn title(item: &Item, who: &str) -> String {
     let name = &item.name;
+    let who = item.client.as_deref().unwrap_or(who);
     match (&item.host, &item.path) {
         (Some(_), _) => format!("{who} wants to connect to {name}"),
         (_, Some(_)) => format!("{who} wants to change {name}"),

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use crate::json::{self, Json};
 use crate::store::Event;
-use crate::types::{ServerId, ToolId};
+use crate::store::words::{Action, Severity};
+use crate::types::{RuleRef, ServerId, ToolId};
 
 use super::super::client::Client;
 use super::super::connection::Side;
@@ -265,6 +266,31 @@ impl InFlight {
         });
     }
 
+    /// Reports addresses that two servers list.
+    fn tell_shared(&mut self) {
+        for (first, other, uri) in std::mem::take(&mut self.owners.shared) {
+            let (first, other) = (self.id_of(first), self.id_of(other));
+            self.notes.push(format!(
+                "servers '{first}' and '{other}' both list the resource '{uri}': it is read from '{first}'"
+            ));
+            self.events.push(Event::McpContentDetected {
+                server_id: other,
+                tool_name: uri.into(),
+                jsonrpc_id: serde_json::Value::Null,
+                category: "resource-shadowing".to_owned(),
+                detector: "same_uri".to_owned(),
+                action: Action::Alert,
+                severity: Severity::Medium,
+                reason: "resource-shadowed".to_owned(),
+                rule: RuleRef::default_rule("proxy.resources"),
+                pointer: String::new(),
+                context: String::new(),
+                other_server: Some(first),
+                other_tool: None,
+            });
+        }
+    }
+
     pub fn settle_gather(&mut self, server: usize, key: &Key, reply: Vec<u8>, error: Option<(String, bool)>) {
         let Some(ClientRequest { way: Dispatch::All(gather), method, .. }) = self.flights.get_mut(key) else {
             return;
@@ -349,6 +375,7 @@ impl InFlight {
             What::List(list, is_first) => {
                 let own = if is_first && list == List::Tools { self.own_tools.as_slice() } else { &[] };
                 merge::write_list(list, &self.ids, &answers, own, &mut self.owners, &mut out);
+                self.tell_shared();
             }
             What::Any => match answers.values().next() {
                 Some(answer) => out.clone_from(answer),

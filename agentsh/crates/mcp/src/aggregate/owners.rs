@@ -13,23 +13,37 @@ const MAX_TASKS: usize = 65_536;
 
 #[derive(Debug, Default)]
 pub struct Owners {
-    uris: HashMap<Box<str>, BTreeSet<usize>>,
+    /// The first declared server that listed an address.
+    uris: HashMap<Box<str>, usize>,
+    /// Pairs of servers that have an address in common, and of those that nobody was told of yet: an address.
+    told: BTreeSet<(usize, usize)>,
+    pub shared: Vec<(usize, usize, Box<str>)>,
     templates: Vec<(usize, Box<str>)>,
     tasks: HashMap<Box<str>, usize>,
     task_order: VecDeque<Box<str>>,
 }
 
 impl Owners {
-    /// A server listed this address.
-    pub fn note_uri(&mut self, server: usize, uri: &str) {
+    /// A server listed this address. False if a server that was declared before it has listed it too.
+    pub fn note_uri(&mut self, server: usize, uri: &str) -> bool {
         if uri.len() > MAX_TEXT {
-            return;
+            return true;
         }
-        if let Some(servers) = self.uris.get_mut(uri) {
-            servers.insert(server);
-        } else if self.uris.len() < MAX_URIS {
-            self.uris.insert(uri.into(), BTreeSet::from([server]));
+        let Some(owner) = self.uris.get_mut(uri) else {
+            if self.uris.len() < MAX_URIS {
+                self.uris.insert(uri.into(), server);
+            }
+            return true;
+        };
+        if *owner != server {
+            let first = (*owner).min(server);
+            let other = (*owner).max(server);
+            *owner = first;
+            if self.told.insert((first, other)) {
+                self.shared.push((first, other, uri.into()));
+            }
         }
+        *owner == server
     }
 
     /// A server listed this template.
@@ -63,17 +77,16 @@ impl Owners {
         self.tasks.get(task).copied()
     }
 
-    /// Servers that listed the URI, else those with a matching template, in order; empty if none.
-    pub fn of_uri(&self, uri: &str) -> BTreeSet<usize> {
-        match self.uris.get(uri) {
-            Some(servers) => servers.clone(),
-            None => self
-                .templates
-                .iter()
-                .filter(|(_, template)| template.as_ref() == uri || fits(template, uri))
-                .map(|(server, _)| *server)
-                .collect(),
-        }
+    /// The server that listed the URI.
+    pub fn of_uri(&self, uri: &str) -> Option<usize> {
+        self.uris.get(uri).copied()
+    }
+
+    /// Servers with a template that matches, in order.
+    pub fn of_template(&self, uri: &str) -> BTreeSet<usize> {
+        let fitting =
+            self.templates.iter().filter(|(_, template)| template.as_ref() == uri || fits(template, uri));
+        fitting.map(|(server, _)| *server).collect()
     }
 }
 
@@ -114,12 +127,16 @@ mod tests {
     #[test]
     fn who_listed_an_address_is_asked_and_a_task_has_one_owner() {
         let mut owners = Owners::default();
-        owners.note_uri(2, "x:1");
-        owners.note_uri(0, "x:1");
+        assert!(owners.note_uri(2, "x:1") && owners.note_uri(0, "x:1"));
+        assert!(!owners.note_uri(2, "x:1") && owners.note_uri(2, "x:2"));
+        assert_eq!(owners.shared, [(0, 2, "x:1".into())]);
         owners.note_template(1, "x:{id}");
-        assert_eq!(owners.of_uri("x:1"), BTreeSet::from([0, 2]));
-        assert_eq!(owners.of_uri("x:7"), BTreeSet::from([1]));
-        assert_eq!(owners.of_uri("y:7"), BTreeSet::new());
+        assert_eq!(
+            (owners.of_uri("x:1"), owners.of_uri("x:2"), owners.of_uri("x:7")),
+            (Some(0), Some(2), None)
+        );
+        assert_eq!(owners.of_template("x:7"), BTreeSet::from([1]));
+        assert_eq!(owners.of_template("y:7"), BTreeSet::new());
         assert!(owners.note_task(0, "t") && owners.note_task(0, "t"));
         assert!(!owners.note_task(1, "t"));
         assert_eq!(owners.of_task("t"), Some(0));

@@ -110,7 +110,11 @@ fn by_name(board: &InFlight, name: Option<&Json<'_>>, path: &'static [&'static s
 }
 
 fn by_uri(board: &InFlight, uri: Option<&str>) -> Route {
-    let owners = uri.map(|uri| board.owners.of_uri(uri)).unwrap_or_default();
+    // What one server listed is never asked of another.
+    if let Some(server) = uri.and_then(|uri| board.owners.of_uri(uri)) {
+        return Route::One { server, name: None };
+    }
+    let owners = uri.map(|uri| board.owners.of_template(uri)).unwrap_or_default();
     let servers: VecDeque<usize> =
         if owners.is_empty() { able(board, "resources").into() } else { owners.into_iter().collect() };
     if servers.is_empty() {
