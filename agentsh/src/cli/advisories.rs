@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use agentsh_advisories::archive::is_zip;
 use agentsh_advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, each};
 use agentsh_advisories::{Advisory, Database, DatabaseError, Package, deny};
-use agentsh_authoring::Surroundings;
+use agentsh_authoring::CommandContext;
 use agentsh_base::types::ServerId;
 use agentsh_host::known_advisories::{self, Places, ServerPackages};
 use agentsh_host::packages;
@@ -78,12 +78,12 @@ struct AdvisoryContext {
 
 fn here() -> Result<AdvisoryContext, String> {
     let place =
-        Surroundings::here().map_err(|error| format!("cannot find the current directory: {error}"))?;
+        CommandContext::here().map_err(|error| format!("cannot find the current directory: {error}"))?;
     let policy = place.in_force().map_err(|error| error.render().trim_start_matches("error: ").to_owned())?;
     Ok(AdvisoryContext { places: places(&place), policy: policy.mcp.advisories, home: place.home })
 }
 
-fn places(place: &Surroundings) -> Places {
+fn places(place: &CommandContext) -> Places {
     let data = place.env.get("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let data = data.unwrap_or_else(|| place.home.join(".local/share")).join("agentsh");
     Places { data, state: place.state.clone() }
@@ -212,7 +212,7 @@ async fn inventory(places: &Places) -> Result<BTreeMap<(String, String), BTreeSe
 
 /// What is about one server, whichever project configures it.
 pub(super) async fn of_server(
-    place: &Surroundings,
+    place: &CommandContext,
     policy: &AdvisoryPolicy,
     id: &str,
 ) -> Result<Vec<Advisory>, String> {

@@ -274,7 +274,7 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
 
 /// Writes down what lasts.
 fn lasting(item: &Item, any_arguments: bool) -> Result<String, Failure> {
-    let place = agentsh_authoring::Surroundings::here();
+    let place = agentsh_authoring::CommandContext::here();
     let place = place.map_err(|error| Failure::Failed(format!("cannot save it: {error}")))?;
     agentsh_approvals::remember(&place.config_home, item, any_arguments).map_err(Failure::Failed)
 }

@@ -325,7 +325,7 @@ fn bridge(id: &str) -> u8 {
 }
 
 async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
-    match agentsh_authoring::Surroundings::here() {
+    match agentsh_authoring::CommandContext::here() {
         Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut style::stderr()).await,
         Err(error) => fail(&format!("cannot find the current directory: {error}")),
     }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use agentsh_authoring::explain::{OfServer, QuestionArgs};
 use agentsh_authoring::{
-    Surroundings, Which, allow, check, content, explain, flow, generate, init, profiles, reference, show,
+    CommandContext, Which, allow, check, content, explain, flow, generate, init, profiles, reference, show,
 };
 use agentsh_terminal::output::{Failure, OK, finish};
 use agentsh_terminal::style::prose;
@@ -100,7 +100,7 @@ enum Verb {
 
 /// Runs the command; data goes to `out`, everything else to `err`. Returns the exit code: 0, 1 for "no", 125 when
 /// there is no answer.
-pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+pub async fn run(args: &PolicyArgs, place: &CommandContext, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let mut folded;
     let out: &mut dyn Write = match &args.verb {
         Verb::Check { json: false, .. }

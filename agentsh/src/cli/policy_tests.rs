@@ -10,7 +10,7 @@ use std::fs;
 
 use clap::Parser;
 
-use super::{PolicyArgs, Surroundings, run};
+use super::{CommandContext, PolicyArgs, run};
 
 #[derive(Parser)]
 struct Line {
@@ -24,14 +24,14 @@ fn waiting(run: impl Future<Output = u8>) -> u8 {
 
 struct Place {
     directory: tempfile::TempDir,
-    here: Surroundings,
+    here: CommandContext,
 }
 
 impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        let here = Surroundings {
+        let here = CommandContext {
             project: path("home/app"),
             directory: path("home/app"),
             home: path("home"),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::fleet::Fleet;
 use super::sessions::{self, SessionsArgs};
 use super::ui;
-use agentsh_authoring::Surroundings;
+use agentsh_authoring::CommandContext;
 use agentsh_store::verify::SessionState;
 use agentsh_store::{Reader, StoreError, Summary, running};
 use agentsh_terminal::output::{Context, Failure, OK, json};
@@ -130,7 +130,7 @@ async fn print(
 
 /// The page of the session as one file.
 async fn page(reader: &mut Reader, report: &Report, context: &Context) -> Result<String, Failure> {
-    let place = Surroundings::here();
+    let place = CommandContext::here();
     let place =
         place.map_err(|error| Failure::Failed(format!("cannot find the current directory: {error}")))?;
     let id = report.summary.session;

@@ -39,7 +39,7 @@ pub struct DisableArgs {
     /// Names of agents' programs
     #[arg(required_unless_present = "all", value_name = "AGENT")]
     agents: Vec<String>,
-    /// All of them, and the block in your shell's file
+    /// All agents, and the block in your shell's startup file
     #[arg(long)]
     all: bool,
 }

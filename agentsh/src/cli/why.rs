@@ -16,7 +16,7 @@ pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         // The reader may have closed it: ignore that.
         let _ = writeln!(
             err,
-            "error: there is no session here: `agentsh why` asks from inside of `agentsh run`; outside ask \
+            "error: no session here: `agentsh why` works only inside `agentsh run`; outside use \
              `agentsh policy explain --read PATH`, `--write PATH`, `--connect HOST:PORT` or `--exec COMMAND`"
         );
         return FAILED;

@@ -75,7 +75,7 @@ async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), Sta
         }
     };
     session.live.servers.advised.borrow_mut().remove(&id);
-    if let Some(about) = told_with_results(&found) {
+    if let Some(about) = result_notice(&found) {
         session.live.servers.advised.borrow_mut().insert(id.clone(), about);
     }
     let mut refused = None;
@@ -128,7 +128,7 @@ fn verdict(policy: &AdvisoryPolicy, found: &Advisory) -> (Action, RuleRef) {
 }
 
 /// Facts for a server's results, as JSON. None: no warning.
-fn told_with_results(found: &[Advisory]) -> Option<Rc<str>> {
+fn result_notice(found: &[Advisory]) -> Option<Rc<str>> {
     let highest = found.iter().map(|one| one.severity).max()?;
     let ids: Vec<&str> = found.iter().take(MAX_IDS).map(|one| one.id.as_str()).collect();
     let about = json!({"active": found.len(), "highest": agentsh_advisories::word(highest), "ids": ids});

@@ -52,7 +52,7 @@ pub struct Bridges {
     declared: BTreeMap<ServerId, Declared>,
     places: Rc<ConnectionSlots>,
     /// For the client on standard input and output.
-    reader: Option<agentsh_mcp::HasReader>,
+    reader: Option<agentsh_mcp::HasOutputReader>,
     holds_input: bool,
     /// Requests carry their caller.
     tells_caller: bool,
@@ -203,7 +203,7 @@ impl Bridges {
     /// has to end.
     #[must_use]
     pub fn with_standard_client(self, is_over: Rc<Cell<bool>>) -> Self {
-        let reader = agentsh_mcp::HasReader(Rc::new(move || !is_over.get() && stdio::has_reader()));
+        let reader = agentsh_mcp::HasOutputReader(Rc::new(move || !is_over.get() && stdio::has_reader()));
         Self { reader: Some(reader), holds_input: stdio::input_is_file(), ..self }
     }
 
@@ -407,7 +407,7 @@ impl Bridges {
         options.known =
             agentsh_mcp::KnownTools(Rc::new(move |tool, offered| interfaces.hash_of(&server, tool, offered)));
         let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
-        options.has_trusted = agentsh_mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
+        options.has_trusted = agentsh_mcp::HasTrustedTools(Rc::new(move || interfaces.knows_tools(&server)));
         options.released = Some(self.session.live.servers.interfaces.released(&options.server));
         let interfaces = self.session.live.servers.interfaces.clone();
         options.displaced =

@@ -58,7 +58,7 @@ pub fn text(facts: &Facts) -> Option<String> {
     let hosts = if hosts.is_empty() { "nothing else".to_owned() } else { hosts.join(", ") };
     let guarded = if facts.is_reviewed {
         "The project is a copy-on-write layer: everything in it can be written, and the user looks at it before it reaches \
-         the real one (renaming a directory that was there before may say EXDEV: copy it instead)"
+         the real one (renaming a directory that was there before may fail with EXDEV: copy it instead)"
     } else {
         "Read-only in the project: git hooks and .git/config, and files that start programs outside (editor tasks, \
          .envrc, .mcp.json, agent settings)"

@@ -25,7 +25,7 @@ impl Drop for CallResponder {
 }
 
 /// Called for a file that a process looked for.
-pub type Hear = fn(&Session, Option<&ServerId>, u32, &MissingFile);
+pub type MissingFileHandler = fn(&Session, Option<&ServerId>, u32, &MissingFile);
 
 impl CallResponder {
     /// `told`: the session and server of the reports. `guarded`: decides about renames. `hear`: called for files, if
@@ -37,7 +37,7 @@ impl CallResponder {
         listener: Listener,
         told: Option<(Rc<Session>, Option<ServerId>)>,
         guarded: Guarded,
-        hear: Hear,
+        hear: MissingFileHandler,
     ) -> std::io::Result<Self> {
         let watched = std::os::fd::AsFd::as_fd(&listener).try_clone_to_owned()?;
         let watched = spawn::watch(watched, Interest::READABLE)?;
@@ -70,7 +70,7 @@ fn answer(
     listener: &Listener,
     refused: &Refused,
     told: Option<&(Rc<Session>, Option<ServerId>)>,
-    hear: Hear,
+    hear: MissingFileHandler,
 ) {
     if let Some((session, server)) = told.filter(|(session, _)| session.facts.tells_files)
         && let Some(wanted) = listener.looked_for(refused)

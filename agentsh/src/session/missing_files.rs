@@ -19,28 +19,28 @@ const OTHERS: [&str; 12] = [
     "/var/tmp",
 ];
 /// Limit of examined paths, and of their bytes.
-const MAX_LOOKED_AT: usize = 50_000;
+const MAX_EXAMINED_PATHS: usize = 50_000;
 const MAX_BYTES: usize = 8 << 20;
 
 type Key = (Option<ServerId>, PathBuf, bool);
 
 /// Files that were looked for: by whom, and whether to write.
 #[derive(Debug, Default)]
-pub struct LookedFor {
+pub struct MissingFileLog {
     seen: BTreeSet<Key>,
     bytes: usize,
     /// There were more.
     pub is_cut: bool,
 }
 
-impl LookedFor {
+impl MissingFileLog {
     /// Whether it is new and within the limit.
     fn add(&mut self, key: Key) -> bool {
         if self.is_cut || self.seen.contains(&key) {
             return false;
         }
         self.bytes += key.1.as_os_str().len();
-        self.is_cut = self.seen.len() >= MAX_LOOKED_AT || self.bytes > MAX_BYTES;
+        self.is_cut = self.seen.len() >= MAX_EXAMINED_PATHS || self.bytes > MAX_BYTES;
         !self.is_cut && self.seen.insert(key)
     }
 }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn long_names_end_it_and_that_is_known() {
-        let mut looked = LookedFor::default();
+        let mut looked = MissingFileLog::default();
         let name = |number: usize| PathBuf::from(format!("/{number}/{}", "x".repeat(4_000)));
         let heard = (0..5_000).filter(|number| looked.add((None, name(*number), false))).count();
         assert!(heard > 1_000 && heard < 2_200 && looked.is_cut, "{heard}");

@@ -182,7 +182,7 @@ pub struct Refusals {
     /// By read-only mounts.
     pub writes: RefCell<refused_files::Writes>,
     /// Missing files, if they are reported.
-    pub looked_for: RefCell<missing_files::LookedFor>,
+    pub looked_for: RefCell<missing_files::MissingFileLog>,
     /// Denied `agentsh why` questions.
     pub asked: RefCell<BTreeSet<(String, String)>>,
 }
@@ -206,12 +206,12 @@ fn writable(policy: &Policy, paths: &PathContext) -> Vec<PathBuf> {
 }
 
 /// The share of memory left to the machine: one part in this many.
-const PART_FOR_OTHERS: u64 = 10;
+const RESERVED_MEMORY_DIVISOR: u64 = 10;
 
 /// The memory limit of all sandboxes together.
 fn most_memory() -> u64 {
     agentsh_base::memory::total()
-        .map_or(u64::MAX >> 1, |bytes| bytes / PART_FOR_OTHERS * (PART_FOR_OTHERS - 1))
+        .map_or(u64::MAX >> 1, |bytes| bytes / RESERVED_MEMORY_DIVISOR * (RESERVED_MEMORY_DIVISOR - 1))
 }
 
 /// How to open a session.

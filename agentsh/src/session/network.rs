@@ -106,7 +106,7 @@ pub struct Egress {
 
 /// The agent's network besides its rules.
 #[derive(Default)]
-pub struct OfAgent {
+pub struct AgentNetwork {
     /// Asks a person about hosts without a rule.
     pub approvals: Option<agentsh_approvals::Approvals>,
     /// Replaces placeholders by secrets.
@@ -127,14 +127,14 @@ pub async fn open(
     session: &Rc<Session>,
     server: Option<ServerId>,
     rules: &NetworkPolicy,
-    of_agent: OfAgent,
+    of_agent: AgentNetwork,
 ) -> Result<Egress, String> {
     let backend = session.facts.backend;
     let (policed, missing) = match session.live.network.loading.policed().await {
         Ok(policed) => (Some(policed), None),
         Err(why) if backend == Backend::Ebpf && !session.facts.allow_degraded => {
             return Err(format!(
-                "cannot police the network with eBPF: {why}; `--network auto` uses what is available here"
+                "cannot enforce network rules with eBPF: {why}; `--network auto` uses what is available here"
             ));
         }
         Err(why) => (None, Some(why)),
@@ -167,7 +167,7 @@ pub async fn open(
         );
         enforcement.got.push_str(&by);
     }
-    let OfAgent { approvals, broker, channel, publish, background } = of_agent;
+    let AgentNetwork { approvals, broker, channel, publish, background } = of_agent;
     let ask: Option<Rc<dyn agentsh_net::ask::Ask>> = match approvals {
         _ if session.facts.learns => Some(Rc::new(Learning::default())),
         Some(approvals) if asks => Some(Rc::new(Hosts::new(approvals, background))),

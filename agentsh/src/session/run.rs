@@ -16,7 +16,7 @@ use super::bridges::{self, Bridges};
 use super::command_line::CommandLine;
 use super::context::Context;
 use super::launch::Handles;
-use super::network::OfAgent;
+use super::network::AgentNetwork;
 use super::process::{self, Process};
 use super::publish::PublishedPort;
 use super::refused_files;
@@ -128,7 +128,9 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         .into_iter()
         .chain(go_modules::named_sources(&session.facts.context));
     let new = project_sources::note(&session.facts.context, &sources.collect::<Vec<_>>(), request.agree);
-    new.map_err(io("remember what the project names"))?.iter().for_each(|line| session.record.note(line));
+    new.map_err(io("store the project's remotes and modules"))?
+        .iter()
+        .for_each(|line| session.record.note(line));
     let mut launch = configured::adapt(&session.facts, kind, argv)?;
     files::unless_unmasked(&session.facts, &mut launch);
     let given = remember::give(&session.facts, kind, &mut launch);
@@ -267,7 +269,7 @@ async fn start_agent(
     if kind.is_unknown() {
         unknown_agent::tell(&session.facts, &session.record, launch, &spec.stripped);
     }
-    let of_agent = OfAgent {
+    let of_agent = AgentNetwork {
         approvals: Some(approvals.clone()),
         broker: brokered.broker.clone(),
         channel: model.clone().map(|model| model as Rc<dyn agentsh_net::channel::Channel>),

@@ -20,7 +20,7 @@ use agentsh_store::words::ExitCause;
 use super::declared::Declaration;
 use super::held::HeldNames;
 use super::launch::Handles;
-use super::network::{self, OfAgent};
+use super::network::{self, AgentNetwork};
 use super::process::{self, Process, ProcessEnd, ProcessError};
 use super::resolving::Pinned;
 use super::{
@@ -182,7 +182,7 @@ impl Server {
         let section = format!("sandbox.mcp.servers[{id}]");
         let spec = merge(process, paths, &specify::rules(&self.process, &section, &context.env), parts);
         specify::report(&session.record, Some(id), &spec);
-        let egress = network::open(&session, Some(id.clone()), &spec.network, OfAgent::default())
+        let egress = network::open(&session, Some(id.clone()), &spec.network, AgentNetwork::default())
             .await
             .map_err(|why| StartError::permanent(format!("cannot start server '{id}': {why}")))?;
         let handles = Handles {

@@ -36,7 +36,7 @@ pub fn start(
     let subscriber = (!settings.is_empty())
         .then(|| Subscriber::start(subscription(), facts.id, settings, outgoing::client));
     let subscriber = subscriber.transpose().unwrap_or_else(|error| {
-        problems.push(format!("no thread for it: {error}"));
+        problems.push(format!("cannot start its thread: {error}"));
         None
     });
     for problem in problems {
@@ -50,7 +50,7 @@ fn settings(policy: &TelemetryPolicy, facts: &Facts, problems: &mut Vec<String>)
     let mut settings = Settings::default();
     match otlp(policy, env) {
         Ok(otlp) => settings.otlp = otlp,
-        Err(why) => problems.push(format!("nothing goes to the OTLP receiver: {why}")),
+        Err(why) => problems.push(format!("nothing is sent to the OTLP receiver: {why}")),
     }
     let resolved = |path: &str| place::resolve(path, &facts.paths());
     if let Some(Ruled { value, rule }) = &policy.file {

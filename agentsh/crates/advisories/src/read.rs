@@ -99,7 +99,8 @@ pub fn each(
         lines(source, &mut tally, &mut take)?;
     } else {
         let size = usize::try_from(length).unwrap_or(usize::MAX);
-        let bytes = exactly(source, 0, size).map_err(unreadable)?.ok_or("it became shorter meanwhile")?;
+        let bytes =
+            exactly(source, 0, size).map_err(unreadable)?.ok_or("it was truncated while agentsh read it")?;
         small(&bytes, &mut tally, &mut take)?;
     }
     match tally.read {

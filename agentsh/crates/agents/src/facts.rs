@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::dialect::{Dialect, Start};
-use super::servers::{EntrySource, FoundServer, Gathered, gather};
+use super::servers::{EntrySource, FoundServer, GatheredServers, gather};
 use super::{
     Access, AgentError, Context, Endpoint, HomeState, InjectedFile, KeptFile, Key, Launch, Scope, StateKind,
     Transport, agreement, endpoint, json, project, providers, read,
@@ -168,7 +168,7 @@ struct Users<'f> {
 /// Launches the agent of this table.
 pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, AgentError> {
     let mut launch = Launch { argv: context.argv.to_vec(), ..Launch::default() };
-    let mut gathered = Gathered::default();
+    let mut gathered = GatheredServers::default();
     let mut users: Vec<Users<'_>> = Vec::new();
     for list in facts.lists.iter().filter(|list| list.whose == ConfigScope::User) {
         let own = users_file(context, facts, list, &mut gathered)?;
@@ -209,7 +209,7 @@ fn users_file<'f>(
     context: &Context<'_>,
     facts: &Facts,
     list: &'f List,
-    gathered: &mut Gathered,
+    gathered: &mut GatheredServers,
 ) -> Result<Users<'f>, AgentError> {
     let path = facts.place(context, list.path);
     let Some(text) = read::text(&path, read::LIMIT)? else {
@@ -256,7 +256,7 @@ fn gather_in(
     list: &List,
     entries: &Value,
     place: &EntrySource<'_>,
-    into: &mut Gathered,
+    into: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     let common = match entries {
         Value::Object(entries) => entries
@@ -286,7 +286,7 @@ fn project_file(
     facts: &Facts,
     list: &List,
     path: &Path,
-    gathered: &mut Gathered,
+    gathered: &mut GatheredServers,
     launch: &mut Launch,
 ) -> Result<(), AgentError> {
     let read = read::text(path, read::LIMIT).and_then(|text| {
@@ -305,7 +305,7 @@ fn project_file(
     if let Some(entries) = &entries {
         let agreed = agreement::is_agreed(context.agreed, path, &text);
         let place = EntrySource { file: path, scope: Scope::Project, agreed, lines: lines(list, &text) };
-        let mut own = Gathered::default();
+        let mut own = GatheredServers::default();
         gather_in(context, list, entries, &place, &mut own)?;
         for (id, FoundServer { declared, kept }) in own.found {
             let line = declared.origin.line;

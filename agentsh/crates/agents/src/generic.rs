@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::adapter::Adapter;
 use super::dialect::{Dialect, Start};
-use super::servers::{EntrySource, Gathered, gather};
+use super::servers::{EntrySource, GatheredServers, gather};
 use super::{AgentError, Context, Launch, Scope, agreement, json, read};
 use agentsh_base::types::ServerId;
 
@@ -88,7 +88,7 @@ fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     };
     let scope = if path.starts_with(context.project) { Scope::Project } else { Scope::User };
     let entries = root.get(key).cloned().unwrap_or_else(|| Value::Object(Map::new()));
-    let mut gathered = Gathered::default();
+    let mut gathered = GatheredServers::default();
     let agreed = scope == Scope::Project && agreement::is_agreed(context.agreed, path, &text);
     let place =
         EntrySource { file: path, scope, agreed, lines: json::key_lines(&json::plain(&text), &[key]) };
@@ -129,7 +129,7 @@ fn is_list(value: &Value) -> bool {
 }
 
 /// Takes out the servers whose values only the editor can ask for.
-fn refuse_prompted(gathered: &mut Gathered) {
+fn refuse_prompted(gathered: &mut GatheredServers) {
     let asks = |text: &str| text.contains("${input:") || text.contains("${command:");
     let prompted: Vec<ServerId> = gathered
         .found

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::servers::{EntrySource, Gathered, gather};
+use super::servers::{EntrySource, GatheredServers, gather};
 use super::{AgentError, Context, Scope, Transport, expand, json, read};
 use agentsh_base::types::ServerId;
 
@@ -17,7 +17,7 @@ pub(super) struct Plugin {
 }
 
 /// How an agent names and starts the servers of its plugins.
-pub(super) struct Customs<'a> {
+pub(super) struct PluginLayout<'a> {
     /// Where a manifest may stand, below the plugin's directory.
     pub manifests: &'a [&'a str],
     /// The variables that stand for the plugin's directory.
@@ -33,7 +33,12 @@ pub(super) struct Customs<'a> {
 const USUAL_FILE: &str = ".mcp.json";
 
 /// Adds the servers of a plugin as the user's declarations. What cannot be read or bridged is said, and is not started.
-pub(super) fn add(context: &Context<'_>, plugin: &Plugin, customs: &Customs<'_>, into: &mut Gathered) {
+pub(super) fn add(
+    context: &Context<'_>,
+    plugin: &Plugin,
+    customs: &PluginLayout<'_>,
+    into: &mut GatheredServers,
+) {
     let shown = agentsh_base::escape::line(&plugin.name).into_owned();
     let root = match std::fs::canonicalize(&plugin.root) {
         Ok(root) => root,
@@ -51,7 +56,7 @@ pub(super) fn add(context: &Context<'_>, plugin: &Plugin, customs: &Customs<'_>,
             root.display()
         ));
     }
-    let mut inner = Gathered::default();
+    let mut inner = GatheredServers::default();
     if let Err(error) = declarations(context, plugin, &root, customs, &mut inner) {
         into.notes.push(format!("MCP servers of the plugin {shown} are not started: {error}"));
     }
@@ -72,8 +77,8 @@ fn declarations(
     context: &Context<'_>,
     plugin: &Plugin,
     root: &Path,
-    customs: &Customs<'_>,
-    into: &mut Gathered,
+    customs: &PluginLayout<'_>,
+    into: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     file(context, plugin, root, &root.join(USUAL_FILE), customs, into)?;
     for name in customs.manifests {
@@ -100,8 +105,8 @@ fn named_file(
     plugin: &Plugin,
     root: &Path,
     named: &str,
-    customs: &Customs<'_>,
-    into: &mut Gathered,
+    customs: &PluginLayout<'_>,
+    into: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     let shown = agentsh_base::escape::line(named).into_owned();
     let lower = named.to_ascii_lowercase();
@@ -130,8 +135,8 @@ fn file(
     plugin: &Plugin,
     root: &Path,
     path: &Path,
-    customs: &Customs<'_>,
-    into: &mut Gathered,
+    customs: &PluginLayout<'_>,
+    into: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     let Some(text) = read::text(path, read::LIMIT)? else { return Ok(()) };
     if text.trim().is_empty() {
@@ -147,8 +152,8 @@ fn entries_of(
     entries: &Value,
     (file, scope): (&Path, Scope),
     root: &Path,
-    customs: &Customs<'_>,
-    into: &mut Gathered,
+    customs: &PluginLayout<'_>,
+    into: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     let mut env = context.env.clone();
     for name in customs.root {
@@ -160,7 +165,7 @@ fn entries_of(
 }
 
 /// What the agent does for its plugins before it starts a server; the reason for which one cannot be started here.
-fn settle(transport: &mut Transport, root: &Path, customs: &Customs<'_>) -> Option<String> {
+fn settle(transport: &mut Transport, root: &Path, customs: &PluginLayout<'_>) -> Option<String> {
     let unknown = |text: &str| text.contains("${user_config.") || text.contains("${CLAUDE_PLUGIN_DATA}");
     let only_there =
         "it uses values that only the agent's plugin system knows; declare it yourself".to_owned();

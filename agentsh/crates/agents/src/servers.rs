@@ -38,7 +38,7 @@ pub(super) struct FoundServer {
 
 /// What an adapter has gathered so far; a later declaration of a name replaces an earlier one.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct GatheredServers {
     pub(super) found: BTreeMap<ServerId, FoundServer>,
     pub(super) refused: Vec<(ServerId, String)>,
     pub(super) notes: Vec<String>,
@@ -64,7 +64,7 @@ pub(super) fn gather(
     place: &EntrySource<'_>,
     kept: &[&str],
     mut expand: impl FnMut(&str, &mut Lookups) -> String,
-    into: &mut Gathered,
+    into: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     let problem = match entries {
         Value::Object(entries) if entries.len() <= MAX_SERVERS => {
@@ -82,7 +82,7 @@ pub(super) fn gather(
     into.bad_file(place.scope, error)
 }
 
-impl Gathered {
+impl GatheredServers {
     /// A bad file stops the launch, unless it came with the project.
     pub(super) fn bad_file(&mut self, scope: Scope, error: AgentError) -> Result<(), AgentError> {
         if scope != Scope::Project {
@@ -176,7 +176,7 @@ fn gather_one(
     place: &EntrySource<'_>,
     kept: &[&str],
     expand: &mut impl FnMut(&str, &mut Lookups) -> String,
-    into: &mut Gathered,
+    into: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     let line = place.lines.get(name).copied().unwrap_or(0);
     let id = ServerId(name.to_owned());
@@ -209,7 +209,7 @@ fn gather_one(
     Ok(())
 }
 
-impl Gathered {
+impl GatheredServers {
     fn note_lookups(&mut self, id: &ServerId, origin: &Origin, lookups: &Lookups) {
         let place = format!("{}:{}", origin.file.display(), origin.line);
         if !lookups.missing.is_empty() {

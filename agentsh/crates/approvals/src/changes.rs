@@ -3,7 +3,7 @@
 
 use agentsh_base::types::ServerId;
 use agentsh_guard::{Decision, Outcome, Reason};
-use agentsh_mcp::ToApprove;
+use agentsh_mcp::ApprovalSubject;
 use agentsh_store::Offered;
 use agentsh_store::words::ApprovalScope;
 
@@ -27,7 +27,7 @@ pub(super) fn with_hint(why: &str, server: &ServerId) -> String {
 
 impl Approvals {
     /// What the call uses that is not what was trusted, with the hash of its definition, where that is all that is asked about.
-    pub(super) fn changed(&self, call: &ToApprove<'_>) -> Option<(ChangedEntry, String)> {
+    pub(super) fn changed(&self, call: &ApprovalSubject<'_>) -> Option<(ChangedEntry, String)> {
         if !asks_nothing_else(call.decision) {
             return None;
         }

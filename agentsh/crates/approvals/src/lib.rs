@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::interface;
 use agentsh_guard::{Finding, Outcome, Reason, Verdict};
-use agentsh_mcp::{Approve, AskedPerson, Page, ToApprove};
+use agentsh_mcp::{ApprovalSubject, Approve, AskedPerson, Page};
 use agentsh_store::words::{ApprovalScope, ApprovalWord};
 use agentsh_store::{Event, Offered, redact};
 
@@ -515,7 +515,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Approve for Approvals {
-    fn ask(&self, call: &ToApprove<'_>) -> AskedPerson {
+    fn ask(&self, call: &ApprovalSubject<'_>) -> AskedPerson {
         let arguments = interface::hash(call.arguments);
         let changed = self.changed(call);
         let definition = match &changed {
@@ -579,13 +579,13 @@ impl Approve for Approvals {
 #[must_use]
 pub fn can_ask(facts: &Facts) -> bool {
     facts.policy.mcp.approvals.waits_headless()
-        || asks_elsewhere(facts)
+        || can_ask_remotely(facts)
         || std::io::stderr().is_terminal()
         || std::io::stdin().is_terminal()
 }
 
 /// Whether a webhook with a signing secret, or the fleet, can answer.
-fn asks_elsewhere(facts: &Facts) -> bool {
+fn can_ask_remotely(facts: &Facts) -> bool {
     let approvals = &facts.policy.mcp.approvals;
     (approvals.webhook.is_some() && approvals.webhook_secret_env.is_some())
         || (approvals.asks_the_fleet() && key_files::enrolled(&facts.context.state).is_some())

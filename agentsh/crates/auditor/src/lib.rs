@@ -121,7 +121,7 @@ impl Auditors {
 
     /// Whether the call may go on.
     #[must_use]
-    pub fn lets_pass(&self, audit: &Audit) -> bool {
+    pub fn allows_call(&self, audit: &Audit) -> bool {
         match audit {
             Audit::Clean => true,
             Audit::Flagged { .. } => false,

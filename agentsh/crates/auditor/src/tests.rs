@@ -84,7 +84,7 @@ async fn judged(
             let data = shown(&ServerId("net".into()), "post", Some(&tree), Some("an entity"));
             let audit = auditors.judge(&data).await;
             let heard = heard.borrow().clone();
-            (audit.clone(), auditors.lets_pass(&audit), heard)
+            (audit.clone(), auditors.allows_call(&audit), heard)
         })
         .await
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::Surroundings;
+use crate::CommandContext;
 use crate::edit;
 use crate::package::ServerFacts;
 use agentsh_base::types::ServerId;
@@ -49,7 +49,7 @@ pub struct AllowArgs {
 }
 
 /// One thing to allow.
-struct Want {
+struct AllowItem {
     /// In words.
     what: String,
     from: Option<ServerId>,
@@ -61,7 +61,7 @@ struct Want {
 /// Exit status 0: it is allowed now; 1: it stays denied, and nothing is written.
 pub async fn allow(
     args: &AllowArgs,
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
@@ -118,7 +118,7 @@ struct File {
 }
 
 impl File {
-    fn of(named: Option<&Path>, place: &Surroundings) -> Result<Self, Failure> {
+    fn of(named: Option<&Path>, place: &CommandContext) -> Result<Self, Failure> {
         let own = place.config_home.join("agentsh");
         let user = own.join("policy.yaml");
         let Some(named) = named else { return Ok(Self { path: user, is_named: false }) };
@@ -134,7 +134,7 @@ impl File {
     }
 
     /// What is in force with this text in the file; empty: as long as there is none.
-    fn policy(&self, text: &str, place: &Surroundings) -> Result<Policy, PolicyError> {
+    fn policy(&self, text: &str, place: &CommandContext) -> Result<Policy, PolicyError> {
         let explicit = Some(self.path.display().to_string()).filter(|_| self.is_named && !text.is_empty());
         let proposed = Some((self.path.clone(), text.to_owned())).filter(|_| !text.is_empty());
         agentsh_policy::load(&Search { proposed, ..place.search(explicit, "default") })
@@ -144,8 +144,8 @@ impl File {
     async fn with(
         &self,
         mut text: String,
-        want: &Want,
-        place: &Surroundings,
+        want: &AllowItem,
+        place: &CommandContext,
     ) -> Result<(String, Answer), Failure> {
         let unusable = |error: PolicyError| {
             let text = error.render();
@@ -178,7 +178,7 @@ impl File {
         Err(Failure::No(format!("nothing was written: {} even with the new rule", want.what)))
     }
 
-    fn stays_closed(&self, want: &Want, answer: &Answer, policy: &Policy) -> Failure {
+    fn stays_closed(&self, want: &AllowItem, answer: &Answer, policy: &Policy) -> Failure {
         let project = policy.layers.iter().find(|(_, layer)| layer.word == "project").map(|(file, _)| file);
         let other = project.filter(|file| Path::new(file) != self.path);
         let advice = match (&answer.change, other) {
@@ -195,7 +195,7 @@ impl File {
     }
 }
 
-async fn ask(policy: &Policy, want: &Want, place: &Surroundings) -> Result<Answer, Failure> {
+async fn ask(policy: &Policy, want: &AllowItem, place: &CommandContext) -> Result<Answer, Failure> {
     let known = match &want.from {
         Some(id) => ServerFacts::of_server(id, policy, place)
             .await
@@ -206,7 +206,7 @@ async fn ask(policy: &Policy, want: &Want, place: &Surroundings) -> Result<Answe
 }
 
 /// Paths whose grant would change nothing.
-fn check(want: &Want, piece: &str, place: &Surroundings) -> Result<(), Failure> {
+fn check(want: &AllowItem, piece: &str, place: &CommandContext) -> Result<(), Failure> {
     let (Question::Read(text) | Question::Write(text)) = &want.question else { return Ok(()) };
     let path = agentsh_policy::place::resolve(text, &place.context());
     let shown = escape::line(text);
@@ -225,7 +225,7 @@ fn check(want: &Want, piece: &str, place: &Surroundings) -> Result<(), Failure> 
 }
 
 /// What the command line means.
-fn wants(args: &AllowArgs, place: &Surroundings) -> Result<Vec<Want>, String> {
+fn wants(args: &AllowArgs, place: &CommandContext) -> Result<Vec<AllowItem>, String> {
     let from = args.server.as_ref().map(|id| ServerId(id.clone()));
     let mut wants = Vec::new();
     for word in &args.words {
@@ -253,7 +253,12 @@ fn wants(args: &AllowArgs, place: &Surroundings) -> Result<Vec<Want>, String> {
             return Err(format!("'{}' is not a variable name", escape::line(name)));
         }
         let what = format!("{} may see {name}", who(from.as_ref()));
-        wants.push(Want { what, from: from.clone(), question: Question::Env(name.clone()), piece: None });
+        wants.push(AllowItem {
+            what,
+            from: from.clone(),
+            question: Question::Env(name.clone()),
+            piece: None,
+        });
     }
     if args.write && args.words.is_empty() {
         return Err("--write belongs to a path".to_owned());
@@ -276,7 +281,7 @@ fn is_host(word: &str) -> bool {
         || word.contains(['.', ':']) && domain::split_port(word).map_or(true, |(host, _)| is_block(host))
 }
 
-fn tool(word: &str, from: Option<&ServerId>) -> Result<Want, String> {
+fn tool(word: &str, from: Option<&ServerId>) -> Result<AllowItem, String> {
     let shown = escape::line(word);
     let (server, question) =
         agentsh_policy::tool(word).ok_or_else(|| format!("'{shown}' is not a tool: write SERVER/TOOL"))?;
@@ -286,11 +291,11 @@ fn tool(word: &str, from: Option<&ServerId>) -> Result<Want, String> {
     if from.is_some_and(|from| *from != server) {
         return Err(format!("--server names a different server than '{shown}'"));
     }
-    Ok(Want { what: format!("{shown} may be called"), from: Some(server), question, piece: None })
+    Ok(AllowItem { what: format!("{shown} may be called"), from: Some(server), question, piece: None })
 }
 
 /// Below the top of a repository a path counts from where it was typed; in the home it is written with `~`.
-fn path(word: &str, write: bool, from: Option<ServerId>, place: &Surroundings) -> Want {
+fn path(word: &str, write: bool, from: Option<ServerId>, place: &CommandContext) -> AllowItem {
     let typed = agentsh_policy::PathContext { home: place.home.clone(), project: place.directory.clone() };
     let whole = agentsh_policy::place::resolve(word, &typed);
     let below = |root: &Path| whole.strip_prefix(root).ok().map(|rest| rest.display().to_string());
@@ -303,7 +308,7 @@ fn path(word: &str, write: bool, from: Option<ServerId>, place: &Surroundings) -
     };
     let may = if write { "read and write" } else { "read" };
     let what = format!("{} may {may} {}", who(from.as_ref()), escape::line(&text));
-    Want {
+    AllowItem {
         what,
         from,
         question: if write { Question::Write(text) } else { Question::Read(text) },
@@ -311,7 +316,7 @@ fn path(word: &str, write: bool, from: Option<ServerId>, place: &Surroundings) -
     }
 }
 
-fn host(word: &str, from: Option<ServerId>) -> Result<Want, String> {
+fn host(word: &str, from: Option<ServerId>) -> Result<AllowItem, String> {
     let shown = escape::line(word);
     let (bare, default) = match word.split_once("://") {
         Some((scheme, rest)) => {
@@ -329,7 +334,7 @@ fn host(word: &str, from: Option<ServerId>) -> Result<Want, String> {
     let port = port.unwrap_or(default);
     let what = format!("{} may connect to {shown}", who(from.as_ref()));
     if local {
-        return Ok(Want { what, from, question: Question::Connect(name.to_owned(), port), piece: None });
+        return Ok(AllowItem { what, from, question: Question::Connect(name.to_owned(), port), piece: None });
     }
     let example = match domain::parse_pattern(name).map_err(no_host)? {
         HostPattern::Exact(name) => name,
@@ -338,5 +343,5 @@ fn host(word: &str, from: Option<ServerId>) -> Result<Want, String> {
     };
     let entry = agentsh_policy::allow_entry(name, port).unwrap_or_default();
     let piece = Some(agentsh_policy::allow_line(from.as_ref(), &entry));
-    Ok(Want { what, from, question: Question::Connect(example, port), piece })
+    Ok(AllowItem { what, from, question: Question::Connect(example, port), piece })
 }

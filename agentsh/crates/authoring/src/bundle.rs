@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use minisign::{KeyPair, SecretKey, SecretKeyBox};
 use serde_json::{Value, json};
 
-use crate::Surroundings;
+use crate::CommandContext;
 use agentsh_host::outgoing;
 use agentsh_policy::organisation::paths;
 use agentsh_policy::{Bundle, InForce, Organisation, bundle};
@@ -94,12 +94,12 @@ pub fn secret_key(text: &str) -> minisign::Result<SecretKey> {
     secret.clone().into_unencrypted_secret_key().or_else(|_| secret.into_secret_key(None))
 }
 
-pub fn organisation(place: &Surroundings) -> Result<Option<Organisation>, Failure> {
+pub fn organisation(place: &CommandContext) -> Result<Option<Organisation>, Failure> {
     Organisation::find(&place.system, &place.config_home, &place.state)
         .map_err(|error| Failure::Failed(error.to_string()))
 }
 
-pub fn open(file: &Path, keys: &[String], place: &Surroundings) -> Result<Bundle, Failure> {
+pub fn open(file: &Path, keys: &[String], place: &CommandContext) -> Result<Bundle, Failure> {
     let keys = match (keys, organisation(place)?) {
         ([], None) => {
             return Err(Failure::Usage("the signer is not known: give --public-key KEY".to_owned()));
@@ -117,7 +117,7 @@ pub fn open(file: &Path, keys: &[String], place: &Surroundings) -> Result<Bundle
 pub fn verify(
     file: &Path,
     keys: &[String],
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let bundle = open(file, keys, place)?;
@@ -163,13 +163,13 @@ pub fn bundle_status(found: &InForce) -> String {
 }
 
 /// Whether an organisation is named whose bundle comes from a URL.
-pub fn is_fetched(place: &Surroundings) -> bool {
+pub fn is_fetched(place: &CommandContext) -> bool {
     let named = Organisation::find(&place.system, &place.config_home, &place.state).ok().flatten();
     named.is_some_and(|named| is_url(&named.source))
 }
 
 /// How the organisation's policy is here, for people, and whether that is well. None: no organisation is named.
-pub fn status_line(place: &Surroundings) -> Option<(bool, String)> {
+pub fn status_line(place: &CommandContext) -> Option<(bool, String)> {
     let named = match Organisation::find(&place.system, &place.config_home, &place.state) {
         Ok(named) => named?,
         Err(error) => return Some((false, error.to_string())),
@@ -185,7 +185,7 @@ fn is_url(source: &str) -> bool {
 }
 
 /// Exit status 1 as an error: the bundle is refused, and the one in force stays.
-pub async fn pull(place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> {
+pub async fn pull(place: &CommandContext, out: &mut dyn Write) -> Result<u8, Failure> {
     let organisation = organisation(place)?.ok_or_else(|| {
         let file = place.config_home.join("agentsh").join(agentsh_policy::organisation::FILE);
         Failure::Failed(format!(
@@ -220,7 +220,7 @@ pub async fn pull(place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failu
             let why = escape::line(&why.to_string()).into_owned();
             // For the reports of sessions.
             let said =
-                write_beside(&organisation.refusal(), format!("{why} (offered at {now})\n").as_bytes());
+                write_atomically(&organisation.refusal(), format!("{why} (offered at {now})\n").as_bytes());
             let unsaid =
                 said.err().map(|error| format!("; this is not recorded: {error}")).unwrap_or_default();
             let from = escape::line(source);
@@ -233,7 +233,7 @@ fn keep(organisation: &Organisation, bundle: &Bundle) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::Failed(format!("cannot write {}: {error}", organisation.kept().display()))
     };
-    write_beside(&organisation.kept(), bundle.text.as_bytes()).map_err(failed)?;
+    write_atomically(&organisation.kept(), bundle.text.as_bytes()).map_err(failed)?;
     match std::fs::remove_file(organisation.refusal()) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
         _ => Ok(()),
@@ -241,7 +241,7 @@ fn keep(organisation: &Organisation, bundle: &Bundle) -> Result<(), Failure> {
 }
 
 /// All of it or nothing, whenever the machine stops.
-fn write_beside(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn write_atomically(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let directory = file.parent().ok_or(std::io::ErrorKind::InvalidInput)?;
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
     let new = directory.join(format!(".new-{}", uuid::Uuid::now_v7().simple()));
@@ -255,7 +255,7 @@ fn write_beside(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     written
 }
 
-pub fn status(as_json: bool, place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> {
+pub fn status(as_json: bool, place: &CommandContext, out: &mut dyn Write) -> Result<u8, Failure> {
     let Some(organisation) = organisation(place)? else {
         match as_json {
             true => writeln!(out, "{}", json!({"organisation": null}))?,

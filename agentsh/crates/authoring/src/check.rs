@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::{Surroundings, lint};
+use crate::{CommandContext, lint};
 use agentsh_base::types::RuleRef;
 use agentsh_policy::{
     Answer, Diagnostic, Named, PolicyError, PolicyTest, Ruled, ServerProfile, find, find_named, tests,
@@ -15,7 +15,7 @@ use agentsh_terminal::output::Failure;
 pub fn check(
     names: &[String],
     json: bool,
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
@@ -63,7 +63,7 @@ struct Checked {
     warnings: Vec<Ruled<String>>,
 }
 
-fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
+fn tested(found: Named, place: &CommandContext) -> Result<Checked, PolicyError> {
     Ok(match found {
         Named::Policy(loaded) => {
             let source = loaded.file.clone();
@@ -89,7 +89,7 @@ fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
 pub fn test(
     name: Option<&str>,
     json: bool,
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {

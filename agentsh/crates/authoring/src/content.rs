@@ -10,7 +10,7 @@ use agentsh_content::content_scan::ContentScan;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::{Surroundings, Which, failed};
+use crate::{CommandContext, Which, failed};
 use agentsh_base::json::{self as strict, Json};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_dlp::taint::Leaves;
@@ -87,7 +87,7 @@ pub fn explain(
     file: &Path,
     args: &ContentArgs,
     as_json: bool,
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {

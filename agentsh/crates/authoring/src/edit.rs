@@ -57,7 +57,10 @@ pub fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), 
     let FileLocation { real, mode } = place(path, mode)?;
     // Somebody else may have written it since it was read.
     if read(&real)? != before {
-        return Err(Failure::Failed(format!("{} was changed meanwhile: try again", path.display())));
+        return Err(Failure::Failed(format!(
+            "another program changed {} in the meantime: try again",
+            path.display()
+        )));
     }
     write_anew(&real, after.as_bytes(), mode).map_err(|error| failed(path, &error))
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use clap::Args;
 
 use crate::package::ServerFacts;
-use crate::{Surroundings, Which};
+use crate::{CommandContext, Which};
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::{Guard, Outcome, SubjectKind};
@@ -92,7 +92,7 @@ impl Explained {
         from: Option<ServerId>,
         question: Question,
         arguments: Option<&str>,
-        place: &Surroundings,
+        place: &CommandContext,
     ) -> Result<Self, String> {
         let question = from_here(question, place);
         let mut policy = place.policy(which).map_err(|error| error.render())?;
@@ -162,7 +162,7 @@ pub async fn explain(
     of: &OfServer,
     args: &QuestionArgs,
     json: bool,
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
@@ -216,7 +216,7 @@ fn called(policy: &Policy, server: &ServerId, tool: &str, arguments: Option<&Jso
 }
 
 /// Below the top of a repository a path counts from where it was typed.
-fn from_here(question: Question, place: &Surroundings) -> Question {
+fn from_here(question: Question, place: &CommandContext) -> Question {
     if place.directory == place.project {
         return question;
     }
@@ -231,7 +231,7 @@ fn from_here(question: Question, place: &Surroundings) -> Question {
 }
 
 /// What a start opens next to the policy: the model's own addresses, and the variables of the agent's own account.
-fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
+fn as_started(policy: &mut Policy, agent: &str, place: &CommandContext) {
     let kind = agentsh_agents::Kind::of(agent);
     let argv = [agent.to_owned()];
     let env: BTreeMap<String, String> = std::env::vars_os()

@@ -6,7 +6,7 @@ use std::io::Write;
 use serde_json::json;
 
 use crate::package::ServerFacts;
-use crate::{Surroundings, Which, failed};
+use crate::{CommandContext, Which, failed};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_dlp::flow::{Labels, Sink, Source};
 use agentsh_policy::profile::Package;
@@ -28,7 +28,7 @@ pub async fn explain(
     which: &Which,
     ends: &[String],
     as_json: bool,
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
@@ -92,7 +92,7 @@ pub struct Label {
 }
 
 /// Labels that hold without a line of the policy, of the servers that it names and of those that are pinned here.
-pub async fn labels(policy: &Policy, place: &Surroundings) -> Result<Vec<Label>, String> {
+pub async fn labels(policy: &Policy, place: &CommandContext) -> Result<Vec<Label>, String> {
     let mut ids: BTreeSet<ServerId> = policy.mcp.servers.keys().cloned().collect();
     // Asking makes no store.
     if agentsh_store::exists(&place.state) {
@@ -165,7 +165,7 @@ impl End {
         id: ServerId,
         is_source: bool,
         policy: &Policy,
-        place: &Surroundings,
+        place: &CommandContext,
     ) -> Result<Self, String> {
         let known = ServerFacts::of_server(&id, policy, place).await.map_err(|error| error.to_string())?;
         let entry = policy.mcp.servers.get(&id);

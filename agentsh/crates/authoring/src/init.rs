@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::Surroundings;
+use crate::CommandContext;
 use agentsh_terminal::exit::FAILED;
 use agentsh_terminal::output::Failure;
 
@@ -14,7 +14,7 @@ const STARTER: &str = include_str!("starter.yaml");
 /// Writes the file; one that is there stays as it is.
 pub fn init(
     file: Option<&Path>,
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {

@@ -49,7 +49,7 @@ impl Which {
 
 /// The project, home and environment in which the command runs.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct CommandContext {
     pub project: PathBuf,
     /// Where it was typed: paths of a question count from here.
     pub directory: PathBuf,
@@ -64,7 +64,7 @@ pub struct Surroundings {
     pub env: BTreeMap<String, String>,
 }
 
-impl Surroundings {
+impl CommandContext {
     /// From the environment of this process.
     ///
     /// # Errors

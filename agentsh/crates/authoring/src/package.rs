@@ -10,7 +10,7 @@ use agentsh_policy::profile::{self, Package, Registry, ServerProfile};
 use agentsh_policy::{Policy, PolicyError, ServerPolicy};
 use agentsh_store::{Pin, PinStore, StoreError};
 
-use crate::Surroundings;
+use crate::CommandContext;
 
 /// What a question about a server is answered with.
 #[derive(Debug, Default)]
@@ -33,13 +33,13 @@ pub enum Unknown {
 }
 
 impl ServerFacts {
-    pub fn named(name: &str, place: &Surroundings) -> Result<Self, Unknown> {
+    pub fn named(name: &str, place: &CommandContext) -> Result<Self, Unknown> {
         let profile = profile::named(name, &place.config_home)?;
         Ok(Self { profile: Some(profile), is_known: true, ..Self::default() })
     }
 
     /// By its pin: of this project, else of the user. Without one, by the command in the user's policy.
-    pub async fn of_server(id: &ServerId, policy: &Policy, place: &Surroundings) -> Result<Self, Unknown> {
+    pub async fn of_server(id: &ServerId, policy: &Policy, place: &CommandContext) -> Result<Self, Unknown> {
         if let Some(pin) = pin_of(id, place).await? {
             return of_pin(&pin, place).map(|known| Self { is_known: true, ..known });
         }
@@ -60,7 +60,7 @@ impl ServerFacts {
     }
 }
 
-async fn pin_of(id: &ServerId, place: &Surroundings) -> Result<Option<Pin>, StoreError> {
+async fn pin_of(id: &ServerId, place: &CommandContext) -> Result<Option<Pin>, StoreError> {
     // Asking makes no store.
     if !agentsh_store::exists(&place.state) {
         return Ok(None);
@@ -73,7 +73,7 @@ async fn pin_of(id: &ServerId, place: &Surroundings) -> Result<Option<Pin>, Stor
     }
 }
 
-fn of_pin(pin: &Pin, place: &Surroundings) -> Result<ServerFacts, Unknown> {
+fn of_pin(pin: &Pin, place: &CommandContext) -> Result<ServerFacts, Unknown> {
     let Some(package) = Package::of_identity(&pin.state.identity) else { return Ok(ServerFacts::default()) };
     // A pin does not say where a package of npm lies; one in the project is what a launcher takes first.
     let installed = place.project.join("node_modules").join(&package.name);
@@ -90,7 +90,7 @@ fn of_pin(pin: &Pin, place: &Surroundings) -> Result<ServerFacts, Unknown> {
 }
 
 /// Looks for what the command would run, as a start does, and runs nothing.
-fn of_command(entry: &ServerPolicy, place: &Surroundings) -> Result<ServerFacts, Unknown> {
+fn of_command(entry: &ServerPolicy, place: &CommandContext) -> Result<ServerFacts, Unknown> {
     let Some(program) = &entry.command else { return Ok(ServerFacts::default()) };
     // A variable that is not UTF-8 is not passed to servers either.
     let mut env: BTreeMap<String, String> = std::env::vars_os()
@@ -136,7 +136,7 @@ fn of_package(
     identity: String,
     in_project: bool,
     note: &'static str,
-    place: &Surroundings,
+    place: &CommandContext,
 ) -> Result<ServerFacts, Unknown> {
     let found = profile::of_package(package, &place.config_home)?;
     let (profile, note) = match found {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::{Surroundings, Which, bundle, failed, flow, listing, profiles, tools};
+use crate::{CommandContext, Which, bundle, failed, flow, listing, profiles, tools};
 use agentsh_base::types::RuleRef;
 use agentsh_host::toolchains::Toolchains;
 use agentsh_policy::{Named, Policy, find_named, profile};
@@ -16,7 +16,7 @@ pub async fn show(
     name: Option<&str>,
     which: &Which,
     json: bool,
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::Surroundings;
+use crate::CommandContext;
 use crate::listing::Listing;
 use agentsh_base::real_paths::RealPaths;
 use agentsh_host::facts::lists_programs;
@@ -14,7 +14,7 @@ use agentsh_policy::Policy;
 use agentsh_store::escape;
 
 /// As `run` finds them. None where the policy lists what may run.
-pub fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
+pub fn find(policy: &Policy, place: &CommandContext) -> Toolchains {
     if lists_programs(&policy.agent) {
         return Toolchains::default();
     }
@@ -42,7 +42,7 @@ pub fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result<()> {
         listing.line(&format!("toolchain: {}", shown(hidden)), "hidden")?;
     }
     for cache in &tools.caches {
-        let comment = "the project has a directory of its own there";
+        let comment = "private to the project";
         listing.line(&format!("cache: {}", shown(cache)), comment)?;
     }
     listing.aligned = aligned;

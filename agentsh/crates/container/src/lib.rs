@@ -68,7 +68,8 @@ impl ContainerFiles {
         place.keep_what_is_in_writable(&mounts);
         let private = LandlockRule { path: place.directory.clone(), access: WRITE };
         let rules = rules_for_all().into_iter().chain([private]).collect();
-        let mut fill = Fill { place: &place, home, rules, sockets: Vec::new(), linked: Vec::new() };
+        let mut fill =
+            ContainerFiller { place: &place, home, rules, sockets: Vec::new(), linked: Vec::new() };
         let filled = mounts.iter().try_for_each(|mount| fill.take(mount));
         let (rules, sockets) = (std::mem::take(&mut fill.rules), std::mem::take(&mut fill.sockets));
         let home = fill.home.take();
@@ -202,7 +203,7 @@ impl Drop for ContainerFiles {
 }
 
 /// What of a layout goes where, one mount after the other.
-struct Fill<'p> {
+struct ContainerFiller<'p> {
     place: &'p ContainerFiles,
     home: Option<PathBuf>,
     rules: Vec<LandlockRule>,
@@ -211,7 +212,7 @@ struct Fill<'p> {
     linked: Vec<PathBuf>,
 }
 
-impl Fill<'_> {
+impl ContainerFiller<'_> {
     fn take(&mut self, mount: &Mount) -> io::Result<()> {
         let target = &mount.target;
         let inside =

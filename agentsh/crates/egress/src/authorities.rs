@@ -217,7 +217,8 @@ fn plain(value: &str) -> String {
 
 fn bounded(path: &Path) -> std::io::Result<String> {
     let content = agentsh_base::small_file::read(path, MAX_BYTES)?;
-    let content = content.ok_or_else(|| std::io::Error::other("it is not a file of a few certificates"))?;
+    let content =
+        content.ok_or_else(|| std::io::Error::other("it is not a certificate file, or it is too large"))?;
     // Comments may be in any encoding.
     Ok(String::from_utf8_lossy(&content).into_owned())
 }

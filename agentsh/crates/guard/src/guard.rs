@@ -16,7 +16,7 @@ use crate::verdict::Outcome;
 /// How long an agent has for a call that its model asked for, before it counts as another one.
 const ANNOUNCED_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Such calls that are remembered; further ones count twice.
-const MAX_PROMISES: usize = 4096;
+const MAX_ANNOUNCED_CALLS: usize = 4096;
 
 /// The checks of one session, in the order in which they are asked: cheap ones first.
 #[derive(Debug)]
@@ -175,7 +175,7 @@ impl Guard {
             calls.retain(|at| now.saturating_sub(*at) <= ANNOUNCED_CALL_TIMEOUT);
             !calls.is_empty()
         });
-        if self.promised.values().map(VecDeque::len).sum::<usize>() < MAX_PROMISES {
+        if self.promised.values().map(VecDeque::len).sum::<usize>() < MAX_ANNOUNCED_CALLS {
             self.promised.entry(tool).or_default().push_back(now);
         }
     }

@@ -161,7 +161,7 @@ impl Verdict {
             }
             Reason::ContentSuspicious => {
                 if self.rule.file == GATEWAY {
-                    return "no policy allows such a command here: leave it out".to_owned();
+                    return "no policy can allow this command here: remove it from the call".to_owned();
                 }
                 if self.rule.id.contains(".classifier") {
                     return "to allow it with an alert, set sandbox.mcp.classifier.action to `alert`".to_owned();

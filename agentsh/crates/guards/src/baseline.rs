@@ -236,8 +236,7 @@ impl Baseline {
     /// New files among these.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
         let (_, directories) = builtin_paths::GIT_OBEYED;
-        let of_git =
-            self.repositories.values().flat_map(|git| directories.iter().map(|name| git.join(name)));
+        let of_git = self.repositories.values().flat_map(|git| directories.iter().map(|name| git.join(name)));
         let below = self.directories_below();
         let mut found: BTreeSet<_> = self.in_git().filter(|path| self.is_arrival(path)).collect();
         let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();

@@ -72,7 +72,9 @@ impl CrashMarker {
         };
         let text = serde_json::to_vec(&left).map_err(io::Error::other)?;
         if text.len() as u64 > MAX_BYTES {
-            return Err(io::Error::other("the guarded files are too large to be kept for the case of a crash"));
+            return Err(io::Error::other(
+                "the guarded files are too large to be kept for the case of a crash",
+            ));
         }
         file.write_all(&text)?;
         // Readers see a complete and locked file.
@@ -157,7 +159,9 @@ mod tests {
         let old = make("old");
         let mut baseline = Baseline::default();
         baseline.add(&old);
-        let begun = CrashMarker::begin(&state, "s", std::slice::from_ref(&project), &baseline, &BTreeMap::new()).unwrap();
+        let begun =
+            CrashMarker::begin(&state, "s", std::slice::from_ref(&project), &baseline, &BTreeMap::new())
+                .unwrap();
         let new = make("new");
         // While it is watched, a live session owns it.
         assert!(recover_all(&state).is_empty());

@@ -124,7 +124,7 @@ pub fn disarm_all(
         .collect();
     for link in links.into_iter().filter(|link| baseline.is_private(link)) {
         let mut done = Vec::new();
-        put_away(&link, &Copy::of_own(&link), aside, &mut done);
+        set_aside_and_note(&link, &Copy::of_own(&link), aside, &mut done);
         found.push((link, done));
     }
     closed.sort();
@@ -260,17 +260,17 @@ pub fn runs_by_itself(entry: &Path, search: Search<'_>) -> bool {
 pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Vec<String> {
     let mut done = Vec::new();
     if entry.is_symlink() {
-        put_away(entry, &Copy::of_own(entry), aside, &mut done);
+        set_aside_and_note(entry, &Copy::of_own(entry), aside, &mut done);
     }
     let leading_out = search.leading_out(entry).into_iter().map(|path| (path.clone(), Copy::of_own(&path)));
     let others = of_other_system(entry).into_iter().chain(search.in_working_tree(entry));
     for (path, copy) in leading_out.chain(others) {
-        put_away(&path, &copy, aside, &mut done);
+        set_aside_and_note(&path, &copy, aside, &mut done);
     }
     for directory in directories_of(entry, search.host).iter().filter(|directory| search.is_new(directory)) {
         for (path, copy, parted) in configurations(directory, search.roots) {
             let Some((harmless, others)) = parted else {
-                put_away(&path, &copy, aside, &mut done);
+                set_aside_and_note(&path, &copy, aside, &mut done);
                 continue;
             };
             if others.is_empty() {
@@ -292,11 +292,11 @@ pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Vec<St
             match Copy::of_own(&path) {
                 Copy::Directory(entries) => {
                     for (name, copy) in entries {
-                        put_away(&path.join(name), &copy, aside, &mut done);
+                        set_aside_and_note(&path.join(name), &copy, aside, &mut done);
                     }
                 }
                 Copy::Absent => {}
-                other => put_away(&path, &other, aside, &mut done),
+                other => set_aside_and_note(&path, &other, aside, &mut done),
             }
         }
     }
@@ -333,7 +333,7 @@ pub fn move_away(path: &Path, copy: &Copy, aside: &SavedVersions) -> std::io::Re
 }
 
 /// As [`move_away`], told in `done`.
-fn put_away(path: &Path, copy: &Copy, aside: &SavedVersions, done: &mut Vec<String>) {
+fn set_aside_and_note(path: &Path, copy: &Copy, aside: &SavedVersions, done: &mut Vec<String>) {
     done.push(match move_away(path, copy, aside) {
         Ok(()) => format!("{} removed", path.display()),
         Err(error) => not_removed(path, &error),

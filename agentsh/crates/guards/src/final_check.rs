@@ -46,7 +46,11 @@ impl FinalCheck {
             let copy = Copy::of_own(&path);
             let is_stub = copy.is_nothing() && stubs::is_stub(&self.state, &path);
             if !is_stub && !is_settled(&path, &copy) {
-                say(&path, GuardChange::SetAside, set_aside_arrival(&self.project, &path, &copy, &self.aside));
+                say(
+                    &path,
+                    GuardChange::SetAside,
+                    set_aside_arrival(&self.project, &path, &copy, &self.aside),
+                );
             }
         }
         let now = changed_instructions::instructions(&self.instructed, &self.host);

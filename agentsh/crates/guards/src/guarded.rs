@@ -268,7 +268,7 @@ impl Guarded {
             let left = interrupted_git::stop(heard.pid, &text, found);
             text.push_str(match left.is_empty() {
                 true => "; the working tree is as before",
-                false => "; this could not be put back: ",
+                false => "; these could not be restored: ",
             });
             text.push_str(&left.join(", "));
             self.tell(session, server, &path, GuardChange::Refused, text);

@@ -220,7 +220,7 @@ impl Guards {
                 removed: BTreeMap::new(),
                 seen: BTreeMap::new(),
                 names: None,
-                newcomers: new_repositories::NewRepositoryWatcher::default(),
+                new_repository_watcher: new_repositories::NewRepositoryWatcher::default(),
                 is_moved: false,
                 arrivals: BTreeSet::new(),
                 look_again: None,

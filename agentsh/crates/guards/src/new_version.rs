@@ -203,7 +203,7 @@ impl Change {
             Some(old) => {
                 let now = Version::open(self.directory.as_fd(), last(&self.name.to)?, OFlags::RDWR)?;
                 if now.content != old.content {
-                    return Err(Refusal::Because("it was changed meanwhile".to_owned()));
+                    return Err(Refusal::Because("another program changed it in the meantime".to_owned()));
                 }
                 if now.file.metadata()?.nlink() != 1 {
                     return Err(Refusal::Because("it has other hard links".to_owned()));

@@ -32,8 +32,9 @@ pub fn restore(
         let shown = path.display();
         match undone {
             Ok(()) => {
-                let text =
-                    format!("restored {shown}, which the program changed; `agentsh undo {shown}` has the change");
+                let text = format!(
+                    "restored {shown}, which the program changed; `agentsh undo {shown}` has the change"
+                );
                 say(path, GuardChange::PutBack, text);
             }
             Err(error) => {

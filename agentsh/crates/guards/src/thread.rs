@@ -15,9 +15,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::baseline::Baseline;
 use super::crash_recovery::CrashMarker;
+use super::final_check::{FinalCheck, set_aside};
 use super::name_watcher::{NameChange, Names};
 use super::new_repositories::NewRepositoryWatcher;
-use super::final_check::{FinalCheck, set_aside};
 use super::{GuardNotice, GuardedNames, disarm_new};
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::SavedVersions;
@@ -34,8 +34,8 @@ use agentsh_store::words::GuardChange;
 /// Delay after events without guarded names, so that a busy program costs little.
 const IDLE_PAUSE: Duration = Duration::from_millis(3);
 /// If some names are not watched: the minimum interval between searches for repositories, and their share of the time.
-const LOOK_AGAIN: Duration = Duration::from_secs(3);
-const PART_OF_THE_TIME: u32 = 20;
+const REPOSITORY_SEARCH_INTERVAL: Duration = Duration::from_secs(3);
+const SEARCH_TIME_DIVISOR: u32 = 20;
 
 pub(super) struct Watch {
     /// The rules of what to guard.
@@ -75,7 +75,7 @@ pub(super) struct Watch {
     /// Events of guarded names since the last check.
     pub seen: BTreeMap<PathBuf, Vec<NameChange>>,
     pub names: Option<Names>,
-    pub newcomers: NewRepositoryWatcher,
+    pub new_repository_watcher: NewRepositoryWatcher,
     /// A repository of before the run was moved.
     pub is_moved: bool,
     /// New automatically run files.
@@ -99,7 +99,8 @@ impl Watch {
         loop {
             let now = Instant::now();
             rests_until = rests_until.filter(|until| *until > now);
-            let wake = [rests_until, self.newcomers.due(), self.look_again, (!is_armed).then_some(now)];
+            let wake =
+                [rests_until, self.new_repository_watcher.due(), self.look_again, (!is_armed).then_some(now)];
             let wait = wake.into_iter().flatten().min().map(|until| until.saturating_duration_since(now));
             let (has_ended, has_names, lost) = self.wait(wait, rests_until.is_none());
             if has_ended {
@@ -134,7 +135,7 @@ impl Watch {
         self.hear();
         for path in self.lost().unwrap_or_default() {
             if let Err(why) = self.settle(&path, false) {
-                self.say(&path, GuardChange::NotPutBack, format!("cannot put back what was guarded: {why}"));
+                self.say(&path, GuardChange::NotPutBack, format!("cannot restore the guarded files: {why}"));
             }
         }
         let Self { copies, removed, tell, closer, names, namespaces, mounted, .. } = self;
@@ -184,9 +185,9 @@ impl Watch {
     }
 
     fn must_guard_newcomers(&mut self) -> bool {
-        let mut newcomers = std::mem::take(&mut self.newcomers);
-        let must = newcomers.must_be_guarded(self.search());
-        self.newcomers = newcomers;
+        let mut new_repository_watcher = std::mem::take(&mut self.new_repository_watcher);
+        let must = new_repository_watcher.must_be_guarded(self.search());
+        self.new_repository_watcher = new_repository_watcher;
         must
     }
 
@@ -195,16 +196,16 @@ impl Watch {
         self.arrivals
             .extend(self.baseline.arrivals().into_iter().filter(|path| !self.targets.contains(path)));
         for entry in disarm_new::repositories(&self.directories, &self.host).0 {
-            if !self.newcomers.holds(&entry) {
+            if !self.new_repository_watcher.holds(&entry) {
                 self.note_repository(&entry);
             }
         }
-        self.look_again = Some(start + LOOK_AGAIN.max(start.elapsed() * PART_OF_THE_TIME));
+        self.look_again = Some(start + REPOSITORY_SEARCH_INTERVAL.max(start.elapsed() * SEARCH_TIME_DIVISOR));
     }
 
     /// Sets aside what would run automatically in new repositories, before they are guarded. Call while nothing runs.
     fn disarm_newcomers(&mut self) {
-        for entry in self.newcomers.take() {
+        for entry in self.new_repository_watcher.take() {
             let done = disarm_new::disarm(&entry, self.search(), &self.aside);
             disarm_new::renew(&entry, self.search());
             if !done.is_empty() {

@@ -52,7 +52,7 @@ pub fn rename_repositories(
         if let Some(above) = levels.last() {
             current = rustix::fs::openat(&current, "..", DIRECTORY, Mode::empty())?;
             if identity(&current)? != above.identity {
-                return Err(io::Error::other("directories were moved meanwhile"));
+                return Err(io::Error::other("directories were moved in the meantime"));
             }
         }
     }

@@ -142,7 +142,7 @@ pub fn from_arguments(
             grants.push(Grant { path, access: Access::ReadWrite });
         } else if !everywhere {
             refused.push(format!(
-                "{value}: a server that came with the project may only be given what is in the project"
+                "{value}: a server that came with the project can only get paths inside the project"
             ));
         } else if path == Path::new("/")
             || ["/proc", "/sys", "/dev", "/run", "/boot"].iter().any(|root| path.starts_with(root))

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use url::Url;
 
-use agentsh_base::{listing, small_file};
 use agentsh_base::types::RuleRef;
+use agentsh_base::{listing, small_file};
 use agentsh_policy::{HostRule, NetworkPolicy, NetworkRule, Precedence, RequestRule, Ruled, domain};
 use agentsh_sandbox::spec::{Contribution, Feature};
 

@@ -27,7 +27,7 @@ pub trait Audit: Debug {
 /// A person who is asked if no rule decides.
 pub trait Approve: Debug {
     /// Starts a question. The verdict allows or blocks. Dropping the future withdraws it.
-    fn ask(&self, call: &ToApprove<'_>) -> AskedPerson;
+    fn ask(&self, call: &ApprovalSubject<'_>) -> AskedPerson;
 }
 
 /// A question to a person.
@@ -39,7 +39,7 @@ pub struct AskedPerson {
 
 /// The subject of a question. The answer is bound to all of it.
 #[derive(Clone, Copy, Debug)]
-pub struct ToApprove<'a> {
+pub struct ApprovalSubject<'a> {
     pub server: &'a ServerId,
     /// Which client of the gateway asks.
     pub client: Option<&'a str>,

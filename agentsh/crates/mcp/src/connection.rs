@@ -53,7 +53,7 @@ pub(super) struct Connection<R> {
     pub listing: Listing,
     /// Pages shown to the client and not acknowledged.
     pub shown: BTreeSet<Key>,
-    pub vouching: ConnectionVerifier,
+    pub interface_check: ConnectionVerifier,
     pub relisting: Relisting,
     pub handshake: Handshake,
     /// The client's version and capabilities.
@@ -132,7 +132,7 @@ impl<R: Recorder> Connection<R> {
             changes: 0,
             listing: Listing::default(),
             shown: BTreeSet::new(),
-            vouching: ConnectionVerifier::default(),
+            interface_check: ConnectionVerifier::default(),
             relisting,
             handshake: Handshake::default(),
             audience: String::new(),
@@ -189,7 +189,11 @@ impl<R: Recorder> Connection<R> {
 
     /// Asks the guard about a message's content and its other members. Long parts are searched on another thread
     /// first: this connection waits, to keep the order; others continue.
-    pub async fn decide_apart(&self, matter: SubjectKind<'_>, beside: Option<SubjectKind<'_>>) -> Decision {
+    pub async fn decide_offloaded(
+        &self,
+        matter: SubjectKind<'_>,
+        beside: Option<SubjectKind<'_>>,
+    ) -> Decision {
         let now = self.now();
         let mut parts = Vec::with_capacity(2);
         for part in [Some(matter), beside].into_iter().flatten() {

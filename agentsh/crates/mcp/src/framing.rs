@@ -192,7 +192,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.buffer.clear();
         self.start = 0;
         self.scanned = 0;
-        self.let_go();
+        self.shrink_buffer();
     }
 
     /// Whether an unfinished line of this length fits. The buffer may be twice as long.
@@ -206,7 +206,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 
     /// Frees a large buffer and its budget.
-    fn let_go(&mut self) {
+    fn shrink_buffer(&mut self) {
         if self.buffer.capacity() > KEEP && self.taken > 0 {
             self.buffer = Vec::new();
         }
@@ -219,7 +219,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             if self.buffer.capacity() > KEEP {
                 self.buffer = Vec::new();
             }
-            self.let_go();
+            self.shrink_buffer();
         } else if self.start > 0 {
             self.buffer.drain(..self.start);
         }

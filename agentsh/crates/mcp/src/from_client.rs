@@ -8,7 +8,7 @@ use crate::store::words::AuditVerdict;
 use crate::store::{Event, Recorder};
 use crate::types::RuleRef;
 
-use super::audit::{AskedPerson, AuditResult, CallAnswers, Parked, Question, ToApprove};
+use super::audit::{ApprovalSubject, AskedPerson, AuditResult, CallAnswers, Parked, Question};
 use super::caller;
 use super::client::Client;
 use super::client_capabilities;
@@ -23,7 +23,7 @@ use super::reject::InvalidMessage;
 use super::reply::{self, ErrorReply};
 
 /// Requests of the protocol whose answers bring no content. All others do.
-const BRINGS_NOTHING: [&str; 5] =
+const METHODS_WITHOUT_CONTENT: [&str; 5] =
     ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"];
 
 fn audit_block(reason: Reason) -> Verdict {
@@ -75,7 +75,7 @@ impl<R: Recorder> Connection<R> {
                 if audits.contains(&id.key)
                     || self.answers.contains(&id.key)
                     || self.listing.is_waiting(&id.key)
-                    || self.vouching.is_held(&id.key) =>
+                    || self.interface_check.is_held(&id.key) =>
             {
                 Err(InsertError::Duplicate)
             }
@@ -139,7 +139,7 @@ impl<R: Recorder> Connection<R> {
         };
         let rest = extra_members(tree, method);
         let beside = rest.as_ref().map(|rest| SubjectKind::Around { name: judged.name(), rest });
-        let mut decision = self.decide_apart(matter, beside).await;
+        let mut decision = self.decide_offloaded(matter, beside).await;
         self.retract_displaced(client, judged.name(), &decision);
         let rewrites = std::mem::take(&mut decision.rewrites);
         let clean = rewritten(
@@ -197,11 +197,11 @@ impl<R: Recorder> Connection<R> {
             "resources/list" => Kind::Offers(Offer::Resource),
             "resources/templates/list" => Kind::Offers(Offer::Template),
             "tools/call" => Kind::ToolCall(called_tool(params)),
-            _ if BRINGS_NOTHING.contains(&method) => Kind::Other,
+            _ if METHODS_WITHOUT_CONTENT.contains(&method) => Kind::Other,
             _ => Kind::Content(method.into()),
         };
         if self.options.vouch.is_some() {
-            self.vouching.note_request(&id, &kind, params);
+            self.interface_check.note_request(&id, &kind, params);
         }
         let deadline = self.deadline().filter(|_| method != SUBSCRIPTION);
         let token = progress_token(params);
@@ -229,7 +229,7 @@ impl<R: Recorder> Connection<R> {
         let asked = approve.map(|_| asked(tree, is_call));
         let (tree, shown) = asked.as_ref().map_or((tree, &Json::Null), |(tree, shown)| (tree, shown));
         let person = approve.map(|approve| {
-            approve.ask(&ToApprove {
+            approve.ask(&ApprovalSubject {
                 server,
                 client: self.options.client.as_deref(),
                 name: call.name(),
@@ -354,16 +354,16 @@ impl<R: Recorder> Connection<R> {
             }
             "notifications/initialized" => {
                 self.handshake.initialized = Some(tree.to_compact().into_bytes());
-                if self.vouching.take_confirmed() {
+                if self.interface_check.take_confirmed() {
                     return;
                 }
             }
             "notifications/cancelled" => {
-                if self.listing.cancel(params) || self.vouching.cancel(params) {
+                if self.listing.cancel(params) || self.interface_check.cancel(params) {
                     return;
                 }
                 if let Some(id) = cancelled_id(params)
-                    .filter(|id| !self.listing.is_own(&id.key) && !self.vouching.is_own(&id.key))
+                    .filter(|id| !self.listing.is_own(&id.key) && !self.interface_check.is_own(&id.key))
                 {
                     if let Some(mut parked) = self.audits.cancel(&id.key) {
                         // The server never got it.
@@ -375,7 +375,7 @@ impl<R: Recorder> Connection<R> {
             _ => {}
         }
         let matter = SubjectKind::Around { name: method, rest: params.unwrap_or(&Json::Null) };
-        let decision = self.decide_apart(matter, None).await;
+        let decision = self.decide_offloaded(matter, None).await;
         self.record_findings(method, &serde_json::Value::Null, &decision);
         // A notification has no answer; the refusal is recorded.
         if decision.is_block() {
@@ -414,7 +414,7 @@ impl<R: Recorder> Connection<R> {
             let rest = extra_members(tree, &method);
             let beside = rest.as_ref().map(|rest| SubjectKind::Around { name: &method, rest });
             let mut decision =
-                self.decide_apart(SubjectKind::Answer { method: &method, result }, beside).await;
+                self.decide_offloaded(SubjectKind::Answer { method: &method, result }, beside).await;
             rewrites = std::mem::take(&mut decision.rewrites);
             let judged = RecordSubject::Request { method };
             if let Err(error) = self.settle(id, &judged, &decision, None).await {

@@ -98,7 +98,7 @@ impl<R: Recorder> Connection<R> {
             return self.reject(client, Side::Server, fault).await;
         }
         let matter = SubjectKind::ServerRequest { method, params: tree.member("params") };
-        let mut decision = self.decide_apart(matter, None).await;
+        let mut decision = self.decide_offloaded(matter, None).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
         let judged = RecordSubject::Request { method: method.into() };
         if let Err(error) = self.settle(&id, &judged, &decision, None).await {
@@ -112,7 +112,7 @@ impl<R: Recorder> Connection<R> {
     /// Refused notifications are dropped.
     async fn server_notification(&mut self, client: &mut impl Client, method: &str, tree: &Json<'_>) {
         let matter = SubjectKind::Notification { method, params: tree.member("params") };
-        let mut decision = self.decide_apart(matter, None).await;
+        let mut decision = self.decide_offloaded(matter, None).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
         self.record_findings(method, &Value::Null, &decision);
         if !decision.is_block() {
@@ -131,11 +131,11 @@ impl<R: Recorder> Connection<R> {
             }
             "notifications/tools/list_changed" => {
                 self.listing.changed();
-                self.vouching.changed();
+                self.interface_check.changed();
                 self.record.record(Event::McpToolsListChanged { server_id: self.options.server.clone() });
             }
             "notifications/prompts/list_changed" | "notifications/resources/list_changed" => {
-                self.vouching.changed();
+                self.interface_check.changed();
             }
             "notifications/cancelled" => {
                 if let Some(id) = cancelled_id(params) {
@@ -157,7 +157,7 @@ impl<R: Recorder> Connection<R> {
         if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &id)
             && *replay == id.key
         {
-            self.vouching.replayed(&tree);
+            self.interface_check.replayed(&tree);
             return Step::Replayed(!is_error);
         }
         if !is_error
@@ -345,7 +345,7 @@ impl<R: Recorder> Connection<R> {
         }
         if let Some(tool) = said {
             let mut decision =
-                self.decide_apart(SubjectKind::Result { tool: &tool, answer: &tree }, None).await;
+                self.decide_offloaded(SubjectKind::Result { tool: &tool, answer: &tree }, None).await;
             classified.findings.into_iter().for_each(|found| decision.add(found));
             decision.advisories.extend(classified.sentences);
             rewrites = std::mem::take(&mut decision.rewrites);

@@ -134,7 +134,7 @@ impl<R: Recorder> Connection<R> {
             let reason = format!("server '{}' ended", self.options.server);
             client.withdraw(&entry.id, &reason);
         }
-        self.vouching.changed();
+        self.interface_check.changed();
         self.to_server.clear();
         self.held = Vec::new();
         self.phase = Phase::Idle;
@@ -167,7 +167,7 @@ impl<R: Recorder> Connection<R> {
                 self.expire_listing(client, &key);
                 continue;
             }
-            if self.vouching.is_own(&key) {
+            if self.interface_check.is_own(&key) {
                 self.from_client.give_up(&key);
                 self.fail_round("it did not list its tools in time");
                 continue;

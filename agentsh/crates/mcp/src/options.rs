@@ -36,7 +36,7 @@ pub struct Options {
     pub exit_grace: Duration,
     /// Whether the client is still read. If so, open requests may finish after the client's input ended, within 60 s
     /// if `request_timeout` is None; else the server has `exit_grace`.
-    pub has_reader: Option<HasReader>,
+    pub has_reader: Option<HasOutputReader>,
     /// The client's input is a file, whose end says nothing. The server's input stays open until its calls are done.
     pub holds_input: bool,
     /// Redacts arguments for events.
@@ -44,7 +44,7 @@ pub struct Options {
     /// Hashes of tools from earlier connections.
     pub known: KnownTools,
     /// Whether this server had trusted tools before. If so, a call of an unlisted tool waits for a listing.
-    pub has_trusted: HasTrusted,
+    pub has_trusted: HasTrustedTools,
     /// Start of rate limits, the same for all connections of a session.
     pub epoch: Instant,
     /// Asked about every call that all checks allow. Then serve inside a `LocalSet`.
@@ -69,11 +69,11 @@ pub struct Options {
 
 /// Whether something still reads the client's output.
 #[derive(Clone)]
-pub struct HasReader(pub Rc<dyn Fn() -> bool>);
+pub struct HasOutputReader(pub Rc<dyn Fn() -> bool>);
 
-impl std::fmt::Debug for HasReader {
+impl std::fmt::Debug for HasOutputReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HasReader")
+        f.write_str("HasOutputReader")
     }
 }
 
@@ -102,11 +102,11 @@ impl std::fmt::Debug for KnownTools {
 
 /// Whether a server had trusted tools before this connection.
 #[derive(Clone)]
-pub struct HasTrusted(pub Rc<dyn Fn() -> bool>);
+pub struct HasTrustedTools(pub Rc<dyn Fn() -> bool>);
 
-impl std::fmt::Debug for HasTrusted {
+impl std::fmt::Debug for HasTrustedTools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HasTrusted")
+        f.write_str("HasTrustedTools")
     }
 }
 
@@ -150,7 +150,7 @@ impl Options {
             holds_input: false,
             redact: |_| Value::Null,
             known: KnownTools(Rc::new(|_, _| None)),
-            has_trusted: HasTrusted(Rc::new(|| false)),
+            has_trusted: HasTrustedTools(Rc::new(|| false)),
             epoch: Instant::now(),
             audit: None,
             approve: None,

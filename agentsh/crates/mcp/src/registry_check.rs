@@ -268,30 +268,30 @@ impl<R: Recorder> Connection<R> {
         let (Some(vouch), Some(id), Some(section)) = (&self.options.vouch, id, Section::of(kind)) else {
             return false;
         };
-        let asked = self.vouching.asked.remove(&id.key);
+        let asked = self.interface_check.asked.remove(&id.key);
         if answer.member("result").is_none() {
             return false;
         }
-        let vouching = &mut self.vouching;
+        let interface_check = &mut self.interface_check;
         if section == Section::Opening {
-            vouching.opening = answer.to_compact().into_bytes();
-            vouching.is_stale = true;
+            interface_check.opening = answer.to_compact().into_bytes();
+            interface_check.is_stale = true;
         }
         let is_first = asked.as_ref().is_none_or(|asked| asked.is_first);
         let is_known =
             || section.hashes(answer).iter().all(|hash| vouch.has_seen(&self.options.server, hash));
-        let is_repeated = is_first && vouching.shown.contains(&section);
-        let is_current = !vouching.is_stale && !vouching.opening.is_empty() && !is_repeated;
-        if vouching.is_idle() && is_current && is_known() {
-            vouching.shown.insert(section);
+        let is_repeated = is_first && interface_check.shown.contains(&section);
+        let is_current = !interface_check.is_stale && !interface_check.opening.is_empty() && !is_repeated;
+        if interface_check.is_idle() && is_current && is_known() {
+            interface_check.shown.insert(section);
             return false;
         }
         if !is_wanted && section != Section::Opening {
             return true;
         }
         let answer = answer.to_compact().into_bytes();
-        let bytes: usize = vouching.held.iter().map(|held| held.answer.len()).sum();
-        if vouching.held.len() >= MAX_HELD || bytes + answer.len() > MAX_BYTES {
+        let bytes: usize = interface_check.held.iter().map(|held| held.answer.len()).sum();
+        if interface_check.held.len() >= MAX_HELD || bytes + answer.len() > MAX_BYTES {
             let error = ErrorReply {
                 code: reply::TOO_MANY_REQUESTS,
                 message: format!(
@@ -305,11 +305,11 @@ impl<R: Recorder> Connection<R> {
             return true;
         }
         let token = asked.and_then(|asked| asked.token);
-        vouching.held.push(HeldAnswer { id: id.clone(), kind: kind.clone(), section, answer, token });
-        if vouching.is_idle() {
+        interface_check.held.push(HeldAnswer { id: id.clone(), kind: kind.clone(), section, answer, token });
+        if interface_check.is_idle() {
             if *kind == Kind::Initialize && self.handshake.initialized.is_none() {
                 // No server lists anything before.
-                vouching.confirmed = true;
+                interface_check.confirmed = true;
                 self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
             }
             self.begin_round();
@@ -325,11 +325,12 @@ impl<R: Recorder> Connection<R> {
     }
 
     fn begin_round(&mut self) {
-        let vouching = &mut self.vouching;
-        vouching.is_stale = false;
-        vouching.shown.clear();
-        vouching.captured = Captured { opening: vouching.opening.clone(), ..Captured::default() };
-        match (vouching.opening.is_empty(), vouching.meta.is_empty()) {
+        let interface_check = &mut self.interface_check;
+        interface_check.is_stale = false;
+        interface_check.shown.clear();
+        interface_check.captured =
+            Captured { opening: interface_check.opening.clone(), ..Captured::default() };
+        match (interface_check.opening.is_empty(), interface_check.meta.is_empty()) {
             (false, _) => self.list_from(0),
             // The newer protocol has no opening.
             (true, false) => self.ask_own(None, "server/discover", 0, String::new()),
@@ -339,7 +340,7 @@ impl<R: Recorder> Connection<R> {
 
     /// Lists the next announced section.
     fn list_from(&mut self, from: usize) {
-        let opening = json::read(&self.vouching.opening);
+        let opening = json::read(&self.interface_check.opening);
         let capabilities = |name: &str| {
             let result = opening.as_ref().ok()?.member("result")?;
             result.member("capabilities")?.member(name).cloned()
@@ -352,7 +353,7 @@ impl<R: Recorder> Connection<R> {
         match next.and_then(|at| Some((at, LISTED.get(at)?.1))) {
             Some((at, name)) => self.ask_own(Some(at), &format!("{name}/list"), 0, String::new()),
             None => {
-                let captured = std::mem::take(&mut self.vouching.captured);
+                let captured = std::mem::take(&mut self.interface_check.captured);
                 self.end_round(Ok(captured));
             }
         }
@@ -361,10 +362,10 @@ impl<R: Recorder> Connection<R> {
     /// `cursor` as JSON, or empty.
     fn ask_own(&mut self, section: Option<usize>, method: &str, pages: u32, cursor: String) {
         let (key, spelled) = private_id(&mut self.serial, "vouch", |key| {
-            self.from_client.is_open(key) || self.listing.is_waiting(key) || self.vouching.is_held(key)
+            self.from_client.is_open(key) || self.listing.is_waiting(key) || self.interface_check.is_held(key)
         });
         let cursor_member = if cursor.is_empty() { String::new() } else { format!("\"cursor\":{cursor}") };
-        let members: Vec<&str> = [cursor_member.as_str(), self.vouching.meta.as_str()]
+        let members: Vec<&str> = [cursor_member.as_str(), self.interface_check.meta.as_str()]
             .into_iter()
             .filter(|text| !text.is_empty())
             .collect();
@@ -374,27 +375,29 @@ impl<R: Recorder> Connection<R> {
         );
         let id = Id { key: key.clone(), spelled: spelled.into() };
         self.from_client.insert(id, method, Kind::OwnOffer, None, Some(Instant::now() + PAGE_TIMEOUT));
-        self.vouching.round = Round::Listing { own: key, section, pages: pages + 1, cursor };
+        self.interface_check.round = Round::Listing { own: key, section, pages: pages + 1, cursor };
         self.say(&message);
     }
 
     /// Takes agentsh's own page.
     pub fn on_own_offer(&mut self, answer: &Json<'_>) {
-        let Round::Listing { section, pages, cursor: before, .. } = std::mem::take(&mut self.vouching.round)
+        let Round::Listing { section, pages, cursor: before, .. } =
+            std::mem::take(&mut self.interface_check.round)
         else {
             return;
         };
         let text = answer.to_compact().into_bytes();
         let (Some(result), true) = (answer.member("result"), text.len() <= MAX_BYTES) else {
-            return self.end_round(Err("it does not list what it announced".to_owned()));
+            return self
+                .end_round(Err("it did not list what it announced, or the list is too large".to_owned()));
         };
         let Some((at, (which, name))) = section.and_then(|at| Some((at, *LISTED.get(at)?))) else {
-            self.vouching.opening.clone_from(&text);
-            self.vouching.captured.opening = text;
+            self.interface_check.opening.clone_from(&text);
+            self.interface_check.captured.opening = text;
             return self.list_from(0);
         };
         let next = cursor(result).map(|cursor| format!("\"{cursor}\""));
-        let captured = &mut self.vouching.captured;
+        let captured = &mut self.interface_check.captured;
         let place = match which {
             Section::Prompts => &mut captured.prompts,
             Section::Resources => &mut captured.resources,
@@ -418,16 +421,16 @@ impl<R: Recorder> Connection<R> {
 
     /// The server does not list its interface, so it cannot be verified.
     pub fn fail_round(&mut self, why: &str) {
-        if matches!(self.vouching.round, Round::Listing { .. }) {
+        if matches!(self.interface_check.round, Round::Listing { .. }) {
             self.end_round(Err(why.to_owned()));
         }
     }
 
     fn end_round(&mut self, offered: Result<Captured, String>) {
-        self.vouching.round = Round::Asking;
+        self.interface_check.round = Round::Asking;
         let Some(vouch) = &self.options.vouch else { return };
         let question = vouch.ask(&self.options.server, offered);
-        self.vouching.questions.spawn_local(async move { Some(question.await) });
+        self.interface_check.questions.spawn_local(async move { Some(question.await) });
     }
 
     /// The check has a result, or a person is still asked.
@@ -435,8 +438,8 @@ impl<R: Recorder> Connection<R> {
         match told {
             VerificationEvent::Tick => self.tell_progress(client),
             VerificationEvent::Said(Some(VerificationOutcome::Waiting(person))) => {
-                self.vouching.round = Round::Waiting;
-                self.vouching.questions.spawn_local(async move {
+                self.interface_check.round = Round::Waiting;
+                self.interface_check.questions.spawn_local(async move {
                     person.await;
                     Some(VerificationOutcome::Decided)
                 });
@@ -445,19 +448,19 @@ impl<R: Recorder> Connection<R> {
                 self.release(client, |held| held.section == Section::Opening).await;
             }
             VerificationEvent::Said(_) => {
-                self.vouching.next_tick = None;
-                self.vouching.round = Round::Idle;
+                self.interface_check.next_tick = None;
+                self.interface_check.round = Round::Idle;
                 self.release(client, |_| true).await;
             }
         }
     }
 
     async fn release(&mut self, client: &mut impl Client, which: impl Fn(&HeldAnswer) -> bool) {
-        let held = std::mem::take(&mut self.vouching.held);
+        let held = std::mem::take(&mut self.interface_check.held);
         let (free, kept): (Vec<HeldAnswer>, Vec<HeldAnswer>) = held.into_iter().partition(which);
-        self.vouching.held = kept;
+        self.interface_check.held = kept;
         for held in free {
-            self.vouching.shown.insert(held.section);
+            self.interface_check.shown.insert(held.section);
             // agentsh wrote it.
             let Ok(answer) = json::read(&held.answer) else { continue };
             self.deliver(client, Some(held.id), held.kind, answer).await;
@@ -466,14 +469,14 @@ impl<R: Recorder> Connection<R> {
 
     /// Tells a client with a progress token that a person is asked.
     fn tell_progress(&mut self, client: &mut impl Client) {
-        let vouching = &mut self.vouching;
-        vouching.next_tick = Some(Instant::now() + PROGRESS_INTERVAL);
-        vouching.ticks += 1;
-        for token in vouching.held.iter().filter_map(|held| held.token.as_ref()) {
+        let interface_check = &mut self.interface_check;
+        interface_check.next_tick = Some(Instant::now() + PROGRESS_INTERVAL);
+        interface_check.ticks += 1;
+        for token in interface_check.held.iter().filter_map(|held| held.token.as_ref()) {
             let message = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{},"progress":{},"message":"waiting for a person to approve what server '{}' offers"}}}}"#,
                 token.spelled,
-                vouching.ticks,
+                interface_check.ticks,
                 json::spell(&self.options.server.0)
             );
             if let Ok(tree) = json::read(message.as_bytes()) {
@@ -484,9 +487,9 @@ impl<R: Recorder> Connection<R> {
 
     /// The client sends nothing more: stops waiting for a person.
     pub async fn stop_waiting(&mut self, client: &mut impl Client) {
-        if matches!(self.vouching.round, Round::Waiting) {
-            self.vouching.questions.abort_all();
-            self.vouching.round = Round::Idle;
+        if matches!(self.interface_check.round, Round::Waiting) {
+            self.interface_check.questions.abort_all();
+            self.interface_check.round = Round::Idle;
             self.release(client, |_| true).await;
         }
     }

@@ -16,7 +16,7 @@ use super::jsonrpc::{EnvelopeError, Id, Key, Shape};
 use super::options::Options;
 use super::pending::Answer;
 use super::reply::{self, ErrorReply};
-use super::salvage::{self, Salvage};
+use super::salvage::{self, RecoveredId};
 
 /// How long to wait for the right answer after an ambiguous one.
 const LATE_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub(super) struct InvalidMessage {
 
 impl InvalidMessage {
     pub fn unreadable(line: &[u8], error: &JsonError) -> Self {
-        let Salvage { id, shape } = salvage::from_line(line);
+        let RecoveredId { id, shape } = salvage::from_line(line);
         Self {
             reason: error.kind.code(),
             detail: error.to_string(),
@@ -51,7 +51,7 @@ impl InvalidMessage {
     /// None for a frame within the limit.
     pub fn oversized(frame: &Frame<'_>, limit: usize) -> Option<Self> {
         let Frame::Oversized { bytes, head, tail } = frame else { return None };
-        let Salvage { id, shape } = salvage::from_ends(head, tail, *bytes);
+        let RecoveredId { id, shape } = salvage::from_ends(head, tail, *bytes);
         Some(Self {
             reason: "oversized-line",
             detail: if *bytes > limit as u64 {

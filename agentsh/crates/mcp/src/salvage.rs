@@ -9,18 +9,18 @@ const HEAD: usize = super::framing::HEAD_BYTES;
 const TAIL: usize = super::framing::TAIL_BYTES;
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Salvage {
+pub struct RecoveredId {
     pub id: Option<Id>,
     pub shape: Shape,
 }
 
 /// For a complete line.
-pub fn from_line(line: &[u8]) -> Salvage {
+pub fn from_line(line: &[u8]) -> RecoveredId {
     from_ends(&line[..line.len().min(HEAD)], &line[line.len().saturating_sub(TAIL)..], line.len() as u64)
 }
 
 /// For the first and last bytes of a line of `bytes`.
-pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> Salvage {
+pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> RecoveredId {
     let is_cut = bytes > head.len() as u64;
     // A byte order mark is not JSON, but some clients write it.
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
@@ -42,7 +42,7 @@ pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> Salvage {
         1 => seen.id,
         _ => None,
     };
-    Salvage { id, shape }
+    RecoveredId { id, shape }
 }
 
 #[derive(Default)]

@@ -133,7 +133,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             Some(live) => (live.stdin.as_mut(), live.stdout.as_mut(), live.exit.as_mut()),
             None => (None, None, None),
         };
-        let Connection { to_server, audits, answers, vouching, relisting, .. } = &mut self.connection;
+        let Connection { to_server, audits, answers, interface_check, relisting, .. } = &mut self.connection;
         let starting = match &mut self.launch {
             Launch::Starting(starting) => Some(starting),
             _ => None,
@@ -146,7 +146,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
                 info = or_never(exit) => SessionEvent::Exited(info),
                 answered = audits.next() => SessionEvent::Audited(answered),
                 heard = answers.next() => SessionEvent::Classified(heard),
-                told = vouching.next() => SessionEvent::VerificationOutcome(told),
+                told = interface_check.next() => SessionEvent::VerificationOutcome(told),
                 released = relisting.next() => SessionEvent::ReleaseCounts(released),
                 () = until(timer) => SessionEvent::Timer,
             }
@@ -229,7 +229,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         self.connection.audits.cancel_all();
         self.connection.answers.forget();
         self.connection.listing.forget();
-        self.connection.vouching.forget();
+        self.connection.interface_check.forget();
     }
 
     pub fn is_client_gone(&self) -> bool {
@@ -247,7 +247,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             && self.live.is_none()
             && self.connection.audits.is_empty()
             && self.connection.answers.is_empty()
-            && self.connection.vouching.is_idle()
+            && self.connection.interface_check.is_idle()
             && (!matches!(self.launch, Launch::Starting(_))
                 || self.client_gone
                 || self.connection.held.is_empty())
@@ -425,8 +425,9 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         }
         let (awaits, Options { exit_grace, holds_input, .. }) = (self.awaits_answers(), self.options());
         let (grace, holds) = (*exit_grace, *holds_input && awaits);
-        let Connection { to_server, held, listing, vouching, .. } = &self.connection;
-        let delivered = to_server.is_idle() && held.is_empty() && listing.is_idle() && vouching.is_idle();
+        let Connection { to_server, held, listing, interface_check, .. } = &self.connection;
+        let delivered =
+            to_server.is_idle() && held.is_empty() && listing.is_idle() && interface_check.is_idle();
         if let Some(live) = &mut self.live {
             if !holds {
                 live.closing = true;

@@ -14,14 +14,14 @@ use agentsh_llm::{Provider, Usage};
 use agentsh_store::Event;
 
 /// What the session has used, and where that is written down.
-pub(super) struct Books {
+pub(super) struct SessionUsage {
     pub record: Rc<Record>,
     pub ledger: RefCell<Ledger>,
 }
 
 /// One request and its answer, for the record and the budgets. Told when it is dropped, however the answer ends.
 pub(super) struct ModelCall {
-    books: Rc<Books>,
+    books: Rc<SessionUsage>,
     provider: Provider,
     name: String,
     status: u16,
@@ -31,7 +31,7 @@ pub(super) struct ModelCall {
 }
 
 impl ModelCall {
-    pub(super) fn new(books: Rc<Books>, asked: &PendingAnswer, status: StatusCode) -> Self {
+    pub(super) fn new(books: Rc<SessionUsage>, asked: &PendingAnswer, status: StatusCode) -> Self {
         Self {
             books,
             provider: asked.provider,

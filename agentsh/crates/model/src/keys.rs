@@ -92,7 +92,7 @@ impl Keys {
         let is_foreign = |key: &String| !key.is_empty() && !known.contains(&key.as_str());
         if in_headers.chain(in_query).chain(in_cookies).any(|key| is_foreign(&key)) {
             return Err(format!(
-                "the request to {}:{} has a key of another account than the user's, who gave this agent one in its \
+                "the request to {}:{} has a key that differs from the one in the agent's \
                  environment; to use another account, give its key there instead",
                 to.host, to.port
             ));

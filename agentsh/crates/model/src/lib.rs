@@ -30,7 +30,7 @@ use hyper::{Request, Response, StatusCode};
 use self::body::{JudgedStream, answered, error_body, silent};
 use self::canary::Canary;
 use self::carry::Upstream;
-use self::finished_call::{Books, ModelCall};
+use self::finished_call::{ModelCall, SessionUsage};
 use self::hosted::Reachable;
 use self::judge::SessionJudge;
 pub use self::judge::Wire;
@@ -59,7 +59,7 @@ pub struct Model {
     places: Vec<(Host, u16)>,
     servers: Rc<BTreeSet<String>>,
     needs: Option<Canary>,
-    books: Rc<Books>,
+    books: Rc<SessionUsage>,
     keys: Keys,
     /// For hashes of secrets; it ends with the session.
     key: [u8; 32],
@@ -120,7 +120,7 @@ impl Model {
             Some(((host, endpoint.port), values.map(|(_, value)| value.clone()).collect()))
         });
         let keys = Keys::new(own.collect());
-        let books = Rc::new(Books { record: Rc::clone(record), ledger });
+        let books = Rc::new(SessionUsage { record: Rc::clone(record), ledger });
         let servers = Rc::new(servers);
         Some(Rc::new(Self {
             facts: Rc::clone(facts),

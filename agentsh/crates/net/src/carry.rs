@@ -91,8 +91,8 @@ pub(super) async fn carry<R: Recorder + 'static>(
     let refused = match end {
         End::Done(_) | End::Picked(_) | End::Closed(Closed::Gone) => return,
         End::Refused(refused) | End::Closed(Closed::Request(refused)) => Refused::request(permit, &refused),
-        End::Closed(Closed::Refused { protocol, reason, detail, farewell }) => {
-            Refused { refusal: refusal(permit, reason, detail, (None, None)), protocol, farewell }
+        End::Closed(Closed::Refused { protocol, reason, detail, close_reply }) => {
+            Refused { refusal: refusal(permit, reason, detail, (None, None)), protocol, close_reply }
         }
     };
     tell(egress, Socket::Watched(inside), permit, refused).await;
@@ -158,7 +158,7 @@ async fn copy_all<R: Recorder + 'static>(
                     protocol: Some("tls"),
                     reason: Reason::HelloInterrupted,
                     detail: "a TLS ClientHello with other data in the same record".to_owned(),
-                    farewell: CloseReply::Alert(ACCESS_DENIED),
+                    close_reply: CloseReply::Alert(ACCESS_DENIED),
                 });
             };
             let mut hello = bytes;
@@ -223,7 +223,7 @@ async fn inspected<R: Recorder + 'static>(
             protocol: Some("tls"),
             reason: Reason::InspectionFailed,
             detail: "no certificate authority could be made for this session".to_owned(),
-            farewell: CloseReply::Alert(ACCESS_DENIED),
+            close_reply: CloseReply::Alert(ACCESS_DENIED),
         });
     };
     let reader = http_host::Reader::new(&permit.shown, permit.port);

@@ -56,7 +56,7 @@ pub(super) async fn behind<R>(
             Ok(_) | Err(ResolveError::NotFound) => continue,
             Err(error) => {
                 format!(
-                    "it may lead to '{shown}', which is closed to sandboxes and whose addresses are not known: \
+                    "it may lead to '{shown}', which is closed to sandboxes and cannot be resolved: \
                      {error}"
                 )
             }

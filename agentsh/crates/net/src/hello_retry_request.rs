@@ -110,9 +110,9 @@ fn judge(mut answer: &[u8]) -> Option<bool> {
 }
 
 fn refused(reason: Reason) -> io::Result<Result<(), Closed>> {
-    let detail = "a second TLS ClientHello that is refused".to_owned();
-    let farewell = CloseReply::Alert(ACCESS_DENIED);
-    Ok(Err(Closed::Refused { protocol: Some("tls"), reason, detail, farewell }))
+    let detail = "a second TLS ClientHello that agentsh does not forward".to_owned();
+    let close_reply = CloseReply::Alert(ACCESS_DENIED);
+    Ok(Err(Closed::Refused { protocol: Some("tls"), reason, detail, close_reply }))
 }
 
 /// Whether a handshake record begins there.

@@ -124,7 +124,7 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
         return refuse(Reason::ConnectNotAllowed);
     }
     let path = path_of(method, target, expected)?;
-    let pushed = pushes(method, path);
+    let pushed = push_path(method, path);
     let (method_meant, path_meant) = pushed.as_ref().map_or((method, path), |path| ("POST", path.as_str()));
     let request =
         Request { method: method_meant.to_owned(), path: path_meant.chars().take(SHOWN_PATH).collect() };
@@ -194,7 +194,7 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
 }
 
 /// A push first requests the refs; it is judged by the push's path.
-fn pushes(method: &str, path: &str) -> Option<String> {
+fn push_path(method: &str, path: &str) -> Option<String> {
     let (path, query) = path.split_once('?')?;
     let is_for_a_push = url::form_urlencoded::parse(query.as_bytes())
         .any(|(name, value)| name == "service" && value == "git-receive-pack");

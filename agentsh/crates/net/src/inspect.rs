@@ -121,8 +121,8 @@ pub(super) async fn handshakes<'a>(
     (authority, name): (&Authority, &str),
     (hello, offered): (Vec<u8>, &[&[u8]]),
 ) -> Result<(Program<'a>, Server<'a>), End> {
-    let refused = |reason, detail, farewell| {
-        End::Closed(Closed::Refused { protocol: Some("https"), reason, detail, farewell })
+    let refused = |reason, detail, close_reply| {
+        End::Closed(Closed::Refused { protocol: Some("https"), reason, detail, close_reply })
     };
     let cannot = |why| refused(Reason::InspectionFailed, why, CloseReply::Alert(INTERNAL_ERROR));
     let mut shown = authority.inside(name).map_err(cannot)?;

@@ -132,13 +132,13 @@ fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit,
     match closed {
         Closed::Gone => Stop::Gone,
         Closed::Request(refused) => Stop::Refused(Box::new(Refused::request(permit, &refused))),
-        Closed::Refused { protocol, reason, detail, farewell } => {
+        Closed::Refused { protocol, reason, detail, close_reply } => {
             let change = match reason {
                 Reason::NotTlsOrHttp | Reason::Silent => entry(egress, permit, "protocol: tcp"),
                 _ => (None, None),
             };
             let refusal = refusal(permit, reason, detail, change);
-            Stop::Refused(Box::new(Refused { refusal, protocol, farewell }))
+            Stop::Refused(Box::new(Refused { refusal, protocol, close_reply }))
         }
     }
 }
@@ -210,10 +210,10 @@ fn refused(protocol: &'static str, refusal: Refusal) -> Stop {
 
 /// A refusal, and the response in the program's protocol.
 fn told(protocol: &'static str, refusal: Refusal, why: &str) -> Stop {
-    let farewell = match protocol {
+    let close_reply = match protocol {
         "tls" => CloseReply::Alert(ACCESS_DENIED),
         "http" => CloseReply::Http(403, format!("agentsh: refused: '{}': {why}", refusal.host)),
         _ => CloseReply::Reset,
     };
-    Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
+    Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), close_reply }))
 }

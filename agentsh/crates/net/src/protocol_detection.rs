@@ -46,7 +46,7 @@ pub enum Closed {
         protocol: Option<&'static str>,
         reason: Reason,
         detail: String,
-        farewell: CloseReply,
+        close_reply: CloseReply,
     },
     /// A plain HTTP request.
     Request(http_host::Refusal),
@@ -117,7 +117,7 @@ impl<'a> Reading<'a> {
                 protocol: None,
                 reason: Reason::Silent,
                 detail: format!("neither TLS nor HTTP within {} s", FIRST_BYTES_TIMEOUT.as_secs()),
-                farewell: CloseReply::Reset,
+                close_reply: CloseReply::Reset,
             })
         })
     }
@@ -137,7 +137,7 @@ impl<'a> Reading<'a> {
                         protocol: None,
                         reason: Reason::NotTlsOrHttp,
                         detail: "the first bytes are neither TLS nor HTTP".to_owned(),
-                        farewell: CloseReply::Reset,
+                        close_reply: CloseReply::Reset,
                     }));
                 }
                 let reader = http_host::Reader::new(self.wanted.host, self.wanted.port);
@@ -171,7 +171,7 @@ impl<'a> Reading<'a> {
 /// None if the name is right.
 pub(super) fn judge(hello: &Hello, wanted: ExpectedPeer<'_>) -> Option<Closed> {
     let refused = |reason, detail, alert| {
-        Some(Closed::Refused { protocol: Some("tls"), reason, detail, farewell: CloseReply::Alert(alert) })
+        Some(Closed::Refused { protocol: Some("tls"), reason, detail, close_reply: CloseReply::Alert(alert) })
     };
     match hello {
         // The encrypted name may be another host at the same address.

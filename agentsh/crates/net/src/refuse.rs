@@ -25,7 +25,7 @@ pub enum CloseReply {
 pub(super) struct Refused {
     pub refusal: Refusal,
     pub protocol: Option<&'static str>,
-    pub farewell: CloseReply,
+    pub close_reply: CloseReply,
 }
 
 impl Refused {
@@ -37,7 +37,7 @@ impl Refused {
         Self {
             refusal: request_refusal(permit, refused),
             protocol: Some("http"),
-            farewell: CloseReply::Http(403, text),
+            close_reply: CloseReply::Http(403, text),
         }
     }
 }
@@ -57,13 +57,13 @@ pub(super) async fn tell<R: Recorder + 'static>(
 ) {
     let caller = permit.caller.as_ref();
     let recorded = egress.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
-    let farewell = if recorded { refused.farewell } else { CloseReply::Reset };
-    refuse(socket, &farewell).await;
+    let close_reply = if recorded { refused.close_reply } else { CloseReply::Reset };
+    refuse(socket, &close_reply).await;
 }
 
 /// Sends the response and closes. Reads the rest, because unread bytes would cause a reset.
-pub async fn refuse(socket: Socket, farewell: &CloseReply) {
-    let bytes = match farewell {
+pub async fn refuse(socket: Socket, close_reply: &CloseReply) {
+    let bytes = match close_reply {
         CloseReply::Reset => {
             reset_when_dropped(&socket);
             return;

@@ -30,7 +30,7 @@ pub enum PinError {
     #[error("{package} is not installed: {instead}")]
     PackageNotInstalled { package: String, instead: String, wanted: Option<Box<super::PackageRequest>> },
     #[error(
-        "{}: is not what was fetched, files in it were changed; remove it, and start the server again to fetch it again",
+        "{}: files in it were changed after it was fetched; remove it and start the server again, which fetches it again",
         .path.display()
     )]
     StoreChanged { path: PathBuf },
@@ -40,7 +40,7 @@ pub enum PinError {
     RemoteCode { what: String },
     #[error("{what} cannot be pinned: {instead}")]
     Unsupported { what: String, instead: String },
-    #[error("{}: more than {} interpreters in a row before a program", .path.display(), super::MAX_INTERPRETERS)]
+    #[error("{}: more than {} interpreters start each other before the program", .path.display(), super::MAX_INTERPRETERS)]
     TooManyInterpreters { path: PathBuf },
     #[error("{}: {why}", .path.display())]
     BadScript { path: PathBuf, why: &'static str },

@@ -167,7 +167,7 @@ fn in_modules(modules: &Path, line: &Line) -> Result<Option<(Package, PathBuf)>,
         path: modules.join(&line.package.name).join("package.json"),
         why: match &line.command {
             Some(command) => format!("does not name a command {command}"),
-            None => "names no command, or several of which none is called like the package".to_owned(),
+            None => "has no command, or several and none with the name of the package".to_owned(),
         },
     })
 }

@@ -124,7 +124,7 @@ pub(super) fn text(path: &Path, limit: u64) -> Result<Option<String>, PinError> 
         .read_to_end(&mut bytes)
         .map_err(|source| PinError::io(path, source))?;
     if bytes.len() as u64 > limit {
-        return Err(bad("is too large for such a file"));
+        return Err(bad("is too large for this kind of file"));
     }
     String::from_utf8(bytes).map(Some).map_err(|_| bad("is not UTF-8"))
 }

@@ -65,7 +65,7 @@ fn united(there: &Node, wanted: &Node) -> Result<Node, String> {
         _ if same(there, wanted) => there.value.clone(),
         _ => {
             let line = there.place.line;
-            return Err(format!("line {line} has another structure: {} is needed there", flow(wanted)));
+            return Err(format!("line {line} has a different structure; it must be {}", flow(wanted)));
         }
     };
     Ok(Node { value, place: there.place })

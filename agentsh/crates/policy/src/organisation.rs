@@ -228,7 +228,7 @@ impl Bundle {
             let answer = after.policy.ask(test.from.as_ref(), &test.question, &context);
             if answer.allow {
                 return Err(BundleError::Widens(format!(
-                    "what its test denies ({})",
+                    "something that its test denies ({})",
                     super::tests::describe(test)
                 )));
             }

@@ -180,7 +180,8 @@ fn contradictions(reader: &mut Reader<'_>, first: &Here<'_>, second: &Here<'_>) 
         if is_map(node) && is_map(&other.node) {
             contradictions(reader, &there, &here);
         } else if scalar(node).is_some_and(|value| scalar(&other.node).is_some_and(|other| other != value)) {
-            let help = format!("`{}` in line {} has another value; keep one", there.path, there.line);
+            let help =
+                format!("`{}` on line {} has a different value; keep one of them", there.path, there.line);
             let message = format!("`{}` contradicts an earlier key", here.path);
             let rule = reader.rule(&here);
             reader.problem_of_rule(&rule, message, Some(help));

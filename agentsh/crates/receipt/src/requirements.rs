@@ -76,7 +76,7 @@ impl Requirements {
         if let Some(allowed) = &self.hosts {
             let is_allowed = |name: &str, port: u16| allowed.iter().any(|rule| covers(rule, name, port));
             for host in of.hosts.iter().filter(|host| !is_allowed(&host.name, host.port)) {
-                unmet.push(format!("hosts: {}:{} was reached", host.name, host.port));
+                unmet.push(format!("hosts: {}:{} is not allowed and was reached", host.name, host.port));
             }
         }
         for tool in of.tools.iter().filter(|tool| tool.calls > tool.refused) {

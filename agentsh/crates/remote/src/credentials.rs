@@ -65,7 +65,7 @@ impl Secrets {
         }
     }
 
-    pub fn stand_in(&self, text: &[u8]) -> bool {
+    pub fn contains_secret(&self, text: &[u8]) -> bool {
         self.0.borrow().iter().any(|secret| memchr::memmem::find(text, secret).is_some())
     }
 }

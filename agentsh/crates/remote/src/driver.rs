@@ -298,7 +298,7 @@ impl Link {
 
     /// One line to the proxy. What the server was shown of its user does not go on.
     pub async fn say(&self, mut line: Vec<u8>) -> Result<(), Failure> {
-        if self.secrets.stand_in(&line) {
+        if self.secrets.contains_secret(&line) {
             return Err(Failure::Echo);
         }
         line.push(b'\n');

@@ -11,7 +11,7 @@ use crate::egress::client::Response;
 use crate::escape;
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Key, Message, Shape, classify, with_id};
-use crate::mcp::salvage::{self, Salvage};
+use crate::mcp::salvage::{self, RecoveredId};
 
 use super::cookies::Cookies;
 use super::driver::Link;
@@ -205,7 +205,7 @@ impl Link {
     }
 
     fn refusal(&self, status: StatusCode, body: &[u8]) -> Failure {
-        let body = if self.secrets.stand_in(body) { &[][..] } else { body.trim_ascii() };
+        let body = if self.secrets.contains_secret(body) { &[][..] } else { body.trim_ascii() };
         let said = String::from_utf8_lossy(body);
         Failure::Status(status, escape::shorten(&escape::line(&said), MAX_QUOTE).into_owned())
     }
@@ -225,7 +225,7 @@ impl Link {
 
     /// What cannot be read is refused by the proxy, which knows the words for that. Whether it closes the request with them.
     async fn hand_on_unread(&self, text: &[u8], asked: Option<&Outgoing>) -> Result<bool, Failure> {
-        let Salvage { id, shape } = salvage::from_line(text);
+        let RecoveredId { id, shape } = salvage::from_line(text);
         let id = id.filter(|_| shape == Shape::Response);
         // It may close another request, which waits no more then.
         let _closed = id.as_ref().and_then(|id| self.take_expected(&id.key));

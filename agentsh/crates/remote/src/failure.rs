@@ -65,8 +65,8 @@ impl std::fmt::Display for Failure {
             Self::Unreadable(error) => write!(f, "its answer was not forwarded: {error}"),
             Self::TooLong(limit) => write!(f, "its message has more than {limit} bytes"),
             Self::NoAnswer => f.write_str("it ended the answer before the response"),
-            Self::TooMany => f.write_str("too many of its answers are waited for"),
-            Self::Elsewhere => f.write_str("it asks for messages to be sent to another origin"),
+            Self::TooMany => f.write_str("too many requests to it have no answer yet"),
+            Self::Elsewhere => f.write_str("it redirects messages to another origin"),
             Self::Closed => f.write_str("the connection is closed"),
         }
     }

@@ -11,7 +11,7 @@ use crate::git_config::GitConfig;
 use crate::host::{Host, Links, MAX_NAMES, Modules, PathKind, Repositories, SmallTree};
 
 /// A directory is read when so many names in it were asked for: reading takes five system calls.
-const LOOKS_BEFORE_LISTING: usize = 6;
+const LOOKUPS_BEFORE_LISTING: usize = 6;
 
 #[derive(Debug)]
 struct Listing {
@@ -129,7 +129,7 @@ impl Host for CachedHost<'_> {
         if self.is_below_nothing(path) {
             return None;
         }
-        let listing = path.parent().and_then(|above| self.listing(above, LOOKS_BEFORE_LISTING));
+        let listing = path.parent().and_then(|above| self.listing(above, LOOKUPS_BEFORE_LISTING));
         let (Some(listing), Some(name)) = (listing, path.file_name()) else { return self.host.look(path) };
         match listing.kinds.get(name) {
             // Some file systems do not say what an entry is.

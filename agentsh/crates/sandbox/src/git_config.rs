@@ -135,7 +135,7 @@ const ANY_VALUE: &[(&str, &str)] = &[
     ("transfer", "advertisesid credentialsinurl fsckobjects hiderefs unpacklimit"),
 ];
 /// Sections whose other keys are numbers, words or dates.
-const ALL_BUT: &[(&str, &str)] = &[
+const SECTION_EXCEPTIONS: &[(&str, &str)] = &[
     ("gc", "recentobjectshook"),
     ("receive", "certnonceseed procreceiverefs"),
     ("uploadpack", "packobjectshook"),
@@ -264,7 +264,8 @@ impl Entry {
                     *name == section && (keys.is_empty() || has_word(keys, key))
                 };
                 let others = |(name, keys): &&(&str, &str)| *name == section && !has_word(keys, key);
-                (ANY_VALUE.iter().any(|row| of_section(&row)) || ALL_BUT.iter().any(|row| others(&row)))
+                (ANY_VALUE.iter().any(|row| of_section(&row))
+                    || SECTION_EXCEPTIONS.iter().any(|row| others(&row)))
                     && !value.starts_with(['/', '!'])
                     || WORDS.iter().any(|row| of_section(&row))
                         && (is_bool() || value.split(',').all(is_word))

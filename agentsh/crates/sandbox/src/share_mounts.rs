@@ -27,7 +27,7 @@ use super::zygote::Zygote;
 pub(super) const HELD_TREE: &str = "tree";
 
 #[derive(Debug, Serialize, Deserialize)]
-enum LendJob {
+enum ShareMountJob {
     Lend(Vec<PathBuf>),
     /// A directory, and names below it, each after the directory that holds it.
     Hold(PathBuf, Vec<PathBuf>),
@@ -42,7 +42,7 @@ pub fn share(zygote: &Zygote, inside: &Namespaces, paths: &[PathBuf]) -> Result<
     if paths.len() > MAX_DESCRIPTORS {
         return Err(format!("more than {MAX_DESCRIPTORS} parts of the project are to be shown"));
     }
-    let mounts = ask(zygote, inside, &LendJob::Lend(paths.to_owned()))?;
+    let mounts = ask(zygote, inside, &ShareMountJob::Lend(paths.to_owned()))?;
     if mounts.len() == paths.len() { Ok(mounts) } else { Err("parts of the project are missing".to_owned()) }
 }
 
@@ -51,7 +51,7 @@ pub fn share(zygote: &Zygote, inside: &Namespaces, paths: &[PathBuf]) -> Result<
 /// # Errors
 /// As text, also if a process inside renamed one of them.
 pub fn hold(zygote: &Zygote, inside: &Namespaces, root: &Path, names: Vec<PathBuf>) -> Result<(), String> {
-    ask(zygote, inside, &LendJob::Hold(root.to_owned(), names)).map(drop)
+    ask(zygote, inside, &ShareMountJob::Hold(root.to_owned(), names)).map(drop)
 }
 
 /// Gives up every name that is held.
@@ -59,10 +59,10 @@ pub fn hold(zygote: &Zygote, inside: &Namespaces, root: &Path, names: Vec<PathBu
 /// # Errors
 /// In words.
 pub fn release(zygote: &Zygote, inside: &Namespaces) -> Result<(), String> {
-    ask(zygote, inside, &LendJob::Release).map(drop)
+    ask(zygote, inside, &ShareMountJob::Release).map(drop)
 }
 
-fn ask(zygote: &Zygote, inside: &Namespaces, job: &LendJob) -> Result<Vec<OwnedFd>, String> {
+fn ask(zygote: &Zygote, inside: &Namespaces, job: &ShareMountJob) -> Result<Vec<OwnedFd>, String> {
     order(zygote, &ZygoteRequest::Lend, inside, job, &[]).map_err(|error| error.to_string())
 }
 
@@ -71,7 +71,7 @@ pub(super) fn work(descriptors: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, StageError
     let Ok([memory, user, mount]) = <[OwnedFd; 3]>::try_from(descriptors) else {
         return Err(io::Error::from(io::ErrorKind::InvalidData)).at("read the paths");
     };
-    let job: LendJob = init::read_sent(memory)?;
+    let job: ShareMountJob = init::read_sent(memory)?;
     nix::sched::setns(&user, CloneFlags::CLONE_NEWUSER).at("enter the user namespace")?;
     // A detached mount counts as a namespace.
     with_namespaces(|| {
@@ -79,9 +79,9 @@ pub(super) fn work(descriptors: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, StageError
         let root = File::open("/").at("open the sandbox's root")?;
         let (root, held) = (root.as_fd(), Path::new(HELD_DIRECTORY).join(HELD_TREE));
         match job {
-            LendJob::Lend(paths) => paths.iter().map(|path| clone_in(root, path)).collect(),
-            LendJob::Hold(top, names) => hold_in(root, &held, &top, &names).map(|()| Vec::new()),
-            LendJob::Release => {
+            ShareMountJob::Lend(paths) => paths.iter().map(|path| clone_in(root, path)).collect(),
+            ShareMountJob::Hold(top, names) => hold_in(root, &held, &top, &names).map(|()| Vec::new()),
+            ShareMountJob::Release => {
                 // One lies on the other.
                 while rustix::mount::unmount(&held, UnmountFlags::DETACH).is_ok() {}
                 Ok(Vec::new())

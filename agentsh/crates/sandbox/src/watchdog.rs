@@ -12,7 +12,7 @@ use crate::cgroup::TaskCount;
 use crate::proc_file;
 
 /// Maximum memory growth per second, as fast as the kernel hands out pages.
-const MAX_GAIN_PER_SECOND: u64 = 4 << 30;
+const MAX_MEMORY_GROWTH_PER_SECOND: u64 = 4 << 30;
 /// Between two looks.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_INTERVAL: Duration = Duration::from_millis(500);
@@ -37,7 +37,8 @@ pub async fn exceeded(pid: u32, limit: u64, tasks: TaskCount) {
 }
 
 fn pause(left: u64) -> Duration {
-    Duration::from_millis(left.saturating_mul(1000) / MAX_GAIN_PER_SECOND).clamp(MIN_INTERVAL, MAX_INTERVAL)
+    Duration::from_millis(left.saturating_mul(1000) / MAX_MEMORY_GROWTH_PER_SECOND)
+        .clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
 /// Bytes of memory of a process and its descendants: resident pages, page tables, unmapped memfd pages, and pipe and

@@ -312,13 +312,15 @@ fn next_order(
     socket: &OwnedFd,
     given_up: &mut Vec<OwnedFd>,
 ) -> io::Result<Option<(ZygoteRequest, Vec<OwnedFd>)>> {
-    const A_WHILE_MS: u16 = 1000;
+    const POLL_TIMEOUT_MS: u16 = 1000;
     /// Limit of released descriptors that stay open.
     const MAX_GIVEN_UP: usize = 64;
     if given_up.len() > MAX_GIVEN_UP {
         given_up.clear();
     }
-    if poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::from(A_WHILE_MS)) == Ok(0) {
+    if poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::from(POLL_TIMEOUT_MS))
+        == Ok(0)
+    {
         given_up.clear();
         crate::memory::trim_heap();
     }

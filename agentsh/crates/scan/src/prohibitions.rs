@@ -18,7 +18,7 @@ const FORBIDS: [&str; 8] =
 /// Words allowed between negation and action.
 const STRESSES: [&str; 2] = ["ever", "please"];
 /// Actions that advice can forbid. Others, such as `omit`, are negations.
-const DEEDS: [&str; 32] = [
+const FORBIDDABLE_ACTIONS: [&str; 32] = [
     "add", "attach", "copy", "disclose", "email", "execute", "expose", "forward", "give", "include", "leak",
     "log", "mail", "open", "output", "pass", "paste", "post", "print", "publish", "put", "read", "return",
     "reveal", "run", "send", "share", "show", "store", "submit", "upload", "write",
@@ -47,7 +47,7 @@ pub fn is_forbidden(text: &str, place: &Range<usize>) -> bool {
         let head = head.trim_end();
         let is_gerund = head.len() < 20 && !head.contains(' ') && head.ends_with("ing.");
         let words = words(last);
-        let at = words.iter().position(|word| DEEDS.contains(&word.as_str()));
+        let at = words.iter().position(|word| FORBIDDABLE_ACTIONS.contains(&word.as_str()));
         return is_gerund && at.is_some_and(|at| forbids(&words[..at])) && is_all(last, after);
     }
     let begin = match sentence(before) {
@@ -60,7 +60,7 @@ pub fn is_forbidden(text: &str, place: &Range<usize>) -> bool {
     if words.len() == 1 && words[0] == "avoid" {
         return first.ends_with("ing") && is_all(deed, after);
     }
-    let is_deed = DEEDS.contains(&first.as_str()) || {
+    let is_deed = FORBIDDABLE_ACTIONS.contains(&first.as_str()) || {
         words.pop_if(|word| word == "`");
         words.pop_if(|word| RUNS.contains(&word.as_str())).is_some()
     };

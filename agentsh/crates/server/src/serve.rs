@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentsh::cli::server::{FleetArgs, Place, RegistryArgs, TokenArgs};
-use agentsh_authoring::Surroundings;
+use agentsh_authoring::CommandContext;
 use agentsh_database::Database;
 use agentsh_registrar::Operators;
 use agentsh_terminal::output::{Context, Failure, OK};
@@ -44,7 +44,7 @@ pub(crate) async fn fleet(args: FleetArgs, out: &mut dyn Write) -> Result<u8, Fa
     }
     writeln!(out, "listening on {}://{}", server.scheme(), server.address())?;
     out.flush()?;
-    let place = Surroundings::here()
+    let place = CommandContext::here()
         .map_err(|error| Failure::Failed(format!("cannot find the current directory: {error}")))?;
     let is_secure = server.scheme() == "https" || behind_proxy;
     let answers = server.answers().merge(beside.clone());

@@ -24,7 +24,7 @@ const FLUSH_EVENTS: usize = 4096;
 
 /// From here on [`Journal::wait_for_room`] makes whoever records wait for the disk.
 const CROWDED_EVENTS: usize = 16_384;
-const CROWDED_BYTES: usize = 8 * 1024 * 1024;
+const BACKPRESSURE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Beyond either of these the journal is broken: somebody records without waiting for room, and an unrecorded
 /// call must not run.
@@ -102,7 +102,7 @@ impl Journal {
         std::thread::Builder::new()
             .name("journal".to_owned())
             .spawn(write)
-            .map_err(|error| StoreError::Broken(format!("no thread for it: {error}")))?;
+            .map_err(|error| StoreError::Broken(format!("cannot start its thread: {error}")))?;
         is_open.await.unwrap_or_else(|_| Err(StoreError::Broken("the writer stopped".to_owned())))?;
         Ok(Self { handle })
     }
@@ -227,7 +227,7 @@ impl std::fmt::Debug for Journal {
 
 impl State {
     fn is_crowded(&self) -> bool {
-        let crowded = self.batch.events.len() >= CROWDED_EVENTS || self.bytes >= CROWDED_BYTES;
+        let crowded = self.batch.events.len() >= CROWDED_EVENTS || self.bytes >= BACKPRESSURE_BYTES;
         crowded && self.broken.is_none() && !self.closing
     }
 }

@@ -9,7 +9,7 @@ use agentsh_base::escape;
 /// Between two columns, and between two facts of a card.
 const GAP: &str = "  ";
 /// The last column may be wrapped down to this.
-const NARROWEST_LAST: usize = 24;
+const MIN_LAST_COLUMN_WIDTH: usize = 24;
 
 struct Column<'a> {
     title: &'a str,
@@ -35,7 +35,7 @@ pub fn render(head: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> Stri
     let before = total - last.width;
     if total <= width {
         lines(&columns, rows.len(), last.width)
-    } else if before + NARROWEST_LAST <= width {
+    } else if before + MIN_LAST_COLUMN_WIDTH <= width {
         lines(&columns, rows.len(), width - before)
     } else {
         (0..rows.len()).map(|row| card(&columns, row, width)).collect()

@@ -233,7 +233,7 @@ impl Inner {
         let Settings { base, wait, host, .. } = &self.settings;
         let base = if host.is_some() { FLEET_REGISTRY } else { base.as_str() };
         self.record.announce(&format!(
-            "server '{server}' waits at most {} s for a decision about what it offers: {why}\n{}  `agentsh \
+            "server '{server}' waits at most {} s for a decision about its interface: {why}\n{}  `agentsh \
              registry approvals approve {} --registry {base}`, or `reject`",
             wait.as_secs(),
             shown(diff),

@@ -19,7 +19,7 @@ const LEFT: usize = 10;
 const LETTER: usize = 8;
 const SMALL_LETTER: usize = 7;
 /// How far a line from server to server stands out.
-const BULGE: usize = 60;
+const CURVE_OFFSET: usize = 60;
 
 /// Where something begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +64,7 @@ pub struct Flow {
 }
 
 /// The place of a box: its left upper corner.
-type Corner = (usize, usize);
+type TopLeft = (usize, usize);
 
 struct Drawing<'f> {
     /// What the agent is called.
@@ -72,7 +72,7 @@ struct Drawing<'f> {
     /// Of each column: where it begins, and how wide its boxes are.
     columns: [(usize, usize); 3],
     width: usize,
-    boxes: Vec<(&'f End, Corner)>,
+    boxes: Vec<(&'f End, TopLeft)>,
     /// Boxes of each column that found no room.
     left_out: [usize; 3],
     height: usize,
@@ -172,7 +172,7 @@ impl Flow {
                 x += counts(false).unwrap_or(0) + 60;
             }
             *column = (x, (longest.max(12) * LETTER) + 20);
-            x += column.1 + counts(true).map_or(0, |count| count + BULGE + 30);
+            x += column.1 + counts(true).map_or(0, |count| count + CURVE_OFFSET + 30);
         }
         (columns, x + LEFT)
     }
@@ -227,7 +227,7 @@ impl Flow {
         let at = (to_x.saturating_sub(8), y2.saturating_sub(5));
         let (path, at) = if from_x == to_x {
             // From server to server: around the right side.
-            let out = x1 + BULGE + (number % 3) * 14;
+            let out = x1 + CURVE_OFFSET + (number % 3) * 14;
             (format!("M{x1} {y1}C{out} {y1} {out} {y2} {x1} {y2}"), (out, y1.midpoint(y2)))
         } else if edge.from == End::Agent && edge.to.column() == 2 && drawing.servers > 0 {
             // From the agent itself to a host: below the servers.

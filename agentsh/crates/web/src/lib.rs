@@ -30,7 +30,7 @@ pub use frame::{Frame, Message, Pages, Place, message, opened};
 pub use href::Href;
 pub use html::Html;
 pub use now::{Now, Sessions, now, sessions};
-pub use policy::{Effective, Part, Policy, PolicyQuestion, WouldHave, policy};
+pub use policy::{Effective, Part, Policy, PolicyPreview, PolicyQuestion, policy};
 pub use receipt::{Receipt, ReceiptTable, receipt};
 pub use registry::{
     DecisionMaker, FoundDetail, RegistrationRow, Registry, Requested, registry, registry_detail,

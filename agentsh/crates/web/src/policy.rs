@@ -39,7 +39,7 @@ pub struct PolicyQuestion {
 
 /// What the policy would have done to something that happened.
 #[derive(Clone, Debug)]
-pub struct WouldHave {
+pub struct PolicyPreview {
     pub server: Option<String>,
     pub what: String,
     pub times: u64,
@@ -56,7 +56,7 @@ pub struct Policy {
     pub asked: PolicyQuestion,
     /// The session that was named, and what would have been.
     pub session: String,
-    pub would_have: Option<Result<Vec<WouldHave>, String>>,
+    pub would_have: Option<Result<Vec<PolicyPreview>, String>>,
 }
 
 /// What can be asked: the value that is sent, and what people read.

@@ -18,7 +18,7 @@ pub(in crate::cli) struct FleetApprovals(Client);
 
 /// A question with its host.
 #[derive(Clone, Debug, Serialize)]
-pub struct OfHost {
+pub struct HostQuestion {
     #[serde(flatten)]
     pub waiting: Waiting,
     pub item: Item,
@@ -29,12 +29,12 @@ impl FleetApprovals {
         Ok(Self(FleetTarget { fleet: Some(url.to_owned()) }.client(context)?))
     }
 
-    pub async fn waiting(&self) -> Result<Vec<OfHost>, Failure> {
+    pub async fn waiting(&self) -> Result<Vec<HostQuestion>, Failure> {
         waiting(&self.0).await.map_err(failure)
     }
 
     /// By its id, or the beginning of one.
-    pub(in crate::cli) fn find<'w>(all: &'w [OfHost], id: &str) -> Result<&'w OfHost, Failure> {
+    pub(in crate::cli) fn find<'w>(all: &'w [HostQuestion], id: &str) -> Result<&'w HostQuestion, Failure> {
         let mut found = all.iter().filter(|one| id.len() >= MIN_COUNT && one.waiting.id.starts_with(id));
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
@@ -45,18 +45,18 @@ impl FleetApprovals {
         }
     }
 
-    pub async fn answer(&self, one: &OfHost, approve: bool, scope: &str) -> Result<(), Failure> {
+    pub async fn answer(&self, one: &HostQuestion, approve: bool, scope: &str) -> Result<(), Failure> {
         let said = ApprovalAnswer { approve, scope: scope.to_owned(), bound: one.waiting.bound.clone() };
         answer(&self.0, &one.waiting.id, &said).await.map_err(failure)
     }
 }
 
 /// What waits. What a host wrote that is not a question is left out: there is nothing to answer.
-pub async fn waiting(client: &Client) -> Result<Vec<OfHost>, ClientError> {
+pub async fn waiting(client: &Client) -> Result<Vec<HostQuestion>, ClientError> {
     let all: Vec<Waiting> = client.get("/v1/asks").await?;
     let read = |waiting: Waiting| {
         let item = serde_json::from_str(&waiting.question).ok()?;
-        Some(OfHost { waiting, item })
+        Some(HostQuestion { waiting, item })
     };
     Ok(all.into_iter().filter_map(read).collect())
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use agentsh_authoring::{Surroundings, bundle};
+use agentsh_authoring::{CommandContext, bundle};
 use agentsh_fleet::key_files;
 use agentsh_terminal::output::{Context, Failure};
 
@@ -25,7 +25,7 @@ pub(super) async fn keep_fetching(context: &Context) {
 
 /// Fetches it now, and gives what is in the way. None also where no organisation is named, or its bundle is a file.
 pub(super) async fn fetch(context: &Context) -> Option<Failure> {
-    let place = Surroundings::here().ok()?;
+    let place = CommandContext::here().ok()?;
     if !bundle::is_fetched(&place) {
         return None;
     }

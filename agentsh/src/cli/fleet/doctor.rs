@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::host::enrolled;
 use super::people::{FleetTarget, http};
-use agentsh_authoring::{Surroundings, bundle};
+use agentsh_authoring::{CommandContext, bundle};
 use agentsh_fleet::key_files::{self, HostFile};
 use agentsh_fleet::wire::{Host, Position, SelfCheck};
 use agentsh_fleet::{Client, ClientError};
@@ -58,7 +58,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<SelfCheck>)
         "no process forwards now; the next session, or `agentsh fleet forward`, starts one"
     };
     looks.push(look(true, "forwarder", forwarder));
-    if let Some((is_well, said)) = Surroundings::here().ok().and_then(|place| bundle::status_line(&place)) {
+    if let Some((is_well, said)) = CommandContext::here().ok().and_then(|place| bundle::status_line(&place)) {
         looks.push(look(is_well, "policy", said));
     }
     let client = match Client::host(http()?, file) {

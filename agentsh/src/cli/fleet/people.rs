@@ -30,7 +30,7 @@ pub struct FleetTarget {
 enum Role {
     /// A host that forwards its record
     Host,
-    /// Looks
+    /// Only reads
     Viewer,
     /// Also accepts differences of a host
     Approver,

@@ -105,7 +105,7 @@ pub(super) async fn trust_hash(
     let Some(pin) = pins.iter().find(|pin| plain(&pin.hash) == plain(asked)) else {
         let known: Vec<&str> = pins.iter().map(|pin| pin.hash.as_str()).collect();
         let known = if known.is_empty() {
-            "none of it is recorded".to_owned()
+            "no definition of it is recorded".to_owned()
         } else {
             format!("pinned is {}", known.join(", "))
         };

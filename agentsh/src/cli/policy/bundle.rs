@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;
 
-use agentsh_authoring::{Surroundings, bundle};
+use agentsh_authoring::{CommandContext, bundle};
 use agentsh_policy::bundle::FORMAT;
 use agentsh_terminal::output::Failure;
 
@@ -84,7 +84,11 @@ struct Keys {
     public_key: Vec<String>,
 }
 
-pub(super) async fn run(args: &BundleArgs, place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> {
+pub(super) async fn run(
+    args: &BundleArgs,
+    place: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
     match &args.verb {
         Verb::Keygen { file } => bundle::keygen(file, out),
         Verb::Sign { policy, name, version, expires, lock, widen, key, output } => {

@@ -35,7 +35,7 @@ pub struct SetupArgs {
     /// Remove what `agentsh setup` made
     #[arg(long)]
     undo: bool,
-    /// The top of another system, such as an image that is being made: nothing is probed
+    /// Root directory of another system, such as an image being built; nothing is probed
     #[arg(long, value_name = "DIR", hide = true)]
     root: Option<PathBuf>,
 }

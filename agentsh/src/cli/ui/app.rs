@@ -7,14 +7,14 @@ use axum::response::{IntoResponse, Response};
 
 use super::gate::Gate;
 use agentsh_approvals::{Asking, Item, SocketReply};
-use agentsh_authoring::Surroundings;
+use agentsh_authoring::CommandContext;
 use agentsh_store::{PinStore, Reader, StoreError, exists};
 use agentsh_terminal::output::Failure;
 use agentsh_web::{Frame, Href, Message, Pages, Place, Requested, message};
 
 pub(super) struct App {
     pub state_dir: PathBuf,
-    pub place: Surroundings,
+    pub place: CommandContext,
     pub gate: Gate,
     pub pins: PinStore,
     reader: tokio::sync::Mutex<Option<Reader>>,
@@ -31,7 +31,7 @@ const STREAMS: usize = 32;
 pub(super) type Waiting = (PathBuf, Item);
 
 impl App {
-    pub fn new(state_dir: PathBuf, place: Surroundings, gate: Gate) -> Self {
+    pub fn new(state_dir: PathBuf, place: CommandContext, gate: Gate) -> Self {
         Self {
             pins: PinStore::new(&state_dir),
             state_dir,

@@ -26,7 +26,7 @@ pub(super) struct Gate {
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turned {
+pub(super) enum RequestRefusal {
     Foreign(&'static str),
     /// No cookie, or not ours.
     Unknown,
@@ -53,7 +53,7 @@ impl Gate {
     }
 
     /// Every request goes through this, the one that opens the page too.
-    pub fn same_site(&self, method: &Method, headers: &HeaderMap) -> Result<(), Turned> {
+    pub fn same_site(&self, method: &Method, headers: &HeaderMap) -> Result<(), RequestRefusal> {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         let asked = site::BrowserRequest {
             only_reads: matches!(*method, Method::GET | Method::HEAD),
@@ -61,16 +61,16 @@ impl Gate {
             origin: text("origin"),
             fetch_site: text("sec-fetch-site"),
         };
-        site::same_site(&asked, &self.hosts).map_err(Turned::Foreign)
+        site::same_site(&asked, &self.hosts).map_err(RequestRefusal::Foreign)
     }
 
     /// Whether the request carries the cookie.
-    pub fn known(&self, headers: &HeaderMap) -> Result<(), Turned> {
+    pub fn known(&self, headers: &HeaderMap) -> Result<(), RequestRefusal> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs =
             cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
         let found = pairs.any(|(name, value)| name == self.cookie_name && same(value, &self.cookie));
-        if found { Ok(()) } else { Err(Turned::Unknown) }
+        if found { Ok(()) } else { Err(RequestRefusal::Unknown) }
     }
 
     /// What the token of the link is exchanged for: the value of `Set-Cookie`. None: it is not that token, or it was used.
@@ -135,9 +135,9 @@ mod tests {
         let cookie = gate.exchange(&token).unwrap();
         assert!(gate.exchange(&token).is_none() && gate.link().is_none());
         let mut headers = HeaderMap::new();
-        assert_eq!(gate.known(&headers), Err(Turned::Unknown));
+        assert_eq!(gate.known(&headers), Err(RequestRefusal::Unknown));
         headers.insert("cookie", "agentsh-ui-8123=0".parse().unwrap());
-        assert_eq!(gate.known(&headers), Err(Turned::Unknown));
+        assert_eq!(gate.known(&headers), Err(RequestRefusal::Unknown));
         let sent = format!("a=b; {}", cookie.split(';').next().unwrap());
         headers.insert("cookie", sent.parse().unwrap());
         assert_eq!(gate.known(&headers), Ok(()));

@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 
 use self::app::App;
 use self::gate::Gate;
-use agentsh_authoring::Surroundings;
+use agentsh_authoring::CommandContext;
 use agentsh_base::random;
 use agentsh_host::host_programs;
 use agentsh_terminal::output::{Context, Failure, OK, finish};
@@ -32,7 +32,7 @@ use agentsh_terminal::stop;
 
 #[derive(Clone, Debug, Args)]
 pub struct UiArgs {
-    /// A port of 127.0.0.1; without it a free port of an address of its own, which no other program of this machine shares
+    /// Port on 127.0.0.1; by default a free port on a loopback address that no other program uses
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// Start no browser
@@ -59,7 +59,7 @@ async fn serve(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let failed = |what: &str, error: std::io::Error| Failure::Failed(format!("cannot {what}: {error}"));
-    let place = Surroundings::here().map_err(|error| failed("find the current directory", error))?;
+    let place = CommandContext::here().map_err(|error| failed("find the current directory", error))?;
     let wanted = match args.port {
         Some(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         None => SocketAddr::from((own_address().map_err(|error| failed("choose an address", error))?, 0)),

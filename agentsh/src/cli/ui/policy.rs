@@ -8,11 +8,11 @@ use serde::Deserialize;
 use super::app::{Answer, App, Page};
 use super::rows::refused;
 use agentsh_authoring::explain::Explained;
-use agentsh_authoring::{Surroundings, Which, replay};
+use agentsh_authoring::{CommandContext, Which, replay};
 use agentsh_base::types::ServerId;
 use agentsh_policy::{Policy, Question};
 use agentsh_store::StoreError;
-use agentsh_web::{Effective, Part, Place, PolicyQuestion, Tone, Word, WouldHave};
+use agentsh_web::{Effective, Part, Place, PolicyPreview, PolicyQuestion, Tone, Word};
 
 /// Different things of a session that are tried.
 const TRIED: usize = 500;
@@ -53,7 +53,7 @@ pub(super) async fn page(State(app): State<Arc<App>>, Query(wanted): Query<Wante
     Ok(Page(agentsh_web::policy(&app.frame("Policy", Place::Policy, waiting, None), &page)))
 }
 
-async fn ask(wanted: &Wanted, place: &Surroundings) -> PolicyQuestion {
+async fn ask(wanted: &Wanted, place: &CommandContext) -> PolicyQuestion {
     let mut asked = PolicyQuestion {
         server: wanted.server.clone(),
         kind: wanted.kind.clone(),
@@ -111,17 +111,17 @@ fn shown(explained: &Explained) -> (Word, Vec<String>) {
 }
 
 /// Every tool and host of the session, asked of today's policy.
-async fn would_have(app: &App, policy: &Policy, session: &str) -> Result<Vec<WouldHave>, StoreError> {
+async fn would_have(app: &App, policy: &Policy, session: &str) -> Result<Vec<PolicyPreview>, StoreError> {
     let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
     let id = reader.session(session).await?;
     let tally = reader.tally(id).await?;
     let context = app.place.context();
     let word = |passed: bool| if passed { Word::new("allowed", Tone::Good) } else { refused() };
-    let mut list: Vec<WouldHave> = replay::of(&tally)
+    let mut list: Vec<PolicyPreview> = replay::of(&tally)
         .into_iter()
         .map(|one| {
             let answer = one.ask(policy, &context);
-            WouldHave {
+            PolicyPreview {
                 server: one.server.map(|id| id.0),
                 what: one.what,
                 times: one.times,

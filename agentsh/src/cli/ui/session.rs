@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::app::{Answer, App, Page};
 use super::flow;
 use super::rows::{LEFT_OUT, Making, Who, recorded};
-use agentsh_authoring::Surroundings;
+use agentsh_authoring::CommandContext;
 use agentsh_base::types::SessionId;
 use agentsh_policy::Policy;
 use agentsh_store::words::LayerState;
@@ -84,7 +84,7 @@ pub(in crate::cli) async fn alone(
     reader: &mut Reader,
     id: SessionId,
     is_running: bool,
-    place: &Surroundings,
+    place: &CommandContext,
     more: Vec<(String, Vec<String>)>,
 ) -> Result<String, StoreError> {
     let policy = in_force(place);
@@ -98,7 +98,7 @@ pub(in crate::cli) async fn alone(
 pub async fn of_fleet(
     reader: &mut Reader,
     id: SessionId,
-    place: &Surroundings,
+    place: &CommandContext,
 ) -> Result<Session, StoreError> {
     let look = SessionView { reader, id, policy: None, place };
     let (mut whole, _) = look.whole(&Part::default(), ALL_LINES, false, shown_time).await?;
@@ -108,7 +108,7 @@ pub async fn of_fleet(
 }
 
 /// The policy in force here; None: it cannot be read, and `agentsh policy check` says why.
-pub(super) fn in_force(place: &Surroundings) -> Option<Policy> {
+pub(super) fn in_force(place: &CommandContext) -> Option<Policy> {
     place.in_force().ok()
 }
 
@@ -117,7 +117,7 @@ struct SessionView<'a> {
     reader: &'a mut Reader,
     id: SessionId,
     policy: Option<&'a Policy>,
-    place: &'a Surroundings,
+    place: &'a CommandContext,
 }
 
 impl SessionView<'_> {

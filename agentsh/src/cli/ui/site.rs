@@ -12,7 +12,7 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 
 use super::app::{App, Page, PageError};
-use super::gate::Turned;
+use super::gate::RequestRefusal;
 use super::{approvals, events, now, policy, receipt, registry, servers, session};
 use agentsh_web::{HEADERS, SCRIPT, STYLE};
 
@@ -53,7 +53,7 @@ async fn gate(State(app): State<Arc<App>>, request: Request, next: Next) -> Resp
     }
     let mut response = match passed {
         Ok(()) => next.run(request).await,
-        Err(turned) => turned_away(turned),
+        Err(turned) => refusal_page(turned),
     };
     for (name, value) in HEADERS {
         response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -62,10 +62,10 @@ async fn gate(State(app): State<Arc<App>>, request: Request, next: Next) -> Resp
 }
 
 /// In plain text: who is not known sees no page of ours.
-fn turned_away(turned: Turned) -> Response {
+fn refusal_page(turned: RequestRefusal) -> Response {
     match turned {
-        Turned::Foreign(why) => (StatusCode::FORBIDDEN, format!("refused: {why}\n")),
-        Turned::Unknown => {
+        RequestRefusal::Foreign(why) => (StatusCode::FORBIDDEN, format!("refused: {why}\n")),
+        RequestRefusal::Unknown => {
             let how = "refused: the page opens with the link that `agentsh ui` printed, once; start it again for a new link\n";
             (StatusCode::UNAUTHORIZED, how.to_owned())
         }
@@ -87,7 +87,7 @@ async fn open(
     headers: HeaderMap,
 ) -> Response {
     if !app.gate.is_own(peer) {
-        return turned_away(Turned::Foreign("another user of this machine"));
+        return refusal_page(RequestRefusal::Foreign("another user of this machine"));
     }
     // A preview of the link is not the browser.
     if method == Method::HEAD {
@@ -97,7 +97,7 @@ async fn open(
         // Who came in already may follow the link again.
         return match app.gate.known(&headers) {
             Ok(()) => Page(agentsh_web::opened()).into_response(),
-            Err(turned) => turned_away(turned),
+            Err(turned) => refusal_page(turned),
         };
     };
     // The link may have been followed from elsewhere: the next request is one of our own page, and carries the cookie.

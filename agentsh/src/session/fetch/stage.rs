@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::session::launch::Handles;
-use crate::session::network::{self, OfAgent};
+use crate::session::network::{self, AgentNetwork};
 use crate::session::process::{self, ProcessError};
 use crate::session::resolving::{self, Command};
 use crate::session::{pipes, specify, trust};
@@ -110,7 +110,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<CommandOutput, FetchEr
     };
     let process = specify::process(&session.facts, ProcessKind::Fetch, &label, limits, program);
     let spec = merge(process, paths, &rules, parts);
-    let egress = network::open(session, Some(job.id.clone()), &spec.network, OfAgent::default())
+    let egress = network::open(session, Some(job.id.clone()), &spec.network, AgentNetwork::default())
         .await
         .map_err(cannot)?;
     let handles = Handles {

@@ -73,7 +73,7 @@ impl Audit for Auditing {
 
 impl AuditQueue {
     fn heard(&self, said: Said, server: &ServerId, tool: &str) -> AuditResult {
-        let passes = self.auditors.lets_pass(&said);
+        let passes = self.auditors.allows_call(&said);
         let (word, by, reason, why) = match said {
             Said::Clean => return AuditResult { word: AuditVerdict::Clean, by: None, found: None },
             Said::Flagged { by, why } => (AuditVerdict::Flagged, by, Reason::AuditFlagged, why),

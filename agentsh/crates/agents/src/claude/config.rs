@@ -9,7 +9,7 @@ use super::argv::Parsed;
 use super::plugins;
 use super::repository;
 use super::settings::Settings;
-use crate::servers::{COMMAND_LINE, EntrySource, FoundServer, Gathered, gather};
+use crate::servers::{COMMAND_LINE, EntrySource, FoundServer, GatheredServers, gather};
 use crate::{AgentError, Context, Origin, RemoteKind, Scope, Transport, agreement, expand, json, read};
 use agentsh_base::types::ServerId;
 
@@ -64,8 +64,8 @@ pub(super) fn servers(
     parsed: &Parsed,
     sources: &Sources,
     settings: &Settings,
-) -> Result<Gathered, AgentError> {
-    let mut gathered = Gathered::default();
+) -> Result<GatheredServers, AgentError> {
+    let mut gathered = GatheredServers::default();
     let source = |name: &str| match &parsed.setting_sources {
         None => true,
         Some(list) => list.split(',').any(|item| item.trim() == name),
@@ -100,7 +100,7 @@ pub(super) fn file_servers(
     context: &Context<'_>,
     path: &Path,
     scope: Scope,
-    gathered: &mut Gathered,
+    gathered: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     let text = match read::text(path, read::LIMIT) {
         Ok(Some(text)) => text,
@@ -118,7 +118,7 @@ pub(super) fn file_servers(
 pub(super) fn agents_value(
     context: &Context<'_>,
     value: &str,
-    gathered: &mut Gathered,
+    gathered: &mut GatheredServers,
     bridge: impl Fn(&ServerId) -> Value,
 ) -> Result<String, AgentError> {
     let path = Path::new(COMMAND_LINE);
@@ -133,7 +133,7 @@ pub(super) fn agents_value(
             continue;
         };
         for entries in list.iter_mut().filter(|entry| !entry.is_string()) {
-            let mut inner = Gathered::default();
+            let mut inner = GatheredServers::default();
             let place = EntrySource {
                 file: path,
                 scope: Scope::CommandLine,
@@ -180,7 +180,7 @@ fn state_servers(
     sources: &Sources,
     keys: &[&str],
     scope: Scope,
-    gathered: &mut Gathered,
+    gathered: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     let Some(entries) = at(sources.state.as_ref(), keys) else { return Ok(()) };
     let lines = json::key_lines(&sources.state_text, keys);
@@ -192,9 +192,9 @@ fn project_servers(
     context: &Context<'_>,
     sources: &Sources,
     settings: &Settings,
-    gathered: &mut Gathered,
+    gathered: &mut GatheredServers,
 ) -> Result<(), AgentError> {
-    let mut project = Gathered::default();
+    let mut project = GatheredServers::default();
     let mut unapproved = BTreeMap::<PathBuf, Vec<String>>::new();
     for path in &sources.mcp_json {
         file_servers(context, path, Scope::Project, &mut project)?;
@@ -237,7 +237,7 @@ fn project_servers(
 fn command_line_servers(
     context: &Context<'_>,
     config: &str,
-    gathered: &mut Gathered,
+    gathered: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     if config.trim_start().starts_with('{') {
         return document_servers(context, config, Path::new(COMMAND_LINE), Scope::CommandLine, gathered);
@@ -257,7 +257,7 @@ fn document_servers(
     text: &str,
     path: &Path,
     scope: Scope,
-    gathered: &mut Gathered,
+    gathered: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     let missing = || AgentError::Config {
         path: path.to_owned(),

@@ -17,7 +17,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::adapter::Adapter;
-use super::servers::{Gathered, bridge_entry};
+use super::servers::{GatheredServers, bridge_entry};
 use super::{AgentError, Context, InjectedFile, Launch, Scope};
 use agentsh_base::types::ServerId;
 
@@ -75,7 +75,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     let managed = etc.join("claude-code/managed-mcp.json");
     let is_managed = managed.exists();
     let mut gathered = if is_managed {
-        let mut gathered = Gathered::default();
+        let mut gathered = GatheredServers::default();
         config::file_servers(context, &managed, Scope::User, &mut gathered)?;
         gathered
     } else {
@@ -178,7 +178,7 @@ fn asks_for_servers(parsed: &argv::Parsed) -> bool {
 fn replace_inline_servers(
     context: &Context<'_>,
     parsed: &mut argv::Parsed,
-    gathered: &mut Gathered,
+    gathered: &mut GatheredServers,
 ) -> Result<(), AgentError> {
     for (index, prefix) in parsed.agents.clone() {
         let Some(word) = parsed.rest.get(index) else { continue };

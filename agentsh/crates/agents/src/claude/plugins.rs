@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::argv::Parsed;
 use super::config::KEPT;
 use super::settings::Settings;
-use crate::plugins::{Customs, Plugin, add};
-use crate::servers::Gathered;
+use crate::plugins::{Plugin, PluginLayout, add};
+use crate::servers::GatheredServers;
 use crate::{Context, Scope, json, read};
 
 const LIST: &str = "plugins/installed_plugins.json";
@@ -18,8 +18,13 @@ const MANIFEST: &str = ".claude-plugin/plugin.json";
 const OF_SKILLS: &str = "skills-dir";
 /// Skills that are looked at: those behind have no servers, for Claude Code starts none but those of the list.
 const MAX_SKILLS: usize = 1_000;
-const CUSTOMS: Customs<'_> =
-    Customs { manifests: &[MANIFEST], root: &["CLAUDE_PLUGIN_ROOT"], id, starts_in_root: false, kept: KEPT };
+const PLUGIN_LAYOUT: PluginLayout<'_> = PluginLayout {
+    manifests: &[MANIFEST],
+    root: &["CLAUDE_PLUGIN_ROOT"],
+    id,
+    starts_in_root: false,
+    kept: KEPT,
+};
 
 /// As in the names of the tools: `mcp__plugin_PLUGIN_SERVER__TOOL`.
 fn id(plugin: &str, server: &str) -> String {
@@ -33,15 +38,15 @@ pub(super) fn servers(
     parsed: &Parsed,
     settings: &Settings,
     directory: &Path,
-    into: &mut Gathered,
+    into: &mut GatheredServers,
 ) {
     for plugin in installed(context, settings, directory, into) {
-        add(context, &plugin, &CUSTOMS, into);
+        add(context, &plugin, &PLUGIN_LAYOUT, into);
     }
     for root in in_skills(directory) {
         let name = manifest_name(&root).unwrap_or_default();
         if !settings.switches_off(&format!("{name}@{OF_SKILLS}")) {
-            add(context, &Plugin { name, root, scope: Scope::User }, &CUSTOMS, into);
+            add(context, &Plugin { name, root, scope: Scope::User }, &PLUGIN_LAYOUT, into);
         }
     }
     let within = |directory: &&Path| directory.starts_with(context.project);
@@ -56,7 +61,7 @@ pub(super) fn servers(
         let name = manifest_name(&root)
             .or_else(|| Some(root.file_name()?.to_string_lossy().into_owned()))
             .unwrap_or_default();
-        add(context, &Plugin { name, root, scope: Scope::CommandLine }, &CUSTOMS, into);
+        add(context, &Plugin { name, root, scope: Scope::CommandLine }, &PLUGIN_LAYOUT, into);
     }
     if parsed.plugin_urls {
         into.notes.push("MCP servers of plugins from a URL (--plugin-url) are not started".to_owned());
@@ -84,7 +89,7 @@ fn installed(
     context: &Context<'_>,
     settings: &Settings,
     directory: &Path,
-    into: &mut Gathered,
+    into: &mut GatheredServers,
 ) -> Vec<Plugin> {
     let path = directory.join(LIST);
     let list = match read::text(&path, read::LIMIT)

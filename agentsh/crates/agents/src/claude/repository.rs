@@ -22,7 +22,7 @@ pub(super) fn main_checkout(cwd: &Path) -> PathBuf {
         // A submodule, or a repository whose directory stands elsewhere: a place of its own.
         Some(git) if worktree_of(&git).is_none() => root.to_owned(),
         Some(git) => match worktree_of(&git) {
-            Some(main) if points_back(&git, &file) => main,
+            Some(main) if names_worktree(&git, &file) => main,
             _ => cwd.to_owned(),
         },
         None => cwd.to_owned(),
@@ -44,7 +44,7 @@ fn worktree_of(git: &Path) -> Option<PathBuf> {
 }
 
 /// Whether git has recorded this worktree there. The reverse reference alone can be forged in a clone.
-fn points_back(git: &Path, file: &Path) -> bool {
+fn names_worktree(git: &Path, file: &Path) -> bool {
     let Ok(Some(text)) = read::text(&git.join("gitdir"), POINTER_BYTES) else { return false };
     let back = std::fs::canonicalize(git.join(text.trim()));
     back.is_ok_and(|back| std::fs::canonicalize(file).is_ok_and(|file| file == back))

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use toml::{Spanned, Table, Value};
 
 use super::argv::Parsed;
-use crate::servers::{COMMAND_LINE, FoundServer, Gathered, credential_problem, name_problem, withheld};
+use crate::servers::{
+    COMMAND_LINE, FoundServer, GatheredServers, credential_problem, name_problem, withheld,
+};
 use crate::{AgentError, Context, Declared, Origin, RemoteKind, Scope, Transport, agreement, expand, read};
 use agentsh_base::types::ServerId;
 
@@ -138,8 +140,8 @@ impl Layers {
 pub(super) fn servers(
     context: &Context<'_>,
     layers: &Layers,
-) -> Result<(Gathered, BTreeMap<ServerId, Table>), AgentError> {
-    let mut gathered = Gathered::default();
+) -> Result<(GatheredServers, BTreeMap<ServerId, Table>), AgentError> {
+    let mut gathered = GatheredServers::default();
     let mut entries: BTreeMap<String, (Table, Origin)> = BTreeMap::new();
     let project: &[Layer] = if layers.trusted { &layers.project } else { &[] };
     if !layers.trusted {
@@ -271,7 +273,7 @@ impl Layer {
         AgentError::Config { path: self.path.clone(), line, what, fix }
     }
 
-    fn refuse(&self, gathered: &mut Gathered, name: &str, problem: String) -> Result<(), AgentError> {
+    fn refuse(&self, gathered: &mut GatheredServers, name: &str, problem: String) -> Result<(), AgentError> {
         if self.scope != Scope::Project {
             return Err(self.error(name, format!("MCP server {name:?}: {problem}")));
         }

@@ -232,7 +232,8 @@ const NARROWING: &[(&str, &[&str])] = &[
     ("web_search", &["disabled"]),
 ];
 /// Further keys of a role. They instruct, as other files of the project do.
-const OF_A_ROLE: &[&str] = &["description", "developer_instructions", "name", "nickname_candidates"];
+const ROLE_INSTRUCTION_KEYS: &[&str] =
+    &["description", "developer_instructions", "name", "nickname_candidates"];
 
 /// Takes out what is not for a project to say; gives the names.
 fn remove_disallowed(table: &mut Table, also: &[&str]) -> Vec<String> {
@@ -274,8 +275,11 @@ fn cover_roles(
         match config::read_layer(&path, super::Scope::Project, context.agreed) {
             Ok(Some(mut layer)) => {
                 let had_servers = layer.table.remove("mcp_servers").is_some();
-                let taken =
-                    if layer.agreed { Vec::new() } else { remove_disallowed(&mut layer.table, OF_A_ROLE) };
+                let taken = if layer.agreed {
+                    Vec::new()
+                } else {
+                    remove_disallowed(&mut layer.table, ROLE_INSTRUCTION_KEYS)
+                };
                 if !taken.is_empty() || had_servers {
                     launch
                         .notes

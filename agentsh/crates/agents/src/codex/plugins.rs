@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use crate::plugins::{Customs, Plugin, add};
-use crate::servers::Gathered;
+use crate::plugins::{Plugin, PluginLayout, add};
+use crate::servers::GatheredServers;
 use crate::{Context, Scope};
 
-const CUSTOMS: Customs<'_> = Customs {
+const PLUGIN_LAYOUT: PluginLayout<'_> = PluginLayout {
     manifests: &[".codex-plugin/plugin.json", ".claude-plugin/plugin.json"],
     root: &["CLAUDE_PLUGIN_ROOT", "PLUGIN_ROOT"],
     id: |_, server| server.to_owned(),
@@ -18,7 +18,12 @@ const CUSTOMS: Customs<'_> = Customs {
 };
 
 /// Adds the servers of the plugins that the user's configuration names.
-pub(super) fn servers(context: &Context<'_>, effective: &Table, codex_home: &Path, into: &mut Gathered) {
+pub(super) fn servers(
+    context: &Context<'_>,
+    effective: &Table,
+    codex_home: &Path,
+    into: &mut GatheredServers,
+) {
     for (key, entry) in effective.get("plugins").and_then(Value::as_table).into_iter().flatten() {
         if entry.get("enabled").and_then(Value::as_bool) == Some(false) {
             continue;
@@ -32,7 +37,12 @@ pub(super) fn servers(context: &Context<'_>, effective: &Table, codex_home: &Pat
         };
         match root {
             Some(root) => {
-                add(context, &Plugin { name: name.to_owned(), root, scope: Scope::User }, &CUSTOMS, into);
+                add(
+                    context,
+                    &Plugin { name: name.to_owned(), root, scope: Scope::User },
+                    &PLUGIN_LAYOUT,
+                    into,
+                );
             }
             None => into.notes.push(format!(
                 "the plugin {} is not installed in {}; its MCP servers are not started",

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::entry::{Entry, Keeps, packed, ranges, size_of_secrets};
 use super::memory::{Evicted, TaintMemory};
-use super::moved::{Moved, Was};
+use super::moved::{Moved, MovedResult};
 use super::origin::{Origin, OriginId};
 
 /// The part of the memory (one in so many) that gaps between results may take until it is compacted.
@@ -75,7 +75,7 @@ impl TaintMemory {
             }
             let Entry { start: before, keeps, .. } = entry;
             let now = (keeps != Keeps::Nothing).then_some(start);
-            was.push(Was { start: before, keeps, spans, now });
+            was.push(MovedResult { start: before, keeps, spans, now });
             self.entries.extend(now.map(|start| packed_entry(entry, start)));
         }
         self.shadow = shadow;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::hits::{Hit, Hits, Leaving, What};
+use super::hits::{Hit, Hits, MayNotFlow, What};
 use super::leaves::Leaves;
 use super::origin::{Origin, OriginId};
 use super::plain_words;
@@ -65,7 +65,7 @@ pub(super) type Bounds = Vec<(usize, usize)>;
 pub(super) struct Search<'c, 'a> {
     pub call: &'c Leaves<'a>,
     pub found: Findings,
-    pub leaving: Leaving<'c>,
+    pub leaving: MayNotFlow<'c>,
     /// Links that stood whole in a result. What looks like a secret in one is part of its address.
     pub links: Vec<Link>,
     /// Letters and digits of each result in the text that has most of them: the call as it stands, or what decodes from it.
@@ -93,7 +93,7 @@ pub(super) struct Provenance {
 }
 
 impl<'c, 'a> Search<'c, 'a> {
-    pub fn new(call: &'c Leaves<'a>, leaving: Leaving<'c>) -> Self {
+    pub fn new(call: &'c Leaves<'a>, leaving: MayNotFlow<'c>) -> Self {
         let (found, links, amounts) = (Vec::new(), Vec::new(), BTreeMap::new());
         Self { call, found, leaving, links, amounts, seen: BTreeSet::new(), counts: BTreeMap::new() }
     }

@@ -42,14 +42,14 @@ pub(super) struct Piece {
 }
 
 /// Whether the labels forbid a result at the destination of the searched text.
-pub(super) type Leaving<'l> = &'l (dyn Fn(&Origin) -> bool + Sync);
+pub(super) type MayNotFlow<'l> = &'l (dyn Fn(&Origin) -> bool + Sync);
 
 /// A text that is searched, in symbols.
 #[derive(Clone, Copy)]
 pub(super) struct Text<'t> {
     pub memory: &'t TaintMemory,
     pub symbols: &'t [u8],
-    pub leaving: Leaving<'t>,
+    pub leaving: MayNotFlow<'t>,
 }
 
 /// What one scan found. What may go there does not take the room of what may not: nobody can fill it up first.

@@ -8,7 +8,7 @@ use super::cells;
 use super::decoded_views::DecodedViews;
 use super::detector::Detector;
 use super::findings::{Bounds, OPAQUE, PACKED, Search};
-use super::hits::{Hits, Leaving};
+use super::hits::{Hits, MayNotFlow};
 use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::markers::Markers;
@@ -58,13 +58,13 @@ pub struct Judge {
     pub markers: Markers,
     /// What the last call sent as its values.
     values: Folded,
-    unsaid: Option<Unsaid>,
+    unsaid: Option<NewSymbols>,
     single: Folded,
 }
 
 /// The parts of the last call that are not known as the agent's own words, in symbols; None: not searched.
 #[derive(Clone, Debug)]
-struct Unsaid(Option<Vec<Range<usize>>>);
+struct NewSymbols(Option<Vec<Range<usize>>>);
 
 impl Judge {
     #[must_use]
@@ -125,7 +125,7 @@ impl Judge {
 
     /// Does what the last call left to be done when nobody waits.
     pub fn settle(&mut self) {
-        let Some(Unsaid(tainted)) = self.unsaid.take() else { return };
+        let Some(NewSymbols(tainted)) = self.unsaid.take() else { return };
         let tainted = tainted.unwrap_or_else(|| self.all.copies(&self.memory, &self.values).places());
         let TaintMemory { known, hasher, .. } = &mut self.memory;
         known.say(hasher, &self.values, &tainted);
@@ -147,7 +147,7 @@ impl Judge {
 
     /// Whether a search looks for anything.
     #[must_use]
-    pub fn looks(&self, leaving: Leaving<'_>) -> bool {
+    pub fn looks(&self, leaving: MayNotFlow<'_>) -> bool {
         self.memory.sources.iter().any(leaving)
     }
 
@@ -160,7 +160,7 @@ impl Judge {
         call: &Leaves<'_>,
         now: Duration,
         views: &Views,
-        leaving: Leaving<'_>,
+        leaving: MayNotFlow<'_>,
     ) -> Findings {
         self.settle();
         self.memory.expire(now);
@@ -202,7 +202,7 @@ impl Judge {
             self.all.pieces.judge(&self.memory, &self.decoded_views, &mut search);
         }
         self.values = values;
-        self.unsaid = Some(Unsaid(tainted));
+        self.unsaid = Some(NewSymbols(tainted));
         self.single.clear();
         if looks { search.finish() } else { Findings::new() }
     }

@@ -5,7 +5,7 @@ use super::index::Index;
 
 /// The old and the new position of one result.
 #[derive(Debug)]
-pub(super) struct Was {
+pub(super) struct MovedResult {
     pub start: u32,
     pub keeps: Keeps,
     pub spans: Box<[Span]>,
@@ -18,7 +18,7 @@ pub(super) enum Moved {
     /// All places are so much less.
     Down(u32),
     /// These results, in their order, and nothing between them.
-    Together(Vec<Was>),
+    Together(Vec<MovedResult>),
 }
 
 impl Moved {

@@ -12,7 +12,7 @@ const SECRETS: usize = 4;
 
 /// The results of one server.
 #[derive(Clone, Debug, Default)]
-struct Shelf {
+struct ServerResults {
     private: bool,
     /// Bytes.
     used: usize,
@@ -25,7 +25,7 @@ struct Shelf {
 /// What each server takes of the memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
-    shelves: BTreeMap<ServerId, Shelf>,
+    shelves: BTreeMap<ServerId, ServerResults>,
     pub used: usize,
     /// Bytes of forgotten results that stand between others.
     pub waste: usize,

@@ -5,7 +5,7 @@ use super::calls::Calls;
 use super::cells::Cells;
 use super::coverage::Coverage;
 use super::detector::Detector;
-use super::hits::{Hits, Leaving, Text};
+use super::hits::{Hits, MayNotFlow, Text};
 use super::memory::{Inserted, TaintMemory};
 use super::origin::OriginId;
 use super::pieces::Pieces;
@@ -74,7 +74,7 @@ impl Detectors {
     }
 
     /// Everything in a text that came out of a result.
-    pub fn scan(&mut self, memory: &TaintMemory, text: &Folded, leaving: Leaving<'_>) -> Hits {
+    pub fn scan(&mut self, memory: &TaintMemory, text: &Folded, leaving: MayNotFlow<'_>) -> Hits {
         let mut hits = Hits::default();
         if memory.is_empty() {
             return hits;

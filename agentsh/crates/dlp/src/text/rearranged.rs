@@ -7,7 +7,7 @@ use super::upturned;
 use super::walk::Walk;
 
 /// Longer texts are not searched reversed, to bound the time. The labels decide about them.
-const MAX_BACKWARDS: usize = 8 * 1024;
+const MAX_REVERSED_BYTES: usize = 8 * 1024;
 /// Up to so many bytes without spaces and with a digit are read in every alphabet, since a key has no letters that are more
 /// frequent: the longest key of a known form has fewer. Of all other texts [`BLOCK`] bytes at a time.
 const MAX_KEY: usize = 256;
@@ -25,7 +25,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if looks_like_rot47(profile) {
         walk.found_text(Step::Rot47, &rot47(text), whole.clone());
     }
-    if text.len() <= MAX_BACKWARDS {
+    if text.len() <= MAX_REVERSED_BYTES {
         walk.work(text.len());
         if profile.digits() > 0 {
             // The text of a hex dump with addresses, or of numbered lines.

@@ -9,7 +9,7 @@ use super::sequence::Sequence;
 use super::series::{Deviation, Series, Tuning, count};
 
 /// Bits of surprise that count, and those of an event that never happened in some hundred calls.
-const SURPRISING: f64 = 8.0;
+const SURPRISE_BITS: f64 = 8.0;
 const MIN_CONFIDENT_SCORE: f64 = 10.0;
 /// After so many calls a tool is compared with itself, however short it was learned.
 const LEARNING_CALLS: u64 = 200;
@@ -226,7 +226,7 @@ fn score(
     if rate.drifts {
         what.push("how often it is called has been drifting".to_owned());
     }
-    if let Some((bits, before)) = order.filter(|(bits, _)| *bits > SURPRISING) {
+    if let Some((bits, before)) = order.filter(|(bits, _)| *bits > SURPRISE_BITS) {
         what.push(format!("{RARELY_FOLLOWS} '{before}' ({bits:.1} bits)"));
     }
     Score { composite, what }

@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::super::{disarm_new, final_check};
 use super::super::name_watcher::NameChange;
 use super::super::new_repositories;
+use super::super::{disarm_new, final_check};
 use super::Watch;
 use agentsh_host::copies::Copy;
 use agentsh_sandbox::idmap::IdMaps;
@@ -49,7 +49,7 @@ impl Watch {
             self.targets.retain(|target| !target.starts_with(&gone));
             self.copies.retain(|target, _| !target.starts_with(&gone));
             if new_repositories::is_repository(&gone) {
-                self.newcomers.note(&gone, self.names.as_mut(), &self.host);
+                self.new_repository_watcher.note(&gone, self.names.as_mut(), &self.host);
             }
         }
     }
@@ -74,7 +74,7 @@ impl Watch {
             return Ok(());
         }
         self.freezer.freeze().map_err(|error| format!("it cannot be stopped: {error}"))?;
-        let result = self.guard_again(in_any_case);
+        let result = self.restore_guards(in_any_case);
         if result.is_ok() {
             self.freezer.thaw();
         }
@@ -138,7 +138,7 @@ impl Watch {
     }
 
     /// Nothing runs inside.
-    fn guard_again(&mut self, mut in_any_case: bool) -> Result<(), String> {
+    fn restore_guards(&mut self, mut in_any_case: bool) -> Result<(), String> {
         let (mut why, mut touched) = (String::new(), BTreeSet::new());
         for attempt in 0..MAX_TRIES {
             self.hear();
@@ -158,7 +158,7 @@ impl Watch {
             // Mostly our own events.
             self.hear();
             touched.extend(std::mem::take(&mut self.seen).into_keys());
-            match self.mount_again() {
+            match self.remount_guards_in_sandbox() {
                 Ok(()) => in_any_case = false,
                 Err(error) => why = error,
             }
@@ -200,7 +200,7 @@ impl Watch {
         is_any
     }
 
-    fn mount_again(&mut self) -> Result<(), String> {
+    fn remount_guards_in_sandbox(&mut self) -> Result<(), String> {
         let layout = layout::guards(&self.rules, &self.host);
         let wanted = stubs::wanted(&layout.stubs);
         let made = StubFiles::make(&self.state, &wanted).map_err(|error| error.to_string())?;

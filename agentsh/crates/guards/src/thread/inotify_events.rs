@@ -70,7 +70,7 @@ impl Watch {
                 // Nothing below is watched, and to git it is a directory like others.
                 self.look_again.get_or_insert_with(Instant::now);
             }
-            self.newcomers.note(entry, self.names.as_mut(), &self.host);
+            self.new_repository_watcher.note(entry, self.names.as_mut(), &self.host);
         } else if !self.targets.contains(entry) {
             self.is_moved = true;
         }
@@ -82,10 +82,10 @@ impl Watch {
         let happened = names.read_changes();
         let mut matters = std::mem::take(&mut self.is_moved);
         for (path, what, is_directory) in happened {
-            self.newcomers.hear(&path, self.names.as_mut(), &self.host);
+            self.new_repository_watcher.hear(&path, self.names.as_mut(), &self.host);
             let is_held = self.targets.contains(&path)
                 || self.copies.get(&path).is_some_and(|copy| *copy != Copy::Absent)
-                || self.newcomers.holds(&path);
+                || self.new_repository_watcher.holds(&path);
             if is_held {
                 let seen = self.seen.entry(path.clone()).or_default();
                 if seen.len() < MAX_EVENTS {
@@ -102,7 +102,9 @@ impl Watch {
                     }
                 } else if new_repositories::begins_bare(&path) {
                     let above = path.parent().unwrap_or(&path).to_owned();
-                    if !new_repositories::is_repository_name(&above) && !self.newcomers.holds(&above) {
+                    if !new_repositories::is_repository_name(&above)
+                        && !self.new_repository_watcher.holds(&above)
+                    {
                         self.note_repository(&above);
                     }
                 } else if is_directory && !is_held {

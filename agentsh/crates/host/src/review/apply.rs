@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::directory_handle::{DirectoryHandle, Kind, Stamp, hash};
-use super::hard_links::{LostName, Names, remove};
+use super::hard_links::{Names, UnlinkedName, remove};
 use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
 
 /// So many at a time: their files are open together.
@@ -255,7 +255,12 @@ impl Applier<'_> {
     }
 
     /// The one step that changes the project. Gives what is there then, and what was there, where it has other names.
-    fn commit(&self, run: u32, number: u32, step: &Step) -> io::Result<(Option<Stamp>, Option<LostName>)> {
+    fn commit(
+        &self,
+        run: u32,
+        number: u32,
+        step: &Step,
+    ) -> io::Result<(Option<Stamp>, Option<UnlinkedName>)> {
         let mut left = None;
         let (parent, name) = self.project.parent(&step.path)?;
         self.must_be(&step.path, step.expected.as_ref())?;
@@ -277,7 +282,7 @@ impl Applier<'_> {
             (Some(old), None) if is_directory(old) => {
                 rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(|error| match error {
                     Errno::NOTEMPTY | Errno::EXIST => {
-                        io::Error::other("it holds what is not part of the layer")
+                        io::Error::other("it contains files that are not part of the layer")
                     }
                     error => error.into(),
                 })?;
@@ -317,7 +322,7 @@ impl Applier<'_> {
         format!(".agentsh-{}-{run}-{number}", self.name).into()
     }
 
-    pub(super) fn remove_temporary(&self, path: &Path, run: u32, number: u32) -> Option<LostName> {
+    pub(super) fn remove_temporary(&self, path: &Path, run: u32, number: u32) -> Option<UnlinkedName> {
         let (parent, _) = self.project.parent(path).ok()?;
         // It may never have been made.
         remove(&parent, &self.temporary(run, number)).ok()?
@@ -431,7 +436,7 @@ fn existing(error: Errno) -> io::Error {
 }
 
 fn changed() -> io::Error {
-    io::Error::other("it was changed outside meanwhile")
+    io::Error::other("it was changed outside in the meantime")
 }
 
 pub(super) fn said(error: &io::Error) -> String {

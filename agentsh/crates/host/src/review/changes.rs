@@ -196,9 +196,9 @@ fn state(
         });
     }
     Ok(Some(State::Conflict(match (was, &there) {
-        (None, _) => "it was created outside meanwhile",
-        (_, None) => "it was removed outside meanwhile",
-        _ => "it was changed outside meanwhile",
+        (None, _) => "it was created outside since the session began",
+        (_, None) => "it was removed outside since the session began",
+        _ => "it was changed outside since the session began",
     })))
 }
 

@@ -16,7 +16,7 @@ use super::journal::{Line, Run};
 
 /// A file that lost a name and has others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LostName {
+pub struct UnlinkedName {
     pub inode: u64,
     pub changed_ns: i64,
 }
@@ -38,15 +38,15 @@ impl Names {
             Line::Done(done) => {
                 self.note(done.left);
                 let file = done.now.as_ref().filter(|now| now.kind == Kind::File);
-                self.note(file.map(|now| LostName { inode: now.inode, changed_ns: now.changed_ns }));
+                self.note(file.map(|now| UnlinkedName { inode: now.inode, changed_ns: now.changed_ns }));
             }
             Line::Dropped { left, .. } => self.note(*left),
             Line::Begin(_) | Line::Stage(_) | Line::About(_) | Line::End => {}
         }
     }
 
-    pub fn note(&self, left: Option<LostName>) {
-        if let Some(LostName { inode, changed_ns }) = left {
+    pub fn note(&self, left: Option<UnlinkedName>) {
+        if let Some(UnlinkedName { inode, changed_ns }) = left {
             self.0.borrow_mut().insert(inode, changed_ns);
         }
     }
@@ -63,7 +63,7 @@ impl Names {
 ///
 /// # Errors
 /// When it cannot be removed.
-pub fn remove(parent: impl AsFd, name: &OsStr) -> io::Result<Option<LostName>> {
+pub fn remove(parent: impl AsFd, name: &OsStr) -> io::Result<Option<UnlinkedName>> {
     let parent = parent.as_fd();
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
@@ -81,5 +81,5 @@ pub fn remove(parent: impl AsFd, name: &OsStr) -> io::Result<Option<LostName>> {
     }
     let stat = rustix::fs::fstat(&found)?;
     let Stamp { kind, inode, changed_ns, .. } = Stamp::of(&stat);
-    Ok((kind == Kind::File && stat.st_nlink > 0).then_some(LostName { inode, changed_ns }))
+    Ok((kind == Kind::File && stat.st_nlink > 0).then_some(UnlinkedName { inode, changed_ns }))
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::directory_handle::{Kind, Stamp, bytes};
-use super::hard_links::LostName;
+use super::hard_links::UnlinkedName;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,7 +23,7 @@ pub enum Line {
     Dropped {
         number: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        left: Option<LostName>,
+        left: Option<UnlinkedName>,
     },
     End,
 }
@@ -95,7 +95,7 @@ pub struct Done {
     pub merged: Option<Merged>,
     /// What was there before, where it has other names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<LostName>,
+    pub left: Option<UnlinkedName>,
 }
 
 const JOURNAL: &str = "journal";

@@ -123,7 +123,7 @@ fn begin_in(
     holds_no_mount(&project)?;
     if name_aliases::has_name_aliases(&project) {
         return Err(ReviewError::Refused(format!(
-            "files in {} can be reached by several names (other letter case, short names of Windows), so \
+            "files in {} can be reached by several names (different letter case, Windows short names), so \
              agentsh cannot tell which file a change belongs to; work in a Linux directory instead, such as one \
              in your home",
             project.display()

@@ -60,7 +60,7 @@ impl Review {
         let Some(mut run) = runs.pop() else { return Ok(Vec::new()) };
         let project = self.open_project()?;
         let applier = Applier { project: &project, source: &project, name: self.short_name(), names };
-        applier.settle(&mut run).map_err(io_at("finish what was interrupted in", &self.project))
+        applier.settle(&mut run).map_err(io_at("finish the interrupted apply of", &self.project))
     }
 
     fn runs(&self) -> Result<Vec<Run>> {

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags, RenameFlags};
 
 use super::apply::{Applier, rename, said, set_mode, stamp_of};
 use super::directory_handle::{Kind, Stamp, hash};
-use super::hard_links::{LostName, remove};
+use super::hard_links::{UnlinkedName, remove};
 use super::journal::{About, Done, Line, Mark, Run, Staged};
 
 impl Applier<'_> {
@@ -49,7 +49,7 @@ impl Applier<'_> {
     }
 
     /// Whether it is done. What was next to its place is gone then; where it has other names, they are named.
-    fn settle_one(&self, run: &Run, about: &About) -> io::Result<(bool, Option<LostName>)> {
+    fn settle_one(&self, run: &Run, about: &About) -> io::Result<(bool, Option<UnlinkedName>)> {
         let Ok((parent, name)) = self.project.parent(&about.path) else { return Ok((false, None)) };
         let temporary = self.temporary(run.number, about.number);
         let beside = stamp_of(parent.as_fd(), &temporary)?;
@@ -102,7 +102,7 @@ impl Applier<'_> {
 
 fn kept_beside(name: &OsStr) -> io::Error {
     io::Error::other(format!(
-        "it was changed twice outside meanwhile; the other version is {}",
+        "it was changed outside twice in the meantime; the other version is {}",
         name.display()
     ))
 }

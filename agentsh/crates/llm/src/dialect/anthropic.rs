@@ -13,7 +13,7 @@ use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
 /// Block types of calls at the agent; types that end with it are calls at the provider.
-const AT_AGENT: &str = "tool_use";
+const AGENT_TOOL_USE: &str = "tool_use";
 
 /// The events that clients parse.
 const EVENTS: [&str; 8] = [
@@ -64,7 +64,7 @@ impl Anthropic {
 
 fn call_kind(block: &Json<'_>) -> Option<bool> {
     let kind = text(block, "type")?;
-    kind.ends_with(AT_AGENT).then_some(kind != AT_AGENT)
+    kind.ends_with(AGENT_TOOL_USE).then_some(kind != AGENT_TOOL_USE)
 }
 
 /// The provider's call that this is the result of.
@@ -206,7 +206,7 @@ impl Dialect for Anthropic {
         }
         if kind == "message_delta" && !has_call(rulings) {
             let delta = tree.member("delta").ok_or(LlmError::Shape("an event without its `delta`"))?;
-            if text(delta, "stop_reason").as_deref() == Some(AT_AGENT) {
+            if text(delta, "stop_reason").as_deref() == Some(AGENT_TOOL_USE) {
                 let delta = with(delta, &[("stop_reason", Some(quoted("end_turn")))]);
                 out.extend(spelled(Some("message_delta"), &with(&tree, &[("delta", Some(delta))])));
                 return Ok(true);
@@ -299,7 +299,7 @@ impl WholeAnswer for Message {
             })
             .collect();
         let mut changes = vec![("content", Some(format!("[{}]", blocks.join(","))))];
-        if text(tree, "stop_reason").as_deref() == Some(AT_AGENT) && !has_call(rulings) {
+        if text(tree, "stop_reason").as_deref() == Some(AGENT_TOOL_USE) && !has_call(rulings) {
             changes.push(("stop_reason", Some(quoted("end_turn"))));
         }
         Ok(with(tree, &changes))

@@ -290,7 +290,7 @@ fn flow_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowRule> {
     };
     if action.is_none() && values.is_empty() {
         let help = "write `on_private_to_external` or `values`".to_owned();
-        reader.problem(here, "this pair says nothing", Some(help));
+        reader.problem(here, "this pair has no effect", Some(help));
         return None;
     }
     Some(FlowRule { pair: FlowPair { from, to }, action, values })

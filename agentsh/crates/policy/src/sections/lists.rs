@@ -273,7 +273,7 @@ fn tool_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ToolRule> {
     let fields = reader.fields(here, &["server", "tool", "content_hash"])?;
     let (Some(server), Some(tool)) = (fields.find("server"), fields.find("tool")) else {
         let help = "write both `server` and `tool`; `\"*\"` means every one".to_owned();
-        reader.problem(here, "this rule does not say which tool of which server", Some(help));
+        reader.problem(here, "this rule needs a server and a tool", Some(help));
         return None;
     };
     let server = reader.text(&server);

@@ -450,7 +450,7 @@ impl Section<Policy> for Llm {
             self.prices.as_ref().map(|list| &list.rule),
         ];
         for rule in belongs.into_iter().flatten() {
-            narrowing.refuse(rule, "this belongs to the user");
+            narrowing.refuse(rule, "only the user can set this");
         }
         let Some(list) = &self.allow else { return };
         for entry in &list.value {

@@ -124,7 +124,7 @@ fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
                 }
             };
             if from.as_ref().is_some_and(|from| *from != server) {
-                reader.problem(here_asked, "`from` names another server than the tool does", None);
+                reader.problem(here_asked, "`from` names a different server than the tool", None);
                 return None;
             }
             from = Some(server);

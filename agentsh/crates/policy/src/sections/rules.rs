@@ -250,8 +250,8 @@ impl CallRule {
                 Test::Equals(value) => format!(", {path} = {value:?}"),
                 Test::Matches(pattern) => format!(", {path} ~ /{}/", pattern.0.as_str()),
                 Test::Host(host) => format!(", {path} names {host}"),
-                Test::Exists(true) => format!(", {path} is there"),
-                Test::Exists(false) => format!(", {path} is not there"),
+                Test::Exists(true) => format!(", {path} exists"),
+                Test::Exists(false) => format!(", {path} does not exist"),
             });
         }
         text
@@ -268,7 +268,7 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
     let Some(action) = reader.word(fields.find("action"), &ACTIONS) else {
         if fields.find("action").is_none() {
             let help = "write `action: audit`, `ask` or `block`".to_owned();
-            reader.problem(here, "this rule does not say what it leads to", Some(help));
+            reader.problem(here, "this rule has no action", Some(help));
         }
         return None;
     };

@@ -13,7 +13,7 @@ use crate::policy::builtin_paths::{
 
 /// See [`Host::has_other_names`].
 const SEVERAL_NAMES: &str =
-    "its files can be reached by several names (other letter case, short names of Windows)";
+    "its files can be reached by several names (different letter case, Windows short names)";
 const ELSEWHERE: &str = "work in a Linux directory instead, such as one in your home";
 
 impl Builder<'_> {

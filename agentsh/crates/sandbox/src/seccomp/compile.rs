@@ -196,7 +196,7 @@ fn leaf(verdict: Verdict, leaves: Leaves) -> Vec<Instruction> {
         Verdict::Missing => vec![statement(RETURN, errno(libc::ENOSYS))],
         Verdict::Check(check) => argument_check(check, leaves),
         Verdict::Ask => vec![statement(RETURN, ASK)],
-        Verdict::Hear => vec![statement(RETURN, leaves.heard)],
+        Verdict::MissingFileHandler => vec![statement(RETURN, leaves.heard)],
     }
 }
 

@@ -66,7 +66,7 @@ fn every_number_gets_the_verdict_of_its_rule() {
             let is_named = |call: &Call| call.on(here.architecture) == Some(number);
             let rule = RULES.iter().find(|rule| rule.calls.iter().any(is_named));
             let expected = match rule.map(|rule| rule.verdict) {
-                Some(Verdict::Allow | Verdict::Hear) => ALLOW,
+                Some(Verdict::Allow | Verdict::MissingFileHandler) => ALLOW,
                 Some(Verdict::Ask) => ASK,
                 Some(Verdict::Refuse) => errno(libc::EPERM),
                 Some(Verdict::Missing) | None => errno(libc::ENOSYS),
@@ -99,8 +99,9 @@ fn what_is_refused_is_told_and_nothing_more() {
                 let is_told = after == ASK && before == errno(libc::EPERM);
                 assert!(is_told || before == after, "{here:?} {number} {arguments:?}");
                 let is_named = |call: &Call| call.on(here) == Some(number);
-                let is_heard =
-                    RULES.iter().any(|rule| rule.verdict == Verdict::Hear && rule.calls.iter().any(is_named));
+                let is_heard = RULES.iter().any(|rule| {
+                    rule.verdict == Verdict::MissingFileHandler && rule.calls.iter().any(is_named)
+                });
                 assert_eq!(hearing.number(number, arguments), if is_heard { ASK } else { after }, "{number}");
             }
         }

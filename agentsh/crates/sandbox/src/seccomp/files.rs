@@ -147,7 +147,7 @@ pub enum FileEffect {
 }
 
 /// Calls that change a file by name, except renames and links.
-const TOUCHES: &[(PathArgument, FileEffect)] = &[
+const CHANGING_CALLS: &[(PathArgument, FileEffect)] = &[
     (PathArgument { flags: Some(1), ..looks(calls::SYS_open) }, FileEffect::Writes),
     (PathArgument { flags: Some(2), ..looks_in(calls::SYS_openat) }, FileEffect::Writes),
     (looks(calls::SYS_unlink), FileEffect::Unlinks),
@@ -165,7 +165,7 @@ pub(super) fn touches(
     arguments: &[u64; 6],
 ) -> Option<(&'static PathArgument, FileEffect)> {
     let call = Call::of(number)?;
-    let (looks, touch) = TOUCHES.iter().find(|(looks, _)| looks.call == call)?;
+    let (looks, touch) = CHANGING_CALLS.iter().find(|(looks, _)| looks.call == call)?;
     let Some(flags) = looks.flags else {
         let is_directory = call == calls::SYS_unlinkat
             && low(arguments.get(2).copied()) & libc::AT_REMOVEDIR.unsigned_abs() != 0;

@@ -22,7 +22,7 @@ pub enum Verdict {
     /// The listener does it instead.
     Ask,
     /// Allowed; reported to the listener first if files are guarded by name.
-    Hear,
+    MissingFileHandler,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

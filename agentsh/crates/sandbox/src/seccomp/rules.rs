@@ -152,7 +152,7 @@ pub const RULES: &[Rule] = &[
             SYS_symlink,
             SYS_symlinkat,
         ],
-        verdict: Verdict::Hear,
+        verdict: Verdict::MissingFileHandler,
     },
     Rule {
         why: "Only one user and group exist inside; a change to another gets EPERM, as outside without root.",

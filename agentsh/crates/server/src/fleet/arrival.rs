@@ -244,7 +244,7 @@ fn fits(
         return misfit("foreign", "the session belongs to another host".to_owned());
     }
     if row.seq != session.seq + 1 {
-        let detail = format!("event {} follows event {} of its session", row.seq, session.seq);
+        let detail = format!("event {} arrived directly after event {} of its session", row.seq, session.seq);
         return misfit(if row.seq > session.seq { "missing" } else { "rewritten" }, detail);
     }
     if row.hash_behind(&session.hash) != row.hash {

@@ -24,7 +24,7 @@ pub(crate) async fn read(directory: &Path, name: &str) -> Result<(Vec<u8>, Strin
         return Err(MISSING);
     }
     if found.len() > MAX_COUNT {
-        return Err(Refusal::TooLong(format!("a bundle has at most {MAX_COUNT} bytes")));
+        return Err(Refusal::TooLong(format!("the bundle is larger than {MAX_COUNT} bytes")));
     }
     let bytes = tokio::fs::read(&path).await.map_err(|_| MISSING)?;
     let tag = format!("\"{}\"", keys::digest(&bytes));

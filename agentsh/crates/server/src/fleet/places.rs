@@ -65,7 +65,7 @@ impl Places {
         if told.is_none_or(|at| at.elapsed() >= CLOCK_WARNING_INTERVAL) {
             *told = Some(Instant::now());
             (self.tell)(&format!(
-                "the newest event of host {host} is {} hours ahead of the clock of this server, and is not followed: the clock \
+                "the newest event of host {host} is {} hours ahead of this server's clock and is ignored: the clock \
                  of a server was or is wrong; set it right (such events stay until their time comes, whatever --keep says)",
                 ahead / MAX_AHEAD
             ));

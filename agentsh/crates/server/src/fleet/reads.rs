@@ -361,7 +361,7 @@ pub(crate) fn looks(db: &mut dyn Connection, silent_before: &str) -> Result<Vec<
     let tables = match version {
         newer if newer > own => {
             format!(
-                "{kind}, tables of version {newer}: a newer server uses them; this one knows {own}, and continues"
+                "{kind}, schema version {newer}: a newer server upgraded the tables; this server knows version {own} and continues"
             )
         }
         same => format!("{kind}, tables of version {same}"),

@@ -20,7 +20,7 @@ use axum::routing::{get, post};
 
 use crate::fleet::{Gate, Role};
 use agentsh::cli::server::Fleet;
-use agentsh_authoring::Surroundings;
+use agentsh_authoring::CommandContext;
 use agentsh_base::site;
 use agentsh_fleet::wire::Who;
 use agentsh_fleet::{Client, ClientError, keys};
@@ -36,7 +36,7 @@ const NOT_A_FORM: &str = "the form has expired; reload the page";
 /// What every page needs.
 struct App {
     server: Router,
-    place: Surroundings,
+    place: CommandContext,
     /// The browser comes by TLS alone.
     is_secure: bool,
     /// Where people sign in who have no token.
@@ -56,7 +56,7 @@ struct Person {
 /// The pages next to the paths of `server`.
 pub(super) fn router(
     server: Router,
-    place: Surroundings,
+    place: CommandContext,
     is_secure: bool,
     (identity, known): (Option<Identity>, Gate),
 ) -> Router {

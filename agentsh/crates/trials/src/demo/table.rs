@@ -266,9 +266,11 @@ fn layer_of(attack: &str, attempt: &Try) -> String {
         ("env-file", _) => format!("file access ({error})"),
         (_, "ENOENT") if attack == "supervisor" => "pid namespace: no such process".to_owned(),
         (_, "ESRCH") => "pid namespace: no such process".to_owned(),
-        ("supervisor", "EACCES" | "EPERM") => "pid 1 is closed to what it started".to_owned(),
+        ("supervisor", "EACCES" | "EPERM") => {
+            "pid 1 cannot be read by the programs that it started".to_owned()
+        }
         ("own-program", "EACCES") => "file permissions".to_owned(),
-        (_, "ENOENT") => "mount tree: it is not there".to_owned(),
+        (_, "ENOENT") => "mount tree: the file does not exist inside".to_owned(),
         (_, "EROFS") => "mount tree: read-only".to_owned(),
         (_, "EBUSY" | "EXDEV") => "mount tree: it is a mount point".to_owned(),
         (_, "ENETUNREACH" | "ECONNREFUSED" | "EADDRNOTAVAIL") => {
@@ -285,7 +287,7 @@ fn filtered(attempt: &Try) -> bool {
     let Some(number) = attempt.call else { return false };
     let call = Call::of(number);
     let named = RULES.iter().find(|rule| call.is_some_and(|call| rule.calls.contains(&call)));
-    named.is_none_or(|rule| !matches!(rule.verdict, Verdict::Allow | Verdict::Hear))
+    named.is_none_or(|rule| !matches!(rule.verdict, Verdict::Allow | Verdict::MissingFileHandler))
         && matches!(attempt.error.as_deref(), Some("EPERM" | "ENOSYS" | "EPROTONOSUPPORT"))
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Keys;
 use crate::cli::fleet::Fleet;
-use agentsh_authoring::Surroundings;
+use agentsh_authoring::CommandContext;
 use agentsh_authoring::bundle::{open, organisation};
 use agentsh_authoring::replay::{self, ReplayedItem};
 use agentsh_policy::{Answer, Bundle, PathContext, Policy, Question};
@@ -63,13 +63,13 @@ struct Looked {
 
 pub(super) async fn attempt(
     args: &Attempt,
-    place: &Surroundings,
+    place: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let bundle = open(&args.file, &args.keys.public_key, place)?;
     let since = Timestamp::now().checked_sub(SignedDuration::from_hours(24 * i64::from(args.days)));
     let since = since.map_err(|error| Failure::Usage(error.to_string()))?;
-    let against = Against::of(args, &bundle, place)?;
+    let against = ComparedBundle::of(args, &bundle, place)?;
     let mut judge = Judge { place, bundle: &bundle, against: &against, policies: BTreeMap::new() };
     let mut all = Vec::new();
     if let Some(url) = &args.fleet {
@@ -150,15 +150,15 @@ impl Looked {
 }
 
 /// What a bundle is compared with.
-enum Against {
+enum ComparedBundle {
     /// On the record of this machine: what is in force here, with this bundle of the organisation.
     Here(Option<Bundle>),
     /// On that of other machines: the bundle that is in force there, and the file that says so.
     Fleet(Option<(Bundle, PathBuf)>),
 }
 
-impl Against {
-    fn of(args: &Attempt, bundle: &Bundle, place: &Surroundings) -> Result<Self, Failure> {
+impl ComparedBundle {
+    fn of(args: &Attempt, bundle: &Bundle, place: &CommandContext) -> Result<Self, Failure> {
         let named = organisation(place)?;
         let failed = |error: agentsh_policy::PolicyError| Failure::Failed(error.to_string());
         if args.fleet.is_none() {
@@ -219,9 +219,9 @@ impl Against {
 
 /// Policies as they are, and as they would be with the bundle: by agent and project.
 struct Judge<'p> {
-    place: &'p Surroundings,
+    place: &'p CommandContext,
     bundle: &'p Bundle,
-    against: &'p Against,
+    against: &'p ComparedBundle,
     policies: BTreeMap<(&'static str, PathBuf), (Policy, Policy)>,
 }
 
@@ -242,8 +242,8 @@ impl<'p> Judge<'p> {
             let agent =
                 agentsh_policy::AGENTS.iter().find(|known| **known == agent).copied().unwrap_or("default");
             let project = match self.against {
-                Against::Here(_) => PathBuf::from(session.project.clone().unwrap_or_default()),
-                Against::Fleet(_) => PathBuf::from(MISSING_DIRECTORY),
+                ComparedBundle::Here(_) => PathBuf::from(session.project.clone().unwrap_or_default()),
+                ComparedBundle::Fleet(_) => PathBuf::from(MISSING_DIRECTORY),
             };
             let key = (agent, project.clone());
             if !self.policies.contains_key(&key) {
@@ -277,11 +277,11 @@ impl<'p> Judge<'p> {
         let here = agentsh_policy::Search { project: project.to_owned(), ..self.place.search(None, agent) };
         let failed = |error: agentsh_policy::PolicyError| Failure::Failed(error.to_string());
         let (search, now) = match self.against {
-            Against::Here(_) => {
+            ComparedBundle::Here(_) => {
                 let now = agentsh_policy::find(&here).map_err(failed)?;
                 (here, now)
             }
-            Against::Fleet(in_force) => {
+            ComparedBundle::Fleet(in_force) => {
                 let (config_home, system) =
                     (PathBuf::from(MISSING_DIRECTORY), Path::new(MISSING_DIRECTORY).join("policy.yaml"));
                 let search = agentsh_policy::Search { config_home, system, ..here };
