@@ -130,7 +130,7 @@ fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
         (sign(&place, "acme.key", 1, "90d", POLICY, &LOCKS), "it is version 1, but version 2 is in force"),
         (sign(&place, "acme.key", 5, "2020-01-01T00:00:00Z", POLICY, &LOCKS), "it expired at 2020-01-01"),
         (all(&wider, &LOCKS, 6), "it opens"),
-        (all(&undenied, &LOCKS, 7), "it opens what its test denies"),
+        (all(&undenied, &LOCKS, 7), "it opens something that its test denies"),
         (all(POLICY, &LOCKS[..2], 8), "it opens"),
         (place.write("nothing", "version: 1\n"), "it is not a bundle"),
         (place.write("empty", ""), "it is not a bundle"),

@@ -134,7 +134,7 @@ talk() {
     for n in 2 3 4 5 6 7 8 9; do printf '{"jsonrpc":"2.0","id":%s,"method":"tools/list"}\n' $n; sleep 0.1; done; sleep 1
   } | AGENTSH_SOCKET=/run/agentsh/bridge /run/agentsh/agentsh bridge s
 }
-echo honest > way; talk > /tmp/one & sleep 0.4
+echo honest > way; talk > /tmp/one & until grep -q '"tools"' /tmp/one; do sleep 0.05; done
 for other in $1; do echo $other > way; talk > /tmp/$other & sleep 0.05; done
 echo honest > way; talk > /tmp/last & wait
 cat /tmp/one; echo; cat /tmp/last $(printf '/tmp/%s ' $1)

@@ -206,7 +206,7 @@ fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
         assert!(said[..2].iter().all(|line| line == "{} 200"), "{credentials}: {said:?}");
         for line in &said[2..] {
             assert!(
-                line.ends_with(" 403") && line.contains("key of another account"),
+                line.ends_with(" 403") && line.contains("a key that differs from"),
                 "{credentials}: {line}"
             );
         }

@@ -138,7 +138,7 @@ fn show() {
     agent.env_allow: RUST_LOG                   # built-in:default:37 (agent.env_allow[24])
     agent.env_allow: SOURCE_DATE_EPOCH          # built-in:default:38 (agent.env_allow[25])
     agent.limits.memory: 50% RAM                # default (agent.limits.memory)
-    agent.limits.pids: 512                      # built-in:default:39 (agent.limits.pids)
+    agent.limits.pids: 2048                     # built-in:default:39 (agent.limits.pids)
     agent.limits.open_files: 4096               # built-in:default:39 (agent.limits.open_files)
     agent.limits.cpu: 400%                      # built-in:default:39 (agent.limits.cpu)
     mcp.enforce_policy: true                    # built-in:default:43 (sandbox.mcp.enforce_policy)

@@ -250,7 +250,7 @@ mod tests {
         let (grants, refused) = from_arguments(&words, &context.project, &context, false);
         assert_eq!(grants, [grant(&inner, Access::ReadWrite)]);
         assert!(
-            refused.len() == 1 && refused[0].contains("only be given what is in the project"),
+            refused.len() == 1 && refused[0].contains("can only get paths inside the project"),
             "{refused:?}"
         );
         // A link is what it leads to now, which the project must not choose.

@@ -424,7 +424,7 @@ mod tests {
         let refused = |text: &str, piece: &str| merge("policy.yaml", text, piece).unwrap_err().render();
         let said =
             refused("sandbox:\n  mcp:\n    tool_policy: none\n", "sandbox: {mcp: {tool_policy: denylist}}");
-        assert!(said.contains("line 3 has another structure: denylist is needed there"), "{said}");
+        assert!(said.contains("line 3 has a different structure; it must be denylist"), "{said}");
         // An alias would be changed in two places.
         let said = refused("agent:\n  network: &n\n    allow: [a]\nother: *n\n", HOST);
         assert!(said.contains("add to it: agent: {network"), "{said}");

@@ -282,7 +282,7 @@ fn both_sections_are_merged() {
       |
     5 |   enforce_policy: false
       |   ^^^^^^^^^^^^^^^^^^^^^
-      = help: `sandbox.mcp.enforce_policy` in line 3 has another value; keep one
+      = help: `sandbox.mcp.enforce_policy` on line 3 has a different value; keep one of them
     "#);
 }
 

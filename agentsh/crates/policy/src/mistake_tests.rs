@@ -191,7 +191,7 @@ fn mistakes_of_every_kind_are_refused() {
         ("sandbox: {mcp: {request_timeout: soon}}", "not a duration"),
         ("sandbox: {mcp: {tool_policy: Allowlist}}", "unknown value"),
         ("sandbox: {mcp: {version_pinning: {on_change: ignore}}}", "unknown value"),
-        ("sandbox: {mcp: {allowed_tools: [{server: a}]}}", "which tool"),
+        ("sandbox: {mcp: {allowed_tools: [{server: a}]}}", "needs a server and a tool"),
         ("sandbox: {mcp: {allowed_tools: [{server: a, tool: b, content_hash: abc}]}}", "not a hash"),
         ("sandbox: {mcp: {allowed_servers: [internal]}}", "must be a map"),
         ("sandbox: {mcp: {servers: [{command: x}]}}", "no id"),
@@ -212,7 +212,7 @@ fn mistakes_of_every_kind_are_refused() {
         ("tests: [{connect: example.com, expect: allow}]", "port is missing"),
         ("tests: [{connect: 'example.com:x', expect: allow}]", "not a port"),
         ("tests: [{tool: x, expect: allow}]", "which server"),
-        ("tests: [{tool: a/x, from: b, expect: allow}]", "another server"),
+        ("tests: [{tool: a/x, from: b, expect: allow}]", "different server"),
         ("tests: [{read: a, expect: maybe}]", "unknown value"),
     ] {
         match parse("p", text) {

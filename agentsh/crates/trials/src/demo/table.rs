@@ -267,10 +267,10 @@ fn layer_of(attack: &str, attempt: &Try) -> String {
         (_, "ENOENT") if attack == "supervisor" => "pid namespace: no such process".to_owned(),
         (_, "ESRCH") => "pid namespace: no such process".to_owned(),
         ("supervisor", "EACCES" | "EPERM") => {
-            "pid 1 cannot be read by the programs that it started".to_owned()
+            "pid 1 is closed to what it started".to_owned()
         }
         ("own-program", "EACCES") => "file permissions".to_owned(),
-        (_, "ENOENT") => "mount tree: the file does not exist inside".to_owned(),
+        (_, "ENOENT") => "mount tree: it is not there".to_owned(),
         (_, "EROFS") => "mount tree: read-only".to_owned(),
         (_, "EBUSY" | "EXDEV") => "mount tree: it is a mount point".to_owned(),
         (_, "ENETUNREACH" | "ECONNREFUSED" | "EADDRNOTAVAIL") => {
