@@ -100,7 +100,10 @@ fn tables_change_under_a_server_that_runs() {
     let count = asked(at, &server, &["mcp", "events", "--limit", "1000"]).len();
     assert_eq!(count, host.listed(&["mcp", "events", "--limit", "1000", "--json"]).len());
     let well = Outcome::of(&mut at.agentsh(&["fleet", "doctor"])).expect_code(0);
-    assert!(well.stdout.contains(&format!("version {}: a newer server upgraded the tables", own + 1)), "{well}");
+    assert!(
+        well.stdout.contains(&format!("version {}: a newer server upgraded the tables", own + 1)),
+        "{well}"
+    );
     // The same one starts on tables that are newer than it.
     assert!(server.again());
     session(&host, 1);

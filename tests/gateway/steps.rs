@@ -64,7 +64,9 @@ fn built_in_signatures_are_refused_with_400_whatever_the_policy_says() {
         assert_eq!((answer.status, code_of(&answer).as_str()), (400, "BLOCKED_MALICIOUS"), "{command}");
         let error = answer.last();
         assert_eq!((&error["id"], &error["error"]["code"]), (&json!(id), &json!(-32001)), "{error}");
-        assert!(error["error"]["message"].as_str().unwrap().contains("no policy can allow this command here"));
+        assert!(
+            error["error"]["message"].as_str().unwrap().contains("no policy can allow this command here")
+        );
     }
     // What is read counts as what is called does, and a client that takes streams hears the status all the same.
     let read = json!({"jsonrpc": "2.0", "id": 50, "method": "resources/read", "params": {"uri": "file:///etc/shadow"}});

@@ -416,7 +416,10 @@ fn what_is_required_is_said_where_it_is_missing() {
         ("layers: [seccomp]", "layers: 'seccomp' is not on record for the agent"),
         ("layers: [memory limit]", "layers: 'memory limit' is degraded for server 'fs'"),
         ("hosts: []", "hosts: api.example.com:443 is not allowed and was reached"),
-        ("hosts: ['api.example.com:80', '*.api.example.com']", "hosts: api.example.com:443 is not allowed and was reached"),
+        (
+            "hosts: ['api.example.com:80', '*.api.example.com']",
+            "hosts: api.example.com:443 is not allowed and was reached",
+        ),
         ("tools_denied: ['*/delete']", "tools_denied: fs/delete was called"),
         ("pins: known", "pins: server 'fs' is first-use"),
         ("approvals: no-always", "approvals: fs/delete was approved: always"),
