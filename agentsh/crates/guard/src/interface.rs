@@ -25,18 +25,21 @@ pub(crate) fn hash_of(form: &[u8]) -> String {
 /// The canonical form.
 #[must_use]
 pub fn canonical(value: &Json<'_>) -> Vec<u8> {
-    form(value, Place::Data)
+    form(value, ValueKind::Data)
 }
 
 /// The form of a member of a definition that is the same whatever order the sets in it have.
 #[must_use]
 pub fn unordered(member: &str, value: &Json<'_>) -> Vec<u8> {
-    form(value, if matches!(member, "inputSchema" | "outputSchema") { Place::Schema } else { Place::Data })
+    form(
+        value,
+        if matches!(member, "inputSchema" | "outputSchema") { ValueKind::Schema } else { ValueKind::Data },
+    )
 }
 
 /// What a value of a definition is, which decides whether order says something in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ValueKind {
     /// Anything else: order counts.
     Data,
     /// A schema, or schemas in their order.
@@ -50,7 +53,7 @@ enum Place {
     Default,
 }
 
-impl Place {
+impl ValueKind {
     fn of_member(self, name: &str) -> Self {
         match (self, name) {
             (Self::Schemas, _) => Self::Schema,
@@ -85,28 +88,28 @@ impl Place {
     }
 }
 
-fn form(value: &Json<'_>, place: Place) -> Vec<u8> {
+fn form(value: &Json<'_>, kind: ValueKind) -> Vec<u8> {
     let mut out = Vec::new();
-    write_form(value, place, &mut out);
+    write_form(value, kind, &mut out);
     out
 }
 
-fn write_form(value: &Json<'_>, place: Place, out: &mut Vec<u8>) {
+fn write_form(value: &Json<'_>, kind: ValueKind, out: &mut Vec<u8>) {
     match value {
         Json::Null | Json::Bool(_) => value.write(out),
         Json::Number(raw) => out.extend_from_slice(canonical_number(raw).as_bytes()),
-        Json::String(raw) if place == Place::Default && raw.split(',').all(is_name) => {
+        Json::String(raw) if kind == ValueKind::Default && raw.split(',').all(is_name) => {
             let mut names: Vec<&str> = raw.split(',').collect();
             names.sort_unstable();
             write_canonical_text(&names.join(","), out);
         }
         Json::String(raw) => write_canonical_text(raw, out),
         Json::Array(items) => {
-            let inner = if place == Place::Schema { place } else { Place::Data };
+            let inner = if kind == ValueKind::Schema { kind } else { ValueKind::Data };
             let mut items: Vec<Vec<u8>> = items.iter().map(|item| form(item, inner)).collect();
             let names =
                 |item: &Vec<u8>| str::from_utf8(item).is_ok_and(|text| is_name(text.trim_matches('"')));
-            if place == Place::Set || place == Place::Default && items.iter().all(names) {
+            if kind == ValueKind::Set || kind == ValueKind::Default && items.iter().all(names) {
                 items.sort_unstable();
             }
             out.push(b'[');
@@ -124,7 +127,7 @@ fn write_form(value: &Json<'_>, place: Place, out: &mut Vec<u8>) {
                 }
                 write_canonical_text(raw, out);
                 out.push(b':');
-                write_form(value, place.of_member(&name), out);
+                write_form(value, kind.of_member(&name), out);
             }
             out.push(b'}');
         }

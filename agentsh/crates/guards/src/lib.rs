@@ -122,6 +122,13 @@ struct GuardNotice {
     text: String,
 }
 
+impl GuardNotice {
+    /// Does nothing when the session is gone.
+    fn send(tell: &mpsc::UnboundedSender<Self>, path: &Path, what: GuardChange, text: String) {
+        let _ = tell.send(Self { path: path.to_owned(), what, text });
+    }
+}
+
 /// The guards of one sandbox. Dropping it releases the stubs without a final check.
 pub struct Guards {
     /// Closed to end the thread.
@@ -180,8 +187,7 @@ impl Guards {
                     // It is closed at the end.
                     let _ = std::fs::File::from(stop).read(&mut [0]);
                     check.run(|_, _| false, &mut |path, what, text| {
-                        // The session may be gone.
-                        let _ = tell.send(GuardNotice { path: path.to_owned(), what, text });
+                        GuardNotice::send(&tell, path, what, text)
                     });
                 };
                 return Ok((Box::new(at_end), ask_to_stop));

@@ -154,10 +154,7 @@ impl Watch {
         let is_settled = |path: &Path, copy: &Copy| {
             copies.get(path).is_some_and(|copy| *copy != Copy::Absent) || removed.get(path) == Some(copy)
         };
-        check.run(is_settled, &mut |path, what, text| {
-            // The session may be gone.
-            let _ = tell.send(GuardNotice { path: path.to_owned(), what, text });
-        });
+        check.run(is_settled, &mut |path, what, text| GuardNotice::send(&tell, path, what, text));
         let mut open = namespaces.into_descriptors();
         open.extend(names.map(Names::into_descriptor));
         open.extend(mounted.map(OwnedFd::from));
@@ -242,7 +239,6 @@ impl Watch {
     }
 
     fn say(&self, path: &Path, what: GuardChange, text: String) {
-        // The session may be gone.
-        let _ = self.tell.send(GuardNotice { path: path.to_owned(), what, text });
+        GuardNotice::send(&self.tell, path, what, text);
     }
 }
