@@ -6,7 +6,7 @@ use {
     agentsh_dlp as dlp, agentsh_gateway as gateway, agentsh_guard as guard, agentsh_llm as llm,
     agentsh_login as login, agentsh_mcp as mcp, agentsh_net as net, agentsh_policy as policy,
     agentsh_registry as registry, agentsh_remote as remote, agentsh_sandbox as sandbox, agentsh_scan as scan,
-    agentsh_store as store,
+    agentsh_secrets as secrets, agentsh_store as store,
 };
 
 macro_rules! targets {

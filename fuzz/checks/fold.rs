@@ -2,7 +2,7 @@
 //! whole is its parts.
 
 use super::dlp::taint::symbols;
-use super::dlp::text::{Folding, folding};
+use super::secrets::views::{Folding, folding};
 
 /// Bytes that one character may become: U+FDFA is the longest.
 const MAX_LENGTH: usize = 36;

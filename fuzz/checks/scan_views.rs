@@ -1,6 +1,6 @@
 //! Every view leads back to places of its text, in any nesting; all views together are bounded.
 
-use super::scan::views;
+use super::secrets::views;
 
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);

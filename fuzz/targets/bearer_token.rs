@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_gateway;
+use agentsh_gateway as gateway;
 
 #[path = "../checks/bearer_token.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_net;
+use agentsh_net as net;
 
 #[path = "../checks/client_hello.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_dlp;
+use agentsh_dlp as dlp;
 
 #[path = "../checks/decoded_views.rs"]
 mod check;

@@ -1,6 +1,7 @@
 #![no_main]
 
-use agentsh_dlp;
+use agentsh_dlp as dlp;
+use agentsh_secrets as secrets;
 
 #[path = "../checks/fold.rs"]
 mod check;

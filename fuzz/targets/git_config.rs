@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_sandbox;
+use agentsh_sandbox as sandbox;
 
 #[path = "../checks/git_config.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_net;
+use agentsh_net as net;
 
 #[path = "../checks/http_host.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_store;
+use agentsh_store as store;
 
 #[path = "../checks/journal_redaction.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_llm;
+use agentsh_llm as llm;
 
 #[path = "../checks/llm_streams.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_login;
+use agentsh_login as login;
 
 #[path = "../checks/login_answers.rs"]
 mod check;

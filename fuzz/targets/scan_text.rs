@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_scan;
+use agentsh_scan as scan;
 
 #[path = "../checks/scan_text.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_scan;
+use agentsh_secrets as secrets;
 
 #[path = "../checks/scan_views.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh_remote;
+use agentsh_remote as remote;
 
 #[path = "../checks/server_sent_events.rs"]
 mod check;

@@ -120,7 +120,7 @@ impl Scan {
 /// The context of a place: at most 50 characters on each side, control characters as spaces, secrets replaced.
 #[must_use]
 pub fn around(text: &str, place: &Range<usize>) -> String {
-    context(text, place, &crate::secrets::redactions("", &crate::secrets::find(text)))
+    context(text, place, &crate::secrets::redactions("", &agentsh_secrets::certain::find_in_views(text)))
 }
 
 /// The context of a place, control characters as spaces, overlapping secrets replaced.

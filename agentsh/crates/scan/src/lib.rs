@@ -22,7 +22,6 @@ mod schema;
 mod score;
 mod secrets;
 mod share_links;
-pub mod views;
 mod written_content;
 
 pub use document::rewritten;

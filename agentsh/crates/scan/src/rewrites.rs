@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use agentsh_base::json::{Json, spell, unescape};
 use agentsh_guard::Rewrite;
+use agentsh_secrets::certain::find_in_views;
+use agentsh_secrets::views::ansi;
 
 use crate::document::escape;
 use crate::finding::Scan;
 use crate::rules::Channel;
 use crate::scan::{is_blob_at, is_identifier_at, sanitised};
-use crate::secrets;
-use crate::views::ansi;
 
 /// A place and its tag's kind.
 pub type Tagged = (Range<usize>, String);
@@ -116,7 +116,7 @@ impl Walk<'_> {
         };
         let mut places: Vec<(Range<usize>, Cow<'_, str>)> = match &clean {
             // Places of secrets have moved.
-            Some(clean) => secrets::find(clean)
+            Some(clean) => find_in_views(clean)
                 .into_iter()
                 .filter(|secret| (self.changes.redacts)(secret.kind))
                 .map(|secret| (secret.place, secret.kind.into()))

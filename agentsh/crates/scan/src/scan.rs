@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use agentsh_base::json::Json;
+use agentsh_secrets::certain::{add_view, find_in_views};
+use agentsh_secrets::views::{self, ansi, invisible};
 
 use crate::document::{Document, Part, strings, strings_but};
 use crate::finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity, context};
@@ -12,7 +14,6 @@ use crate::html::{self, Hidden};
 use crate::rules::{Channel, Patterns};
 use crate::score::{self, Own, Rule, Sign};
 use crate::secrets::{self, Secret};
-use crate::views::{self, ansi, invisible};
 use crate::{schema, share_links, written_content};
 
 /// Members that are never rewritten, because their sender needs them unchanged.
@@ -97,7 +98,7 @@ pub fn scan_secrets(
     let (mut redactions, mut rewrites) = (Vec::new(), Vec::new());
     for part in parts {
         let found: Vec<_> =
-            secrets::find(&part.text).into_iter().filter(|secret| counts(secret.kind)).collect();
+            find_in_views(&part.text).into_iter().filter(|secret| counts(secret.kind)).collect();
         if !found.is_empty() {
             redactions.extend(secrets::redactions(&part.pointer, &found));
             rewrites.push(Rewrite { text: secrets::redacted(&part.text, &found), pointer: part.pointer });
@@ -123,7 +124,7 @@ pub fn scan_instructions(text: &str) -> Scan {
         return scan;
     }
     (scan.verdict, scan.score) = (Action::Alert, scan.score.max(HIDDEN_IN_INSTRUCTIONS));
-    let secrets = secrets::redactions("", &secrets::find(text));
+    let secrets = secrets::redactions("", &find_in_views(text));
     let (rule, category, severity) = describe(Rule::Own(Own::HiddenCharacters));
     scan.findings.extend(places.into_iter().map(|place| Finding {
         rule: rule.clone(),
@@ -208,7 +209,7 @@ fn judge(
     let mut of_views = Vec::new();
     let mut signs = score::signs_and(text, channel, &mut |view| {
         if channel != Channel::Definition {
-            secrets::found_in(view, &mut of_views);
+            add_view(view, &mut of_views);
         }
     });
     let mut scan = Scan::default();
@@ -307,7 +308,7 @@ fn forwarded(
     }
     if let Some(clean) = clean.filter(|clean| clean.control > 0 || !clean.hidden.is_empty()) {
         let text = clean.into_text();
-        return Some(secrets::redacted(&text, &secrets::find(&text)));
+        return Some(secrets::redacted(&text, &find_in_views(&text)));
     }
     (!secrets.is_empty()).then(|| secrets::redacted(&part.text, secrets))
 }
@@ -422,7 +423,7 @@ fn seam(
         sign.place = start + sign.place.start..start + middle;
         signs.push(sign);
     }
-    for secret in secrets::find(&joined).into_iter().filter(|secret| straddles(&secret.place)) {
+    for secret in find_in_views(&joined).into_iter().filter(|secret| straddles(&secret.place)) {
         let head = from + secret.place.start..before.len();
         let tail = 0..secret.place.end - middle;
         for (part, place) in [(first, head), (second, tail)] {
@@ -453,7 +454,7 @@ fn findings(
         let secrets = secrets.entry(at).or_insert_with(|| match of_parts.get(at) {
             Some(known) if !known.is_empty() => secrets::redactions("", known),
             // It was not scanned, or has nothing.
-            _ => secrets::redactions("", &secrets::find(&part.text)),
+            _ => secrets::redactions("", &find_in_views(&part.text)),
         });
         scan.findings.push(Finding {
             rule: name,

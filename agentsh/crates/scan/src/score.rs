@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use agentsh_secrets::views;
+
 use crate::finding::{Action, Category};
 use crate::prohibitions;
 use crate::rules::{Channel, Match, Patterns};
-use crate::views;
 
 /// Points.
 const ALERT: u32 = 30;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::views;
+use agentsh_secrets::views;
 
 const HOSTS: [&str; 10] = [
     "chatgpt.com",

@@ -4,7 +4,8 @@
 //! - [`values`]: worth tracking; finds more, because nothing is rewritten.
 //! - [`redact`]: not to be recorded; hides more than both, because nobody needs it back.
 //!
-//! All three share the table of key formats, the list of names and the check digits.
+//! All three share the table of key formats, the list of names and the check digits. [`views`] reads a text as a model does:
+//! decoded, and without what is invisible.
 
 pub mod certain;
 pub mod checks;
@@ -13,3 +14,4 @@ mod key_formats;
 mod names;
 pub mod redact;
 pub mod values;
+pub mod views;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::certain::{self, Secret};
-use crate::{checks, key_formats, names};
+use crate::{checks, key_formats, names, views};
 
 /// Replaces a secret.
 pub const REDACTED: &str = "[redacted]";
@@ -106,6 +106,7 @@ pub fn replace(text: &str, cut: bool) -> String {
 /// hosts.
 fn hidden(text: &str) -> Vec<Secret> {
     let mut found = certain::find(text);
+    views::visit(text, &mut |view, _| certain::add_view(view, &mut found));
     found.retain(|secret| !matches!(secret.kind, "EMAIL" | "PHONE"));
     for secret in &mut found {
         secret.place = secret.value.clone();
@@ -320,6 +321,21 @@ mod tests {
             ("https://ghp_aB3dE6gH9jK2mN5pQ8sT:x@github.com", "https://[redacted]:[redacted]@github.com"),
         ] {
             assert_eq!(replace(text, false), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_secret_in_another_spelling_is_replaced() {
+        for spelled in [
+            r"\x67\x68\x70\x5faB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9",
+            r"\u0067\u0068p_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9",
+            "ghp\u{200b}_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9",
+            "A K I A I O S F O D N N 7 E X A M P L E",
+            "%41%4B%49%41IOSFODNN7EXAMPLE",
+            "41 4b 49 41 49 4f 53 46 4f 44 4e 4e 37 45 58 41 4d 50 4c 45",
+        ] {
+            let shown = replace(&format!("see {spelled} there"), false);
+            assert!(shown.starts_with("see [redacted]") && shown.ends_with(" there"), "{spelled}: {shown}");
         }
     }
 

@@ -41,7 +41,8 @@ impl Custom {
             // A list of names of parameters says nothing to anybody.
             let says_nothing = is_name || pointer.contains("/required/");
             // Letters that only look like others are read as these.
-            let folded = (self.documented && !text.is_ascii()).then(|| scan::views::folded(text).text);
+            let folded =
+                (self.documented && !text.is_ascii()).then(|| agentsh_secrets::views::folded(text).text);
             let views = [Some(text), folded.as_deref()];
             missing.retain(|(pattern, is_documented)| {
                 let views = views.iter().flatten().take(if *is_documented { 2 } else { 1 });

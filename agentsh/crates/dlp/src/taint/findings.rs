@@ -10,8 +10,8 @@ use super::plain_words;
 use super::ranges::Ranges;
 use super::symbols::Folded;
 pub use crate::Severity;
-use crate::text::{Folding, folding};
 use agentsh_secrets::values::Kind;
+use agentsh_secrets::views::{Folding, folding};
 
 pub const MARKER: &str = "taint-marker";
 pub const ENTITY: &str = "taint-entity";

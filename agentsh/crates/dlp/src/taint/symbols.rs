@@ -3,7 +3,7 @@
 
 use agentsh_base::ascii;
 
-use crate::text::{Folding, HANGUL_SYLLABLES, folding};
+use agentsh_secrets::views::{Folding, HANGUL_SYLLABLES, folding};
 
 /// What copies are looked for in.
 #[derive(Clone, Debug, Default)]

@@ -1,11 +1,10 @@
-//! Decodes a text in every way ([`visit`]), and folds characters ([`folding`]).
+//! Decodes a text in every way ([`visit`]).
 //!
 //! Disguises that fit every text (case, look-alikes, letters for digits) are no views: as views they would multiply the
 //! work on honest texts by thirty. Whoever compares texts brings both sides into one spelling: `taint::symbols` for copies,
 //! `scan` for what people read.
 
 mod base85;
-mod characters;
 mod decoded;
 mod encoded;
 mod encoded_words;
@@ -33,7 +32,6 @@ mod view_properties;
 #[path = "tests/view.rs"]
 mod view_tests;
 
-pub use characters::{Folding, HANGUL_SYLLABLES, folding};
 pub use decoded::Decoded;
 pub use encoded::looks_encoded;
 pub use limits::{Limits, Outcome};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::views;
+use agentsh_secrets::views;
 
 /// Limit in bytes; longer tags are text.
 const MAX_LENGTH: usize = 65_536;

@@ -5,9 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
 use agentsh_base::ascii;
+use agentsh_secrets::views;
 use aho_corasick::{AhoCorasick, Input};
-
-use crate::views;
 
 /// Maximum non-alphanumeric bytes for a space in a phrase.
 const BETWEEN: usize = 4;

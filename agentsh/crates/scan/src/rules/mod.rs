@@ -100,7 +100,7 @@ impl Patterns {
             found
         };
         let mut all = vec![read(text)];
-        crate::views::visit(text, &mut |view, _| all.push(read(&view.text)));
+        agentsh_secrets::views::visit(text, &mut |view, _| all.push(read(&view.text)));
         all.retain(|pairs| !pairs.is_empty());
         all
     }
@@ -129,7 +129,7 @@ impl Patterns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::views;
+    use agentsh_secrets::views;
 
     fn rules_in(patterns: &Patterns, text: &str) -> Vec<String> {
         let mut found = Vec::new();

@@ -4,23 +4,8 @@ pub use agentsh_secrets::certain::Secret;
 use agentsh_secrets::certain::{self, settle};
 
 use crate::finding::Redaction;
-use crate::views;
 
-/// The secrets in a text, in order and disjoint. Linear time.
-#[must_use]
-pub fn find(text: &str) -> Vec<Secret> {
-    let mut found = certain::find(text);
-    views::visit(text, &mut |view, _| found_in(view, &mut found));
-    settle(found)
-}
-
-/// The secrets in a view, at their places in the original.
-pub(crate) fn found_in(view: &views::View, found: &mut Vec<Secret>) {
-    let of_view = certain::find(&view.text).into_iter();
-    found.extend(of_view.map(|secret| Secret::whole(secret.kind, view.original(secret.place))));
-}
-
-/// As [`find`], with known secrets of views.
+/// The secrets in a text, with those that its views are known to hold, in order and disjoint.
 pub(crate) fn with_views(text: &str, of_views: impl Iterator<Item = Secret>) -> Vec<Secret> {
     let mut found = certain::find(text);
     found.extend(of_views);
@@ -58,6 +43,7 @@ pub(crate) fn redactions(pointer: &str, secrets: &[Secret]) -> Vec<Redaction> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use certain::find_in_views as find;
 
     fn shown(text: &str) -> String {
         let shown = redacted(text, &find(text));

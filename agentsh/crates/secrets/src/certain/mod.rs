@@ -8,6 +8,8 @@ mod runs;
 
 use std::ops::Range;
 
+use crate::views;
+
 /// A value with its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
@@ -44,6 +46,20 @@ pub fn find(text: &str) -> Vec<Secret> {
     });
     found.extend(named);
     found
+}
+
+/// The secrets in a text as written and in each of its views, in order and disjoint. Linear time.
+#[must_use]
+pub fn find_in_views(text: &str) -> Vec<Secret> {
+    let mut found = find(text);
+    views::visit(text, &mut |view, _| add_view(view, &mut found));
+    settle(found)
+}
+
+/// Adds the secrets in a view, at their places in the original.
+pub fn add_view(view: &views::View, found: &mut Vec<Secret>) {
+    let of_view = find(&view.text).into_iter();
+    found.extend(of_view.map(|secret| Secret::whole(secret.kind, view.original(secret.place))));
 }
 
 /// In order and disjoint: the longest of those that begin first.

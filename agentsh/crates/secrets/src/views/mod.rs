@@ -2,6 +2,7 @@
 //! of the original. Made only if needed, in linear time.
 
 pub mod ansi;
+mod characters;
 mod decode;
 mod fold;
 pub mod invisible;
@@ -9,8 +10,9 @@ mod obfuscation;
 mod prescan;
 mod view;
 
-pub(crate) use decode::escapes;
-pub(crate) use invisible::readable;
+pub use characters::{Folding, HANGUL_SYLLABLES, folding};
+pub use decode::escapes;
+pub use invisible::readable;
 pub use prescan::Prescan;
 pub use view::{Builder, View};
 
@@ -24,7 +26,7 @@ const LEAST: usize = 4096;
 const PIECE: usize = 8192;
 const OVERLAP: usize = 1024;
 /// Bytes around a change that are read with it: no rule spans more.
-pub(crate) const REACH: usize = 512;
+pub const REACH: usize = 512;
 
 /// See [`fold`].
 #[must_use]

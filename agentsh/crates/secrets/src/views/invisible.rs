@@ -190,7 +190,8 @@ pub(super) fn smuggled(text: &str) -> Vec<View> {
 }
 
 /// Empty if it is not text.
-pub(crate) fn readable(bytes: &[u8]) -> String {
+#[must_use]
+pub fn readable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let bad = text.chars().filter(|c| *c == '\u{fffd}' || c.is_control() && !c.is_whitespace()).count();
     if bad * 10 > text.chars().count() { String::new() } else { text.into_owned() }

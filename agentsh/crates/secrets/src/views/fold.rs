@@ -1,10 +1,10 @@
 //! Folds a text: without terminal control, marks and invisible characters; look-alike, wide and styled letters as Latin
 //! ones. ASCII is unchanged.
 
-use agentsh_dlp::text::{Folding, folding};
 use unicode_normalization::UnicodeNormalization;
 
 use super::ansi;
+use super::characters::{Folding, folding};
 use super::invisible::is_invisible;
 use super::view::{Builder, View};
 

@@ -20,7 +20,8 @@ const RUNS: usize = 256;
 const MAX_ESCAPES: usize = 4096;
 
 /// The text with resolved escapes, if any.
-pub(crate) fn escapes(text: &str) -> Option<View> {
+#[must_use]
+pub fn escapes(text: &str) -> Option<View> {
     let bytes = text.as_bytes();
     let mut builder = Builder::with_capacity(text.len());
     let (mut start, mut at, mut count) = (0, 0, 0);
