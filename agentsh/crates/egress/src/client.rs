@@ -75,8 +75,8 @@ pub struct Request {
     /// Sent to the origin of the target, and to no other.
     pub credentials: HeaderMap,
     pub body: Bytes,
-    /// A redirection that would make a GET of it is an answer.
-    pub same_method: bool,
+    /// What it says is for this origin alone: a redirection to another is refused.
+    pub one_origin: bool,
 }
 
 impl Request {
@@ -84,7 +84,7 @@ impl Request {
     #[must_use]
     pub fn get(target: Target) -> Self {
         let (headers, credentials) = (HeaderMap::new(), HeaderMap::new());
-        Self { method: Method::GET, target, headers, credentials, body: Bytes::new(), same_method: true }
+        Self { method: Method::GET, target, headers, credentials, body: Bytes::new(), one_origin: false }
     }
 }
 
@@ -169,13 +169,13 @@ impl Client {
         })
     }
 
-    /// Sends a request, and again where the server says so: with the same method and body, or as a GET where that is what
-    /// the answer means. Every hop is vetted like the first.
+    /// Sends a request, and again where the server says so, with the same method and body; a redirection that would make a GET
+    /// of it is an answer. Every hop is vetted like the first.
     ///
     /// # Errors
     /// As [`Client::send`], and when a redirection is refused.
     pub async fn follow(&self, request: Request) -> Result<Response, HttpError> {
-        let Request { mut method, mut target, headers, credentials, mut body, same_method } = request;
+        let Request { method, mut target, headers, credentials, body, one_origin } = request;
         let first = target.clone();
         for before in 0.. {
             let mut all = headers.clone();
@@ -188,15 +188,13 @@ impl Client {
             let keeps =
                 matches!(answer.status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
                     || matches!(method, Method::GET | Method::HEAD);
-            if same_method && !keeps {
+            if !keeps {
                 return Ok(answer);
             }
             let next = target.redirected(&location, before, &self.rules);
-            target = next.map_err(|why| HttpError::refused(target.name(), why))?;
-            if !keeps {
-                method = Method::GET;
-                body = Bytes::new();
-            }
+            target = next
+                .and_then(|next| if one_origin { next.of_origin(&first) } else { Ok(next) })
+                .map_err(|why| HttpError::refused(target.name(), why))?;
         }
         unreachable_hops()
     }

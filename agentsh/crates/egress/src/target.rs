@@ -84,6 +84,8 @@ pub enum Refused {
     Weaker,
     #[error("it is redirected to another service of this machine, port {0}")]
     Elsewhere(u16),
+    #[error("it sends messages on to {0}: if you trust that server, name this URL")]
+    OtherOrigin(String),
     #[error("'{name}': {why}")]
     Unresolved { name: String, why: ResolveError },
 }
@@ -95,6 +97,7 @@ impl Refused {
         match self {
             Self::Scheme(_) | Self::PlainText(_) | Self::Weaker => "insecure-target",
             Self::Unresolved { .. } => "target-not-resolved",
+            Self::OtherOrigin(_) => "other-origin",
             _ => "target-not-public",
         }
     }
@@ -225,6 +228,19 @@ impl Target {
     #[must_use]
     pub fn same_origin(&self, other: &Self) -> bool {
         self.url.origin() == other.url.origin()
+    }
+
+    /// This, where it is what the user named: the same origin, or the same host with TLS.
+    ///
+    /// # Errors
+    /// For any other.
+    pub fn of_origin(self, named: &Self) -> Result<Self, Refused> {
+        let is_upgrade = named.is_plain() && !self.is_plain() && named.name() == self.name();
+        if is_upgrade || self.same_origin(named) {
+            Ok(self)
+        } else {
+            Err(Refused::OtherOrigin(self.url.into()))
+        }
     }
 
     /// The addresses to connect to, out of what the resolver said: all of them, or none. A name with one address that is not

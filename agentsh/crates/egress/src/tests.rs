@@ -139,7 +139,7 @@ fn request(client: &Client, method: Method, url: &str) -> client::Request {
         headers: HeaderMap::new(),
         credentials,
         body: "{}".into(),
-        same_method: false,
+        one_origin: false,
     }
 }
 
@@ -155,13 +155,23 @@ async fn redirections_keep_credentials_at_home() {
             // The same service by another name: another origin.
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let elsewhere = format!("http://localhost:{}/c", listener.local_addr().unwrap().port());
-            let script = vec![sent_on("307", "/b"), sent_on("308", &elsewhere), answer("200 OK", "here")];
+            let script = vec![
+                sent_on("307", "/b"),
+                sent_on("308", &elsewhere),
+                answer("200 OK", "here"),
+                sent_on("307", "/b"),
+                sent_on("308", &elsewhere),
+            ];
             let start = Receiver::on(listener, script);
             let answered = client.follow(request(&client, Method::POST, &start.url("/a"))).await.unwrap();
             assert_eq!(answered.whole(100).await.unwrap(), b"here");
+            let mut messages = request(&client, Method::POST, &start.url("/a"));
+            messages.one_origin = true;
+            let refused = client.follow(messages).await.unwrap_err().to_string();
+            assert!(refused.contains(&format!("sends messages on to {elsewhere}")), "{refused}");
             let got = start.got.borrow();
             let is_secret: Vec<bool> = got.iter().map(|(head, _)| head.contains("Bearer secret")).collect();
-            assert_eq!(is_secret, [true, true, false], "{got:?}");
+            assert_eq!(is_secret[..3], [true, true, false], "{got:?}");
             assert!(got.iter().all(|(_, body)| body == "{}") && got[2].0.starts_with("POST /c "), "{got:?}");
         })
         .await;

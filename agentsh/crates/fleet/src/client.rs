@@ -206,7 +206,7 @@ impl Client {
                     .extend(signer.lines(&method, target.url(), &body).ok_or(ClientError::Credential)?);
             }
         }
-        let request = Request { method, target, headers, credentials, body: body.into(), same_method: true };
+        let request = Request { method, target, headers, credentials, body: body.into(), one_origin: false };
         let answer = http.follow(request).await?;
         let (status, later) = (answer.status, later(&answer.headers));
         let bytes = answer.whole(MAX_ANSWER).await?;

@@ -133,7 +133,7 @@ impl Code {
         let is_about_changes = rule.contains(".version_pinning");
         Some(match reason {
             "insecure-target" => Self::InsecureTarget,
-            "target-not-public" | "target-not-resolved" => Self::Ssrf,
+            "target-not-public" | "target-not-resolved" | "other-origin" => Self::Ssrf,
             "server-denied"
             | "server-not-allowlisted"
             | "tool-denied"

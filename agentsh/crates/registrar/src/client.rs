@@ -117,7 +117,7 @@ impl Client {
             }
         }
         let body = body.into();
-        let request = Request { method, target, headers, credentials, body, same_method: true };
+        let request = Request { method, target, headers, credentials, body, one_origin: false };
         let answered = timeout(REQUEST_TIMEOUT, async {
             let answer = self.http.follow(request).await?;
             let status = answer.status;

@@ -312,7 +312,7 @@ impl Link {
         let cookies = self.cookies.borrow().header(credentials.get(COOKIE));
         credentials.extend(cookies.map(|cookies| (COOKIE, cookies)));
         let target = self.endpoint.borrow().clone();
-        Request { method, target, headers, credentials, body: body.into(), same_method: true }
+        Request { method, target, headers, credentials, body: body.into(), one_origin: true }
     }
 
     async fn end_session(&self) {

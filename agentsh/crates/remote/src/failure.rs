@@ -24,8 +24,6 @@ pub(crate) enum Failure {
     TooLong(usize),
     NoAnswer,
     TooMany,
-    /// The older transport names a place to post to, and it is somewhere else.
-    Elsewhere,
     /// The proxy is gone.
     Closed,
 }
@@ -66,7 +64,6 @@ impl std::fmt::Display for Failure {
             Self::TooLong(limit) => write!(f, "its message has more than {limit} bytes"),
             Self::NoAnswer => f.write_str("it ended the answer before the response"),
             Self::TooMany => f.write_str("too many requests to it have no answer yet"),
-            Self::Elsewhere => f.write_str("it redirects messages to another origin"),
             Self::Closed => f.write_str("the connection is closed"),
         }
     }

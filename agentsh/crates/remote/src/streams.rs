@@ -136,10 +136,8 @@ impl Link {
         let here = self.endpoint.borrow().clone();
         let Ok(named) = std::str::from_utf8(&place.data) else { return Ok(false) };
         let endpoint = here.redirected(named, 0, self.settings.client.rules());
+        let endpoint = endpoint.and_then(|next| next.of_origin(&here));
         let endpoint = endpoint.map_err(|why| HttpError::refused(here.name(), why))?;
-        if !endpoint.same_origin(&here) {
-            return Err(Failure::Elsewhere);
-        }
         *self.endpoint.borrow_mut() = endpoint;
         self.is_legacy.set(true);
         for event in events {
