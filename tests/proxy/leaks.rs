@@ -194,6 +194,16 @@ fn what_was_read_before_a_restart_is_known_after_it() {
     peer.shake_hands();
     let refused = peer.call("two__echo", json!({"text": MEMO}));
     assert_eq!(reason(&refused), "tainted-data", "{refused}");
+    // Somebody else's file stays as it is.
+    let (other, link) = (place.write("other", ""), place.project.join("link.db"));
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&other).unwrap());
+    let before = mode();
+    for (named, why) in [(link, "it is a symbolic link"), ("/dev/null".into(), "it is not a regular file")] {
+        let refused = Outcome::of(command(&place).env("CANARY_MCP_PERSIST_PATH", &named));
+        assert!(refused.stderr.contains(why), "{refused}");
+    }
+    assert_eq!((mode(), std::fs::metadata(&other).unwrap().len()), (before, 0));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Small files: read whole or not at all, and replaced atomically.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// What a regular file holds, links followed. None: it is none, or holds more bytes than `most`.
 ///
@@ -11,7 +14,7 @@ use std::path::Path;
 /// When it cannot be opened or read.
 pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Option<Vec<u8>>> {
     // A pipe would wait for somebody who writes.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = File::options();
     options.read(true).custom_flags(flags);
     let file = options.open(path)?;
@@ -43,6 +46,34 @@ pub fn content_of(mut file: File, size: u64, most: u64) -> io::Result<Vec<u8>> {
     }
     content.truncate(most_bytes);
     Ok(content)
+}
+
+/// Opens a file that a setting names, to write, or makes it, for its owner alone (0600). No link is followed: somebody else could
+/// lead it elsewhere.
+///
+/// # Errors
+/// What is not a file, has a second name, or cannot be written to.
+pub fn open_own(path: &Path, appends: bool) -> io::Result<File> {
+    // A pipe without a reader would wait for one.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut options = File::options();
+    options.write(true).append(appends).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => io::Error::other("it is a symbolic link"),
+        _ => error,
+    })?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if found.nlink() > 1 {
+        return Err(io::Error::other("it has another hard link"));
+    }
+    if found.mode() & 0o077 != 0 {
+        let closed = file.set_permissions(Permissions::from_mode(0o600));
+        closed.map_err(|error| io::Error::new(error.kind(), format!("other users can read it: {error}")))?;
+    }
+    Ok(file)
 }
 
 /// Puts a file with this content (0600) in the place of what stands there; makes the directory (0700) where it is missing. Whoever

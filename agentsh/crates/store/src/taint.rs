@@ -220,9 +220,7 @@ fn load(path: &Path, now: Duration) -> Result<(Connection, Vec<Vec<u8>>), StoreE
     let failed =
         |error: std::io::Error| StoreError::Open { path: path.to_owned(), message: error.to_string() };
     make_directory(path).map_err(failed)?;
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
-    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    agentsh_base::small_file::open_own(path, false).map_err(failed)?;
     let connection = database::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let records = || -> rusqlite::Result<Vec<Vec<u8>>> {
         database::switch_to_wal(&connection)?;

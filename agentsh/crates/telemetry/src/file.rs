@@ -1,11 +1,10 @@
 //! Appends every event to a file as a line of JSON.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::io::Write;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags};
+use agentsh_base::small_file;
 
 use super::entry::Entry;
 
@@ -21,30 +20,8 @@ impl Lines {
     /// # Errors
     /// What is not a file, has a second name, or cannot be written to.
     pub fn open(path: &Path) -> Result<Self, String> {
-        let flags = OFlags::WRONLY
-            | OFlags::APPEND
-            | OFlags::CREATE
-            | OFlags::CLOEXEC
-            | OFlags::NOFOLLOW
-            // A pipe without a reader would wait for one.
-            | OFlags::NONBLOCK;
-        let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-        let file: OwnedFd = opened.map_err(|error| match error {
-            rustix::io::Errno::LOOP => "it is a symbolic link".to_owned(),
-            error => io::Error::from(error).to_string(),
-        })?;
-        let found = rustix::fs::fstat(&file).map_err(|error| error.to_string())?;
-        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return Err("it is not a regular file".to_owned());
-        }
-        if found.st_nlink > 1 {
-            return Err("it has another hard link".to_owned());
-        }
-        if found.st_mode & 0o077 != 0 {
-            rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)
-                .map_err(|error| format!("other users can read it: {error}"))?;
-        }
-        Ok(Self { file: file.into(), failed: None })
+        let file = small_file::open_own(path, true).map_err(|error| error.to_string())?;
+        Ok(Self { file, failed: None })
     }
 
     pub fn tell(&mut self, entry: &Entry) {
