@@ -267,7 +267,7 @@ async fn start_agent(
     }
     specify::report(&session.record, None, &spec);
     if kind.is_unknown() {
-        unknown_agent::tell(&session.facts, &session.record, launch, &spec.stripped);
+        unknown_agent::tell(&session.facts, &session.record, launch, &pinned.resolved, &spec.stripped);
     }
     let of_agent = AgentNetwork {
         approvals: Some(approvals.clone()),

@@ -1,9 +1,10 @@
 //! For an agent without an adapter: says which of its files and variables it does not see, and how to pass them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agentsh_agents::Launch;
 use agentsh_host::{Facts, Record};
+use agentsh_pin::{Resolved, Role};
 use agentsh_store::escape;
 
 /// Limit of listed names.
@@ -20,14 +21,15 @@ const OF_DISTRIBUTION: &[&str] = &["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/u
 const ACCOUNTS: &[&str] = &["API_KEY", "TOKEN", "BASE_URL", "API_BASE", "API_HOST", "_MODEL"];
 
 /// Reports variables and home files that the agent does not get.
-pub fn tell(facts: &Facts, record: &Record, launch: &Launch, stripped: &[String]) {
+pub fn tell(facts: &Facts, record: &Record, launch: &Launch, found: &Resolved, stripped: &[String]) {
     let typed = launch.argv.first().map(String::as_str).unwrap_or_default();
     let Some(name) = Path::new(typed).file_name().and_then(|name| name.to_str()) else { return };
     if ORDINARY.contains(&name) {
         return;
     }
-    let directory = directory_of(facts, typed);
-    if OF_DISTRIBUTION.iter().any(|place| directory.as_deref() == Some(Path::new(place))) {
+    let script = found.files.iter().find(|file| file.role == Role::Entry);
+    let directory = script.map_or(&found.program, |script| &script.path).parent();
+    if OF_DISTRIBUTION.iter().any(|place| directory == Some(Path::new(place))) {
         return;
     }
     // A script may be named after its language.
@@ -67,17 +69,6 @@ pub fn tell(facts: &Facts, record: &Record, launch: &Launch, stripped: &[String]
             accounts.join(", ")
         )));
     }
-}
-
-/// A command's directory, resolved.
-fn directory_of(facts: &Facts, typed: &str) -> Option<PathBuf> {
-    let context = &facts.context;
-    let on_path = || {
-        let path = context.env.get("PATH")?;
-        std::env::split_paths(path).map(|directory| directory.join(typed)).find(|file| file.is_file())
-    };
-    let file = if typed.contains('/') { context.directory.join(typed) } else { on_path()? };
-    file.canonicalize().ok()?.parent().map(Path::to_owned)
 }
 
 /// Files in the home named after the program, where programs keep theirs.

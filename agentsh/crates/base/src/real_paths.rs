@@ -3,7 +3,23 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+
+/// As [`Path::canonicalize`], which asks for each part of a path: one without links, `.` and `..` is asked for as a whole.
+///
+/// # Errors
+/// As there.
+pub fn real_path(path: &Path) -> io::Result<PathBuf> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let is_plain = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
+    if is_plain && rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).is_ok() {
+        return Ok(path.components().collect());
+    }
+    path.canonicalize()
+}
 
 /// The kernel follows no more.
 const MAX_LINKS: usize = 40;

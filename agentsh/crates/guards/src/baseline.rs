@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::disarm_new;
 use super::thread::is_guard;
 use agentsh_base::listing;
+use agentsh_base::real_paths::real_path;
 use agentsh_policy::builtin_paths::{self, Tier};
 use agentsh_sandbox::host::{RealHost, plain, repository_names};
 use agentsh_sandbox::layout::Layout;
@@ -160,7 +161,7 @@ impl Baseline {
     /// With what a sandbox sees elsewhere than on the host.
     #[must_use]
     pub fn with_private(self, directories: impl Iterator<Item = PathBuf>) -> Self {
-        let real = directories.filter_map(|directory| directory.canonicalize().ok());
+        let real = directories.filter_map(|directory| real_path(&directory).ok());
         Self { private: real.collect(), ..self }
     }
 

@@ -104,7 +104,7 @@ impl Copy {
         if !kind.is_file() {
             return Self::Special;
         }
-        match read(path) {
+        match read(path, found.len()) {
             Ok(content) => Self::File { content, mode: found.mode() & 0o7777 },
             Err(_) => unread(),
         }
@@ -246,10 +246,9 @@ pub fn make_directories_above(path: &Path) -> io::Result<()> {
     own_as_above(&place.path())
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(path: &Path, size: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    let size = file.metadata()?.len();
     let content = small_file::content_of(file, size, MAX_FILE + 1)?;
     if content.len() as u64 > MAX_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
 }
@@ -282,7 +281,7 @@ fn exchange(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         let _ = fs::remove_file(&new);
         return Err(error.into());
     }
-    if !read(&new).is_ok_and(|found| found == content) {
+    if !read(&new, content.len() as u64).is_ok_and(|found| found == content) {
         swap()?;
     }
     fs::remove_file(&new)

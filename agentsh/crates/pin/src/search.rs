@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use agentsh_base::real_paths::real_path;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat};
 use rustix::io::Errno;
 
@@ -97,7 +98,7 @@ pub(super) fn directory(path: &Path) -> Option<PathBuf> {
 }
 
 fn any(path: &Path) -> Result<Found, PinError> {
-    let real = std::fs::canonicalize(path).map_err(|source| PinError::io(path, source))?;
+    let real = real_path(path).map_err(|source| PinError::io(path, source))?;
     Ok(Found { path: path.to_owned(), real })
 }
 

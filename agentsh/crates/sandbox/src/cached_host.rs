@@ -36,6 +36,8 @@ pub struct CachedHost<'h> {
     common: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
     /// Directories with resolved links.
     real: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
+    may_write: RefCell<HashMap<PathBuf, bool>>,
+    may_make: RefCell<HashMap<PathBuf, bool>>,
 }
 
 fn asked_once<T: Clone>(known: &RefCell<HashMap<PathBuf, T>>, path: &Path, ask: impl FnOnce() -> T) -> T {
@@ -51,6 +53,8 @@ impl<'h> CachedHost<'h> {
             configs: RefCell::default(),
             common: RefCell::default(),
             real: RefCell::default(),
+            may_write: RefCell::default(),
+            may_make: RefCell::default(),
         }
     }
 
@@ -150,7 +154,7 @@ impl Host for CachedHost<'_> {
     }
 
     fn may_write(&self, path: &Path) -> bool {
-        self.host.may_write(path)
+        asked_once(&self.may_write, path, || self.host.may_write(path))
     }
 
     fn link(&self, path: &Path) -> Option<PathBuf> {
@@ -174,7 +178,7 @@ impl Host for CachedHost<'_> {
     }
 
     fn may_make_in(&self, directory: &Path) -> bool {
-        self.host.may_make_in(directory)
+        asked_once(&self.may_make, directory, || self.host.may_make_in(directory))
     }
 
     fn home_of(&self, user: &str) -> Option<PathBuf> {

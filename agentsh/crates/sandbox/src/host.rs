@@ -15,6 +15,7 @@ use super::git_config::{self, GitConfig};
 use super::{listing, name_aliases, proc_file, small_file};
 use crate::policy::builtin_paths;
 use crate::types::FileKey;
+use agentsh_base::real_paths::real_path;
 
 /// What is at a path, without following symlinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,7 +303,7 @@ impl Host for RealHost {
     }
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
-        path.canonicalize().ok()
+        real_path(path).ok()
     }
 
     fn modules(&self, git: &Path) -> Option<Modules> {
