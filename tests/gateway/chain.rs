@@ -15,6 +15,7 @@ sandbox:
     rules:
       - {tool: forbidden, action: block}
       - {tool: risky, action: ask}
+      - {tool: mail, action: audit}
       - {when: [{matches: '(?i)drop +table'}], action: block}
       - {when: [{path: /text, host: db.allowed.example.com}], action: block}
       - {method: resources/read, when: [{path: /uri, matches: secret}], action: block}
@@ -194,6 +195,7 @@ fn every_step_behind_the_door_has_its_code() {
         ("TOOL_POISONING_DETECTED", 1),
         ("TOOL_SCHEMA_DRIFT", 1),
         ("PII_REDACTED", 2),
+        ("POLICY_AUDIT", 1),
     ] {
         let found = place.events(name);
         assert!(found.len() == count && found.iter().all(|event| event["type"] == name), "{name} {found:?}");

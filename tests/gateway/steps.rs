@@ -196,6 +196,7 @@ fn a_changed_tool(posture: &str, code: &str) {
     }
     gateway.stop();
     let drift = place.events("TOOL_SCHEMA_DRIFT");
+    assert_eq!(place.events("TOOL_QUARANTINED").is_empty(), posture != "quarantine");
     assert!(drift[0]["previous_hash"].is_string() && drift[0]["new_hash"].is_string(), "{posture} {drift:?}");
 }
 
