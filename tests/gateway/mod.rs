@@ -281,7 +281,8 @@ fn keys_open_their_endpoints_and_sessions_are_bound_to_them() {
 #[test]
 fn pages_of_others_large_messages_and_nonsense_reach_no_server() {
     let place = Place::new(Mode::Invoker);
-    let gateway = Gateway::start(&place, &file(&place, &format!("{OPEN}limits: {{message_bytes: 10000}}\n")));
+    let keys = "limits: {message_bytes: 10000}\npublic_url: https://mcp.example.com/base\n";
+    let gateway = Gateway::start(&place, &file(&place, &format!("{OPEN}{keys}")));
     let ask = |headers: &[(&str, &str)], body: &str| {
         let answer = gateway.ask("POST", "/mcp/fs", headers, body);
         (answer.status, answer.code())
@@ -289,6 +290,9 @@ fn pages_of_others_large_messages_and_nonsense_reach_no_server() {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     assert_eq!(ask(&[("Origin", "https://evil.example.com")], ping), (403, "BLOCKED_ORIGIN".into()));
     assert_eq!(ask(&[("Host", "evil.example.com")], ping), (403, "BLOCKED_ORIGIN".into()));
+    // Its own origin is none of others.
+    let own = [("Host", "mcp.example.com"), ("Origin", "https://mcp.example.com")];
+    assert_eq!(ask(&own, ping), (400, "NO_SESSION".into()));
     assert_eq!(ask(&[("Content-Type", "text/plain")], ping).0, 415);
     assert_eq!(ask(&[("Accept", "text/html")], ping).0, 406);
     assert_eq!(ask(&[], &"x".repeat(20_000)).0, 413);

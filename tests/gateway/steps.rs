@@ -86,7 +86,8 @@ fn built_in_signatures_are_refused_with_400_whatever_the_policy_says() {
 fn servers_that_are_not_public_or_in_plain_text_have_statuses_and_codes_of_their_own() {
     let place = Place::new(Mode::Invoker);
     let endpoints = "endpoints: [{id: private, url: \"https://10.0.0.7/mcp\"}, {id: plain, url: \"http://192.0.2.7/mcp\"}, \
-                     {id: metadata, url: \"https://169.254.169.254/mcp\"}]";
+                     {id: metadata, url: \"https://169.254.169.254/mcp\"}, {id: local, url: \"https://[fd00::1]/mcp\"}, \
+                     {id: mapped, url: \"https://[::ffff:10.0.0.1]/mcp\"}, {id: internal, url: \"https://x.internal/mcp\"}]";
     let gateway = Gateway::start(&place, &format!("listen: 127.0.0.1:0\n{OPEN}{endpoints}\n"));
     let hello = json!({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
         "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
@@ -97,6 +98,9 @@ fn servers_that_are_not_public_or_in_plain_text_have_statuses_and_codes_of_their
     for (id, status, code) in [
         ("private", 403, "BLOCKED_SSRF"),
         ("metadata", 403, "BLOCKED_SSRF"),
+        ("local", 403, "BLOCKED_SSRF"),
+        ("mapped", 403, "BLOCKED_SSRF"),
+        ("internal", 403, "BLOCKED_SSRF"),
         ("plain", 400, "BLOCKED_INSECURE_TARGET"),
     ] {
         for (headers, message) in [(&[][..], &hello), (&stateless[..], &alone)] {
@@ -112,7 +116,10 @@ fn servers_that_are_not_public_or_in_plain_text_have_statuses_and_codes_of_their
 fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
     const PAGE: &str = "<p>The price is 5.</p><!-- build 7 --><p hidden>draft</p><div style=\"display: none\">more</div>\
                         <noscript>turn it on</noscript><input type=hidden name=a value=token><iframe width=0 height=0></iframe>\
-                        <p style=\"position:absolute;left:-9999px\">far</p>";
+                        <p style=\"position:absolute;left:-9999px\">far</p><p style=\"visibility:hidden\">unseen</p>\
+                        <p style=\"opacity:0\">clear</p><p style=\"font-size:0\">tiny</p><textarea hidden>typed</textarea>\
+                        <iframe style=\"display:none\" src=\"framed\"></iframe>\
+                        <script type=\"application/ld+json\">{\"name\": \"kept\"}</script><p hidden>without an end";
     for (policy, removed) in [
         ("hidden_html: remove", true),
         ("hidden_html: remove, results: off", true),
@@ -126,8 +133,22 @@ fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
         let session = gateway.shake_hands("/mcp/far", &[]);
         let answer = gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], &call(1, "get", json!({})));
         let text = answer.last()["result"]["content"][0]["text"].as_str().unwrap().to_owned();
-        assert!(text.starts_with("<p>The price is 5.</p>"), "{text}");
-        for hidden in ["build 7", "draft", "more", "turn it on", "token", "iframe", "far"] {
+        assert!(text.starts_with("<p>The price is 5.</p>") && text.contains("kept"), "{text}");
+        for hidden in [
+            "build 7",
+            "draft",
+            "more",
+            "turn it on",
+            "token",
+            "iframe",
+            "far",
+            "unseen",
+            "clear",
+            "tiny",
+            "typed",
+            "framed",
+            "without an end",
+        ] {
             assert_eq!(text.contains(hidden), !removed, "{policy}: {hidden}: {text}");
         }
         gateway.stop();
@@ -137,7 +158,17 @@ fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
 }
 
 #[test]
-fn a_changed_tool_under_review_is_a_code_of_its_own() {
+fn a_changed_tool_has_the_code_of_its_posture() {
+    for (posture, code) in [
+        ("review_required", "TOOL_REVIEW_REQUIRED"),
+        ("quarantine", "BLOCKED_TOOL_QUARANTINE"),
+        ("observe", ""),
+    ] {
+        a_changed_tool(posture, code);
+    }
+}
+
+fn a_changed_tool(posture: &str, code: &str) {
     let place = Place::new(Mode::Invoker);
     let sessions = std::sync::atomic::AtomicUsize::new(0);
     let server = HttpServer::start(move |asked: &Asked| {
@@ -151,17 +182,50 @@ fn a_changed_tool_under_review_is_a_code_of_its_own() {
             Reply::json(json!({"jsonrpc": "2.0", "id": asked.message()["id"], "result": result}))
         })
     });
-    let policy =
-        "sandbox: {mcp: {version_pinning: {posture: review_required}, approvals: {headless: deny}}}\n";
-    let gateway = before(&place, &server, policy, "");
+    let policy = format!(
+        "sandbox: {{mcp: {{version_pinning: {{posture: {posture}}}, approvals: {{headless: deny}}}}}}\n"
+    );
+    let gateway = before(&place, &server, &policy, "");
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     for session in 0..2 {
         let id = gateway.shake_hands("/mcp/far", &[]);
         gateway.post("/mcp/far", &[("Mcp-Session-Id", &id)], &list);
         let answer = gateway.post("/mcp/far", &[("Mcp-Session-Id", &id)], &call(2, "drifts", json!({})));
-        let expected = if session == 0 { "" } else { "TOOL_REVIEW_REQUIRED" };
+        let expected = if session == 0 { "" } else { code };
         assert_eq!((answer.status, code_of(&answer).as_str()), (200, expected), "{}", answer.body);
     }
+    gateway.stop();
+    let drift = place.events("TOOL_SCHEMA_DRIFT");
+    assert_eq!(place.events("TOOL_QUARANTINED").is_empty(), posture != "quarantine");
+    assert!(drift[0]["previous_hash"].is_string() && drift[0]["new_hash"].is_string(), "{posture} {drift:?}");
+}
+
+/// What one endpoint gave a client does not reach another one, and a session is that of its endpoint.
+#[test]
+fn results_and_sessions_of_an_endpoint_are_not_those_of_another() {
+    const MEMO: &str =
+        "The orchard at Lindenau goes to the Brandt family before winter, for 310 thousand crowns.";
+    let place = Place::new(Mode::Invoker);
+    let servers = [server(&["read", "send"], |_| json!(MEMO)), server(&["send"], |_| json!("sent"))];
+    let policy = place.write("steps.yaml", "sandbox: {mcp: {exfiltration: {on_detection: block}}}\n");
+    let endpoints = format!(
+        "endpoints: [{{id: one, url: \"{}\"}}, {{id: two, url: \"{}\"}}]\npolicy: {}\n",
+        servers[0].url(),
+        servers[1].url(),
+        policy.display()
+    );
+    let gateway = Gateway::start(&place, &format!("listen: 127.0.0.1:0\n{OPEN}{endpoints}"));
+    let sessions = ["/mcp/one", "/mcp/two"].map(|path| gateway.shake_hands(path, &[]));
+    let ask = |path: &str, session: &str, tool: &str| {
+        let answer =
+            gateway.post(path, &[("Mcp-Session-Id", session)], &call(1, tool, json!({"text": MEMO})));
+        (answer.status, answer.header("x-agentsh-code").unwrap_or_default().to_uppercase())
+    };
+    assert_eq!(ask("/mcp/two", &sessions[0], "send"), (404, "NO_SESSION".to_owned()));
+    let read = gateway.post("/mcp/one", &[("Mcp-Session-Id", &sessions[0])], &call(1, "read", json!({})));
+    assert_eq!(read.status, 200, "{}", read.body);
+    assert_eq!(ask("/mcp/two", &sessions[1], "send"), (200, "BLOCKED_POLICY".to_owned()));
+    assert_eq!(ask("/mcp/one", &sessions[0], "send"), (200, String::new()));
 }
 
 const ABOUT_CLIENTS: &str = "
@@ -350,6 +414,7 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
                 tool("send_note", "Note", json!({})),
                 tool("look", "Look", json!({"readOnlyHint": true})),
                 tool("turn", "Turn", json!({})),
+                tool("putty", "Putty", json!({})),
             ]);
             let result = json!({"tools": tools});
             Reply::json(json!({"jsonrpc": "2.0", "id": asked.message()["id"], "result": result}))
@@ -395,10 +460,18 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
     );
     let shown = Outcome::of(&mut place.agentsh(&["mcp", "inventory"])).expect_code(0).stdout;
     assert!(shown.lines().any(|line| line.contains("purge") && line.contains("high")), "{shown}");
+    // Inside of words, where that is written.
+    assert_eq!(of("putty")["risk"], "low");
+    let gateway = before(&place, &server, "sandbox: {mcp: {risk_names: literal}}\n", "");
+    let id = gateway.shake_hands("/mcp/far", &[]);
+    gateway.post("/mcp/far", &[("Mcp-Session-Id", &id)], &list);
+    gateway.stop();
+    let tools = place.listed(&["mcp", "inventory", "--server", "far", "--json"]);
+    assert!(tools.iter().any(|tool| tool["tool"] == "putty" && tool["risk"] == "medium"), "{tools:?}");
 }
 
-/// A value of each kind that the page names, and the kind in its tag.
-const PERSONAL: [(&str, &str); 10] = [
+/// A value of each kind that the page names, and the kind in its tag; what only looks like one of them has none.
+const PERSONAL: [(&str, &str); 15] = [
     ("ada.lovelace@example.com", "EMAIL"),
     ("123-45-6789", "SSN"),
     ("(212) 555-0134", "PHONE"),
@@ -412,6 +485,11 @@ const PERSONAL: [(&str, &str); 10] = [
         "PRIVATE KEY",
     ),
     ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U", "JWT"),
+    ("666-12-3456", ""),
+    ("123-00-4567", ""),
+    ("123-45-0000", ""),
+    ("5551234567", ""),
+    ("4111 1111 1111 1112", ""),
 ];
 
 #[test]
@@ -446,8 +524,8 @@ fn secrets_and_personal_data_have_tags_in_both_directions_unless_a_policy_says_o
             for (text, plain) in
                 [(heard, format!("it is {value} now")), (sent, format!("write to {value} today"))]
             {
-                let expected =
-                    if is_redacted { plain.replace(value, &format!("[REDACTED {kind}]")) } else { plain };
+                let tagged = plain.replace(value, &format!("[REDACTED {kind}]"));
+                let expected = if is_redacted && !kind.is_empty() { tagged } else { plain };
                 assert_eq!(text, expected, "{kind}");
             }
         }

@@ -94,6 +94,7 @@ fn a_tool_that_changes_between_sessions_is_hidden_and_refused_until_it_is_truste
         );
         let changes = place.events("mcp_tool_changed");
         assert_eq!(changes.len(), 1, "{changes:?}");
+        assert!(changes[0]["previousHash"].is_string() && changes[0]["newHash"] == changes[0]["new_hash"]);
         let reasons: Vec<Value> = place.detections().iter().map(|found| found["reason"].clone()).collect();
         assert!(
             reasons.contains(&json!("interface-changed")) && reasons.contains(&json!("interface-added")),

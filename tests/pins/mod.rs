@@ -180,6 +180,12 @@ fn nothing_is_trusted_on_first_use_when_policy_says_so() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = Script::new(&place);
+        // `on_change` decides.
+        place.policy(
+            "sandbox: {mcp: {version_pinning: {enabled: true, auto_trust_first: false, on_change: alert}}}\n",
+        );
+        runs(&place, &script.entry);
+        assert_eq!(place.events("mcp_server_binary_not_pinned")[0]["action"], "alert");
         place.policy("sandbox: {mcp: {version_pinning: {enabled: true, auto_trust_first: false}}}\n");
         let (errors, answer) = start(&place, &script.entry);
         assert!(!errors.contains("hello-from-the-script"), "{errors}");

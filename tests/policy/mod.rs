@@ -52,7 +52,8 @@ fn a_broken_policy_starts_nothing() {
 }
 
 /// The forms that people are told to write.
-const EXAMPLES: [&str; 8] = [
+const EXAMPLES: [&str; 9] = [
+    REFERENCE,
     "version: 1\nagent:\n  network: {allow: [\"api.example.com\", \"*.githubusercontent.com\", {host: \"db.example.com\", port: 5432, protocol: tcp}], loopback: [5432]}\n",
     "version: 1\nagent:\n  filesystem: {read: [\"~/src/lib\"], write: [\".\"], deny: [\"secrets/**\"]}\n  env_allow: [LANG, \"CI_*\"]\n",
     "agent:\n  limits: {memory: 4GiB, pids: 512, open_files: 4096, cpu: 200%}\n  exec: {allow: [\"**\"]}\n",
@@ -62,6 +63,33 @@ const EXAMPLES: [&str; 8] = [
     "sandbox:\n  mcp:\n    rate_limits: {enabled: true, default_rpm: 60, default_burst: 10, per_server: {slow: {calls_per_minute: 6, burst: 1}}}\n    version_pinning: {enabled: true, on_change: block, auto_trust_first: false, pin_binary: true}\n",
     "tests:\n  - {connect: \"api.github.com:443\", from: github, expect: deny}\n  - {read: \"~/.ssh/id_ed25519\", expect: deny}\n  - {write: src/x, expect: allow}\n",
 ];
+
+/// Every key of the page of the product that is called agentsh, too.
+const REFERENCE: &str = r#"
+sandbox:
+  mcp:
+    enforce_policy: true
+    fail_closed: false
+    server_policy: "allowlist"
+    allowed_servers: [{id: "internal-*"}]
+    denied_servers: [{id: "untrusted_*"}]
+    tool_policy: "allowlist"
+    allowed_tools: [{server: "database", tool: "query_*", content_hash: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}]
+    denied_tools: [{server: "*", tool: "exec_*"}]
+    version_pinning: {enabled: true, on_change: "block", auto_trust_first: true, pin_binary: true}
+    rate_limits: {enabled: true, default_rpm: 100, default_burst: 10, per_server: {external-api: {calls_per_minute: 10, burst: 2}}}
+    cross_server:
+      enabled: true
+      shadow_tool: {enabled: true, similarity_check: true, similarity_threshold: 0.85}
+      read_then_send: {enabled: true, window: "30s"}
+      burst: {enabled: true, max_calls: 10, window: "5s"}
+      cross_server_flow: {enabled: true, same_turn_only: true, window: "30s"}
+    detection:
+      enabled: true
+      custom_patterns: [{name: "internal_api", pattern: "internal\\.corp\\.example\\.com", category: "exfiltration", severity: "critical", description: "Reference to internal API endpoint"}]
+    output_inspection: {enabled: true, on_detection: "block"}
+    servers: [{id: "my-server", command: "npx", args: ["-y", "@modelcontextprotocol/server-example"], env_allow: ["GITHUB_TOKEN"], env_deny: ["AWS_*"]}]
+"#;
 
 #[test]
 fn the_examples_are_good() {

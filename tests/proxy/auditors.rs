@@ -190,6 +190,9 @@ fn the_timeout_action_decides_on_silence() {
         assert_eq!((&audit["verdict"], &audit["by"]), (&json!("timed-out"), &json!("openai/b")), "{audit}");
         assert!(audit["after_ms"].as_u64().unwrap() >= 600, "{audit}");
     }
+    let (first, second) = (always(CLEAN), always(Says::Status(500)));
+    let mut peer = start(&place, &json!([auditor(&first, "a"), auditor(&second, "b")]), "allow");
+    assert_eq!(peer.text("one__echo", json!({"text": "x"})), "x");
 }
 
 /// Whatever else comes back says nothing in favour of a call, and what the data asks for changes nothing.

@@ -17,6 +17,13 @@ fn mistakes_stop_the_start_with_their_line() {
             "{\"servers\":[\n{\"id\":\"a\",\"command\":\"x\"},\n{\"id\":\"a__b\",\"command\":\"x\"}]}",
             vec!["cannot be told apart", "proxy.json:3"],
         ),
+        ("{\"servers\":[{\"id\":\"Files\",\"command\":\"x\"}]}", vec!["`Files` is not a server id"]),
+        ("{\"servers\":[{\"id\":\"1st\",\"command\":\"x\"}]}", vec!["`1st` is not a server id"]),
+        ("{\"servers\":[],\"allowed_domains\":[\"*.com\"]}", vec!["would allow too much"]),
+        (
+            "{\"servers\":[],\"auditors\":[{\"provider\":\"mistral\",\n\"timeout_ms\":99}]}",
+            vec!["write `anthropic`, `openai` or `google`", "99 is not between 100 and 600000"],
+        ),
         ("{\"servers\":[{\"id\":\"canary\",\"command\":\"x\"}]}", vec!["reserved", "canary__get_report"]),
         (
             "{\"servers\":[{\"id\":\"a\",\"command\":\"x\"}],\"allowed_tools\":\"a__*\"}",
@@ -64,7 +71,9 @@ fn a_file_or_setting_that_cannot_be_used_is_named() {
     let config = place.write("proxy.json", json!({"servers": []}).to_string());
     for (name, value, part) in [
         ("CANARY_MCP_RESPONSE_MODE", "off", "log, halt or alert"),
-        ("CANARY_MCP_TOKEN_TTL", "10", "60 to 86400"),
+        ("CANARY_MCP_TOKEN_TTL", "59", "60 to 86400"),
+        ("CANARY_MCP_TOKEN_TTL", "86401", "60 to 86400"),
+        ("CANARY_MCP_ALERT_WEBHOOK", "http://hooks.example.com/x", "must be an https:// address"),
         ("CANARY_MCP_RESPONSE_MODE", "alert", "CANARY_MCP_ALERT_WEBHOOK"),
     ] {
         let mut command = place.agentsh(&["proxy", "--config", config.to_str().unwrap()]);

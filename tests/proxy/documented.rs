@@ -158,7 +158,7 @@ fn a_result_is_forgotten_after_the_lifetime_of_its_token() {
 #[test]
 fn two_auditors_of_one_provider_are_told_of() {
     let auditor = |provider: &str| json!({"provider": provider, "model": "m", "api_key_env": "AUDITOR_KEY"});
-    for (second, is_told) in [("openai", true), ("google", false)] {
+    for (second, is_told) in [("openai", true), ("google", false), ("anthropic", false)] {
         let place = Place::new(Mode::Invoker);
         let peer = start(&place, None, &json!({"auditors": [auditor("openai"), auditor(second)]}));
         let (_, said) = peer.finish();

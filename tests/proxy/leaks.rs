@@ -111,14 +111,18 @@ fn what_is_ones_own_or_nobodys_passes() {
     assert!(place.detections().is_empty());
 }
 
-/// References and other words pass: the next call needs the ones, and nothing finds the others.
+/// References and other words pass: the next call needs the ones, and nothing finds the others. A key alone does not.
 #[test]
 fn a_reference_alone_and_other_words_pass() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut command(&place));
     peer.shake_hands();
-    let text =
-        format!("{MEMO} See 7c9e6679-7425-40de-944b-e07fc1f90ae7, or ask maria.gonzalez@contoso-labs.com.");
+    let secrets = ["ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9", "Zx81kfQpL0aXw93mVb7Tg2Rk5Ns"];
+    let text = format!(
+        "{MEMO} See 7c9e6679-7425-40de-944b-e07fc1f90ae7, or ask maria.gonzalez@contoso-labs.com. Use {}, and \
+         Authorization: Bearer {}",
+        secrets[0], secrets[1]
+    );
     peer.text("one__read_file", json!({"path": place.write("memo.txt", text)}));
     for passes in [
         "7c9e6679-7425-40de-944b-e07fc1f90ae7",
@@ -127,6 +131,12 @@ fn a_reference_alone_and_other_words_pass() {
     ] {
         assert_eq!(plain(&peer.text("two__echo", json!({"text": passes}))), passes);
     }
+    for secret in secrets {
+        let refused = peer.call("two__echo", json!({"text": secret}));
+        assert_eq!(reason(&refused), "tainted-data", "{refused}");
+    }
+    // What a server said may go back to it.
+    assert_eq!(plain(&peer.text("one__echo", json!({"text": MEMO}))), MEMO);
 }
 
 #[test]
@@ -183,7 +193,12 @@ fn what_was_read_before_a_restart_is_known_after_it() {
         command.env("CANARY_MCP_PERSIST_PATH", &stored);
         command
     };
-    informed(&place, &mut persistent()).finish();
+    let mut peer = informed(&place, &mut persistent());
+    let memo = place.project.join("memo.txt");
+    let mark = peer.text("one__read_file", json!({"path": memo})).split_off(MEMO.len());
+    assert_eq!(reason(&peer.call("two__echo", json!({"text": MEMO}))), "tainted-data");
+    // Killed: it was written when it changed.
+    drop(peer);
     for file in [&stored, &stored.with_extension("key")] {
         let bytes = std::fs::read(file).unwrap();
         assert!(!bytes.windows(8).any(|window| window == b"Lindenau"));
@@ -194,6 +209,10 @@ fn what_was_read_before_a_restart_is_known_after_it() {
     peer.shake_hands();
     let refused = peer.call("two__echo", json!({"text": MEMO}));
     assert_eq!(reason(&refused), "tainted-data", "{refused}");
+    assert_eq!(plain(&peer.text("two__echo", json!({"text": format!("well{mark}")}))), "well");
+    let report: Value = serde_json::from_str(&peer.text("canary__get_report", json!({}))).unwrap();
+    assert_eq!(report["leakage_count"], 1, "{report}");
+    assert_eq!(place.detections().len(), 2);
     // Somebody else's file stays as it is.
     let (other, link) = (place.write("other", ""), place.project.join("link.db"));
     std::os::unix::fs::symlink(&other, &link).unwrap();

@@ -127,8 +127,10 @@ fn tools_outside_of_the_list_are_hidden_and_refused_by_their_line() {
     let mut peer = start(&place, &json!({"allowed_tools": ["one__echo", "two__e*"]}));
     peer.shake_hands();
     assert_eq!(names(&mut peer), ["one__echo", "two__echo", "two__env", "canary__get_report"]);
-    let refused = peer.call("one__env", json!({"name": "HOME"}));
+    // Before its arguments are looked at.
+    let refused = peer.call("one__env", json!({"name": "https://collect.example.net/"}));
     assert_eq!(refused["error"]["data"]["reason"], "tool-not-allowlisted", "{refused}");
+    assert!(peer.text("canary__get_report", json!({})).contains("session_id"));
     assert!(
         refused["error"]["message"].as_str().unwrap().contains("proxy.json:1 (allowed_tools)"),
         "{refused}"

@@ -161,6 +161,14 @@ pub fn first_holds(place: &Place) {
         assert_eq!(registry.get(&format!("/servers/{}", good.1)).0, 404);
         assert_eq!(registry.get(&format!("/servers/{}?status=all", good.1)).1[0]["status"], "superseded");
         assert_eq!(registry.post("/servers", &record("wx", &good)).0, 409);
+        assert_eq!(registry.post("/servers", &record("wy", &good)).0, 201);
+        let page = |query: &str| registry.get(&format!("/servers?{query}")).1;
+        assert_eq!(
+            (&page("limit=1")["total"], &page("limit=1")["servers"][0]["name"]),
+            (&json!(2), &json!("wy"))
+        );
+        assert_eq!(page("limit=1&offset=1")["servers"][0]["name"], "wx");
+        assert_eq!(page("name=wy")["total"], 1);
         let (log, code) = registry.ask(&["log"]);
         assert_eq!(code, 0, "{log}");
         for part in [
@@ -239,6 +247,7 @@ pub fn poison_leaves_nothing(place: &Place) {
         assert_eq!(registry.get(&format!("/servers?{query}")).0, status, "{query}");
     }
     assert_eq!(registry.get("/approvals/99999999999999999999").0, 404);
+    assert_eq!(registry.get(&format!("/servers/{EMPTY}")).0, 404);
     assert_eq!(registry.get("/servers").1, json!({ "servers": [], "total": 0 }));
     // Without --open nobody registers without a token.
     drop(registry);
@@ -377,6 +386,8 @@ pub fn the_command_line(place: &Place) {
     assert!(text.starts_with("registered 'wx' with hash ") && code == 0, "{text}");
     let (text, code) = registry.ask(&["verify", "--listing", &old, "--format", "kiji"]);
     assert_eq!((text.as_str(), code), ("OK\twx\tinterface hash matches registered record\n", 0));
+    let (text, code) = registry.ask(&["verify", "--name", "wy", "--listing", &old]);
+    assert!(text.contains("(the same interface is registered under: wx)") && code == 1, "{text}");
     let (text, code) = registry.ask(&["verify", "--listing", &new]);
     assert!(
         text.starts_with("changed: ")

@@ -267,6 +267,23 @@ fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
     peer.shake_hands();
     assert_eq!(listed(&mut peer), ["Reads."]);
     assert!(peer.finish().1.contains("'weather' is not registered"));
+    // Without a mode it registers what it does not know, and then says nothing.
+    for is_new in [true, false] {
+        let mut command = run("", "");
+        let mut peer = Peer::start(command.env_remove("KIJI_SAFEGUARD_MODE"));
+        peer.shake_hands();
+        assert_eq!(listed(&mut peer), ["Reads."]);
+        let errors = peer.finish().1;
+        assert_eq!(errors.contains("registered"), is_new, "{errors}");
+        assert!(!is_new || errors.contains(&format!("is registered at {url} with hash ")), "{errors}");
+    }
+    for (word, is_refused) in [("true", true), ("YES", true), ("on", true), ("0", false), ("false", false)] {
+        let mut command = run("verify", word);
+        let mut peer = Peer::start(command.env("KIJI_SAFEGUARD_REGISTRY", "http://127.0.0.1:9"));
+        peer.shake_hands();
+        assert_eq!(listed(&mut peer).is_empty(), is_refused, "{word}");
+        assert!(peer.finish().1.contains("cannot connect to 127.0.0.1:9: "), "{word}");
+    }
 }
 
 /// Nobody decided: as without the question. Somebody said no: that holds, whatever else is written.

@@ -111,22 +111,27 @@ fn a_denied_tool_is_invisible_and_refused_with_its_rule() {
 fn a_denied_server_does_not_start() {
     let place = Place::new(Mode::Invoker);
     three_servers(&place);
-    let mark = place.path("started");
-    let entry = json!({"mcpServers": {"delta": {"command": "sh", "args": ["-c", format!("touch {}", mark.display())]}}});
+    let entry = json!({"mcpServers": {"delta": {"command": "true"}}});
     place.write(".mcp.json", entry.to_string());
-    place.policy(
-        "sandbox: {mcp: {enforce_policy: true, server_policy: allowlist, allowed_servers: [{id: alpha}]}}\n",
-    );
-    let answers =
-        script_with(&place, &[], &json!([list("delta"), call("alpha", "echo", json!({"text": "fine"}))]));
-    assert!(
-        answers.json[0].get("broken").is_some() || answers.json[0].get("error").is_some(),
-        "{}",
-        answers.outcome
-    );
-    assert_eq!(answers.text(1), "fine");
-    assert!(!mark.exists());
-    assert!(answers.outcome.stderr.contains("delta"), "{}", answers.outcome);
+    for (lists, starts) in [
+        ("server_policy: allowlist, allowed_servers: [{id: \"alph?\"}]", false),
+        ("server_policy: denylist, denied_servers: [{id: \"del*\"}]", false),
+        ("server_policy: none, denied_servers: [{id: \"del*\"}]", true),
+    ] {
+        place.policy(&format!("sandbox: {{mcp: {{enforce_policy: true, {lists}}}}}\n"));
+        let answers =
+            script_with(&place, &[], &json!([list("delta"), call("alpha", "echo", json!({"text": "fine"}))]));
+        assert!(
+            answers.json[0].get("broken").is_some() || answers.json[0].get("error").is_some(),
+            "{}",
+            answers.outcome
+        );
+        assert_eq!(answers.text(1), "fine");
+        let started =
+            place.listed(&["mcp", "events", "--session", "latest", "--type", "process_started", "--json"]);
+        assert_eq!(started.iter().any(|event| event["server_id"] == "delta"), starts, "{lists} {started:?}");
+        assert!(starts || answers.outcome.stderr.contains("delta"), "{}", answers.outcome);
+    }
 }
 
 #[test]

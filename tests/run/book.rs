@@ -106,30 +106,54 @@ fn pages_of_the_book_lead_to_files_that_exist() {
     }
 }
 
-/// A row of the table of promises is on a test, and the test is there.
+const PROMISES: &str = "# Compatibility with five products
+
+agentsh replaces five products. One of them is called agentsh, too: its section compares that product with this program. Each row has a
+promise from their documentation, what agentsh does, and a test of the real program. `tests/seeds` has the rows, and a test writes this page.
+";
+
+/// Each row names a test that is there, and is one of three kinds. `docs/seeds.md` is these rows;
+/// `AGENTSH_WRITE_SNAPSHOTS=1` writes it anew.
 #[test]
-fn every_promise_names_a_test_that_exists() {
-    let text = fs::read_to_string(documents().join("seeds.md")).unwrap();
-    let rows: Vec<&str> =
-        text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what ")).collect();
-    assert!(rows.len() > 15, "{rows:?}");
-    for row in rows {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
-        assert_eq!(cells.len(), 5, "{row}");
-        let (file, test) = cells[3].trim_matches('`').rsplit_once("::").unwrap();
-        let file = documents().join("../tests").join(file.replace("::", "/")).with_extension("rs");
-        let source = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let is_test = ["", "#[ignore = \"takes long\"]\n"]
-            .iter()
-            .any(|mark| source.contains(&format!("#[test]\n{mark}fn {test}()")));
-        assert!(is_test, "{row}");
-        let verdict = cells[4];
-        let has_reason = |word: &&str| verdict.strip_prefix(*word).is_some_and(|why| why.len() > 10);
-        assert!(
-            verdict == "same" || ["stricter, because ", "differs, because "].iter().any(has_reason),
-            "{row}"
-        );
+fn every_promise_names_a_test_that_exists_and_the_document_has_it() {
+    let tests = documents().join("../tests");
+    let mut pages: Vec<PathBuf> =
+        fs::read_dir(tests.join("seeds")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    pages.sort();
+    let mut text = PROMISES.to_owned();
+    for page in pages {
+        let page = fs::read_to_string(page).unwrap();
+        let (title, rows) = page.trim_end().split_once("\n\n").unwrap();
+        text += &format!("\n#{title}\n\n| what | promise | agentsh | test | |\n|---|---|---|---|---|\n");
+        for row in rows.split("\n\n") {
+            let cells: Vec<&str> = row.lines().collect();
+            let [what, promise, does, name, verdict] = cells[..] else { panic!("not five lines: {row}") };
+            assert!(!row.contains('|'), "{row}");
+            let (file, test) = name.rsplit_once("::").unwrap();
+            let file = tests.join(file.replace("::", "/")).with_extension("rs");
+            let source =
+                fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            let is_test = ["", "#[ignore = \"takes long\"]\n"]
+                .iter()
+                .any(|mark| source.contains(&format!("#[test]\n{mark}fn {test}()")));
+            assert!(is_test, "{row}");
+            let has_reason = |word: &&str| verdict.strip_prefix(*word).is_some_and(|why| why.len() > 10);
+            assert!(
+                verdict == "same" || ["stricter, because ", "differs, because "].iter().any(has_reason),
+                "{row}"
+            );
+            text += &format!("| {what} | {promise} | {does} | `{name}` | {verdict} |\n");
+        }
     }
+    let file = documents().join("seeds.md");
+    if std::env::var_os("AGENTSH_WRITE_SNAPSHOTS").is_some() {
+        fs::write(&file, &text).unwrap();
+    }
+    let is_current = fs::read_to_string(&file).unwrap_or_default() == text;
+    assert!(
+        is_current,
+        "docs/seeds.md is not what tests/seeds has; write it anew with AGENTSH_WRITE_SNAPSHOTS=1"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::http_server::{HttpServer, Reply};
 use crate::support::sandbox::{Answers, read_file, script, script_with, write_file};
-use crate::support::{Mode, Peer, Place, within};
+use crate::support::{Mode, Outcome, Peer, Place, within};
 
 fn servers(place: &Place) {
     let entry = json!({"command": place.program("fixture_server"), "args": []});
@@ -196,20 +196,43 @@ fn the_order_of_declaration_decides_and_not_the_alphabet() {
 
 #[test]
 fn a_server_whose_name_is_nearly_anothers_is_told_of_with_the_score() {
-    // The one that was declared first is imitated, whichever answers first.
-    for order in [["notes-server", "notes-servar"], ["notes-servar", "notes-server"]] {
-        let place = Place::new(Mode::Invoker);
-        let entry = json!({"command": place.program("fixture_server"), "args": []});
-        let servers = json!({"mcpServers": {"notes-server": entry, "notes-servar": entry, "weather": entry}});
-        place.write(place.home.join(".claude.json"), servers.to_string());
-        script(&place, &json!([list(order[0]), list(order[1]), list("weather")]));
-        let found = place.events("mcp_server_name_similarity");
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(
-            (&found[0]["serverID"], &found[0]["similarTo"], &found[0]["score"]),
-            (&json!("notes-servar"), &json!("notes-server"), &json!(0.92)),
-            "{order:?} {found:?}"
-        );
+    let place = Place::new(Mode::Invoker);
+    let entry = json!({"command": place.program("fixture_server"), "args": []});
+    let pairs = [
+        ("notes-server", "notes-servar", 0.92),
+        ("team-server", "teax-server", 0.91),
+        ("customer-reporting-ab", "customer-reporting-xy", 0.9),
+    ];
+    let servers: serde_json::Map<String, Value> = pairs
+        .iter()
+        .flat_map(|(first, second, _)| [first, second])
+        .chain([&"weather"])
+        .map(|name| ((*name).to_owned(), entry.clone()))
+        .collect();
+    place.write(place.home.join(".claude.json"), json!({ "mcpServers": servers }).to_string());
+    // The one that was declared first is imitated, whichever answers first. One letter counts whatever the threshold is.
+    for (at, (keys, told)) in
+        [("", 3), ("", 3), ("similarity_threshold: 0.95", 2), ("similarity_check: false", 0)]
+            .iter()
+            .enumerate()
+    {
+        place.user_policy(&format!(
+            "version: 1\nsandbox: {{mcp: {{cross_server: {{burst: {{enabled: false}}, shadow_tool: {{{keys}}}}}}}}}\n"
+        ));
+        let mut order: Vec<Value> = servers.keys().map(|name| list(name)).collect();
+        if at == 1 {
+            order.reverse();
+        }
+        script(&place, &Value::from(order));
+        let words =
+            ["mcp", "events", "--session", "latest", "--type", "mcp_server_name_similarity", "--json"];
+        let found = place.listed(&words);
+        assert_eq!(found.len(), *told, "{keys} {found:?}");
+        for (first, second, score) in &pairs[..*told] {
+            let event = found.iter().find(|event| event["serverID"] == *second);
+            let event = event.unwrap_or_else(|| panic!("{keys} {second}: {found:?}"));
+            assert_eq!((&event["similarTo"], &event["score"]), (&json!(first), &json!(score)), "{found:?}");
+        }
     }
 }
 
@@ -234,6 +257,9 @@ fn what_was_read_from_one_server_is_not_sent_with_another() {
     let error = answers.error(2);
     assert!(error.contains("'read_file' of server 'alpha' was read shortly before"), "{error}");
     assert!(error.contains("ask the user"), "{error}");
+    // Its windows, unless others are written.
+    let shown = Outcome::of(&mut place.agentsh(&["policy", "show"])).expect_code(0).stdout;
+    assert!(shown.contains("sends within 30 s of a read, writes within 30 s of a read"), "{shown}");
     assert!(place.project.join("a.txt").exists() == place.project.join("c.txt").exists());
     assert!(!place.project.join("b.txt").exists());
 }

@@ -303,25 +303,40 @@ fn an_answer_without_its_calls_ends_as_one_that_had_none() {
 fn rates_and_flows_between_servers_hold_in_a_models_answers() {
     let place = Place::new(Mode::Invoker);
     let call = |id: &str, name: &str| json!({"type": "tool_use", "id": id, "name": name, "input": {}});
-    let content =
-        json!([call("t1", "mcp__notes__read"), call("t2", "mcp__mail__send"), call("t3", "mcp__mail__list")]);
-    let model = HttpServer::start(move |_| {
+    let model = HttpServer::start(move |asked| {
+        let message = asked.message();
+        let name = |at: usize| message["messages"][at]["content"].as_str().unwrap();
+        let content = json!([call("t1", name(0)), call("t2", name(1)), call("t3", "mcp__mail__list")]);
         Reply::json(
             json!({"id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": "tool_use"}),
         )
     });
-    let refused = |mcp: &str| {
+    let refused_of = |names: [&str; 2], mcp: &str| {
         place.user_policy(&format!("version: 1\nsandbox: {{mcp: {{{mcp}}}}}\n"));
-        let seen = ask(&place, &model, "/v1/messages", &json!({"model": "m", "messages": []})).stdout;
+        let messages = names.map(|name| json!({"role": "user", "content": name}));
+        let seen = ask(&place, &model, "/v1/messages", &json!({"model": "m", "messages": messages})).stdout;
         let left = ["t1", "t2", "t3"].map(|id| seen.contains(&format!("\"{id}\"")));
         let calls = place.listed(&["mcp", "calls", "--session", "latest", "--json"]);
         (left, calls.iter().map(|call| call["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>())
     };
+    let refused = |mcp: &str| refused_of(["mcp__notes__read", "mcp__mail__send"], mcp);
     assert_eq!(refused(""), ([true; 3], Vec::new()));
     let limits = "rate_limits: {enabled: true, default_rpm: 1, default_burst: 1}";
     assert_eq!(refused(limits), ([true, true, false], vec!["rate-limited".to_owned()]));
     let flow = "cross_server: {enabled: true, read_then_send: {enabled: true}}";
     assert_eq!(refused(flow), ([true, false, true], vec!["read-then-send".to_owned()]));
+    // By the first word of their names; what neither reads nor sends is a flow.
+    for (read, other, reason) in [
+        ("get_x", "post_x", "read-then-send"),
+        ("fetch_x", "email_x", "read-then-send"),
+        ("read_password", "send_email", "read-then-send"),
+        ("read_x", "compute_x", "cross-server-flow"),
+        ("read_x", "foo", "cross-server-flow"),
+    ] {
+        let names = [format!("mcp__notes__{read}"), format!("mcp__mail__{other}")];
+        let (left, reasons) = refused_of([&names[0], &names[1]], "cross_server: {enabled: true}");
+        assert_eq!((left, &*reasons[0]), ([true, false, true], reason), "{names:?}");
+    }
 }
 
 /// What a call says is judged as on the wire, and is recorded as there; what a person decides is asked on the wire.
@@ -363,7 +378,13 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
     place.user_policy("version: 1\nllm: {canary: true, replacement: \"No.\"}\n");
     let model = HttpServer::start(|asked| {
         if asked.message()["stream"] != json!(true) {
-            let content = json!([{"type": "text", "text": format!("Sure. {LEAK}")}]);
+            let content = match asked.message()["model"].as_str().unwrap() {
+                "thinks" => json!([{"type": "thinking", "thinking": LEAK, "signature": ""}]),
+                "calls" => {
+                    json!([{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": LEAK}}])
+                }
+                _ => json!([{"type": "text", "text": format!("Sure. {LEAK}")}]),
+            };
             return Reply::json(
                 json!({"id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": "end_turn"}),
             );
@@ -378,8 +399,8 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
         let events: Vec<String> = events.iter().map(event).collect();
         Reply::events(&events.iter().map(String::as_str).collect::<Vec<_>>())
     });
-    for stream in [true, false] {
-        let request = json!({"model": "m", "stream": stream, "system": [{"type": "text", "text": LEAK}], "messages": []});
+    for (name, stream) in [("m", true), ("m", false), ("thinks", false), ("calls", false)] {
+        let request = json!({"model": name, "stream": stream, "system": [{"type": "text", "text": LEAK}], "messages": []});
         let outcome = ask(&place, &model, "/v1/messages", &request);
         assert!(outcome.stdout.contains("\"text\":\"No.\""), "{outcome}");
         for part in ["internal", "pricing", "oracle", "more"] {
@@ -388,7 +409,7 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
     }
     for name in ["output_message_replaced", "output.message.replaced"] {
         let replaced = place.events(name);
-        assert_eq!((replaced.len(), &replaced[0]["type"]), (2, &json!(name)));
+        assert_eq!((replaced.len(), &replaced[0]["type"]), (4, &json!(name)));
         assert_eq!(replaced[0]["reason_code"], "system_prompt_leak");
     }
 }

@@ -101,6 +101,7 @@ fn words_that_nothing_has_are_refused() {
     let nothing = ask(&place, &["mcp", "calls"]).expect_code(0);
     assert!(nothing.stderr.contains("nothing is recorded"), "{nothing}");
     let mut peer = Peer::ready(&place, &[]);
+    peer.request("tools/list", json!({}));
     peer.text("echo", json!({"text": "x"}));
     peer.finish();
     for (words, code, part) in [
@@ -134,6 +135,17 @@ fn words_that_nothing_has_are_refused() {
     }
     let nothing = ask(&place, &["mcp", "calls", "--action", "block"]).expect_code(0);
     assert!(nothing.stderr.contains("no matching records"), "{nothing}");
+    // The documented command lines.
+    for (words, part) in [
+        (&["mcp", "tools", "--json"][..], "\"echo\""),
+        (&["mcp", "servers"], "fixture"),
+        (&["mcp", "calls", "--session", "latest", "--action", "allow"], "echo"),
+        (&["mcp", "events", "--session", "latest", "--type", "mcp_tool_called", "--since", "1h"], "echo"),
+        (&["mcp", "detections", "--severity", "high"], ""),
+        (&["mcp", "pins", "list", "--json"], "\"fixture\""),
+    ] {
+        assert!(ask(&place, words).expect_code(0).stdout.contains(part), "{words:?}");
+    }
     ask(&place, &["policy", "check", "none.yaml"]).expect_code(1);
 }
 

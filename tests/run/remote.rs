@@ -541,6 +541,11 @@ fn a_name_that_leads_inside_the_second_time_is_not_dialled() {
     let heard = std::fs::read_to_string(place.internet_log()).unwrap();
     assert!(heard.contains("tcp 93.184.216.34 443") && !heard.contains("tcp 127.0.0.1"), "{heard}");
     assert_eq!(place.events("mcp_server_unavailable").len(), 2);
+    // What has no address is refused.
+    let mut command =
+        place.agentsh(&["mcp", "run", "--id", "far", "--url", "https://nothing.fixture.net/mcp"]);
+    let answer = Peer::start(&mut command).shake_hands();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("no such name"), "{answer}");
 }
 
 #[test]

@@ -71,6 +71,8 @@ fn poison_in_any_field_hides_the_tool_refuses_its_calls_and_is_not_trusted() {
             assert!(refused["error"]["message"].as_str().unwrap().contains("policy.yaml:2"), "{refused}");
             assert_eq!(peer.text("honest", json!({})), "ran honest");
             peer.finish();
+            let places = json!(place.events("mcp_detection")).to_string();
+            assert!(at != 4 || places.contains("\"pointer\":\"/inputSchema/properties/path/description\""));
             let pins = pinned(&place);
             assert!(pins.contains("honest") && !pins.contains("poisoned"), "{pins}");
         }

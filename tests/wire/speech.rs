@@ -138,9 +138,9 @@ fn secrets_get_tags_where_the_policy_says_so_and_identifiers_stay() {
         policy(
             &place,
             "secrets: {results: redact, arguments: redact, kinds: {private-key: block, phone: off}, custom: [{name: ticket, \
-             pattern: \"TICKET-[0-9]+\"}]}",
+             pattern: \"TICKET-[0-9]+\"}, {name: proj, pattern: \"PROJ-[0-9]+\", action: audit}]}",
         );
-        let result = json!({"content": [{"type": "text", "text": format!("key {KEY} of a@b.co for TICKET-77")}],
+        let result = json!({"content": [{"type": "text", "text": format!("key {KEY} of a@b.co for TICKET-77, PROJ-5")}],
             "structuredContent": {"mail": "a@b.co", "n": 1.5, "list": [KEY]}, "nextCursor": "a@b.co"});
         let private = "-----BEGIN PRIVATE KEY-----\nMIIBVgIBADANBgkqhkiG9w0BAQEFAASCAUAwggE8AgEAAkEAq7BFUpkGp3+LQmlQYx2eqzDV\n-----END PRIVATE KEY-----";
         let mut peer =
@@ -148,7 +148,8 @@ fn secrets_get_tags_where_the_policy_says_so_and_identifiers_stay() {
         let answer = peer.call("read", json!({}));
         let shown = &answer["result"];
         assert_eq!(
-            shown["content"][0]["text"], "key [REDACTED AWS KEY] of [REDACTED EMAIL] for [REDACTED TICKET]",
+            shown["content"][0]["text"],
+            "key [REDACTED AWS KEY] of [REDACTED EMAIL] for [REDACTED TICKET], PROJ-5",
             "{answer}"
         );
         assert_eq!(
@@ -160,6 +161,8 @@ fn secrets_get_tags_where_the_policy_says_so_and_identifiers_stay() {
         assert_eq!(reason(&blocked), "secret-found", "{blocked}");
         assert!(blocked["error"]["message"].as_str().unwrap().contains("policy.yaml:2"), "{blocked}");
         peer.finish();
+        let audited = place.events("CUSTOM_REDACTION_AUDIT");
+        assert!(audited.iter().any(|event| event["detector"] == "proj"), "{audited:?}");
         let found = place.detections();
         let kinds: Vec<&Value> = found.iter().map(|found| &found["detector"]).collect();
         assert!(kinds.contains(&&json!("aws-key")) && kinds.contains(&&json!("ticket")), "{kinds:?}");

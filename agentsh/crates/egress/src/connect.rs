@@ -66,7 +66,10 @@ impl Connector {
         let name = target.name();
         let addresses =
             target.resolve(&self.rules, &*self.lookup).await.map_err(|why| HttpError::refused(name, why))?;
-        let failed = |source| HttpError::Connect { host: name.to_owned(), source: Arc::new(source) };
+        let failed = |source| HttpError::Connect {
+            host: format!("{name}:{}", target.port()),
+            source: Arc::new(source),
+        };
         let timeouts = Timeouts { total: self.limit, ..Timeouts::default() };
         let dialled = dial(&addresses, target.port(), timeouts).await.map_err(failed)?;
         dialled.socket.watched().map_err(failed)

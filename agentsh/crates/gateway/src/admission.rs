@@ -184,6 +184,10 @@ fn is_own_host(config: &Config, host: &str) -> bool {
 }
 
 fn is_own_origin(config: &Config, origin: &str) -> bool {
+    let public = config.public_url.as_deref().and_then(|url| url::Url::parse(url).ok());
+    if public.is_some_and(|url| url.origin().ascii_serialization().eq_ignore_ascii_case(origin)) {
+        return true;
+    }
     let Some((_, rest)) = origin.split_once("://") else { return false };
     // Another port on this machine is another origin.
     rest.rsplit_once(':').is_some_and(|(_, port)| port == config.listen.port().to_string())
@@ -289,8 +293,9 @@ mod tests {
 
     #[test]
     fn pages_of_others_and_other_names_do_not_come_in() {
-        let config =
-            config("auth: {open: true}\norigins: ['https://app.example.com']\nhosts: [mcp.example.com]");
+        let config = config(
+            "auth: {open: true}\norigins: ['https://app.example.com']\nhosts: [mcp.example.com]\npublic_url: https://own.example.com",
+        );
         let none = Keys::default();
         for good in [
             vec![("host", "localhost:8808")],
@@ -299,6 +304,7 @@ mod tests {
             vec![("host", "mcp.example.com")],
             vec![("host", "localhost:8808"), ("origin", "https://app.example.com")],
             vec![("host", "localhost:8808"), ("origin", "http://localhost:8808")],
+            vec![("host", "own.example.com"), ("origin", "https://own.example.com")],
         ] {
             assert!(admit(&config, &none, &good).is_ok(), "{good:?}");
         }
@@ -308,6 +314,7 @@ mod tests {
             vec![("host", "localhost.evil.example.com")],
             vec![("host", "localhost:8808"), ("origin", "https://evil.example.com")],
             vec![("host", "localhost:8808"), ("origin", "null")],
+            vec![("host", "own.example.com"), ("origin", "http://own.example.com")],
             vec![("host", "localhost:8808"), ("origin", "http://localhost:3000")],
             vec![("host", "localhost:8808"), ("sec-fetch-site", "cross-site")],
         ] {

@@ -441,16 +441,17 @@ fn alike(one: &str, other: &str, threshold: f64) -> bool {
     if claims_more(one, other) || claims_more(other, one) {
         return true;
     }
-    let (one, other) = (looks(one), looks(other));
-    if one == other {
-        return true;
-    }
-    let length = one.chars().count().max(other.chars().count());
-    let distance = strsim::damerau_levenshtein(&one, &other);
-    #[expect(clippy::cast_precision_loss, reason = "names are short")]
-    let share = 1.0 - distance as f64 / length.max(1) as f64;
-    // One letter in a short name is a smaller share, and as easily overlooked.
-    share >= threshold || (distance == 1 && length > MIN_LENGTH)
+    let near = |one: &str, other: &str| {
+        let length = one.chars().count().max(other.chars().count());
+        let distance = strsim::damerau_levenshtein(one, other);
+        #[expect(clippy::cast_precision_loss, reason = "names are short")]
+        let share = 1.0 - distance as f64 / length.max(1) as f64;
+        // One letter in a short name is a smaller share, and as easily overlooked.
+        share >= threshold || (distance == 1 && length > MIN_LENGTH)
+    };
+    // An `m` looks like `rn`: a letter in its place is then two, so the names count as they are written, too.
+    let (seen, seen_other) = (looks(one), looks(other));
+    seen == seen_other || near(&seen, &seen_other) || near(one, other)
 }
 
 /// What a name claims that passes for a known one's.
