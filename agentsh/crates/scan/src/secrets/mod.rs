@@ -1,7 +1,7 @@
 //! Secrets and personal data with their exact places, to be replaced by tags.
 
-pub use agentsh_secrets::certain::Secret;
-use agentsh_secrets::certain::{self, settle};
+use agentsh_secrets::certain;
+pub use agentsh_secrets::certain::{Secret, find as plain, settle};
 
 use crate::finding::Redaction;
 use crate::views;
@@ -18,13 +18,6 @@ pub fn find(text: &str) -> Vec<Secret> {
 pub(crate) fn found_in(view: &views::View, found: &mut Vec<Secret>) {
     let of_view = certain::find(&view.text).into_iter();
     found.extend(of_view.map(|secret| Secret::whole(secret.kind, view.original(secret.place))));
-}
-
-/// As [`find`], with known secrets of views.
-pub(crate) fn with_views(text: &str, of_views: impl Iterator<Item = Secret>) -> Vec<Secret> {
-    let mut found = certain::find(text);
-    found.extend(of_views);
-    settle(found)
 }
 
 /// The text with tags for secrets.
