@@ -473,7 +473,10 @@ fn letters_with_others_between_do_not_reach_another_server() {
     let place = Place::new(Mode::Invoker);
     let memo = two_servers(&place);
     place.policy(BLOCKS);
-    let between = |text: &str| text.chars().flat_map(|letter| [letter, 'q', 'v']).collect::<String>();
+    let between = |text: &str| {
+        let letters = text.chars().filter(|one| !one.is_whitespace());
+        letters.flat_map(|one| [one, 'q', 'v']).collect::<String>()
+    };
     let steps = json!([
         call("files", "read_file", json!({"path": memo})),
         call("mail", "echo", json!({"text": between("in words of my own, nobody sold anything to anybody")})),

@@ -35,7 +35,9 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             walk.found_order(Step::WithoutDigits, &letters, whole.clone());
         }
         walk.found_order(Step::Reversed, &text.chars().rev().collect::<String>(), whole.clone());
-        let signs: Vec<char> = text.chars().filter(|one| !one.is_whitespace()).collect();
+        // Of what is seen: selectors of emoji without the emoji between them would be hidden text.
+        let is_seen = |one: &char| one.is_alphanumeric() || one.is_ascii_graphic();
+        let signs: Vec<char> = text.chars().filter(is_seen).collect();
         for apart in 2..=MAX_APART {
             let chosen: String =
                 (0..apart).flat_map(|first| signs.iter().skip(first).step_by(apart)).collect();

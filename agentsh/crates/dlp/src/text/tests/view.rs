@@ -199,8 +199,13 @@ fn finds_other_orders() {
     words.reverse();
     assert_found(&words.join(" "), &[Step::ReversedWords]);
     assert_found(&SECRET.chars().rev().collect::<String>(), &[Step::Reversed]);
-    let between: String = SECRET.chars().flat_map(|one| [one, 'x', 'k', 'q']).collect();
-    assert_eq!(found(&between, &SECRET.replace(' ', "")).0, Some(vec![Step::Apart]));
+    let between: String = SECRET.replace(' ', "").chars().flat_map(|one| [one, 'x', 'k', 'q']).collect();
+    assert_found(&between, &[Step::Apart]);
+    let emoji =
+        visit("Great \u{2764}\u{fe0f} \u{2600}\u{fe0f} \u{270c}\u{fe0f}", &Limits::default(), &mut |view| {
+            assert!(!view.text.contains("\u{fe0f}\u{fe0f}"), "{view:?}");
+        });
+    assert!(emoji.is_complete());
     let said = "nobody outside of this house may hear what the committee decided about the winter garden";
     let dumped: Vec<String> = said
         .as_bytes()
