@@ -469,6 +469,25 @@ fn one_sentence_says_what_would_have_left() {
 }
 
 #[test]
+fn letters_with_others_between_do_not_reach_another_server() {
+    let place = Place::new(Mode::Invoker);
+    let memo = two_servers(&place);
+    place.policy(BLOCKS);
+    let between = |text: &str| {
+        let letters = text.chars().filter(|one| !one.is_whitespace());
+        letters.flat_map(|one| [one, 'q', 'v']).collect::<String>()
+    };
+    let steps = json!([
+        call("files", "read_file", json!({"path": memo})),
+        call("mail", "echo", json!({"text": between("in words of my own, nobody sold anything to anybody")})),
+        call("mail", "echo", json!({"text": between(&MEMO[30..140])})),
+    ]);
+    let answers = script(&place, &steps);
+    assert!(answers.text(1).starts_with("iqvnqv"), "{}", answers.text(1));
+    assert!(answers.error(2).contains("'read_file' of server 'files'"), "{}", answers.error(2));
+}
+
+#[test]
 fn values_of_a_table_do_not_reach_another_server_in_another_form() {
     for mode in Mode::all() {
         let place = Place::new(mode);

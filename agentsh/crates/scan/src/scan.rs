@@ -206,21 +206,26 @@ fn judge(
 ) -> Scan {
     let document = Document::of(parts);
     let text = &document.text;
-    let mut of_views = Vec::new();
-    let mut signs = score::signs_and(text, channel, &mut |view| {
-        if channel != Channel::Definition {
-            add_view(view, &mut of_views);
-        }
-    });
+    let is_shown = |part: &Part<'_>| channel == Channel::Output && !part.is_name;
+    let of_parts = || -> (Vec<_>, Vec<_>) {
+        let own = parts.iter().map(|part| is_searched(part, channel).then(|| secrets::plain(&part.text)));
+        let clean = parts.iter().map(|part| is_shown(part).then(|| Clean::of(&part.text)));
+        (own.collect(), clean.collect())
+    };
+    let (mut signs, (of_parts, cleaned), of_views) =
+        score::signs_and(text, channel, of_parts, &|view, found: &mut Vec<Secret>| {
+            if channel != Channel::Definition {
+                add_view(view, found);
+            }
+        });
     let mut scan = Scan::default();
-    let mut secrets = secrets_of(parts, channel, &document, of_views);
+    let mut secrets = secrets_of(parts, of_parts, &document, of_views.concat());
     for at in seams {
         seam(parts, *at, &document, channel, &mut signs, &mut secrets);
     }
-    for (at, (part, secrets)) in parts.iter().zip(&secrets).enumerate() {
+    for (at, ((part, secrets), clean)) in parts.iter().zip(&secrets).zip(cleaned).enumerate() {
         let start = document.start(at);
         own_signs(part, start, channel, secrets, &mut signs);
-        let clean = (channel == Channel::Output && !part.is_name).then(|| Clean::of(&part.text));
         if let Some(clean) = &clean {
             hidden_orders(part, start, clean, &mut signs, &mut scan);
         }
@@ -257,32 +262,34 @@ fn judge(
     scan
 }
 
-/// Secrets of each part. Definitions are listed and not rewritten.
+/// Whether secrets of a part are replaced. Definitions are listed and not rewritten.
+fn is_searched(part: &Part<'_>, channel: Channel) -> bool {
+    channel != Channel::Definition && !part.is_name && !is_identifier(part, channel)
+}
+
+/// Secrets of each part that is searched: its own, and those of views.
 fn secrets_of(
     parts: &[Part<'_>],
-    channel: Channel,
+    of_parts: Vec<Option<Vec<Secret>>>,
     document: &Document,
     mut of_views: Vec<Secret>,
 ) -> Vec<Vec<Secret>> {
     of_views.sort_by_key(|secret| secret.place.start);
-    let of_part = |(at, part): (usize, &Part<'_>)| {
-        if channel == Channel::Definition || part.is_name || is_identifier(part, channel) {
-            return Vec::new();
-        }
-        let start = document.start(at);
-        let end = start + part.text.len();
-        let first = of_views.partition_point(|secret| secret.place.start < start);
-        let own = of_views[first..].iter().take_while(|secret| secret.place.start < end);
-        // What crosses a part's end belongs to none; seams are scanned separately.
-        let own = own.filter(|secret| secret.place.end <= end);
-        secrets::with_views(
-            &part.text,
-            own.map(|secret| {
+    let of_part =
+        |(at, (part, own)): (usize, (&Part<'_>, Option<Vec<Secret>>))| {
+            let Some(mut found) = own else { return Vec::new() };
+            let start = document.start(at);
+            let end = start + part.text.len();
+            let first = of_views.partition_point(|secret| secret.place.start < start);
+            let of_views = of_views[first..].iter().take_while(|secret| secret.place.start < end);
+            // What crosses a part's end belongs to none; seams are scanned separately.
+            let of_views = of_views.filter(|secret| secret.place.end <= end);
+            found.extend(of_views.map(|secret| {
                 Secret::whole(secret.kind, secret.place.start - start..secret.place.end - start)
-            }),
-        )
-    };
-    parts.iter().enumerate().map(of_part).collect()
+            }));
+            secrets::settle(found)
+        };
+    parts.iter().zip(of_parts).enumerate().map(of_part).collect()
 }
 
 fn is_identifier(part: &Part<'_>, channel: Channel) -> bool {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use agentsh_dlp::threads::side_by_side;
 use agentsh_secrets::views;
 
 use crate::finding::{Action, Category};
@@ -65,20 +66,65 @@ pub struct Outcome {
 /// The signs in a text and its views.
 #[must_use]
 pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
-    signs_and(text, channel, &mut |_| ())
+    signs_and(text, channel, || (), &|_, ()| ()).0
 }
 
-/// As [`signs`]; `look` also gets each view, so that none is made twice.
+/// As [`signs`]; beside the text, `other` is done, and `look` collects something of each view, so that none is made twice.
+/// Both halves of a long text are read at the same time.
 #[must_use]
-pub fn signs_and(text: &str, channel: Channel, look: &mut dyn FnMut(&views::View)) -> Vec<Sign> {
+pub fn signs_and<O: Send, T: Default + Send>(
+    text: &str,
+    channel: Channel,
+    other: impl FnOnce() -> O + Send,
+    look: &(impl Fn(&views::View, &mut T) + Sync),
+) -> (Vec<Sign>, O, [T; 2]) {
+    let read = || {
+        let (mut plain, mut roles) = (Vec::new(), Vec::new());
+        Patterns::builtin().matches(text, &mut plain, &mut |place| roles.push(place));
+        let signs: Vec<Sign> = plain.iter().filter_map(|found| sign(found, None, channel)).collect();
+        (signs, roles)
+    };
+    let ((mut signs, roles), other) = side_by_side(text.len(), read, other);
+    let said: BTreeSet<(Rule, usize)> = signs.iter().map(neighbourhood).collect();
+    let half = text.floor_char_boundary(text.len() / 2);
+    let of = |part| of_views(text, part, channel, said.clone(), look);
+    let (first, second) = side_by_side(text.len(), || of(0..half), || of(half..text.len()));
+    let mut all_roles = roles;
+    let looked = [first, second].map(|part| {
+        signs.extend(part.signs);
+        all_roles.extend(part.roles);
+        part.looked
+    });
+    if channel != Channel::Outbound {
+        signs.extend(all_roles.into_iter().map(|place| Sign {
+            rule: Rule::Own(Own::Roles),
+            place,
+            weight: ALERT,
+            is_plain: true,
+        }));
+    }
+    (signs, other, looked)
+}
+
+struct OfViews<T> {
+    signs: Vec<Sign>,
+    roles: Vec<Range<usize>>,
+    looked: T,
+}
+
+/// What is in the views of a part. `said`: what the text itself says.
+fn of_views<T: Default>(
+    text: &str,
+    part: Range<usize>,
+    channel: Channel,
+    mut said: BTreeSet<(Rule, usize)>,
+    look: &impl Fn(&views::View, &mut T),
+) -> OfViews<T> {
     let patterns = Patterns::builtin();
-    let (mut plain, mut roles) = (Vec::new(), Vec::new());
-    patterns.matches(text, &mut plain, &mut |place| roles.push(place));
-    let mut signs: Vec<Sign> = plain.iter().filter_map(|found| sign(found, None, channel)).collect();
+    let (mut signs, mut roles, mut looked) = (Vec::new(), Vec::new(), T::default());
     let mut found: Vec<Match> = Vec::new();
-    let mut said: BTreeSet<(Rule, usize)> = signs.iter().map(neighbourhood).collect();
-    views::visit(text, &mut |view, disguised| {
-        look(view);
+    views::visit_part(text, part, &mut |view, disguised| {
+        look(view, &mut looked);
         found.clear();
         patterns.matches(&view.text, &mut found, &mut |place| roles.push(view.original(place)));
         let start = signs.len();
@@ -104,15 +150,7 @@ pub fn signs_and(text: &str, channel: Channel, look: &mut dyn FnMut(&views::View
             said.extend(new.iter().map(neighbourhood));
         }
     });
-    if channel != Channel::Outbound {
-        signs.extend(roles.into_iter().map(|place| Sign {
-            rule: Rule::Own(Own::Roles),
-            place,
-            weight: ALERT,
-            is_plain: true,
-        }));
-    }
-    signs
+    OfViews { signs, roles, looked }
 }
 
 /// A rule and an approximate place.

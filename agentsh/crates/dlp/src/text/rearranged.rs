@@ -1,13 +1,15 @@
-//! Plain text whose letters or words stand in another order, or are other letters: words or letters backwards, a shifted or
-//! mirrored alphabet, rot47, letters upside down. Cheap enough to be shown without a sign that they were used.
+//! Plain text whose letters or words stand in another order, or are other letters: words or letters backwards, letters with
+//! others between them, a shifted or mirrored alphabet, rot47, letters upside down. Cheap enough to be shown without a sign that they were used.
 
 use super::Step;
 use super::profile::Profile;
 use super::upturned;
 use super::walk::Walk;
 
-/// Longer texts are not searched reversed, to bound the time. The labels decide about them.
+/// Longer texts are not searched reversed or with letters between, to bound the time. The labels decide about them.
 const MAX_REVERSED_BYTES: usize = 8 * 1024;
+/// Letters between two of the text are at most one less. Each step costs one more text of the same length.
+const MAX_APART: usize = 4;
 /// Up to so many bytes without spaces and with a digit are read in every alphabet, since a key has no letters that are more
 /// frequent: the longest key of a known form has fewer. Of all other texts [`BLOCK`] bytes at a time.
 const MAX_KEY: usize = 256;
@@ -33,6 +35,14 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             walk.found_order(Step::WithoutDigits, &letters, whole.clone());
         }
         walk.found_order(Step::Reversed, &text.chars().rev().collect::<String>(), whole.clone());
+        // Of what is seen: selectors of emoji without the emoji between them would be hidden text.
+        let is_seen = |one: &char| one.is_alphanumeric() || one.is_ascii_graphic();
+        let signs: Vec<char> = text.chars().filter(is_seen).collect();
+        for apart in 2..=MAX_APART {
+            let chosen: String =
+                (0..apart).flat_map(|first| signs.iter().skip(first).step_by(apart)).collect();
+            walk.found_order(Step::Apart, &chosen, whole.clone());
+        }
         if profile.white() >= 5 {
             let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
             words.reverse();

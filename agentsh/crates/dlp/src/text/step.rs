@@ -3,6 +3,8 @@
 /// One decoding. A view lists those that lead to it, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
+    /// With other characters between its own.
+    Apart,
     Ascii85,
     Base32,
     Base64,
@@ -34,6 +36,7 @@ impl Step {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Apart => "every-nth",
             Self::Ascii85 => "ascii85",
             Self::Base32 => "base32",
             Self::Base64 => "base64",
@@ -60,7 +63,12 @@ impl Step {
     pub fn is_permutation(self) -> bool {
         matches!(
             self,
-            Self::Reversed | Self::ReversedWords | Self::Shifted | Self::Rot47 | Self::WithoutDigits
+            Self::Apart
+                | Self::Reversed
+                | Self::ReversedWords
+                | Self::Shifted
+                | Self::Rot47
+                | Self::WithoutDigits
         )
     }
 }

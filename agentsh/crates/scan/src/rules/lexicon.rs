@@ -7,6 +7,7 @@ use std::ops::Range;
 use agentsh_base::ascii;
 use agentsh_secrets::views;
 use aho_corasick::{AhoCorasick, Input};
+use memchr::memmem::Finder;
 
 /// Maximum non-alphanumeric bytes for a space in a phrase.
 const BETWEEN: usize = 4;
@@ -34,7 +35,7 @@ pub struct Lexicon {
     /// Length of the longest, in bytes.
     longest: usize,
     /// Phrases without letters and digits.
-    signs: Vec<(String, u16)>,
+    signs: Vec<(Finder<'static>, u16)>,
 }
 
 /// Keys are hashes already. Texts cannot choose keys, only rules do.
@@ -118,7 +119,7 @@ impl Lexicon {
         let length = phrase[start..].bytes().take_while(|byte| WORD[usize::from(*byte)] != 0).count();
         let first = &phrase[start..start + length];
         if first.is_empty() {
-            self.signs.push((phrase.to_owned(), concept));
+            self.signs.push((Finder::new(phrase).into_owned(), concept));
             return;
         }
         let rest = &phrase.as_bytes()[start + length..];
@@ -152,8 +153,8 @@ impl Lexicon {
     pub fn each(&self, text: &str, found: &mut impl FnMut(Hit)) {
         let signs = || {
             self.signs.iter().flat_map(|(sign, concept)| {
-                let places = memchr::memmem::find_iter(text.as_bytes(), sign.as_bytes());
-                places.map(|start| Hit { concept: *concept, start, end: start + sign.len() })
+                let places = sign.find_iter(text.as_bytes());
+                places.map(|start| Hit { concept: *concept, start, end: start + sign.needle().len() })
             })
         };
         if text.is_ascii() && signs().next().is_none() {

@@ -1,16 +1,9 @@
 //! Secrets and personal data with their exact places, to be replaced by tags.
 
-pub use agentsh_secrets::certain::Secret;
-use agentsh_secrets::certain::{self, settle};
+use agentsh_secrets::certain;
+pub use agentsh_secrets::certain::{Secret, find as plain, settle};
 
 use crate::finding::Redaction;
-
-/// The secrets in a text, with those that its views are known to hold, in order and disjoint.
-pub(crate) fn with_views(text: &str, of_views: impl Iterator<Item = Secret>) -> Vec<Secret> {
-    let mut found = certain::find(text);
-    found.extend(of_views);
-    settle(found)
-}
 
 /// The text with tags for secrets.
 #[must_use]

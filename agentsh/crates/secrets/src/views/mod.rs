@@ -10,6 +10,8 @@ mod obfuscation;
 mod prescan;
 mod view;
 
+use std::ops::Range;
+
 pub use characters::{Folding, HANGUL_SYLLABLES, folding};
 pub use decode::escapes;
 pub use invisible::readable;
@@ -37,9 +39,14 @@ pub fn folded(text: &str) -> View {
 /// Calls `look` with every view, and whether it was disguised. Long texts are processed in overlapping pieces, so that
 /// one odd character does not affect everything.
 pub fn visit(text: &str, look: &mut dyn FnMut(&View, bool)) {
-    let mut start = 0;
-    while start < text.len() {
-        let end = text.floor_char_boundary((start + PIECE).min(text.len()));
+    visit_part(text, 0..text.len(), look);
+}
+
+/// As [`visit`], the views of a part, from one character to another.
+pub fn visit_part(text: &str, part: Range<usize>, look: &mut dyn FnMut(&View, bool)) {
+    let mut start = part.start;
+    while start < part.end {
+        let end = text.floor_char_boundary((start + PIECE).min(part.end));
         let from = text.ceil_char_boundary(start.saturating_sub(OVERLAP));
         let piece = &text[from..end];
         let mut left = piece.len().saturating_mul(GROWTH).max(LEAST);

@@ -175,6 +175,12 @@ fn finds_lists_of_character_codes() {
     let decimal = each(SECRET, |b| b.to_string(), ", ");
     assert_found(&format!("[{decimal}]"), &[Step::CharacterCodes]);
     assert_found(&each(SECRET, |b| format!("chr({b})"), "+"), &[Step::CharacterCodes]);
+    let fours: Vec<String> = SECRET
+        .as_bytes()
+        .chunks_exact(4)
+        .map(|four| u32::from_be_bytes(four.try_into().unwrap()).to_string())
+        .collect();
+    assert_eq!(found(&fours.join(", "), &SECRET[..SECRET.len() / 4 * 4]).0, Some(vec![Step::CharacterCodes]));
     assert_eq!(found(".-.. .- ..- -. -.-. .... / -.-. --- -.. .", "launchcode").0, Some(vec![Step::Morse]));
 }
 
@@ -193,6 +199,13 @@ fn finds_other_orders() {
     words.reverse();
     assert_found(&words.join(" "), &[Step::ReversedWords]);
     assert_found(&SECRET.chars().rev().collect::<String>(), &[Step::Reversed]);
+    let between: String = SECRET.replace(' ', "").chars().flat_map(|one| [one, 'x', 'k', 'q']).collect();
+    assert_found(&between, &[Step::Apart]);
+    let emoji =
+        visit("Great \u{2764}\u{fe0f} \u{2600}\u{fe0f} \u{270c}\u{fe0f}", &Limits::default(), &mut |view| {
+            assert!(!view.text.contains("\u{fe0f}\u{fe0f}"), "{view:?}");
+        });
+    assert!(emoji.is_complete());
     let said = "nobody outside of this house may hear what the committee decided about the winter garden";
     let dumped: Vec<String> = said
         .as_bytes()
@@ -247,7 +260,7 @@ fn ordinary_texts_have_few_views() {
     let outcome = visit(&prose, &Limits::default(), &mut |view| views.push(view.how.to_vec()));
     assert!(outcome.is_complete());
     assert!(views.iter().all(|how| how.iter().all(|step| step.is_permutation())), "{views:?}");
-    assert!(views.len() <= 4, "{views:?}");
+    assert!(views.len() <= 7, "{views:?}");
 }
 
 #[test]
