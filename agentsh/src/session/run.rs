@@ -279,6 +279,9 @@ async fn start_agent(
         review: request.review,
     };
     let (mut spec, caches) = specify::specify(session, &agent).await?;
+    if let Some(layer) = &layer {
+        review_mode::keep_guards(layer, &spec.paths)?;
+    }
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
     request.agent.hand_pipes_to(session.facts.context.identity, &stdio);
