@@ -135,30 +135,35 @@ fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
 fn the_own_files_of_lesser_agents_are_theirs_alone() {
     for mode in Mode::all() {
         for (agent, files) in [
-            ("pi", [".pi/agent/auth.json", ".pi/agent/settings.json"]),
-            ("droid", [".factory/auth.json", ".factory/settings.json"]),
-            ("crush", [".local/share/crush/crush.json", ".config/crush/crush.json"]),
-            ("kimi", [".kimi/credentials/kimi.json", ".kimi/config.toml"]),
-            ("vibe", [".vibe/.env", ".vibe/config.toml"]),
+            ("pi", [".pi/agent/auth.json", ".pi/agent/settings.json", "two"]),
+            ("droid", [".factory/auth.json", ".factory/settings.json", "two"]),
+            ("crush", [".local/share/crush/crush.json", ".config/crush/crush.json", "two"]),
+            ("kimi", [".kimi/credentials/kimi.json", ".kimi/config.toml", "two"]),
+            // A key is not renewed.
+            ("vibe", [".vibe/.env", ".vibe/config.toml", "one"]),
         ] {
             let place = Place::new(mode);
-            let [login, settings] = files;
-            place.write(place.home.join(login), "{\"a\": 1}");
+            let [login, settings, kept] = files;
+            let account = |token: &str| format!("{{\"providers\": {{\"a\": 1, \"access\": \"{token}\"}}}}");
+            place.write(place.home.join(login), account("one"));
             place.write(place.home.join(settings), "{\"b\": 2}");
             let look = format!(
-                "#!/bin/sh\ncat ~/{login}; echo; cat ~/{settings}; echo {{}} >~/{login}; echo {{}} >~/{settings}\n"
+                "#!/bin/sh\ncat ~/{login}; echo; cat ~/{settings}; echo '{}' >~/{login}; echo {{}} >~/{settings}\n",
+                account("two")
             );
             place.script(agent, &look);
             place.script("other", &look);
             let run =
                 |name: &str| Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", &format!("./{name}")]));
             let other = run("other");
-            assert!(!other.stdout.contains('1') && !other.stdout.contains('2'), "{mode:?} {agent} {other}");
+            assert!(!other.stdout.contains("one") && !other.stdout.contains('2'), "{mode:?} {agent} {other}");
             let outcome = run(agent);
             let shown = outcome.stdout.replace([' ', '\n'], "");
-            assert_eq!(shown, "{\"a\":1}{\"b\":2}", "{mode:?} {agent} {outcome}");
+            assert_eq!(shown, account("one").replace(' ', "") + "{\"b\":2}", "{mode:?} {agent} {outcome}");
             // A token is renewed; what it would start outside stays as the user wrote it.
-            assert_eq!(std::fs::read_to_string(place.home.join(login)).unwrap(), "{}\n", "{mode:?} {agent}");
+            let now: serde_json::Value =
+                serde_json::from_str(&std::fs::read_to_string(place.home.join(login)).unwrap()).unwrap();
+            assert_eq!(now["providers"], serde_json::json!({"a": 1, "access": kept}), "{mode:?} {agent}");
             assert_eq!(
                 std::fs::read_to_string(place.home.join(settings)).unwrap(),
                 "{\"b\": 2}",

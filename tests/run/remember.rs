@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Peer, Place, eventually};
 
 /// Shows what it was given, and leaves what Claude Code would and what it should not.
 fn claude(place: &Place, left: &Value) {
@@ -227,4 +227,142 @@ fn gemini_trusts_a_folder_once() {
     assert!(!place.home.join(".gemini/trustedFolders.json").exists());
     let second: Value = serde_json::from_str(&run(&place, "./gemini").stdout).unwrap();
     assert_eq!(second, json!({project: "TRUST_FOLDER"}));
+}
+
+const CREDENTIALS: &str = ".claude/.credentials.json";
+
+/// What Claude Code keeps of its account, and beside it what it keeps of remote servers.
+fn credentials(token: &str, expires: u64, plan: &str) -> Value {
+    json!({
+        "claudeAiOauth": {"accessToken": token, "refreshToken": format!("r-{token}"), "expiresAt": expires,
+            "scopes": ["user:inference"], "subscriptionType": plan},
+        "mcpOAuth": {"linear|1": {"serverUrl": "https://mcp.example/sse", "accessToken": "MCP-SECRET"}},
+    })
+}
+
+fn stored(place: &Place) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(place.home.join(CREDENTIALS)).unwrap()).unwrap()
+}
+
+/// A program that shows its credentials, or writes them in place as Claude Code does.
+fn with_login(mode: Mode) -> Place {
+    let place = Place::new(mode);
+    let path = place.write(place.home.join(CREDENTIALS), credentials("one", 10, "max").to_string());
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    place.script(
+        "claude",
+        &format!(
+            "#!/bin/sh\nwhile read -r line; do case $line in\nshow) cat ~/{CREDENTIALS}; echo;;\n\
+             *) printf %s \"$line\" >~/{CREDENTIALS};;\nesac; done\n"
+        ),
+    );
+    place
+}
+
+/// Inside are no tokens of remote servers. A renewal of the login goes back, and nothing else: another account is told.
+#[test]
+fn a_login_is_inside_alone_and_only_its_renewal_goes_back() {
+    for mode in Mode::all() {
+        let mut evil = credentials("two", 20, "max");
+        evil["mcpOAuth"]["linear|1"]["serverUrl"] = "https://evil.example".into();
+        evil["mcpOAuth"]["new"] = json!({"accessToken": "x"});
+        for (written, is_renewal) in [
+            (evil, true),
+            (credentials("other", 20, "pro"), false),
+            (json!({"claudeAiOauth": {"accessToken": "other", "expiresAt": 20}}), false),
+            (json!({}), false),
+        ] {
+            let place = with_login(mode);
+            let input = format!("show\n{written}\n");
+            let mut command = place.agentsh(&["run", "--", "./claude"]);
+            let outcome = Outcome::with_input(&mut command, input.as_bytes()).expect_code(0);
+            assert!(
+                outcome.stdout.contains("r-one") && !outcome.stdout.contains("MCP"),
+                "{mode:?} {outcome}"
+            );
+            let (token, expires) = if is_renewal { ("two", 20) } else { ("one", 10) };
+            assert_eq!(stored(&place), credentials(token, expires, "max"), "{mode:?} {written}");
+            let mode_bits =
+                std::os::unix::fs::MetadataExt::mode(&place.home.join(CREDENTIALS).metadata().unwrap());
+            assert_eq!(mode_bits & 0o777, 0o600);
+            let told = place.events("guard_changed").iter().any(|event| event["what"] == "refused");
+            let is_told = outcome.stderr.contains("not a renewal of the same account");
+            assert!(told != is_renewal && is_told != is_renewal, "{mode:?} {written} {outcome}");
+            let copies = place.home.join(".local/state/agentsh/agents/claude");
+            let copies = std::fs::read_dir(copies).unwrap().flatten();
+            let mut copies = copies.flat_map(|project| std::fs::read_dir(project.path()).unwrap()).flatten();
+            assert!(!copies.any(|entry| entry.file_name().to_string_lossy().starts_with("copies")));
+        }
+    }
+}
+
+/// A renewal reaches the file and a second session while both run; what is written beside it outside stays, and an older copy
+/// undoes nothing.
+#[test]
+fn a_renewed_login_reaches_other_sessions() {
+    for mode in Mode::all() {
+        let place = with_login(mode);
+        let start = || Peer::start(&mut place.agentsh(&["run", "--quiet", "--", "./claude"]));
+        let (mut one, mut other) = (start(), start());
+        let shows = |peer: &mut Peer, token: &str| {
+            let peer = std::cell::RefCell::new(peer);
+            eventually(|| {
+                let mut peer = peer.borrow_mut();
+                peer.send_line(b"show");
+                String::from_utf8_lossy(&peer.next_line()).contains(token)
+            })
+        };
+        assert!(shows(&mut one, "r-one") && shows(&mut other, "r-one"), "{mode:?}");
+        let mut outside = credentials("one", 10, "max");
+        outside["mcpOAuth"]["new"] = json!({"accessToken": "later"});
+        place.write(place.home.join(CREDENTIALS), outside.to_string());
+        one.send_line(credentials("two", 20, "max").to_string().as_bytes());
+        assert!(shows(&mut other, "r-two"), "{mode:?}");
+        let now = stored(&place);
+        assert_eq!(now["claudeAiOauth"], credentials("two", 20, "max")["claudeAiOauth"], "{mode:?}");
+        assert_eq!(now["mcpOAuth"]["new"]["accessToken"], "later", "{mode:?}");
+        other.send_line(credentials("late", 15, "max").to_string().as_bytes());
+        assert_eq!(other.finish().0, 0);
+        assert_eq!(one.finish().0, 0);
+        assert_eq!(stored(&place), now, "{mode:?}");
+    }
+}
+
+/// What Claude Code obeys later outside is told: its memory, and transcripts beside the session's own.
+#[test]
+fn memory_and_further_transcripts_of_claude_code_are_told() {
+    for mode in Mode::all() {
+        for is_honest in [true, false] {
+            let place = Place::new(mode);
+            let name =
+                place.project.to_str().unwrap().replace(|sign: char| !sign.is_ascii_alphanumeric(), "-");
+            let own = place.home.join(".claude/projects").join(name);
+            place.write(own.join("old.jsonl"), "old\n");
+            place.write(own.join("memory/MEMORY.md"), "as it was\n");
+            let more = if is_honest {
+                ""
+            } else {
+                "echo evil >memory/MEMORY.md; echo x >memory/b.md; echo x >evil.jsonl"
+            };
+            place.script(
+                "claude",
+                &format!("#!/bin/sh\ncd ~/.claude/projects/*/ && cat old.jsonl memory/MEMORY.md && echo x >new.jsonl\n{more}\n"),
+            );
+            let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "./claude"])).expect_code(0);
+            assert_eq!(outcome.stdout, "old\nas it was\n", "{mode:?} {outcome}");
+            assert!(own.join("new.jsonl").exists(), "{mode:?} {outcome}");
+            for told in ["MEMORY.md; `agentsh undo` takes it back", "b.md;", "2 transcripts", "evil.jsonl"] {
+                assert_eq!(outcome.stderr.contains(told), !is_honest, "{mode:?} {told} {outcome}");
+            }
+            assert_eq!(place.events("guard_changed").len(), if is_honest { 0 } else { 3 }, "{mode:?}");
+            if !is_honest {
+                for file in ["memory/MEMORY.md", "memory/b.md", "evil.jsonl"] {
+                    let file = own.join(file).display().to_string();
+                    Outcome::of(&mut place.agentsh(&["undo", &file])).expect_code(0);
+                }
+                assert_eq!(std::fs::read_to_string(own.join("memory/MEMORY.md")).unwrap(), "as it was\n");
+                assert!(!own.join("memory/b.md").exists() && !own.join("evil.jsonl").exists(), "{mode:?}");
+            }
+        }
+    }
 }

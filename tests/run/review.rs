@@ -1031,3 +1031,43 @@ fn only_what_was_shown_is_applied() {
         assert_eq!((read("a.txt").as_str(), read("c.txt").as_str()), ("evil\n", "never shown\n"));
     }
 }
+
+/// A file that the home names, and the top of the directory in which the agent was started: what a run would refuse there is not
+/// applied with the rest.
+#[test]
+fn what_the_home_and_the_start_directory_guard_is_guarded_in_a_review() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("a.sh", "");
+        place.write("sub/file", "");
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/objects/x", "");
+        place.write(".git/refs/x", "");
+        place.write(place.home.join(".bashrc"), format!("source {}\n", place.project.join("a.sh").display()));
+        let script = "echo x >.envrc; mkdir .vscode; echo x >.vscode/tasks.json; echo evil >../a.sh; echo x >file; \
+                      mkdir ../other; echo x >../other/.envrc";
+        let mut command = place.agentsh(&["run", "--quiet", "--review", "--", "sh", "-ec", script]);
+        Outcome::of(command.current_dir(place.project.join("sub"))).expect_code(0);
+        // Whatever the home says later.
+        place.write(place.home.join(".bashrc"), "");
+        let found = changes(&place);
+        for (name, is_guarded) in [
+            ("a.sh", true),
+            ("sub/.envrc", true),
+            ("sub/.vscode/tasks.json", true),
+            ("sub/file", false),
+            ("other/.envrc", false),
+        ] {
+            assert_eq!(found[name]["guarded"].is_string(), is_guarded, "{mode:?} {name}: {found:#?}");
+        }
+        review(&place, &["--apply"]).expect_code(0);
+        assert_eq!(fs::read_to_string(place.project.join("a.sh")).unwrap(), "", "{mode:?}");
+        assert_eq!(fs::read_to_string(place.project.join("sub/file")).unwrap(), "x\n", "{mode:?}");
+        assert!(
+            !place.project.join("sub/.envrc").exists()
+                && !place.project.join("sub/.vscode/tasks.json").exists()
+        );
+        review(&place, &["--apply", "--guarded"]).expect_code(0);
+        assert_eq!(fs::read_to_string(place.project.join("a.sh")).unwrap(), "evil\n", "{mode:?}");
+    }
+}

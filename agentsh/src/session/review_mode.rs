@@ -7,6 +7,7 @@ use agentsh_host::Facts;
 use agentsh_host::review::{Layer, begin as begin_layer, find, forget_old};
 use agentsh_host::toolchains::Caches;
 use agentsh_sandbox::report::Enforcement;
+use agentsh_sandbox::spec::PathRules;
 
 /// Locks held while the agent runs.
 pub struct Layers {
@@ -32,6 +33,16 @@ pub fn begin(facts: &Facts, agent: &[String]) -> Result<Layer, RunError> {
     let guard_all = facts.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
     let command = agentsh_store::redact::arguments(agent);
     begin_layer(context, &facts.id.to_string(), &command, &unmasked, guard_all)
+        .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))
+}
+
+/// Writes down what a run on the project itself would guard.
+///
+/// # Errors
+/// When that fails: `agentsh review` would apply it as anything else.
+pub fn keep_guards(layer: &Layer, rules: &PathRules) -> Result<(), RunError> {
+    layer
+        .keep_guards(rules)
         .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))
 }
 

@@ -1,12 +1,16 @@
 //! `agentsh run -- AGENT`.
 
+use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
 use agentsh_agents::{Kind, Launch};
+use agentsh_home::logins::Logins;
+use agentsh_home::obeyed::ObeyedState;
 use agentsh_home::{changed_settings, files, remember};
 use agentsh_policy::Credentials;
 use agentsh_store::Event;
@@ -68,6 +72,9 @@ pub struct Outcome {
     pub exit_code: u8,
     pub session: Rc<Session>,
 }
+
+/// How often logins inside and outside are compared.
+const BETWEEN_COMPARISONS: Duration = Duration::from_millis(500);
 
 /// Runs the agent to its end. Call inside a `LocalSet`.
 ///
@@ -134,6 +141,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let mut launch = configured::adapt(&session.facts, kind, argv)?;
     files::unless_unmasked(&session.facts, &mut launch);
     let given = remember::give(&session.facts, kind, &mut launch);
+    let logins = Logins::copy(&session.facts, kind, &launch).map_err(io("copy the agent's login"))?;
+    let obeyed = ObeyedState::of(&launch).map_err(io("prepare the agent's own files"))?;
     for (id, reason) in &launch.refused {
         session.record.journal.record(Event::McpServerRefused {
             server_id: id.clone(),
@@ -190,7 +199,22 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(terminal) = Terminal::of(is_headless, agent, modes) {
         approvals.ask_on(terminal);
     }
-    let code = until_exit(&session.record, process, signals, &approvals).await?;
+    let logins = RefCell::new(logins);
+    let compare_logins =
+        |is_last| logins.borrow_mut().compare(&session.facts, &session.record, kind, is_last);
+    let compared_again = async {
+        while !logins.borrow().is_empty() {
+            compare_logins(false);
+            tokio::time::sleep(BETWEEN_COMPARISONS).await;
+        }
+        std::future::pending::<u8>().await
+    };
+    let code = tokio::select! {
+        code = until_exit(&session.record, process, signals, &approvals) => code?,
+        never = compared_again => never,
+    };
+    compare_logins(true);
+    obeyed.tell(&session.facts, &session.record, kind);
     drop(keys);
     remember::keep(&session.facts, &session.record, kind, &launch, &given, inside.as_ref());
     for inside in inside.into_iter().chain(session.live.agent.inside.take()) {
@@ -255,6 +279,9 @@ async fn start_agent(
         review: request.review,
     };
     let (mut spec, caches) = specify::specify(session, &agent).await?;
+    if let Some(layer) = &layer {
+        review_mode::keep_guards(layer, &spec.paths)?;
+    }
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
     request.agent.hand_pipes_to(session.facts.context.identity, &stdio);

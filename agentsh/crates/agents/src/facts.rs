@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::dialect::{Dialect, Start};
 use super::servers::{EntrySource, FoundServer, GatheredServers, gather};
 use super::{
-    Access, AgentError, Context, Endpoint, HomeState, InjectedFile, KeptFile, Key, Launch, Scope, StateKind,
-    Transport, agreement, endpoint, json, project, providers, read,
+    Access, AgentError, Context, Endpoint, HomeState, InjectedFile, KeptFile, Key, LOGIN_OF_USER, Launch,
+    Scope, StateKind, Transport, agreement, endpoint, json, project, providers, read,
 };
 use agentsh_base::types::ServerId;
 
@@ -104,13 +104,19 @@ pub(super) const fn read_only(path: &'static str, kind: StateKind) -> HomeEntry 
     HomeEntry { path, kind, access: Access::ReadOnly, why: "behaviour that the user configured" }
 }
 
+/// A JSON file that is the agent's own login.
 pub(super) const fn login(path: &'static str) -> HomeEntry {
-    HomeEntry {
-        path,
-        kind: StateKind::File,
-        access: Access::ReadWrite,
-        why: "login of the user; its token is renewed in place",
-    }
+    login_in(path, &[])
+}
+
+/// A JSON file of which these members are the agent's own login.
+pub(super) const fn login_in(path: &'static str, own: &'static [&'static str]) -> HomeEntry {
+    HomeEntry { path, kind: StateKind::File, access: Access::Login(own), why: LOGIN_OF_USER }
+}
+
+/// A login that only the agent can read.
+pub(super) const fn sealed_login(path: &'static str) -> HomeEntry {
+    HomeEntry { path, kind: StateKind::File, access: Access::ReadWrite, why: LOGIN_OF_USER }
 }
 
 pub(super) const fn private(path: &'static str, kind: StateKind) -> HomeEntry {
@@ -492,7 +498,7 @@ pub(super) fn host_or_default(
     }
 }
 
-fn render(document: &Value) -> Result<Vec<u8>, AgentError> {
+pub(super) fn render(document: &Value) -> Result<Vec<u8>, AgentError> {
     let mut content = serde_json::to_vec_pretty(document)
         .map_err(|error| AgentError::Render { what: error.to_string() })?;
     content.push(b'\n');

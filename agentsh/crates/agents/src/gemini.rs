@@ -6,7 +6,7 @@ use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
     self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, HomeEntry, List, Models,
-    host_or_default, login, per_project, private, read_only,
+    host_or_default, login, per_project, private, read_only, sealed_login,
 };
 use super::{AgentError, Context, Endpoint, Key, Shape, StateKind, endpoint};
 
@@ -71,7 +71,7 @@ fn remembered(context: &Context<'_>) -> Vec<facts::Kept> {
 /// Not among them: `extensions`, which bring servers of their own.
 const SHOWN: &[HomeEntry] = &[
     login("$own/oauth_creds.json"),
-    login("$own/gemini-credentials.json"),
+    sealed_login("$own/gemini-credentials.json"),
     private("$own/google_accounts.json", StateKind::File),
     private("$own/installation_id", StateKind::File),
     private("$own/state.json", StateKind::File),

@@ -1,12 +1,15 @@
 //! Goose. Its servers are the `extensions` of `~/.config/goose/config.yaml` that are programs or have a URL.
 
+use serde_json::Value;
+
 use super::StateKind;
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
     self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, no_others,
-    nothing_remembered, nothing_to_settle, per_project, private, read_only,
+    nothing_remembered, nothing_to_settle, per_project, read_only,
 };
+use super::{AgentError, Context, InjectedFile, read};
 
 pub(super) const ADAPTER: Adapter = Adapter {
     name: "goose",
@@ -15,7 +18,11 @@ pub(super) const ADAPTER: Adapter = Adapter {
     installed: &[],
     headless: &["run"],
     environment: ENVIRONMENT,
-    adapt: |context, _| facts::adapt(context, &FACTS),
+    adapt: |context, _| {
+        let mut launch = facts::adapt(context, &FACTS)?;
+        launch.files.extend(own_secrets(context)?);
+        Ok(launch)
+    },
 };
 
 const ENVIRONMENT: &[&str] = &[
@@ -42,7 +49,6 @@ const FACTS: Facts = Facts {
         dialect: Dialect::Goose,
     }],
     shown: &[
-        private("$own/secrets.yaml", StateKind::File),
         read_only("$own/custom_providers", StateKind::Dir),
         read_only("$own/recipes", StateKind::Dir),
         per_project("$data/goose", StateKind::Dir),
@@ -55,3 +61,25 @@ const FACTS: Facts = Facts {
     told: BriefingPlace::Instructions("$own/.goosehints"),
     remembered: nothing_remembered,
 };
+
+/// Of its secrets those of model providers: what its own variables are called, or what a provider of the user's names. The others are
+/// of extensions, which are behind bridges.
+fn own_secrets(context: &Context<'_>) -> Result<Option<InjectedFile>, AgentError> {
+    let path = FACTS.place(context, "$own/secrets.yaml");
+    let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
+    // What Goose cannot read either is not given.
+    let Ok(Value::Object(mut secrets)) = serde_saphyr::from_str(&text) else { return Ok(None) };
+    let providers = std::fs::read_dir(FACTS.place(context, "$own/custom_providers")).into_iter().flatten();
+    let providers = providers.flatten().filter_map(|entry| read::text(&entry.path(), read::LIMIT).ok()?);
+    let providers: Vec<String> = providers.collect();
+    let is_own = |name: &str| {
+        let fits = |pattern: &str| match pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == pattern,
+        };
+        ENVIRONMENT.iter().any(|pattern| fits(pattern))
+            || providers.iter().any(|text| text.contains(&format!("\"{name}\"")))
+    };
+    secrets.retain(|name, _| is_own(name));
+    Ok(Some(InjectedFile { path, content: facts::render(&Value::Object(secrets))?, mode: 0o600 }))
+}

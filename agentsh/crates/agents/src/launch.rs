@@ -109,6 +109,8 @@ pub struct Launch {
     pub hidden: Vec<PathBuf>,
     /// Of files that the agent changes inside: what is kept of them when it has ended.
     pub remembered: Vec<KeptFile>,
+    /// What the agent writes in the home and obeys in later sessions, outside a sandbox too.
+    pub obeyed: Vec<ObeyedFiles>,
     /// Where the agent's model is.
     pub endpoints: Vec<Endpoint>,
     /// Servers that are not passed to the agent, and why.
@@ -124,6 +126,8 @@ pub struct InjectedFile {
     pub content: Vec<u8>,
     pub mode: u32,
 }
+
+pub(super) const LOGIN_OF_USER: &str = "login of the user, whose token is renewed";
 
 /// One path of the real home that the agent sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,9 +157,21 @@ pub enum Access {
     Scratch,
     /// One for each project, kept by agentsh, in place of the one for all of them.
     PerProject,
+    /// A JSON file with logins: a copy with these members alone, which are the agent's own account; all of them if none is
+    /// named. A renewal of that account goes back, and nothing else.
+    Login(&'static [&'static str]),
     /// A directory of the project in which the agent has those of [`Launch::files`] that lie there as files of its own. What
     /// is there otherwise can only be read. What else the agent makes there is set aside at the end.
     Answers,
+}
+
+/// Files of one project in the home, as the agent sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObeyedFiles {
+    /// Instructions: a directory of texts.
+    pub memory: PathBuf,
+    /// A directory with a transcript in each `*.jsonl`.
+    pub transcripts: PathBuf,
 }
 
 /// A file that is inside as a private copy. When the agent has ended, these keys of it are kept, and nothing else.

@@ -38,9 +38,10 @@ use std::path::Path;
 
 pub use adapter::Kind;
 pub use error::AgentError;
+use launch::LOGIN_OF_USER;
 pub use launch::{
-    Access, Context, Declared, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch, Origin,
-    RemoteKind, Scheme, Scope, Shape, StateKind, TlsInspection, Transport,
+    Access, Context, Declared, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch, ObeyedFiles,
+    Origin, RemoteKind, Scheme, Scope, Shape, StateKind, TlsInspection, Transport,
 };
 
 /// Reads the agent's configuration and says how to launch it with bridges in place of its servers.

@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, no_others,
-    nothing_remembered, nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, login_in,
+    no_others, nothing_remembered, nothing_to_settle, per_project, private, read_only, sealed_login,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
 
@@ -73,10 +73,10 @@ const DROID_FACTS: Facts = Facts {
         servers(ConfigScope::Project, ".factory/mcp.json", "mcpServers", Dialect::Common),
     ],
     shown: &[
-        login("$own/auth.json"),
-        login("$own/auth.encrypted"),
-        login("$own/auth.v2.file"),
-        login("$own/auth.v2.key"),
+        sealed_login("$own/auth.json"),
+        sealed_login("$own/auth.encrypted"),
+        sealed_login("$own/auth.v2.file"),
+        sealed_login("$own/auth.v2.key"),
         private("$own/settings.json", StateKind::File),
         private("$own/config.json", StateKind::File),
         per_project("$own/sessions", StateKind::Dir),
@@ -116,7 +116,7 @@ const CRUSH_FACTS: Facts = Facts {
         servers(ConfigScope::Project, ".crush.json", "mcp", Dialect::Typed),
     ],
     shown: &[
-        login("$data/crush/crush.json"),
+        login_in("$data/crush/crush.json", &["models", "providers", "recent_models"]),
         private("$data/crush/providers.json", StateKind::File),
         read_only("$own/commands", StateKind::Dir),
         read_only("$own/skills", StateKind::Dir),
@@ -147,7 +147,7 @@ const KIMI_FACTS: Facts = Facts {
             path: "$own/credentials",
             kind: StateKind::Dir,
             access: super::Access::ReadWrite,
-            why: "login of the user; its token is renewed in place",
+            why: super::LOGIN_OF_USER,
         },
         private("$own/config.toml", StateKind::File),
         private("$own/config.json", StateKind::File),
@@ -182,7 +182,7 @@ const VIBE_FACTS: Facts = Facts {
     own: AgentDirectory { variable: "VIBE_HOME", below: "", default: ".vibe" },
     lists: &[],
     shown: &[
-        login("$own/.env"),
+        private("$own/.env", StateKind::File),
         private("$own/config.toml", StateKind::File),
         private("$own/trusted_folders.toml", StateKind::File),
         per_project("$own/logs", StateKind::Dir),

@@ -4,7 +4,7 @@
 //! sandbox, compares the files with their copies, mounts all guards again and resumes the sandbox (decision 47).
 
 mod baseline;
-mod changed_instructions;
+pub mod changed_instructions;
 mod crash_recovery;
 mod difference;
 mod disarm_new;

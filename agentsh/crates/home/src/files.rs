@@ -44,6 +44,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> std::io::Resu
                     access: Access::ReadOnly,
                 }));
             }
+            StateAccess::Login(_) => moved.push(at(login_copy(facts, kind, &path), path)),
             StateAccess::PerProject => {
                 moved.push(at(kept_for_project(facts, kind, &path, state.kind)?, path));
             }
@@ -253,6 +254,11 @@ fn shown(project: &Path, path: &Path) -> String {
 /// Directories of this run.
 fn copies(facts: &Facts, kind: Kind) -> PathBuf {
     of_project(facts, kind).join(format!("copies-{}", facts.id))
+}
+
+/// Where the copy of a file with logins is.
+pub(super) fn login_copy(facts: &Facts, kind: Kind, path: &Path) -> PathBuf {
+    copies(facts, kind).join("logins").join(path.file_name().unwrap_or_default())
 }
 
 /// Of a directory that the agent gets as a copy; the rest stays unseen.

@@ -3,4 +3,6 @@
 
 pub mod changed_settings;
 pub mod files;
+pub mod logins;
+pub mod obeyed;
 pub mod remember;

@@ -50,11 +50,11 @@ pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> RememberedFiles {
     let mut given = Vec::new();
     for remembered in std::mem::take(&mut launch.remembered) {
         let own = kept.get(&*remembered.path.to_string_lossy());
-        let changes: Vec<(&Key, Value)> = remembered
+        let changes: Changes = remembered
             .keys
             .iter()
             .filter(|key| !key.opens_nothing)
-            .filter_map(|key| Some((key, fitting(own?.get(&name(key))?, key.shape)?)))
+            .filter_map(|key| Some((key.at.clone(), fitting(own?.get(&name(key))?, key.shape)?)))
             .collect();
         let standing = launch.files.iter_mut().find(|file| file.path == remembered.path);
         let text = match &standing {
@@ -111,8 +111,14 @@ pub fn keep(
             let of_file = kept.entry(path.to_string_lossy().into_owned()).or_default();
             of_file.extend(own.into_iter().map(|(key, value)| (name(key), value)));
         }
+        let grown = |document: &Value| -> Changes {
+            let of_key = |(key, value): &(&Key, Value)| {
+                (key.at.clone(), grown(value, at(document, &key.at), key.shape))
+            };
+            back.iter().map(of_key).collect()
+        };
         if !back.is_empty()
-            && let Err(error) = merge(facts, path, *format, &back)
+            && let Err(error) = merge(facts, path, *format, grown)
         {
             let shown = agentsh_store::escape::line(&path.to_string_lossy()).into_owned();
             record.note(&format!("cannot store in {shown} what {} received: {error}", kind.title()));
@@ -151,7 +157,7 @@ fn left(facts: &Facts, inside: &Namespaces, path: &Path) -> Option<String> {
 }
 
 /// As [`left`], in a directory that was the agent's: it may have put anything there.
-fn left_in(file: &Path) -> Option<String> {
+pub(super) fn left_in(file: &Path) -> Option<String> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
     text_of(Some(file).filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?)
@@ -167,7 +173,7 @@ fn text_of(file: std::fs::File) -> Option<String> {
 type Stamp = (u64, i64, i64);
 
 /// A file of the user, and which one it is; empty when there is none.
-fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
+pub(super) fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((String::new(), None)),
@@ -182,8 +188,16 @@ fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
     Ok((text, Some((found.ino(), found.mtime(), found.mtime_nsec()))))
 }
 
-/// Writes the keys into the user's own file as it is now, and nothing else of the agent's copy.
-fn merge(facts: &Facts, path: &Path, format: Format, changes: &[(&Key, Value)]) -> std::io::Result<()> {
+/// Values, each with the keys from the top of the document.
+type Changes = Vec<(Vec<String>, Value)>;
+
+/// Writes into the user's own file as it is now, and nothing else of the agent's copy.
+pub(super) fn merge(
+    facts: &Facts,
+    path: &Path,
+    format: Format,
+    changes: impl Fn(&Value) -> Changes,
+) -> std::io::Result<()> {
     // Where a link leads is written; what lies in the project, the agent writes itself.
     let real = match path.canonicalize() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => path.to_owned(),
@@ -197,11 +211,8 @@ fn merge(facts: &Facts, path: &Path, format: Format, changes: &[(&Key, Value)]) 
         let bad = || std::io::Error::other("it cannot be parsed");
         let document =
             if text.trim().is_empty() { Value::Null } else { read(format, &text).ok_or_else(bad)? };
-        let changes: Vec<(&Key, Value)> = changes
-            .iter()
-            .map(|(key, value)| (*key, grown(value, at(&document, &key.at), key.shape)))
-            .filter(|(key, value)| at(&document, &key.at) != Some(value))
-            .collect();
+        let mut changes = changes(&document);
+        changes.retain(|(key, value)| at(&document, key) != Some(value));
         if changes.is_empty() {
             return Ok(());
         }
@@ -214,7 +225,7 @@ fn merge(facts: &Facts, path: &Path, format: Format, changes: &[(&Key, Value)]) 
     Err(std::io::Error::other("another process keeps writing it"))
 }
 
-fn read(format: Format, text: &str) -> Option<Value> {
+pub(super) fn read(format: Format, text: &str) -> Option<Value> {
     match format {
         _ if text.trim().is_empty() => Some(Value::Object(Map::new())),
         Format::Json => strict::parse(text, Path::new("")).ok(),
@@ -223,12 +234,12 @@ fn read(format: Format, text: &str) -> Option<Value> {
 }
 
 /// The text with these values; None when something else is in the way.
-fn set(format: Format, text: &str, changes: &[(&Key, Value)]) -> Option<String> {
+fn set(format: Format, text: &str, changes: &Changes) -> Option<String> {
     match format {
         Format::Json => {
             let mut document = read(format, text)?;
             for (key, value) in changes {
-                let (last, above) = key.at.split_last()?;
+                let (last, above) = key.split_last()?;
                 let mut place = document.as_object_mut()?;
                 for step in above {
                     let next = place.entry(step.clone()).or_insert_with(|| Value::Object(Map::new()));
@@ -241,7 +252,7 @@ fn set(format: Format, text: &str, changes: &[(&Key, Value)]) -> Option<String> 
         Format::Toml => {
             let mut document: toml_edit::DocumentMut = text.parse().ok()?;
             for (key, value) in changes {
-                let (last, above) = key.at.split_last()?;
+                let (last, above) = key.split_last()?;
                 let mut place = document.as_table_mut() as &mut dyn toml_edit::TableLike;
                 for step in above {
                     let next = place.entry(step).or_insert_with(|| {

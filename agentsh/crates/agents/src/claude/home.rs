@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::config::Sources;
 use super::settings::Settings;
 use crate::{
-    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch, Shape,
-    StateKind, TlsInspection, endpoint,
+    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, LOGIN_OF_USER,
+    Launch, ObeyedFiles, Shape, StateKind, TlsInspection, endpoint,
 };
 
 /// Files and directories that say how Claude Code behaves. A sandboxed agent may read them; if it could write
@@ -46,24 +46,17 @@ pub(super) fn state(context: &Context<'_>, sources: &Sources) -> Vec<HomeState> 
     let mut state = Vec::new();
     let login = directory.join(".credentials.json");
     if login.is_file() {
-        let why = "login of the user; its token is renewed in place";
-        state.push(HomeState {
-            path: relative(login),
-            kind: StateKind::File,
-            access: Access::ReadWrite,
-            why,
-        });
+        // Next to it are the tokens of remote servers, which are behind bridges.
+        let access = Access::Login(&["claudeAiOauth"]);
+        state.push(HomeState { path: relative(login), kind: StateKind::File, access, why: LOGIN_OF_USER });
     }
     for (name, kind, why) in PER_PROJECT {
         let path = relative(directory.join(name));
         state.push(HomeState { path, kind: *kind, access: Access::PerProject, why });
     }
-    let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
-    let mut names = vec![transcripts(&cwd.to_string_lossy()), transcripts(&sources.project_key)];
-    names.dedup();
-    for name in names.into_iter().flatten() {
+    for path in of_project(context, sources) {
         state.push(HomeState {
-            path: relative(directory.join("projects").join(name)),
+            path: relative(path),
             kind: StateKind::Dir,
             access: Access::ReadWrite,
             why: "transcripts and memory of this project, for --continue and --resume",
@@ -78,6 +71,20 @@ pub(super) fn state(context: &Context<'_>, sources: &Sources) -> Vec<HomeState> 
         }
     }
     state
+}
+
+/// Directories with the transcripts and the memory of this project.
+fn of_project(context: &Context<'_>, sources: &Sources) -> Vec<PathBuf> {
+    let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
+    let mut names = vec![transcripts(&cwd.to_string_lossy()), transcripts(&sources.project_key)];
+    names.dedup();
+    names.into_iter().flatten().map(|name| sources.directory.join("projects").join(name)).collect()
+}
+
+/// The memory of this project is read at the start of each session, a transcript with `--continue` and `--resume`.
+pub(super) fn obeyed(context: &Context<'_>, sources: &Sources) -> Vec<ObeyedFiles> {
+    let directories = of_project(context, sources).into_iter();
+    directories.map(|path| ObeyedFiles { memory: path.join("memory"), transcripts: path }).collect()
 }
 
 /// Claude Code's state without servers and without other projects, or with `servers` as the user's. None when

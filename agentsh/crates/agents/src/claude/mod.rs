@@ -145,6 +145,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
         launch.remembered.push(home::remembered(&sources));
     }
     launch.home_state = home::state(context, &sources);
+    launch.obeyed = home::obeyed(context, &sources);
     if !plain_subcommand && !is_managed {
         answers::own(context, &sources, &mut launch);
     }

@@ -6,8 +6,8 @@ use toml::{Table, Value};
 
 use super::argv::Parsed;
 use crate::{
-    Access, AgentError, Context, Endpoint, Format, HomeState, KeptFile, Key, Launch, Shape, StateKind,
-    TlsInspection, endpoint, json, read,
+    Access, AgentError, Context, Endpoint, Format, HomeState, KeptFile, Key, LOGIN_OF_USER, Launch, Shape,
+    StateKind, TlsInspection, endpoint, json, read,
 };
 
 /// A sandboxed agent may read these; if it could write them, the next agent outside would obey.
@@ -39,13 +39,8 @@ pub(super) fn state(context: &Context<'_>, codex_home: &Path) -> Vec<HomeState> 
     let mut state = Vec::new();
     let login = codex_home.join("auth.json");
     if login.is_file() {
-        let why = "login of the user; its token is renewed in place";
-        state.push(HomeState {
-            path: relative(login),
-            kind: StateKind::File,
-            access: Access::ReadWrite,
-            why,
-        });
+        let access = Access::Login(&[]);
+        state.push(HomeState { path: relative(login), kind: StateKind::File, access, why: LOGIN_OF_USER });
     }
     for (name, kind, why) in PER_PROJECT {
         let path = relative(codex_home.join(name));

@@ -331,7 +331,8 @@ fn home_state_is_a_short_list() {
         world.write(&world.home(&format!(".claude/{file}")), "{}");
     }
     let launch = adapt(&world, &["claude"]);
-    assert_eq!(state(&launch, ".claude/.credentials.json").unwrap().access, Access::ReadWrite);
+    let login = Access::Login(&["claudeAiOauth"]);
+    assert_eq!(state(&launch, ".claude/.credentials.json").unwrap().access, login);
     assert_eq!(state(&launch, ".claude/settings.json").unwrap().access, Access::ReadOnly);
     assert_eq!(state(&launch, ".claude/CLAUDE.md").unwrap().access, Access::ReadOnly);
     assert_eq!(state(&launch, ".claude/todos").unwrap().kind, StateKind::Dir);

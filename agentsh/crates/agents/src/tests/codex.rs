@@ -301,7 +301,7 @@ fn home_state_leaves_databases_and_sockets_out() {
         world.write(&world.home(&format!(".codex/{name}")), "{}");
     }
     let launch = adapt(&world, &["codex"]);
-    assert_eq!(state(&launch, ".codex/auth.json").unwrap().access, Access::ReadWrite);
+    assert_eq!(state(&launch, ".codex/auth.json").unwrap().access, Access::Login(&[]));
     assert_eq!(state(&launch, ".codex/AGENTS.md").unwrap().access, Access::ReadOnly);
     assert_eq!(state(&launch, ".codex/skills").unwrap().access, Access::Private);
     for absent in [".codex", ".codex/state_5.sqlite", ".codex/app-server", ".codex/config.toml"] {

@@ -233,3 +233,19 @@ fn a_list_is_made_where_the_program_looks_for_it() {
         assert_eq!(keys, ["a", key], "{file}");
     }
 }
+
+/// Of the secrets of Goose those of extensions stay outside.
+#[test]
+fn secrets_of_gooses_extensions_are_not_given() {
+    let world = World::new();
+    let config = |name: &str| world.home(&format!(".config/goose/{name}"));
+    world.write(
+        &config("secrets.yaml"),
+        "OPENAI_API_KEY: k\nOWN_KEY: o\noauth_credentials_x: t\nGITHUB_TOKEN: g\n",
+    );
+    world.write(&config("custom_providers/own.json"), r#"{"api_key_env": "OWN_KEY"}"#);
+    let launch = world.adapt(Kind::of("goose"), &["goose"]);
+    let given = launch.files.iter().find(|file| file.path.ends_with("secrets.yaml")).unwrap();
+    let given: Value = serde_json::from_slice(&given.content).unwrap();
+    assert_eq!(given, serde_json::json!({"OPENAI_API_KEY": "k", "OWN_KEY": "o"}));
+}

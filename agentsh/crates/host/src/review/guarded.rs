@@ -1,8 +1,11 @@
 //! Files that run automatically outside: applied only if the user names them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
+use super::Name;
 use super::changes::Trees;
 use super::directory_handle::Kind;
 use agentsh_policy::builtin_paths::{
@@ -17,14 +20,20 @@ use agentsh_sandbox::spec::PathRules;
 pub struct Guarded {
     /// What the project's own configuration makes run, and what else a live run would guard; relative.
     found: BTreeMap<PathBuf, &'static str>,
+    /// Directories at whose top nothing may appear that runs by its name; relative.
+    tops: BTreeSet<PathBuf>,
     /// What the policy of the run lifts; relative.
     lifted: Vec<PathBuf>,
 }
 
-const BY_CONFIGURATION: &str = "runs automatically outside, or names what does";
-const OF_A_REPOSITORY: &str = "git runs it, or reads in it what to run";
+/// What a run guards in its project, by where it starts, the home and the environment; relative.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct GuardedPaths {
+    paths: BTreeSet<Name>,
+    tops: BTreeSet<Name>,
+}
 
-impl Guarded {
+impl GuardedPaths {
     /// Asks what a run on the project itself would guard.
     #[must_use]
     pub fn of(rules: &PathRules) -> Self {
@@ -36,19 +45,46 @@ impl Guarded {
         let layout = layout::guards(rules, &RealHost::default());
         let guards = layout.guards.iter().filter(is_guard).map(|mount| &mount.target);
         let paths = guards.chain(layout.stubs.iter().map(|(path, _)| path));
-        let below = |path: &Path| path.strip_prefix(&rules.project).ok().map(Path::to_owned);
-        let found = paths.filter_map(|path| below(path)).filter(|path| !path.as_os_str().is_empty());
+        let below = |path: &PathBuf| path.strip_prefix(&rules.project).ok().map(|path| Name(path.to_owned()));
         Self {
-            found: found.map(|path| (path, BY_CONFIGURATION)).collect(),
-            lifted: rules.unmasked.iter().filter_map(|path| below(path)).collect(),
+            paths: paths.filter_map(below).filter(|path| !path.0.as_os_str().is_empty()).collect(),
+            tops: layout.worked_in.iter().filter_map(below).collect(),
         }
+    }
+}
+
+const BY_CONFIGURATION: &str = "runs automatically outside, or names what does";
+const OF_A_REPOSITORY: &str = "git runs it, or reads in it what to run";
+
+impl Guarded {
+    /// What the run would have guarded, and what the tables and configurations say now.
+    #[must_use]
+    pub fn of(rules: &PathRules, of_run: &GuardedPaths) -> Self {
+        let now = GuardedPaths::of(rules);
+        let below = |path: &PathBuf| path.strip_prefix(&rules.project).ok().map(Path::to_owned);
+        let tops = now.tops.iter().chain(&of_run.tops).map(|top| top.0.clone());
+        Self {
+            found: now
+                .paths
+                .iter()
+                .chain(&of_run.paths)
+                .map(|path| (path.0.clone(), BY_CONFIGURATION))
+                .collect(),
+            tops: tops.chain([PathBuf::new()]).collect(),
+            lifted: rules.unmasked.iter().filter_map(below).collect(),
+        }
+    }
+
+    /// By the table for the top of a project.
+    fn of_top(&self, path: &Path, now: Option<Kind>) -> Option<&'static str> {
+        self.tops.iter().find_map(|top| of_project(path.strip_prefix(top).ok()?, now))
     }
 
     /// Whether somebody who names this path means what is guarded: it is guarded itself.
     #[must_use]
     pub fn is_named_by(&self, path: &Path, trees: &Trees) -> bool {
         let kind = Some(Kind::Directory);
-        of_project(path, kind).is_some()
+        self.of_top(path, kind).is_some()
             || of_repository(path, kind, trees).is_some()
             || path.ancestors().any(|above| self.found.contains_key(above))
     }
@@ -61,7 +97,8 @@ impl Guarded {
         }
         let is_sample = path.extension().is_some_and(|end| end == "sample");
         let is_plain_directory = now == Some(Kind::Directory);
-        let why = of_project(path, now)
+        let why = self
+            .of_top(path, now)
             .or_else(|| (!is_sample).then(|| of_repository(path, now, trees)).flatten())
             .or_else(|| {
                 path.ancestors().find_map(|above| self.found.get(above).copied()).filter(|_| !is_sample)

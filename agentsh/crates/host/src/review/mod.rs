@@ -29,10 +29,11 @@ use serde::{Deserialize, Serialize};
 use self::base::Base;
 use self::changes::{Change, Trees};
 use self::directory_handle::{DirectoryHandle, bytes};
-use self::guarded::Guarded;
+use self::guarded::{Guarded, GuardedPaths};
 use self::journal::Run;
 use self::originals::{Copying, Originals};
 use super::Context;
+use super::copies::write_anew;
 use agentsh_sandbox::mount_list::MountList;
 use agentsh_sandbox::name_aliases;
 use agentsh_sandbox::plan::{Access, UPPER, WORK};
@@ -78,9 +79,12 @@ struct RunMetadata {
     command: Vec<String>,
     unmasked: Vec<Name>,
     guard_all: bool,
+    /// By what the run knew: where it was started, its environment, and what the home named.
+    #[serde(default)]
+    guarded: GuardedPaths,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Name(#[serde(with = "bytes")] PathBuf);
 
 /// The layer of a run that has begun.
@@ -149,11 +153,28 @@ fn begin_in(
         command: command.to_vec(),
         unmasked: unmasked.iter().cloned().map(Name).collect(),
         guard_all,
+        guarded: GuardedPaths::default(),
     };
     let text = serde_json::to_vec(&about).map_err(io::Error::other).map_err(io_at("describe", &directory))?;
     let place = directory.join(ABOUT);
     write_new(&place, &text).map_err(io_at("write", &place))?;
     Ok(Layer { directory, _originals: originals, _running: running })
+}
+
+impl Layer {
+    /// Writes down what a run on the project itself would guard, by these rules.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep_guards(&self, rules: &PathRules) -> Result<()> {
+        let place = self.directory.join(ABOUT);
+        let guarded = GuardedPaths::of(&PathRules { layer: None, ..rules.clone() });
+        let written = fs::read(&place).and_then(|text| {
+            let about: RunMetadata = serde_json::from_slice(&text)?;
+            write_anew(&place, &serde_json::to_vec(&RunMetadata { guarded, ..about })?, 0o600)
+        });
+        written.map_err(io_at("write", &place))
+    }
 }
 
 /// A layer shows one file system: what is mounted inside the project would be missing.
@@ -328,7 +349,7 @@ impl Review {
     }
 
     fn guarded(&self, context: &Context) -> Guarded {
-        Guarded::of(&PathRules {
+        let rules = PathRules {
             home: context.home.clone(),
             project: self.project.clone(),
             project_access: Some(Access::ReadWrite),
@@ -338,7 +359,8 @@ impl Review {
             git: crate::user_git::everywhere(context),
             shared_sockets: true,
             ..PathRules::default()
-        })
+        };
+        Guarded::of(&rules, &self.about.guarded)
     }
 
     /// Removes the layer. What was applied can still be undone.
