@@ -1,4 +1,4 @@
-//! Lists of character codes: `[104, 105]`, `chr(104)+chr(105)`, `&#104;&#105;`, and of four characters each.
+//! Lists of character codes: `[104, 105]`, `chr(104)+chr(105)`, `&#104;&#105;`.
 
 use std::ops::Range;
 
@@ -51,9 +51,6 @@ fn list(values: &[u32], at: &Range<usize>, walk: &mut Walk<'_>) {
     }
     let bytes: Vec<u8> = if let Ok(bytes) = values.iter().map(|value| u8::try_from(*value)).collect() {
         bytes
-    } else if values.iter().all(|value| char::from_u32(*value).is_none()) {
-        // Several characters in each.
-        values.iter().flat_map(|value| value.to_be_bytes()).skip_while(|byte| *byte == 0).collect()
     } else {
         let characters: String = values.iter().filter_map(|value| char::from_u32(*value)).collect();
         characters.into_bytes()
