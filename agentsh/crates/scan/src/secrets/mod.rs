@@ -1,6 +1,5 @@
 //! Secrets and personal data with their exact places, to be replaced by tags.
 
-use agentsh_secrets::certain;
 pub use agentsh_secrets::certain::{Secret, find as plain, settle};
 
 use crate::finding::Redaction;
@@ -36,7 +35,7 @@ pub(crate) fn redactions(pointer: &str, secrets: &[Secret]) -> Vec<Redaction> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use certain::find_in_views as find;
+    use agentsh_secrets::certain::find_in_views as find;
 
     fn shown(text: &str) -> String {
         let shown = redacted(text, &find(text));
