@@ -388,6 +388,29 @@ fn what_startup_files_of_the_home_lead_to_is_read_only() {
     });
 }
 
+/// The policy in force is the user's word, wherever it lies.
+#[test]
+fn policies_in_the_project_are_read_only() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("team.yaml", WRITES);
+        place.write("own/policy.yaml", "version: 1\n");
+        place.make_directory(&place.home.join(".config"));
+        symlink(place.project.join("own"), place.home.join(".config/agentsh")).unwrap();
+        place.own(&place.home.join(".config/agentsh"));
+        let script = "echo '# new' >> team.yaml; echo '# new' >> own/policy.yaml; echo > own/approved.yaml; \
+                      mv own away; echo work > other.yaml";
+        let outcome =
+            Outcome::of(&mut place.agentsh(&["run", "--policy", "team.yaml", "--", "sh", "-c", script]));
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        assert_eq!(read("team.yaml"), WRITES, "{mode:?} {outcome}");
+        assert_eq!(read("own/policy.yaml"), "version: 1\n", "{mode:?} {outcome}");
+        assert!(!place.project.join("own/approved.yaml").exists(), "{mode:?} {outcome}");
+        assert_eq!(read("other.yaml"), "work\n", "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains("it is a policy or profile in force"), "{outcome}");
+    }
+}
+
 #[test]
 fn other_names_of_a_guarded_file_are_read_only() {
     everywhere(|sandbox| {

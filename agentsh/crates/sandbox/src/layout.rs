@@ -11,7 +11,7 @@ use super::cached_host::CachedHost;
 use super::host::{Host, PathKind, SmallTree};
 use super::plan::{Access, Executable, Kind, LandlockRule, Mount, NodeContent, PROJECT_LAYER, Source};
 use super::share_mounts::HELD_TREE;
-use super::spec::{PathRules, Placed, SandboxSpec};
+use super::spec::{Named, PathRules, Placed, SandboxSpec};
 use crate::policy::{Ruled, builtin_paths};
 
 mod git;
@@ -51,6 +51,8 @@ pub struct Layout {
     pub closed: Vec<PathBuf>,
     /// Directories of commands: a new file there with another command's name is set aside.
     pub commands: Vec<PathBuf>,
+    /// What would be obeyed and is not there: set aside when it appears.
+    pub expected: BTreeMap<PathBuf, Named>,
 }
 
 /// The kind of a stub.
@@ -157,6 +159,7 @@ impl<'a> Builder<'a> {
                 worked_in: Vec::new(),
                 closed: Vec::new(),
                 commands: Vec::new(),
+                expected: BTreeMap::new(),
             },
             roots: RefCell::default(),
             links: RefCell::default(),

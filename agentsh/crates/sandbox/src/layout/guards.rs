@@ -10,6 +10,7 @@ use crate::plan::{Access, Kind, Mount, NodeContent};
 use crate::policy::builtin_paths::{
     self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY, ProjectReadOnly, Tier,
 };
+use crate::spec::{Named, NamedKind};
 
 /// See [`Host::has_other_names`].
 const SEVERAL_NAMES: &str =
@@ -65,10 +66,8 @@ impl Builder<'_> {
                 self.guard_names(directory);
             }
         }
-        for path in &self.rules.named {
-            if self.may_be_written(path) && self.followed.insert(path.clone()) {
-                self.read_only(path);
-            }
+        for (path, named) in &self.rules.named {
+            self.guard_named(path, named);
         }
         self.guard_other_names();
         let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
@@ -92,6 +91,25 @@ impl Builder<'_> {
                 }
                 None => self.hide(&path),
             }
+        }
+    }
+
+    /// What no table lists. A directory that holds a grant is nobody's to close.
+    fn guard_named(&mut self, path: &Path, named: &Named) {
+        let holds_grant = self.granted.keys().any(|grant| grant.starts_with(path));
+        let is_guarded = self.layout.mounts.iter().any(|mount| {
+            let is_open = matches!(mount.what, NodeContent::Bind { access: Access::ReadWrite, .. });
+            path.starts_with(&mount.target) && !is_open
+        });
+        if !self.may_be_written(path) || holds_grant || is_guarded || self.lifted(path) {
+            return;
+        }
+        if named.kind == NamedKind::Commands {
+            self.layout.commands.push(path.to_owned());
+        } else if self.host.look(path).is_some() {
+            self.read_only(path);
+        } else {
+            self.layout.expected.insert(path.to_owned(), named.clone());
         }
     }
 
