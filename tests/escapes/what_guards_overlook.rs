@@ -362,7 +362,17 @@ fn what_startup_files_of_the_home_lead_to_is_read_only() {
         {
             place.write(name, "");
         }
+        for name in ["claude.json", "ssh", "docker/config.json", "lazygit/config.yml", "kitty.conf"] {
+            place.write(name, "");
+        }
         let links = [
+            (".claude/settings.json", "../project/claude.json"),
+            (".ssh/config", "../project/ssh"),
+            (".docker", "project/docker"),
+            (".config/lazygit", "../project/lazygit"),
+            (".config/kitty/kitty.conf", "../../project/kitty.conf"),
+            // Somebody who writes an extension: he works in all of it.
+            (".local/share/extension", "../../project"),
             (".bashrc", "project/bashrc"),
             (".gitconfig", "project/gitconfig"),
             (".config/nvim", "../project/nvim"),
@@ -383,6 +393,11 @@ fn what_startup_files_of_the_home_lead_to_is_read_only() {
             no(format!("create {project}/fish/conf.d")),
             no(format!("append {project}/tool")),
             no(format!("append {project}/x.service")),
+            no(format!("append {project}/claude.json")),
+            no(format!("append {project}/ssh")),
+            no(format!("append {project}/docker/config.json")),
+            no(format!("create {project}/lazygit/new")),
+            no(format!("append {project}/kitty.conf")),
             yes(format!("append {project}/todo.md")),
         ]);
     });

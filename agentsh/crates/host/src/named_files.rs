@@ -1,6 +1,7 @@
 //! What the user's own programs obey in a directory that a sandbox may write, and that no table lists: the ends of links of his
 //! home, what his configurations and his environment name, and what this session itself read as his word (decision 825).
 
+mod links;
 mod mentions;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ pub fn named(context: &Context) -> BTreeMap<PathBuf, Named> {
     let found = context.named_files.get_or_init(|| {
         let mut found = NamedFiles::new(context);
         let host = CachedHost::new(&context.host);
+        found.follow_links(&host);
         found.read_configurations(&host);
         found.named
     });

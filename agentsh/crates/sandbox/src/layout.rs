@@ -76,9 +76,8 @@ pub const HELD_DIRECTORY: &str = "/run/agentsh/held";
 pub fn layout(spec: &SandboxSpec, host: &dyn Host) -> Layout {
     let host = CachedHost::new(host);
     // Many names are asked for in each.
-    let of_home = [".config", ".local/share"].map(|name| spec.paths.home.join(name));
     let asked = [Path::new("/"), Path::new("/etc"), &spec.paths.home, &spec.paths.project];
-    asked.into_iter().chain(of_home.iter().map(PathBuf::as_path)).for_each(|directory| host.read(directory));
+    asked.into_iter().for_each(|directory| host.read(directory));
     let mut out = Builder::new(&spec.paths, &host);
     out.system();
     out.machine();
