@@ -511,6 +511,29 @@ fn policies_in_the_project_are_read_only() {
     }
 }
 
+/// A variable may put the directory of an agent into the project: the next one outside obeys it.
+#[test]
+fn the_moved_directory_of_an_agent_is_read_only() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.set("CLAUDE_CONFIG_DIR", place.project.join("claude").display().to_string());
+        place.set("CODEX_HOME", "codex");
+        place.write("claude/settings.json", "{}");
+        place.write("codex/sessions", "");
+        let script = "echo new >> claude/settings.json; mkdir -p claude/skills/x; echo new > claude/skills/x/SKILL.md; \
+                      echo new > codex/config.toml; echo new > claude/history.jsonl; true";
+        let outcome = run(&place, script).expect_code(0);
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        assert_eq!(read("claude/settings.json"), "{}", "{mode:?} {outcome}");
+        for name in ["claude/skills", "codex/config.toml"] {
+            assert!(!place.project.join(name).exists(), "{mode:?} {name} {outcome}");
+        }
+        assert_eq!(read("claude/history.jsonl"), "new\n", "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains("Claude Code obeys it"), "{outcome}");
+    }
+}
+
 #[test]
 fn other_names_of_a_guarded_file_are_read_only() {
     everywhere(|sandbox| {

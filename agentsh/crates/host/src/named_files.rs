@@ -4,7 +4,7 @@
 mod links;
 mod mentions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use agentsh_base::types::ServerId;
@@ -28,6 +28,7 @@ pub fn named(context: &Context) -> BTreeMap<PathBuf, Named> {
         let host = CachedHost::new(&context.host);
         found.follow_links(&host);
         found.read_configurations(&host);
+        found.ask_agents();
         found.named
     });
     let mut own = NamedFiles::new(context);
@@ -120,6 +121,31 @@ impl<'c> NamedFiles<'c> {
             }
             let Some(to) = self.context.paths.link(&real) else { return };
             at = plain(&real.parent().unwrap_or(Path::new("/")).join(to));
+        }
+    }
+
+    /// Directories of agents that a variable has put there. Those of the home are never written.
+    fn ask_agents(&mut self) {
+        let Context { env, home, project, directory, .. } = self.context;
+        let (extra, agreed) = (BTreeMap::new(), BTreeSet::new());
+        let asked = agentsh_agents::Context {
+            argv: &[],
+            env,
+            home,
+            project,
+            cwd: directory,
+            bridge: "",
+            socket: "",
+            inject_dir: Path::new(""),
+            generic_config: None,
+            extra: &extra,
+            agreed: &agreed,
+            told: None,
+        };
+        for (path, agent) in agentsh_agents::obeyed(&asked) {
+            if self.is_inside(&path) || !path.starts_with(home) {
+                self.add(&path, NamedKind::Directory, &format!("{agent} obeys it"));
+            }
         }
     }
 
