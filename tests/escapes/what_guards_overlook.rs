@@ -362,7 +362,17 @@ fn what_startup_files_of_the_home_lead_to_is_read_only() {
         {
             place.write(name, "");
         }
+        for name in ["claude.json", "ssh", "docker/config.json", "lazygit/config.yml", "kitty.conf"] {
+            place.write(name, "");
+        }
         let links = [
+            (".claude/settings.json", "../project/claude.json"),
+            (".ssh/config", "../project/ssh"),
+            (".docker", "project/docker"),
+            (".config/lazygit", "../project/lazygit"),
+            (".config/kitty/kitty.conf", "../../project/kitty.conf"),
+            // Somebody who writes an extension: he works in all of it.
+            (".local/share/extension", "../../project"),
             (".bashrc", "project/bashrc"),
             (".gitconfig", "project/gitconfig"),
             (".config/nvim", "../project/nvim"),
@@ -383,9 +393,145 @@ fn what_startup_files_of_the_home_lead_to_is_read_only() {
             no(format!("create {project}/fish/conf.d")),
             no(format!("append {project}/tool")),
             no(format!("append {project}/x.service")),
+            no(format!("append {project}/claude.json")),
+            no(format!("append {project}/ssh")),
+            no(format!("append {project}/docker/config.json")),
+            no(format!("create {project}/lazygit/new")),
+            no(format!("append {project}/kitty.conf")),
             yes(format!("append {project}/todo.md")),
         ]);
     });
+}
+
+/// What the user's programs load need not be a word that is a file: each line names it in another way.
+#[test]
+fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let home = |name: &str| place.home.join(name);
+        place.write(
+            home(".bashrc"),
+            "for f in ~/project/rc.d/*.sh; do\n  . \"$f\"\ndone\n\
+             DOT=~/project/dot; source $DOT/a.sh\n\
+             [ -f ~/project/late.sh ] && . ~/project/late.sh\n\
+             . \"$HOME\"/project/quoted.sh\n\
+             eval \"$(cat ~/project/evaluated.sh)\"\n\
+             export PYTHONSTARTUP=~/project/startup.py\n\
+             export PROJECT=~/project/sub WHOLE=~/project\nalias p='cd ~/project/sub && vim ~/project/todo.md'\n",
+        );
+        place.write(home(".profile"), "export PATH=\"$HOME/project/bin:$PATH\"\n");
+        place.write(home(".ssh/config"), "Include ~/project/ssh.d/*\n");
+        place.write(home(".tmux.conf"), "source-file -q ~/project/tmux/*.conf\n");
+        place.write(home(".vimrc"), "set runtimepath+=~/project/vim\n");
+        place.write(home(".npmrc"), format!("script-shell={}/shell\n", place.project.display()));
+        place.write(
+            home(".claude/settings.json"),
+            r#"{"hooks": {"Stop": [{"hooks": [{"command": "sh \"$HOME/project/hook.sh\""}]}]}, "permissions": {"allow": ["Edit(~/project/todo.md)"]}}"#,
+        );
+        place.write(
+            home(".claude.json"),
+            r#"{"projects": {"x": {"exampleFiles": ["~/project/todo.md"], "mcpServers": {"a": {"args": ["~/project/server.py"]}}}}}"#,
+        );
+        place.write(home(".codex/config.toml"), "notify = [\"python3\", \"~/project/notify.py\"]\n");
+        place.set("KUBECONFIG", format!("{0}/kube:{0}/kube-late", place.project.display()));
+        place.set("CARGO_TARGET_DIR", place.project.join("target").display().to_string());
+        place.set("DATABASE_URL", format!("sqlite://{}/data.sqlite", place.project.display()));
+        let guarded = [
+            "rc.d/a.sh",
+            "dot/a.sh",
+            "second.sh",
+            "quoted.sh",
+            "evaluated.sh",
+            "startup.py",
+            "vim/plugin/a.vim",
+            "hook.sh",
+            "server.py",
+            "notify.py",
+            "kube",
+        ];
+        guarded.iter().for_each(|name| drop(place.write(name, "")));
+        place.write("dot/a.sh", ". ~/project/second.sh\n");
+        let absent = [
+            "rc.d/new.sh",
+            "late.sh",
+            "ssh.d/new",
+            "tmux/new.conf",
+            "vim/new.vim",
+            "shell",
+            "kube-late",
+            "bin/ls",
+        ];
+        let open = ["sub/file", "todo.md", "target/file", "data.sqlite", "bin/own", "dot/other"];
+        for name in ["sub/file", "todo.md", "data.sqlite", "dot/other"] {
+            place.write(name, "");
+        }
+        let names = [&guarded[..], &absent, &open].concat().join(" ");
+        let script = format!("for f in {names}; do mkdir -p $(dirname $f); echo new >> $f; done; true");
+        let outcome = run(&place, &script).expect_code(0);
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        for name in guarded {
+            assert!(!read(name).contains("new"), "{mode:?} {name}: {outcome}");
+        }
+        for name in absent {
+            assert!(!place.project.join(name).exists(), "{mode:?} {name}: {outcome}");
+        }
+        for name in open {
+            assert_eq!(read(name), "new\n", "{mode:?} {name}: {outcome}");
+        }
+        // The refusal says who names it, and what it offers helps.
+        let quoted = place.project.join("quoted.sh").display().to_string();
+        let told = format!("`{quoted}` stays read-only: ~/.bashrc:6 names it");
+        assert!(outcome.stderr.contains(&told), "{told}: {outcome}");
+        Outcome::of(&mut place.agentsh(&["policy", "allow", "--write", &quoted])).expect_code(0);
+        run(&place, "echo new >> quoted.sh").expect_code(0);
+    }
+}
+
+/// The policy in force is the user's word, wherever it lies.
+#[test]
+fn policies_in_the_project_are_read_only() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("team.yaml", WRITES);
+        place.write("own/policy.yaml", "version: 1\n");
+        place.make_directory(&place.home.join(".config"));
+        symlink(place.project.join("own"), place.home.join(".config/agentsh")).unwrap();
+        place.own(&place.home.join(".config/agentsh"));
+        let script = "echo '# new' >> team.yaml; echo '# new' >> own/policy.yaml; echo > own/approved.yaml; \
+                      mv own away; echo work > other.yaml";
+        let outcome =
+            Outcome::of(&mut place.agentsh(&["run", "--policy", "team.yaml", "--", "sh", "-c", script]));
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        assert_eq!(read("team.yaml"), WRITES, "{mode:?} {outcome}");
+        assert_eq!(read("own/policy.yaml"), "version: 1\n", "{mode:?} {outcome}");
+        assert!(!place.project.join("own/approved.yaml").exists(), "{mode:?} {outcome}");
+        assert_eq!(read("other.yaml"), "work\n", "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains("it is a policy or profile in force"), "{outcome}");
+    }
+}
+
+/// A variable may put the directory of an agent into the project: the next one outside obeys it.
+#[test]
+fn the_moved_directory_of_an_agent_is_read_only() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.set("CLAUDE_CONFIG_DIR", place.project.join("claude").display().to_string());
+        place.set("CODEX_HOME", "codex");
+        place.write("claude/settings.json", "{}");
+        place.write("codex/sessions", "");
+        let script = "echo new >> claude/settings.json; mkdir -p claude/skills/x; echo new > claude/skills/x/SKILL.md; \
+                      echo new > codex/config.toml; echo new > claude/history.jsonl; true";
+        let outcome = run(&place, script).expect_code(0);
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        assert_eq!(read("claude/settings.json"), "{}", "{mode:?} {outcome}");
+        for name in ["claude/skills", "codex/config.toml"] {
+            assert!(!place.project.join(name).exists(), "{mode:?} {name} {outcome}");
+        }
+        assert_eq!(read("claude/history.jsonl"), "new\n", "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains("Claude Code obeys it"), "{outcome}");
+    }
 }
 
 #[test]

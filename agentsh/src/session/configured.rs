@@ -33,6 +33,7 @@ fn adapt_by(
     let paths = context.paths();
     let config = policy.agent_only.mcp_config.as_ref();
     let config = config.map(|ruled| agentsh_policy::place::resolve(&ruled.value, &paths));
+    config.iter().for_each(|file| agentsh_base::users_files::note(file, "the agent's list of servers"));
     let extra = policy_servers(policy);
     let agreed = agreements::load(&context.state);
     let bridge = format!("{OWN_DIRECTORY}/agentsh");

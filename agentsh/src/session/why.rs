@@ -17,7 +17,7 @@ use agentsh_store::{Event, escape, redact};
 
 use super::refused_calls::{self, Calls};
 use super::{Refusals, Session};
-use agentsh_host::{Facts, Record};
+use agentsh_host::{Facts, Record, named_files};
 
 /// For the answer to be read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -241,6 +241,16 @@ fn questions(word: &str) -> Vec<(&'static str, Question)> {
 
 /// The policy's answer for the agent (`from` is None) or a server; `agent` is the agent's sandbox, once started.
 pub fn ask(
+    facts: &Facts,
+    agent: Option<&SandboxSpec>,
+    from: Option<&ServerId>,
+    question: &Question,
+) -> Answer {
+    let answer = of_rules(facts, agent, from, question);
+    named_files::settle(&facts.context, &facts.policy, from, question, answer)
+}
+
+fn of_rules(
     facts: &Facts,
     agent: Option<&SandboxSpec>,
     from: Option<&ServerId>,

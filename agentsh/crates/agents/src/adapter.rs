@@ -1,7 +1,7 @@
 //! The known agents, each with its adapter.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{
     AgentError, Context, Launch, aider, amp, claude, cline, codex, copilot, cursor, gemini, generic, goose,
@@ -23,6 +23,8 @@ pub(super) struct Adapter {
     /// Variables (names and `*` globs) that it needs itself, beyond the standard ones.
     pub(super) environment: &'static [&'static str],
     pub(super) adapt: fn(&Context<'_>, &Path) -> Result<Launch, AgentError>,
+    /// The user's files and directories that it obeys, whether or not they are there.
+    pub(super) obeyed: fn(&Context<'_>) -> Vec<PathBuf>,
 }
 
 /// The generic one comes last: it serves every program.
@@ -132,6 +134,10 @@ impl Kind {
     pub fn background_hosts(self) -> &'static [&'static str] {
         let of_agent = BACKGROUND_HOSTS.iter().find(|(name, _)| *name == self.name());
         of_agent.map_or(&[], |(_, hosts)| *hosts)
+    }
+
+    pub(super) fn obeyed(self, context: &Context<'_>) -> Vec<PathBuf> {
+        (self.0.obeyed)(context)
     }
 
     /// With the system's configuration directory as a parameter.

@@ -17,6 +17,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["-x", "--execute"],
     environment: &["AMP_*"],
     adapt: |context, _| facts::adapt(context, &FACTS),
+    obeyed: |context| FACTS.obeyed(context),
 };
 
 const fn list(whose: ConfigScope, path: &'static str) -> List {

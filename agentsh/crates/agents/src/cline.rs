@@ -16,6 +16,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &[],
     environment: ENVIRONMENT,
     adapt: |context, _| facts::adapt(context, &FACTS),
+    obeyed: |context| FACTS.obeyed(context),
 };
 
 const ENVIRONMENT: &[&str] = &[

@@ -16,6 +16,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["-p", "--prompt"],
     environment: &["COPILOT_*", "GH_HOST", "GH_TOKEN", "GITHUB_COPILOT_*", "GITHUB_TOKEN"],
     adapt: |context, _| facts::adapt(context, &FACTS),
+    obeyed: |context| FACTS.obeyed(context),
 };
 
 const fn of_project(path: &'static str) -> List {

@@ -16,6 +16,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["-p", "--print"],
     environment: &["CURSOR_*"],
     adapt: |context, _| facts::adapt(context, &FACTS),
+    obeyed: |context| FACTS.obeyed(context),
 };
 
 const fn list(whose: ConfigScope, path: &'static str) -> List {

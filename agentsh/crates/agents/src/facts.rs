@@ -154,6 +154,14 @@ impl Facts {
         }
     }
 
+    /// What it obeys of the user's.
+    pub(super) fn obeyed(&self, context: &Context<'_>) -> Vec<PathBuf> {
+        let shown =
+            self.shown.iter().filter(|entry| entry.access == Access::ReadOnly).map(|entry| entry.path);
+        let lists = self.lists.iter().filter(|list| list.whose == ConfigScope::User).map(|list| list.path);
+        shown.chain(lists).map(|path| self.place(context, path)).collect()
+    }
+
     fn directory(&self, context: &Context<'_>) -> PathBuf {
         let moved = context.env.get(self.own.variable).filter(|path| !path.is_empty());
         moved.map_or_else(

@@ -27,6 +27,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
         "GOOGLE_VERTEX_BASE_URL",
     ],
     adapt: |context, _| facts::adapt(context, &FACTS),
+    obeyed: |context| FACTS.obeyed(context),
 };
 
 const FACTS: Facts = family(

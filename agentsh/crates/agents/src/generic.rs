@@ -19,6 +19,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &[],
     environment: &[],
     adapt: |context, _| adapt(context),
+    obeyed: |_| Vec::new(),
 };
 
 /// Keys under which programs list their servers, and how entries look there. `mcpServers` is the form of Claude Desktop,

@@ -23,6 +23,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
         launch.files.extend(own_secrets(context)?);
         Ok(launch)
     },
+    obeyed: |context| FACTS.obeyed(context),
 };
 
 const ENVIRONMENT: &[&str] = &[

@@ -34,7 +34,7 @@ mod small_agents;
 pub mod trees;
 mod walk;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use adapter::Kind;
 pub use error::AgentError;
@@ -52,6 +52,11 @@ pub use launch::{
 /// [`Launch::refused`] or [`Launch::notes`].
 pub fn adapt(kind: Kind, context: &Context<'_>) -> Result<Launch, AgentError> {
     kind.adapt(context, Path::new("/etc"))
+}
+
+/// What the known agents obey of the user's, each with the agent: variables put it anywhere, and it may not be there.
+pub fn obeyed(context: &Context<'_>) -> impl Iterator<Item = (PathBuf, &'static str)> {
+    Kind::all().flat_map(|kind| kind.obeyed(context).into_iter().map(move |path| (path, kind.title())))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
         scratch(context, &mut launch);
         Ok(launch)
     },
+    obeyed: |context| FACTS.obeyed(context),
 };
 
 const ENVIRONMENT: &[&str] = &[

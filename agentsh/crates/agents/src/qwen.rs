@@ -23,6 +23,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
         "QWEN_*",
     ],
     adapt: |context, _| facts::adapt(context, &FACTS),
+    obeyed: |context| FACTS.obeyed(context),
 };
 
 const FACTS: Facts = gemini::family(

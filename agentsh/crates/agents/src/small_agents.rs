@@ -30,6 +30,7 @@ pub(super) const PI: Adapter = Adapter {
     headless: &["-p", "--print"],
     environment: environment!("PI_*"),
     adapt: |context, _| facts::adapt(context, &PI_FACTS),
+    obeyed: |context| PI_FACTS.obeyed(context),
 };
 
 const PI_FACTS: Facts = Facts {
@@ -63,6 +64,7 @@ pub(super) const DROID: Adapter = Adapter {
     headless: &["exec"],
     environment: environment!("FACTORY_*"),
     adapt: |context, _| facts::adapt(context, &DROID_FACTS),
+    obeyed: |context| DROID_FACTS.obeyed(context),
 };
 
 const DROID_FACTS: Facts = Facts {
@@ -105,6 +107,7 @@ pub(super) const CRUSH: Adapter = Adapter {
     headless: &["run"],
     environment: environment!("CRUSH_*"),
     adapt: |context, _| facts::adapt(context, &CRUSH_FACTS),
+    obeyed: |context| CRUSH_FACTS.obeyed(context),
 };
 
 const CRUSH_FACTS: Facts = Facts {
@@ -136,6 +139,7 @@ pub(super) const KIMI: Adapter = Adapter {
     headless: &["--print"],
     environment: environment!("KIMI_*", "MOONSHOT_*"),
     adapt: |context, _| facts::adapt(context, &KIMI_FACTS),
+    obeyed: |context| KIMI_FACTS.obeyed(context),
 };
 
 const KIMI_FACTS: Facts = Facts {
@@ -175,6 +179,7 @@ pub(super) const VIBE: Adapter = Adapter {
     headless: &["-p", "--prompt"],
     environment: environment!("VIBE_*"),
     adapt: |context, _| facts::adapt(context, &VIBE_FACTS),
+    obeyed: |context| VIBE_FACTS.obeyed(context),
 };
 
 const VIBE_FACTS: Facts = Facts {

@@ -9,6 +9,7 @@ use crate::CommandContext;
 use crate::edit;
 use crate::package::ServerFacts;
 use agentsh_base::types::ServerId;
+use agentsh_host::named_files;
 use agentsh_policy::builtin_paths::OWN_DIRECTORIES;
 use agentsh_policy::{Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
 use agentsh_store::escape;
@@ -202,7 +203,13 @@ async fn ask(policy: &Policy, want: &AllowItem, place: &CommandContext) -> Resul
             .map_err(|error| Failure::Failed(error.to_string()))?,
         None => ServerFacts::default(),
     };
-    Ok(policy.ask_with(want.from.as_ref(), known.profile.as_ref(), &want.question, &place.context()))
+    let answer =
+        policy.ask_with(want.from.as_ref(), known.profile.as_ref(), &want.question, &place.context());
+    // What a session here would guard.
+    Ok(match agentsh_host::Context::find() {
+        Ok(here) => named_files::settle(&here, policy, want.from.as_ref(), &want.question, answer),
+        Err(_) => answer,
+    })
 }
 
 /// Paths whose grant would change nothing.

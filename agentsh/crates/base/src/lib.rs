@@ -19,6 +19,7 @@ pub mod small_file;
 pub mod task;
 pub mod types;
 pub mod url_path;
+pub mod users_files;
 pub mod wsl;
 
 pub use shown_time::shown_time;

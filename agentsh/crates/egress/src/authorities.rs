@@ -217,6 +217,7 @@ fn plain(value: &str) -> String {
 
 fn bounded(path: &Path) -> std::io::Result<String> {
     let content = agentsh_base::small_file::read(path, MAX_BYTES)?;
+    agentsh_base::users_files::note(path, "a certificate, or names one that agentsh trusts");
     let content =
         content.ok_or_else(|| std::io::Error::other("it is not a certificate file, or it is too large"))?;
     // Comments may be in any encoding.

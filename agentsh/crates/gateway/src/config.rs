@@ -200,6 +200,7 @@ impl Config {
         if size > MAX_FILE_BYTES {
             return Err(ConfigError::TooLarge { file: file.to_owned() });
         }
+        agentsh_base::users_files::note(file, "the configuration in force");
         let text = std::fs::read_to_string(file).map_err(read)?;
         Self::parse(&text, file)
     }

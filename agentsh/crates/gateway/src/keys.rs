@@ -57,6 +57,7 @@ impl Keys {
     /// # Errors
     /// When the file cannot be read or parsed.
     pub fn load(file: &Path) -> io::Result<Self> {
+        agentsh_base::users_files::note(file, "the gateway's list of keys");
         match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),

@@ -15,6 +15,9 @@ pub fn acceptor(tls: &Tls) -> Result<TlsAcceptor, String> {
     let read = |what: &str, file: &std::path::Path, error: &dyn std::fmt::Display| {
         format!("cannot use the {what} {}: {error}", file.display())
     };
+    for file in [&tls.certificate, &tls.key] {
+        agentsh_base::users_files::note(file, "the gateway's certificate or key");
+    }
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&tls.certificate)
         .map_err(|error| read("certificate", &tls.certificate, &error))?
         .collect();

@@ -39,6 +39,7 @@ pub enum TokenError {
 /// When the file cannot be read, or is not a key set.
 pub fn load(file: &Path) -> Result<JwkSet, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("cannot use the keys {}: {error}", file.display());
+    agentsh_base::users_files::note(file, "the keys of an issuer of tokens");
     let bytes = std::fs::read(file).map_err(|error| wrong(&error))?;
     serde_json::from_slice(&bytes).map_err(|error| wrong(&error))
 }

@@ -21,7 +21,7 @@ use agentsh_base::real_paths::real_path;
 use agentsh_policy::builtin_paths::{self, Tier};
 use agentsh_sandbox::host::{RealHost, plain, repository_names};
 use agentsh_sandbox::layout::Layout;
-use agentsh_sandbox::spec::PathRules;
+use agentsh_sandbox::spec::{Named, NamedKind, PathRules};
 
 /// Identity of a directory, also against a reused inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,6 +55,8 @@ pub struct Baseline {
     guarded: BTreeSet<PathBuf>,
     /// Automatically run files that existed before, or that the policy allows.
     present: BTreeSet<PathBuf>,
+    /// Paths outside of every table that somebody obeys, and where nothing was.
+    expected: BTreeMap<PathBuf, Named>,
     /// Directories of agentsh's that a sandbox writes to by another path: package caches, and what an agent keeps.
     private: Vec<PathBuf>,
 }
@@ -81,6 +83,8 @@ struct Stored {
     #[serde(default)]
     present: Vec<Vec<u8>>,
     #[serde(default)]
+    expected: Vec<(Vec<u8>, Named)>,
+    #[serde(default)]
     private: Vec<Vec<u8>>,
 }
 
@@ -98,6 +102,7 @@ impl From<Baseline> for Stored {
             in_repositories: baseline.in_repositories.into_iter().map(bytes).collect(),
             guarded: baseline.guarded.into_iter().map(bytes).collect(),
             present: baseline.present.into_iter().map(bytes).collect(),
+            expected: baseline.expected.into_iter().map(|(path, named)| (bytes(path), named)).collect(),
             private: baseline.private.into_iter().map(bytes).collect(),
         }
     }
@@ -117,6 +122,7 @@ impl From<Stored> for Baseline {
             in_repositories: stored.in_repositories.into_iter().map(path).collect(),
             guarded: stored.guarded.into_iter().map(path).collect(),
             present: stored.present.into_iter().map(path).collect(),
+            expected: stored.expected.into_iter().map(|(bytes, named)| (path(bytes), named)).collect(),
             private: stored.private.into_iter().map(path).collect(),
         }
     }
@@ -137,6 +143,7 @@ impl Baseline {
             commands: layout.commands.iter().cloned().chain(written).collect(),
             path,
             guards_all: rules.guard_all,
+            expected: layout.expected.clone(),
             ..Self::default()
         };
         if !layout.in_repositories.is_empty() {
@@ -180,7 +187,13 @@ impl Baseline {
     pub(super) fn watched(&self) -> BTreeSet<PathBuf> {
         let below = self.directories_below();
         let below = below.iter().flat_map(|above| self.worked_in.iter().map(move |top| top.join(above)));
-        self.tops().cloned().chain(below).collect()
+        let expected = self.expected.keys().filter_map(|path| path.parent()).map(Path::to_owned);
+        self.tops().cloned().chain(below).chain(expected).collect()
+    }
+
+    /// Who obeys a path that no table lists.
+    pub(super) fn why(&self, path: &Path) -> Option<&str> {
+        self.expected.get(path).map(|named| named.why.as_str())
     }
 
     fn tops(&self) -> impl Iterator<Item = &PathBuf> {
@@ -230,7 +243,8 @@ impl Baseline {
             || is_below()
             || git.is_some_and(|git| self.repositories.values().any(|known| known == git))
             || is_in(&self.closed)
-            || is_in(&self.commands) && is_command(name))
+            || is_in(&self.commands) && is_command(name)
+            || self.expected.get(path).is_some_and(|named| named.kind != NamedKind::File || !path.is_dir()))
             && !self.present.contains(path)
     }
 
@@ -239,7 +253,9 @@ impl Baseline {
         let (_, directories) = builtin_paths::GIT_OBEYED;
         let of_git = self.repositories.values().flat_map(|git| directories.iter().map(|name| git.join(name)));
         let below = self.directories_below();
-        let mut found: BTreeSet<_> = self.in_git().filter(|path| self.is_arrival(path)).collect();
+        let expected = self.expected.keys().filter(|path| path.symlink_metadata().is_ok());
+        let mut found: BTreeSet<_> = self.in_git().chain(expected.cloned()).collect();
+        found.retain(|path| self.is_arrival(path));
         let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();
         while let Some(directory) = open.pop_last() {
             let is_worked_in = self.worked_in.contains(&directory);

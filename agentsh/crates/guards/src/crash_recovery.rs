@@ -128,7 +128,7 @@ fn last_look(state: &Path, left: &UnfinishedWatch) -> Vec<String> {
             continue;
         }
         if disarm_new::move_away(&path, &copy, &aside).is_ok() {
-            let text = arrived(&path.display().to_string(), &path);
+            let text = arrived(&path.display().to_string(), &path, left.baseline.why(&path));
             said.push(format!("left by a killed session: {text}"));
         }
     }

@@ -49,7 +49,7 @@ impl FinalCheck {
                 say(
                     &path,
                     GuardChange::SetAside,
-                    set_aside_arrival(&self.project, &path, &copy, &self.aside),
+                    set_aside_arrival(&self.project, &path, &copy, &self.aside, self.baseline.why(&path)),
                 );
             }
         }
@@ -90,10 +90,16 @@ impl FinalCheck {
 }
 
 /// Moves an automatically run file that was created inside out of the way. Returns what to say.
-pub fn set_aside_arrival(project: &Path, path: &Path, copy: &Copy, aside: &SavedVersions) -> String {
+pub fn set_aside_arrival(
+    project: &Path,
+    path: &Path,
+    copy: &Copy,
+    aside: &SavedVersions,
+    why: Option<&str>,
+) -> String {
     let shown = path.strip_prefix(project).unwrap_or(path).display().to_string();
     match disarm_new::move_away(path, copy, aside) {
-        Ok(()) => arrived(&shown, path),
+        Ok(()) => arrived(&shown, path, why),
         Err(error) => format!(
             "{shown} was created inside and could not be set aside ({error}): check it before you use it"
         ),
@@ -109,13 +115,14 @@ pub fn set_aside(entry: &Path, done: &[String]) -> String {
     )
 }
 
-/// The message about a file that appeared and was set aside.
-pub fn arrived(shown: &str, path: &Path) -> String {
+/// The message about a file that appeared and was set aside; `why` where no table says it.
+pub fn arrived(shown: &str, path: &Path, why: Option<&str>) -> String {
     let mut parts = path.ancestors().skip(1).take(2).filter_map(|above| path.strip_prefix(above).ok());
     let entry = parts.find_map(|part| builtin_paths::guarded(part.to_str()?, true));
     let mut nested = builtin_paths::NESTED_READ_ONLY.iter();
     let nested = nested.find(|(name, _)| path.ancestors().any(|above| above.ends_with(name)));
-    let why = entry.map(|entry| entry.why).or(nested.map(|(_, why)| *why)).unwrap_or("runs automatically");
+    let of_table = entry.map(|entry| entry.why).or(nested.map(|(_, why)| *why));
+    let why = why.or(of_table).unwrap_or("runs automatically");
     let allow = Allow { write: true, words: vec![path.display().to_string()], ..Allow::default() };
     let allow = allow.line().map(|line| format!("; to let the agent make it: `{line}`")).unwrap_or_default();
     format!(

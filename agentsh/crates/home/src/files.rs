@@ -223,7 +223,7 @@ pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: 
             let kept = SavedVersions::new(&facts.context.state, &facts.id.to_string())
                 .keep(&path, &Copy::of(&entry.path()));
             let text = match kept {
-                Ok(()) => arrived(&shown(&facts.context.project, &path), &path),
+                Ok(()) => arrived(&shown(&facts.context.project, &path), &path, None),
                 Err(error) => format!("cannot keep {}, which was created inside: {error}", path.display()),
             };
             record.note(&escape::line(&text));

@@ -11,6 +11,7 @@ use agentsh_sandbox::cgroup::Hierarchies;
 use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::idmap::IdMaps;
 use agentsh_sandbox::plan::{FileKey, Identity};
+use agentsh_sandbox::spec::Named;
 use agentsh_sandbox::{Enforcement, State, Tier, Zygote};
 
 use super::git_settings::Settings;
@@ -79,7 +80,7 @@ pub struct Context {
     /// Directories of PATH in which no sandbox may write, once they were asked for.
     pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// What the user's configurations name, once they were read.
-    pub(super) named_files: OnceLock<Vec<PathBuf>>,
+    pub(super) named_files: OnceLock<BTreeMap<PathBuf, Named>>,
     /// What the project's repository named as its remotes, once it was read.
     pub(super) remotes: OnceLock<Vec<(String, PathBuf)>>,
     /// Which of the project's sources the user has agreed to.
@@ -95,6 +96,7 @@ impl Context {
     pub fn set_writable(&mut self, writable: Vec<PathBuf>) {
         self.writable = writable;
         self.usable_path = OnceLock::new();
+        self.named_files = OnceLock::new();
     }
 
     /// What paths of a policy are relative to.

@@ -1,134 +1,159 @@
-//! Files that the user's own configuration names: what a shell, ssh, npm, an editor or the desktop starts or reads by
-//! itself. They are guarded if they are in a writable directory.
+//! What the user's own programs obey in a directory that a sandbox may write, and that no table lists: the ends of links of his
+//! home, what his configurations and his environment name, and what this session itself read as his word (decision 825).
+
+mod links;
+mod mentions;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use agentsh_base::small_file;
+use agentsh_base::types::ServerId;
+use agentsh_base::users_files;
+use agentsh_policy::{Answer, Policy, Question};
 use agentsh_sandbox::cached_host::CachedHost;
+use agentsh_sandbox::host::plain;
+use agentsh_sandbox::spec::{Named, NamedKind};
 
-use super::Context;
+use super::{Context, grants};
 
-/// Below the home, of shells: they name many files that nobody starts.
-const OF_SHELLS: [&str; 9] = [
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_aliases",
-    ".profile",
-    ".zshrc",
-    ".zprofile",
-    ".zshenv",
-    ".config/fish/config.fish",
-];
-/// Of other programs.
-const OF_PROGRAMS: [&str; 17] = [
-    ".ssh/config",
-    ".gnupg/gpg.conf",
-    ".gnupg/gpg-agent.conf",
-    ".npmrc",
-    ".cargo/config.toml",
-    ".config/direnv/direnvrc",
-    ".direnvrc",
-    ".tmux.conf",
-    ".config/tmux/tmux.conf",
-    ".vimrc",
-    ".config/nvim/init.lua",
-    ".config/nvim/init.vim",
-    ".emacs",
-    ".emacs.d/init.el",
-    ".gdbinit",
-    ".config/Code/User/settings.json",
-    ".config/zed/settings.json",
-];
-/// Directories of them.
-const DIRECTORIES: [&str; 2] = [".config/systemd/user", ".config/autostart"];
-/// Variables of which every file counts; of the others, programs.
-const VARIABLES: [&str; 6] = ["BASH_ENV", "ENV", "PYTHONSTARTUP", "NODE_OPTIONS", "PERL5OPT", "RUBYOPT"];
-/// Of one configuration, and of all the files that are named.
-const MAX_BYTES: u64 = 64 << 10;
-const MAX_FILES: usize = 200;
+/// Of all that is named, and of the links from one to the other.
+const MAX_NAMED: usize = 400;
+const MAX_LINKS: usize = 40;
 
-/// Each once; none that is not there.
+/// Each by its real path.
 #[must_use]
-pub fn named(context: &Context) -> Vec<PathBuf> {
-    context.named_files.get_or_init(|| find(context)).clone()
+pub fn named(context: &Context) -> BTreeMap<PathBuf, Named> {
+    let found = context.named_files.get_or_init(|| {
+        let mut found = NamedFiles::new(context);
+        let host = CachedHost::new(&context.host);
+        found.follow_links(&host);
+        found.read_configurations(&host);
+        found.ask_agents();
+        found.named
+    });
+    let mut own = NamedFiles::new(context);
+    // What lies in the system is the machine's, and no sandbox writes it.
+    let is_of_machine = |path: &Path| path.starts_with("/etc") || agentsh_sandbox::layout::is_system(path);
+    for (path, what) in users_files::noted().into_iter().filter(|(path, _)| !is_of_machine(path)) {
+        own.add(&path, NamedKind::Own, &format!("it is {what}"));
+    }
+    for path in [context.config.join("agentsh"), context.state.clone()] {
+        own.add(&path, NamedKind::Own, "agentsh keeps its own files there");
+    }
+    found.clone().into_iter().chain(own.named).collect()
 }
 
-fn find(context: &Context) -> Vec<PathBuf> {
-    // Most are missing: a directory is read once, and not asked for each.
-    let host = CachedHost::new(&context.host);
-    host.read(&context.home);
-    let mut found = NamedFiles::default();
-    let mut read = |path: &Path, every: bool| {
-        if !host.is_file(path) {
-            return;
-        }
-        let text = small_file::read(path, MAX_BYTES).ok().flatten().unwrap_or_default();
-        found.add(context, &String::from_utf8_lossy(&text), every);
+/// The answer about a write that the policy allows: no, where somebody names the file.
+#[must_use]
+pub fn settle(
+    context: &Context,
+    policy: &Policy,
+    from: Option<&ServerId>,
+    question: &Question,
+    answer: Answer,
+) -> Answer {
+    let Question::Write(text) = question else { return answer };
+    if !answer.allow {
+        return answer;
+    }
+    let paths = context.paths();
+    let wanted = agentsh_policy::place::resolve(text, &paths);
+    let process = from.map(|id| policy.mcp.process_of(id, None));
+    let lifted = grants::unmasked(&process.as_ref().unwrap_or(&policy.agent).filesystem, &paths);
+    let holds = |(place, named): &(PathBuf, Named)| {
+        named.kind != NamedKind::Commands && wanted.starts_with(place) && !lifted.contains(place)
     };
-    OF_SHELLS.iter().for_each(|path| read(&context.home.join(path), false));
-    OF_PROGRAMS.iter().for_each(|path| read(&context.home.join(path), true));
-    for directory in DIRECTORIES {
-        let directory = context.home.join(directory);
-        let entries = host.exists(&directory).then(|| std::fs::read_dir(directory)).into_iter().flatten();
-        entries.flatten().flatten().take(MAX_FILES).for_each(|entry| read(&entry.path(), true));
+    match named(context).into_iter().find(holds) {
+        Some((place, named)) => {
+            let answer = agentsh_policy::named_read_only(from, &place, &named.why);
+            let change = answer.change.filter(|_| named.kind != NamedKind::Own);
+            Answer { change, ..answer }
+        }
+        None => answer,
     }
-    for (name, value) in context.env.iter().filter(|(name, _)| !name.ends_with("PWD")) {
-        found.add(context, value, VARIABLES.contains(&name.as_str()));
-    }
-    found.named.into_iter().take(MAX_FILES).collect()
 }
 
-#[derive(Default)]
-struct NamedFiles {
-    named: BTreeSet<PathBuf>,
-    /// The mode of each file that a word could mean, once looked at: shells test for a file before they read it.
-    modes: BTreeMap<PathBuf, Option<u32>>,
+struct NamedFiles<'c> {
+    context: &'c Context,
+    /// Directories that a sandbox of this session may write.
+    roots: Vec<PathBuf>,
+    named: BTreeMap<PathBuf, Named>,
 }
 
-impl NamedFiles {
-    /// `every`: any file counts, and not only a program or what a shell is told to read.
-    fn add(&mut self, context: &Context, text: &str, every: bool) {
-        let is_between = |sign: char| sign.is_whitespace() || "\"'`=,;:()[]{}<>|&".contains(sign);
-        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-        for line in lines {
-            let mut follows_source = false;
-            for word in line.replace("${HOME}", "~").split(is_between).filter(|word| !word.is_empty()) {
-                let is_read = every || follows_source;
-                let places = if word.contains('/') { places(context, word) } else { Vec::new() };
-                for path in places {
-                    let mode = *self.modes.entry(path.clone()).or_insert_with(|| mode(&path));
-                    if mode.is_some_and(|mode| is_read || mode & 0o111 != 0) {
-                        self.named.insert(path);
-                    }
+impl<'c> NamedFiles<'c> {
+    fn new(context: &'c Context) -> Self {
+        let others = context.writable.iter().filter(|root| **root != context.project);
+        let others = others.filter_map(|root| context.paths.canonical(root));
+        let roots = std::iter::once(context.project.clone()).chain(others).collect();
+        Self { context, roots, named: BTreeMap::new() }
+    }
+
+    /// A writable directory itself stays writable.
+    fn is_inside(&self, path: &Path) -> bool {
+        self.roots.iter().any(|root| path.starts_with(root) && path != root)
+    }
+
+    /// The path with all links followed, also where nothing is.
+    fn real(&self, path: &Path) -> PathBuf {
+        for above in path.ancestors() {
+            if let Some(real) = self.context.paths.canonical(above) {
+                return match path.strip_prefix(above) {
+                    Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
+                    _ => real,
+                };
+            }
+        }
+        path.to_owned()
+    }
+
+    /// Guards a path and, if it is a link, what it leads to: each could be replaced.
+    fn add(&mut self, path: &Path, kind: NamedKind, why: &str) {
+        let mut at = plain(path);
+        for _ in 0..MAX_LINKS {
+            let (Some(above), Some(name)) = (at.parent(), at.file_name()) else { return };
+            let real = self.real(above).join(name);
+            // A link above it could be replaced, too.
+            for place in [&real, &at] {
+                if self.named.len() < MAX_NAMED && self.is_inside(place) {
+                    let named = || Named { kind, why: why.to_owned() };
+                    self.named.entry(place.clone()).or_insert_with(named);
                 }
-                follows_source = matches!(word, "source" | ".");
+            }
+            let Some(to) = self.context.paths.link(&real) else { return };
+            at = plain(&real.parent().unwrap_or(Path::new("/")).join(to));
+        }
+    }
+
+    /// Directories of agents that a variable has put there. Those of the home are never written.
+    fn ask_agents(&mut self) {
+        let Context { env, home, project, directory, .. } = self.context;
+        let (extra, agreed) = (BTreeMap::new(), BTreeSet::new());
+        let asked = agentsh_agents::Context {
+            argv: &[],
+            env,
+            home,
+            project,
+            cwd: directory,
+            bridge: "",
+            socket: "",
+            inject_dir: Path::new(""),
+            generic_config: None,
+            extra: &extra,
+            agreed: &agreed,
+            told: None,
+        };
+        for (path, agent) in agentsh_agents::obeyed(&asked) {
+            if self.is_inside(&path) || !path.starts_with(home) {
+                self.add(&path, NamedKind::Directory, &format!("{agent} obeys it"));
             }
         }
     }
-}
 
-/// Of a regular file.
-fn mode(path: &Path) -> Option<u32> {
-    let found = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    Some(found.permissions().mode())
-}
-
-/// What a word means: relative ones count from the home or from the project.
-fn places(context: &Context, word: &str) -> Vec<PathBuf> {
-    let of_home = ["~/", "$HOME/", "%h/"].iter().find_map(|prefix| word.strip_prefix(prefix));
-    match of_home {
-        Some(rest) => vec![context.home.join(rest)],
-        // The machine's own files are many, and no sandbox writes them.
-        None if word.starts_with('/') => {
-            let path = PathBuf::from(word);
-            if agentsh_sandbox::layout::is_system(&path) { Vec::new() } else { vec![path] }
+    /// As the user writes it.
+    fn shown(&self, path: &Path) -> String {
+        match path.strip_prefix(&self.context.home) {
+            Ok(below) => format!("~/{}", below.display()),
+            Err(_) => path.display().to_string(),
         }
-        None if word.contains("//") => Vec::new(),
-        None => [&context.home, &context.project]
-            .map(|base| agentsh_sandbox::host::plain(&base.join(word)))
-            .into(),
     }
 }

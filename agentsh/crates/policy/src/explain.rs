@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
+use std::path::Path;
 
 use super::builtin_paths::{
     HOME_MASKS, HOME_READ_ONLY, MACHINE, NESTED_READ_ONLY, PRIVATE, PROJECT_READ_ONLY, SYSTEM_READ, Tier,
@@ -186,6 +187,18 @@ pub fn ask_file(files: &FilesystemPolicy, question: &Question, context: &PathCon
             text: "it is not about a file".to_owned(),
             change: None,
         },
+    }
+}
+
+/// What is guarded without standing in a table: by its absolute path the policy lifts it.
+#[must_use]
+pub fn named_read_only(from: Option<&ServerId>, place: &Path, why: &str) -> Answer {
+    let (asker, place) = (Asker { server: from }, place.display().to_string());
+    Answer {
+        allow: false,
+        rule: RuleRef { id: "read-only:named".to_owned(), file: "built-in".to_owned(), line: 0 },
+        change: asker.line(&format!("filesystem: {{unmask: [{place:?}]}}")),
+        text: format!("`{place}` stays read-only: {why}"),
     }
 }
 

@@ -98,6 +98,7 @@ pub fn load(path: &std::path::Path) -> Result<ProxyFile, PolicyError> {
     if let Some(why) = cannot {
         return Err(unreadable(why.to_owned()));
     }
+    agentsh_base::users_files::note(path, "the configuration in force");
     let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
     let text = search::utf8(bytes).map_err(unreadable)?;
     // Some editors begin a file with a byte order mark.

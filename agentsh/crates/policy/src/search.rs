@@ -5,6 +5,8 @@ use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use agentsh_base::users_files;
+
 use crate::missing::is_missing;
 
 use jiff::Timestamp;
@@ -434,6 +436,9 @@ fn read_file(file: &Path, links: Links) -> Result<Option<String>, PolicyError> {
         }
         Err(error) => return Err(unreadable(file, &error.to_string())),
     };
+    if links == Links::Follow {
+        users_files::note(file, "a policy or profile in force");
+    }
     let meta = opened.metadata().map_err(|error| unreadable(file, &error.to_string()))?;
     if !meta.is_file() {
         return Err(unreadable(file, "it is not a plain file"));

@@ -11,7 +11,7 @@ use super::cached_host::CachedHost;
 use super::host::{Host, PathKind, SmallTree};
 use super::plan::{Access, Executable, Kind, LandlockRule, Mount, NodeContent, PROJECT_LAYER, Source};
 use super::share_mounts::HELD_TREE;
-use super::spec::{PathRules, Placed, SandboxSpec};
+use super::spec::{Named, PathRules, Placed, SandboxSpec};
 use crate::policy::{Ruled, builtin_paths};
 
 mod git;
@@ -51,6 +51,8 @@ pub struct Layout {
     pub closed: Vec<PathBuf>,
     /// Directories of commands: a new file there with another command's name is set aside.
     pub commands: Vec<PathBuf>,
+    /// What would be obeyed and is not there: set aside when it appears.
+    pub expected: BTreeMap<PathBuf, Named>,
 }
 
 /// The kind of a stub.
@@ -74,9 +76,8 @@ pub const HELD_DIRECTORY: &str = "/run/agentsh/held";
 pub fn layout(spec: &SandboxSpec, host: &dyn Host) -> Layout {
     let host = CachedHost::new(host);
     // Many names are asked for in each.
-    let of_home = [".config", ".local/share"].map(|name| spec.paths.home.join(name));
     let asked = [Path::new("/"), Path::new("/etc"), &spec.paths.home, &spec.paths.project];
-    asked.into_iter().chain(of_home.iter().map(PathBuf::as_path)).for_each(|directory| host.read(directory));
+    asked.into_iter().for_each(|directory| host.read(directory));
     let mut out = Builder::new(&spec.paths, &host);
     out.system();
     out.machine();
@@ -157,6 +158,7 @@ impl<'a> Builder<'a> {
                 worked_in: Vec::new(),
                 closed: Vec::new(),
                 commands: Vec::new(),
+                expected: BTreeMap::new(),
             },
             roots: RefCell::default(),
             links: RefCell::default(),

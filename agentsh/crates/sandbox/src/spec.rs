@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use super::git_config::GitConfig;
 use super::plan::{Access, Descriptor, FileKey, Identity, Terminal};
 use super::report::Enforcement;
@@ -139,6 +141,26 @@ pub struct GitEverywhere {
     pub said: GitConfig,
 }
 
+/// What is obeyed at a path that no table lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    pub kind: NamedKind,
+    /// Who says so: `~/.bashrc:3 names it`.
+    pub why: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NamedKind {
+    /// Where nothing is, a directory may be made.
+    File,
+    /// Everything in it is obeyed.
+    Directory,
+    /// A shell searches it for commands.
+    Commands,
+    /// It decides about every sandbox: nobody is advised to give it.
+    Own,
+}
+
 /// Which files are visible and how, before the host is examined.
 #[derive(Clone, Debug, Default)]
 pub struct PathRules {
@@ -169,8 +191,8 @@ pub struct PathRules {
     /// Guarded names that get a stub in any case: mount points, and files that were set aside during the run.
     pub with_stub: BTreeSet<PathBuf>,
     pub git: GitEverywhere,
-    /// Files that the user's configurations name.
-    pub named: Vec<PathBuf>,
+    /// What the user's programs, or agentsh, obey outside of every table, by its real path.
+    pub named: BTreeMap<PathBuf, Named>,
     /// Unix sockets may be created in host directories, where other sandboxes can connect.
     pub shared_sockets: bool,
     /// Bytes of each private writable directory.

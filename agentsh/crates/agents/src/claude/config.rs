@@ -31,10 +31,16 @@ pub(super) struct Sources {
     state_text: String,
 }
 
+/// Where the user has moved Claude Code's own directory.
+pub(super) fn moved(context: &Context<'_>) -> Option<PathBuf> {
+    let moved = context.env.get("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty());
+    moved.map(|path| context.cwd.join(path))
+}
+
 /// Reads what is in Claude Code's own places.
 pub(super) fn sources(context: &Context<'_>) -> Result<Sources, AgentError> {
-    let moved = context.env.get("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty());
-    let directory = moved.map_or_else(|| context.home.join(".claude"), |path| context.cwd.join(path));
+    let moved = moved(context);
+    let directory = moved.clone().unwrap_or_else(|| context.home.join(".claude"));
     let old_place = directory.join(".config.json");
     let state_path = if old_place.exists() {
         old_place

@@ -38,6 +38,12 @@ const PER_PROJECT: &[(&str, StateKind, &str)] = &[
     ("todos", StateKind::Dir, "task lists of sessions"),
 ];
 
+/// What Claude Code obeys in a directory of its own.
+pub(super) fn obeyed(context: &Context<'_>) -> Vec<PathBuf> {
+    let names = READ_ONLY.iter().map(|(name, _)| *name).chain([".claude.json"]);
+    super::config::moved(context).map(|own| names.map(|name| own.join(name)).collect()).unwrap_or_default()
+}
+
 /// The paths of the home that the agent sees. Not among them, so private to each run: `shell-snapshots`, which
 /// a session outside the sandbox executes, and `sessions`, whose process ids mean nothing inside.
 pub(super) fn state(context: &Context<'_>, sources: &Sources) -> Vec<HomeState> {

@@ -29,6 +29,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["-p", "--print"],
     environment: OWN_ENVIRONMENT,
     adapt,
+    obeyed: home::obeyed,
 };
 
 const OWN_ENVIRONMENT: &[&str] = &[

@@ -32,6 +32,12 @@ pub(super) fn directory(context: &Context<'_>) -> PathBuf {
     moved.map_or_else(|| context.home.join(".codex"), |path| context.cwd.join(path))
 }
 
+/// What Codex obeys in its directory.
+pub(super) fn obeyed(context: &Context<'_>) -> Vec<PathBuf> {
+    let names = READ_ONLY.iter().map(|(name, _)| *name).chain(["config.toml", "skills"]);
+    names.map(|name| directory(context).join(name)).collect()
+}
+
 /// The paths of the home that Codex sees. Its databases are private to each run: they are rebuilt from the
 /// transcripts, and their journals cannot be shared file by file. So is the socket of its background server.
 pub(super) fn state(context: &Context<'_>, codex_home: &Path) -> Vec<HomeState> {

@@ -24,6 +24,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["exec", "e"],
     environment: &["CODEX_*", "OPENAI_*", "RUST_LOG"],
     adapt,
+    obeyed: home::obeyed,
 };
 
 /// Members of an entry that say how to use a server, not how to start it.

@@ -190,6 +190,7 @@ pub(super) fn private(path: &Path) -> Result<String, String> {
     // Opened first, so that what is judged is what is read; a pipe must not be waited for.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot)?;
+    agentsh_base::users_files::note(path, "a credential that agentsh uses");
     let found = file.metadata().map_err(cannot)?;
     if !found.is_file() || found.len() > MAX_BYTES {
         return Err(format!("{shown} is not a plain file of at most 64 KiB"));

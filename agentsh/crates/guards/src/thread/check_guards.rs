@@ -191,7 +191,13 @@ impl Watch {
             }
             // Another sandbox's stub stays.
             if !(copy.is_nothing() && stubs::is_stub(&self.state, &path)) {
-                let text = final_check::set_aside_arrival(&self.rules.project, &path, &copy, &self.aside);
+                let text = final_check::set_aside_arrival(
+                    &self.rules.project,
+                    &path,
+                    &copy,
+                    &self.aside,
+                    self.baseline.why(&path),
+                );
                 self.say(&path, GuardChange::SetAside, text);
             }
             // Without a stub it may come again, and is set aside again.

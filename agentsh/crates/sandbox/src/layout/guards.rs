@@ -10,6 +10,7 @@ use crate::plan::{Access, Kind, Mount, NodeContent};
 use crate::policy::builtin_paths::{
     self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY, ProjectReadOnly, Tier,
 };
+use crate::spec::{Named, NamedKind};
 
 /// See [`Host::has_other_names`].
 const SEVERAL_NAMES: &str =
@@ -37,7 +38,6 @@ impl Builder<'_> {
     pub(super) fn guard(&mut self) {
         let home = &self.rules.home;
         let ambiguous = self.ambiguous();
-        let mut budget = MAX_HOME_ENTRIES;
         for (path, _) in HOME_READ_ONLY {
             let path = home.join(path);
             if let Some((_, Access::ReadWrite)) = self.nearest(&path) {
@@ -45,8 +45,6 @@ impl Builder<'_> {
                 if self.may_be_written(&path) {
                     self.add_stub(&path, Stub::Directory);
                 }
-            } else {
-                self.guard_behind(&path, HOME_LEVELS, &mut budget);
             }
         }
         for (grant, access) in &self.granted.clone() {
@@ -65,10 +63,8 @@ impl Builder<'_> {
                 self.guard_names(directory);
             }
         }
-        for path in &self.rules.named {
-            if self.may_be_written(path) && self.followed.insert(path.clone()) {
-                self.read_only(path);
-            }
+        for (path, named) in &self.rules.named {
+            self.guard_named(path, named);
         }
         self.guard_other_names();
         let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
@@ -95,43 +91,22 @@ impl Builder<'_> {
         }
     }
 
-    /// Automatically run files of the home may be links into a writable directory, such as a dotfiles repository: the
-    /// target is guarded.
-    fn guard_behind(&mut self, path: &Path, levels: usize, budget: &mut usize) {
-        let Some(kind) = self.host.look(path) else { return };
-        let home = &self.rules.home;
-        let on_the_way =
-            path.ancestors().skip(1).take_while(|above| *above != home && above.starts_with(home));
-        if kind == PathKind::Symlink
-            || on_the_way.into_iter().any(|above| self.host.look(above) == Some(PathKind::Symlink))
-        {
-            return self.guard_end(path);
-        }
-        if kind != PathKind::Directory || levels == 0 {
+    /// What no table lists. A directory that holds a grant is nobody's to close.
+    fn guard_named(&mut self, path: &Path, named: &Named) {
+        let holds_grant = self.granted.keys().any(|grant| grant.starts_with(path));
+        let is_guarded = self.layout.mounts.iter().any(|mount| {
+            let is_open = matches!(mount.what, NodeContent::Bind { access: Access::ReadWrite, .. });
+            path.starts_with(&mount.target) && !is_open
+        });
+        if !self.may_be_written(path) || holds_grant || is_guarded || self.lifted(path) {
             return;
         }
-        for (name, kind) in self.host.names(path).unwrap_or_default() {
-            let Some(rest) = budget.checked_sub(1) else { return };
-            *budget = rest;
-            match kind {
-                PathKind::Symlink => self.guard_end(&path.join(name)),
-                PathKind::Directory => self.guard_behind(&path.join(name), levels - 1, budget),
-                _ => {}
-            }
-        }
-    }
-
-    /// The end of a chain of links, if it is writable.
-    fn guard_end(&mut self, link: &Path) {
-        let mut at = link.to_owned();
-        for _ in 0..MAX_LINKS {
-            let Some(above) = at.parent().and_then(|above| self.host.canonical(above)) else { return };
-            at = above.join(at.file_name().unwrap_or_default());
-            if self.may_be_written(&at) && self.followed.insert(at.clone()) {
-                self.read_only(&at);
-            }
-            let Some(to) = self.host.link(&at) else { return };
-            at = plain(&above.join(to));
+        if named.kind == NamedKind::Commands {
+            self.layout.commands.push(path.to_owned());
+        } else if self.host.look(path).is_some() {
+            self.read_only(path);
+        } else {
+            self.layout.expected.insert(path.to_owned(), named.clone());
         }
     }
 
@@ -522,10 +497,6 @@ fn stub_for(guarded: &ProjectReadOnly) -> Stub {
 
 /// The kernel's limit.
 const MAX_LINKS: usize = 40;
-/// Limit of entries in the home's own directories that are checked for links, and their depth:
-/// `.config/systemd/user/x.service`.
-const MAX_HOME_ENTRIES: usize = 2000;
-const HOME_LEVELS: usize = 3;
 /// Limit of entries of one guarded directory that are checked for links.
 const MAX_FOLLOWED: usize = 20_000;
 

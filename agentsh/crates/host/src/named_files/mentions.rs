@@ -1,0 +1,394 @@
+//! Paths that configurations of shells and other programs, and variables of the environment, mention: what they load, and what
+//! they start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use agentsh_base::small_file;
+use agentsh_sandbox::cached_host::CachedHost;
+use agentsh_sandbox::host::{Host, plain};
+use agentsh_sandbox::spec::NamedKind;
+
+use super::NamedFiles;
+
+/// Below the home, of shells: they mention many files that nobody starts.
+const OF_SHELLS: [&str; 10] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zprofile",
+    ".zshenv",
+    ".config/fish/config.fish",
+];
+/// Of other programs.
+const OF_PROGRAMS: [&str; 17] = [
+    ".ssh/config",
+    ".gnupg/gpg.conf",
+    ".gnupg/gpg-agent.conf",
+    ".npmrc",
+    ".cargo/config.toml",
+    ".config/direnv/direnvrc",
+    ".direnvrc",
+    ".tmux.conf",
+    ".config/tmux/tmux.conf",
+    ".vimrc",
+    ".config/nvim/init.lua",
+    ".config/nvim/init.vim",
+    ".emacs",
+    ".emacs.d/init.el",
+    ".gdbinit",
+    ".config/Code/User/settings.json",
+    ".config/zed/settings.json",
+];
+/// Of agents: what their hooks and servers start.
+const OF_AGENTS: [&str; 3] = [".claude/settings.json", ".claude.json", ".codex/config.toml"];
+/// Directories of them.
+const DIRECTORIES: [&str; 2] = [".config/systemd/user", ".config/autostart"];
+/// Of one configuration, of files in one directory, and of files that others load.
+const MAX_BYTES: u64 = 1 << 20;
+const MAX_ENTRIES: usize = 200;
+const MAX_LOADED: usize = 100;
+/// Values of one variable, bytes of a line when they stand in it, and lines of which there are so many ways to read them.
+const MAX_VALUES: usize = 16;
+const MAX_LINE_BYTES: usize = 16 << 10;
+
+/// Words behind which one file is read.
+const READ_NEXT: [&str; 2] = ["source", "."];
+/// Words of a statement all of whose files are read.
+const READ_ALL: [&str; 4] = ["eval", "include", "source-file", "runtime"];
+/// Names of lists of directories from which programs load code.
+const SEARCHED: [&str; 5] = ["runtimepath", "rtp", "packpath", "load-path", "fpath"];
+/// The same, for commands.
+const COMMANDS: [&str; 4] = ["PATH", "path", "fish_user_paths", "fish_add_path"];
+
+/// Set for what a package manager starts: they name what it builds, and nobody obeys them later.
+const OF_BUILDS: [&str; 2] = ["npm_package_", "CARGO_MANIFEST_PATH"];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Shell,
+    Program,
+    Variable,
+}
+
+/// What the words before a path say of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Mentioned,
+    ReadNext,
+    ReadAll,
+    Searched,
+    Commands,
+}
+
+/// One configuration while it is read.
+struct Reading {
+    writer: Writer,
+    /// Simple assignments, by name.
+    variables: BTreeMap<String, Vec<String>>,
+    /// What it loads.
+    loads: Vec<PathBuf>,
+}
+
+impl NamedFiles<'_> {
+    pub(super) fn read_configurations(&mut self, host: &CachedHost<'_>) {
+        let home = self.context.home.clone();
+        let of_shells = OF_SHELLS.iter().map(|path| (Writer::Shell, home.join(path)));
+        let of_programs = OF_PROGRAMS.iter().chain(&OF_AGENTS).map(|path| (Writer::Program, home.join(path)));
+        let mut files: Vec<_> = of_shells.chain(of_programs).filter(|(_, path)| host.is_file(path)).collect();
+        for directory in DIRECTORIES.map(|directory| home.join(directory)) {
+            let names = host.exists(&directory).then(|| host.names(&directory)).flatten().unwrap_or_default();
+            let entries = names.into_iter().take(MAX_ENTRIES).map(|(name, _)| directory.join(name));
+            files.extend(entries.map(|path| (Writer::Program, path)));
+        }
+        let mut known: BTreeSet<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
+        let mut rest = MAX_LOADED;
+        while let Some((writer, file)) = files.pop() {
+            for loaded in self.read_file(writer, &file) {
+                if rest > 0 && known.insert(loaded.clone()) {
+                    rest -= 1;
+                    files.push((writer, loaded));
+                }
+            }
+        }
+        for (name, value) in &self.context.env {
+            self.variable(name, value, &format!("the variable {name} names it"));
+        }
+    }
+
+    fn reading(&self, writer: Writer) -> Reading {
+        let known = [("HOME", &self.context.home), ("CLAUDE_PROJECT_DIR", &self.context.project)];
+        let known = known.map(|(name, path)| (name.to_owned(), vec![path.display().to_string()]));
+        Reading { writer, variables: known.into(), loads: Vec::new() }
+    }
+
+    /// What it loads from writable directories.
+    fn read_file(&mut self, writer: Writer, file: &Path) -> Vec<PathBuf> {
+        let content = small_file::read(file, MAX_BYTES).ok().flatten().unwrap_or_default();
+        let text = String::from_utf8_lossy(&content);
+        let mut reading = self.reading(writer);
+        let shown = self.shown(file);
+        let why = |line: usize| format!("{shown}:{line} names it");
+        let json =
+            file.extension().filter(|end| *end == "json").and_then(|_| serde_json::from_str(&text).ok());
+        if let Some(json) = json.filter(|_| OF_AGENTS.iter().any(|own| file.ends_with(own))) {
+            let mut found = Vec::new();
+            strings(&json, !file.ends_with(".claude.json"), &mut found);
+            for string in found {
+                let quoted = Value::from(string).to_string();
+                let line = text.lines().position(|line| line.contains(&quoted)).unwrap_or_default();
+                self.line(&mut reading, string, &why(line + 1));
+            }
+            return reading.loads;
+        }
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#'))
+        {
+            self.line(&mut reading, line, &why(number + 1));
+        }
+        reading.loads
+    }
+
+    fn line(&mut self, reading: &mut Reading, line: &str, why: &str) {
+        if line.len() > MAX_LINE_BYTES {
+            return;
+        }
+        for statement in self.joined(line).split([';', '|', '&']) {
+            for text in self.expanded(statement, &reading.variables) {
+                self.statement(reading, &text, why);
+            }
+        }
+    }
+
+    /// Without quotes, which join what is beside them. A blank that separates nothing is another sign.
+    fn joined(&self, line: &str) -> String {
+        let mut text = line.replace("\\\"", "").replace(['"', '\''], "").replace("\\ ", "\u{1}");
+        for of_home in ["${HOME}/", "$HOME/", "%h/"] {
+            text = text.replace(of_home, "~/");
+        }
+        let roots = self.roots.iter().flat_map(|root| [root.display().to_string(), self.shown(root)]);
+        for root in roots.filter(|root| root.contains(' ')) {
+            text = text.replace(&root, &root.replace(' ', "\u{1}"));
+        }
+        text
+    }
+
+    /// With the values of variables in their places: one text for each way.
+    fn expanded(&self, text: &str, variables: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+        let mut done = vec![String::new()];
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('$') {
+            done.iter_mut().for_each(|text| text.push_str(before));
+            let braced = after.strip_prefix('{');
+            let from_name = braced.unwrap_or(after);
+            let is_end = |sign: char| !sign.is_ascii_alphanumeric() && sign != '_';
+            let (name, tail) = from_name.split_at(from_name.find(is_end).unwrap_or(from_name.len()));
+            let tail = if braced.is_some() { tail.strip_prefix('}') } else { Some(tail) };
+            let of_environment = || self.context.env.get(name).map(|value| vec![value.clone()]);
+            let values = variables.get(name).cloned().or_else(of_environment);
+            let is_short = done.iter().map(String::len).sum::<usize>() < MAX_LINE_BYTES;
+            match (values, tail) {
+                (Some(values), Some(tail)) if is_short && done.len() * values.len() <= MAX_VALUES => {
+                    done = done
+                        .iter()
+                        .flat_map(|text| values.iter().map(move |value| format!("{text}{value}")))
+                        .collect();
+                    rest = tail;
+                }
+                _ => {
+                    done.iter_mut().for_each(|text| text.push('$'));
+                    rest = after;
+                }
+            }
+        }
+        done.iter_mut().for_each(|text| text.push_str(rest));
+        done
+    }
+
+    fn statement(&mut self, reading: &mut Reading, statement: &str, why: &str) {
+        let begins = |word: &&str| ["then", "do", "else", "if", "{"].contains(word);
+        let tokens: Vec<&str> = statement.split_whitespace().skip_while(begins).collect();
+        let assigned = |token: &str| {
+            let (name, value) = token.split_once('=')?;
+            let is_name =
+                !name.is_empty() && name.bytes().all(|sign| sign.is_ascii_alphanumeric() || sign == b'_');
+            is_name.then(|| (name.to_owned(), value.to_owned()))
+        };
+        let mut found: Vec<(String, String)> = tokens.iter().filter_map(|token| assigned(token)).collect();
+        let mut is_exported = matches!(tokens.first(), Some(&("export" | "declare" | "typeset")));
+        match tokens.as_slice() {
+            ["for", name, "in", values @ ..] => {
+                let values = values.iter().take_while(|word| **word != "do").take(MAX_VALUES);
+                reading.variables.insert((*name).to_owned(), values.map(|word| (*word).to_owned()).collect());
+            }
+            ["setenv", name, value] => {
+                (found, is_exported) = (vec![((*name).to_owned(), (*value).to_owned())], true)
+            }
+            ["set", flags, name, values @ ..] if flags.starts_with('-') => {
+                is_exported = flags.contains('x');
+                found = vec![((*name).to_owned(), values.join(":"))];
+            }
+            _ => {}
+        }
+        if is_exported && reading.writer == Writer::Shell {
+            for (name, value) in &found {
+                self.variable(name, value, why);
+            }
+        }
+        reading.variables.extend(found.into_iter().map(|(name, value)| (name, vec![value])));
+        self.words(reading, statement, why);
+    }
+
+    fn words(&mut self, reading: &mut Reading, statement: &str, why: &str) {
+        let is_between = |sign: char| sign.is_whitespace() || "`=,:()]}<>".contains(sign);
+        let mut using = Use::Mentioned;
+        for word in statement.split(is_between) {
+            let word = word.trim_start_matches(['[', '{']);
+            let name = word.trim_end_matches(['+', '^', '-']);
+            let is_one = |of: &[&str]| of.iter().any(|one| name.eq_ignore_ascii_case(one));
+            if COMMANDS.contains(&name) && (name != "path" || reading.writer == Writer::Shell) {
+                using = Use::Commands;
+            } else if is_one(&SEARCHED) {
+                using = Use::Searched;
+            } else if is_one(&READ_ALL) {
+                using = Use::ReadAll;
+            } else if READ_NEXT.contains(&word) {
+                using = Use::ReadNext;
+            } else if word.contains('/') {
+                self.mention(reading, word, using, why);
+                if using == Use::ReadNext {
+                    using = Use::Mentioned;
+                }
+            } else if using == Use::ReadNext && !word.is_empty() && !word.starts_with('-') {
+                using = Use::Mentioned;
+            }
+        }
+    }
+
+    /// The path of a word, up to the first sign that stands for something else. It counts if it is loaded, if a program can be
+    /// started there, or if whoever wrote it mentions nothing else.
+    fn mention(&mut self, reading: &mut Reading, word: &str, using: Use, why: &str) {
+        let cut = word.find(['*', '?', '[', '{', '$']).and_then(|end| word.get(..end));
+        let Some(base) = cut.map_or(Some(word), |cut| cut.rsplit_once('/').map(|(above, _)| above)) else {
+            return;
+        };
+        let is_explicit = is_explicit(base);
+        for path in self.places(base) {
+            let found = path.metadata().ok();
+            let counts = match &found {
+                _ if using == Use::Commands => true,
+                Some(found) if found.is_file() && cut.is_none() => {
+                    using != Use::Mentioned
+                        || reading.writer == Writer::Program
+                        || reading.writer == Writer::Variable && is_explicit
+                        || found.permissions().mode() & 0o111 != 0
+                }
+                Some(found) if found.is_dir() => {
+                    using == Use::Searched || cut.is_some() && using != Use::Mentioned
+                }
+                Some(_) => false,
+                None => {
+                    is_explicit
+                        && (using != Use::Mentioned || cut.is_none() && reading.writer != Writer::Shell)
+                }
+            };
+            if !counts {
+                continue;
+            }
+            let kind = match using {
+                Use::Commands => NamedKind::Commands,
+                Use::Searched => NamedKind::Directory,
+                _ if cut.is_some() => NamedKind::Directory,
+                _ => NamedKind::File,
+            };
+            self.add(&path, kind, why);
+            if matches!(using, Use::ReadNext | Use::ReadAll) {
+                let entries = || std::fs::read_dir(&path).into_iter().flatten().flatten().take(MAX_ENTRIES);
+                match found {
+                    Some(found) if found.is_dir() => {
+                        reading.loads.extend(entries().map(|entry| entry.path()))
+                    }
+                    _ => reading.loads.push(path),
+                }
+            }
+        }
+    }
+
+    /// A variable that names files names nothing else; any other may hold a command, or options of a program.
+    fn variable(&mut self, name: &str, value: &str, why: &str) {
+        if OF_BUILDS.iter().any(|of_builds| name.starts_with(of_builds)) {
+            return;
+        }
+        let parts: Vec<&str> = value.split(':').filter(|part| !part.is_empty()).collect();
+        let is_path = |part: &str| is_explicit(part) || part.starts_with("./") || part.starts_with("../");
+        let is_command = value.contains(' ') && !Path::new(value).exists();
+        if parts.iter().all(|part| is_path(part)) && !is_command {
+            let kind = if COMMANDS.contains(&name) { NamedKind::Commands } else { NamedKind::File };
+            for (part, path) in parts
+                .iter()
+                .flat_map(|part| self.places(part).into_iter().map(move |path| (part, path)))
+                .collect::<Vec<_>>()
+            {
+                let counts = match path.metadata() {
+                    _ if kind == NamedKind::Commands => true,
+                    Ok(found) => found.is_file(),
+                    Err(_) => is_explicit(part),
+                };
+                if counts {
+                    self.add(&path, kind, why);
+                }
+            }
+            return;
+        }
+        let is_scheme = |first: &str| first.bytes().all(|sign| sign.is_ascii_alphanumeric());
+        if parts.len() < 2 || !parts.first().is_some_and(|first| is_scheme(first)) {
+            let writer = if value.starts_with('-') { Writer::Program } else { Writer::Variable };
+            let mut reading = self.reading(writer);
+            self.line(&mut reading, value, why);
+        }
+    }
+
+    /// What a word means, in a directory that a sandbox may write: relative ones count from the home or from the project.
+    fn places(&self, word: &str) -> Vec<PathBuf> {
+        let word = word.replace('\u{1}', " ");
+        let context = self.context;
+        let mut places = match word.strip_prefix("~/") {
+            Some(rest) => vec![context.home.join(rest)],
+            None if word.starts_with('/') => vec![PathBuf::from(word)],
+            None if word.contains("//") => Vec::new(),
+            None => [&context.home, &context.project, &context.directory].map(|base| base.join(&word)).into(),
+        };
+        places.iter_mut().for_each(|place| *place = plain(place));
+        places.dedup();
+        // The machine's own files are many, and no sandbox writes them.
+        places.retain(|place| !agentsh_sandbox::layout::is_system(place));
+        places.retain(|place| self.is_inside(place) || self.is_inside(&self.real(place)));
+        places
+    }
+}
+
+/// A path, and no name of something else.
+fn is_explicit(word: &str) -> bool {
+    word.starts_with("~/") || word.starts_with('/') && !word.starts_with("//")
+}
+
+/// The strings of an agent's settings that may be commands: in a file of state, of servers alone.
+fn strings<'v>(value: &'v Value, counts: bool, into: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) if counts => into.push(text),
+        Value::Array(list) => list.iter().for_each(|inner| strings(inner, counts, into)),
+        Value::Object(members) => {
+            // What is permitted is not started.
+            for (name, inner) in members.iter().filter(|(name, _)| *name != "permissions") {
+                strings(inner, counts || name == "mcpServers", into);
+            }
+        }
+        _ => {}
+    }
+}
