@@ -269,3 +269,29 @@ fn repositories_that_the_user_removes_or_moves_outside_hold_no_stubs() {
         assert!(left.is_empty() && moved.join(".git/HEAD").exists(), "{mode:?} {left:?}");
     }
 }
+
+/// The host gives the project another name, and perhaps something else its old one: the last look finds it.
+#[test]
+fn a_project_that_the_host_moves_is_looked_at_where_it_is() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("old/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("old/.git/config", "[core]\n\tfsmonitor = mine\n");
+        let mut inside = Inside::start(&place);
+        let moved = place.home.join("moved");
+        fs::rename(&place.project, &moved).unwrap();
+        place.write(".exrc", "mine");
+        assert!(
+            inside.may("git init -q q; git -C q config core.fsmonitor evil; echo evil >.exrc; echo x >file")
+        );
+        let said = inside.end();
+        let text = |name: &str| fs::read_to_string(moved.join(name)).unwrap_or_default();
+        assert!(
+            !text("q/.git/config").contains("evil") && !text(".exrc").contains("evil"),
+            "{mode:?} {said}"
+        );
+        assert!(text("old/.git/config").contains("mine") && text("file") == "x\n", "{mode:?} {said}");
+        assert_eq!(fs::read_to_string(place.project.join(".exrc")).unwrap(), "mine", "{mode:?} {said}");
+        assert!(said.contains(&format!("was moved to {} during the run", moved.display())), "{said}");
+    }
+}

@@ -147,6 +147,105 @@ fn what_runs_by_itself_in_a_new_repository_is_set_aside() {
     }
 }
 
+/// The person reads what git shows, and git sends something else: by what replaces objects and parents, or by a cache.
+#[test]
+fn git_shows_the_commits_that_it_sends() {
+    const SHOWS_OTHERS: &str = "git pack-refs --all; git replace HEAD:a HEAD~1:a; git pack-refs --all; \
+        git replace HEAD~1:a HEAD:a; behind=$(git rev-parse HEAD~1); git rev-parse HEAD > .git/info/grafts; echo $behind > .git/shallow; \
+        echo x > .git/objects/info/commit-graph";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.write(place.home.join(".gitconfig"), "[user]\n\tname = A\n\temail = a@b\n");
+        let outside = |script: &str| {
+            Outcome::of(place.command("sh").args(["-ec", script])).expect_code(0).stdout.trim().to_owned()
+        };
+        outside(
+            "git init -q; for n in 1 2 3; do echo $n > a; git add a; git commit -qm $n; done; \
+             git replace HEAD~2:a HEAD:a; git clone -q --bare . ../remote.git; mv ../remote.git .",
+        );
+        let replaced = outside("git replace -l");
+        // What is honest stays: a cache that git makes again, and what the person replaced.
+        let honest =
+            "echo 4 > a; git commit -qam 4; git gc -q; git fetch -q --depth 1 file://$PWD/remote.git";
+        let outcome = run(&place, honest).expect_code(0);
+        assert!(!outcome.stderr.contains("set aside") && outcome.stderr.contains("shallow"), "{outcome}");
+        outside("git fsck --connectivity-only; git fetch -q --unshallow file://$PWD/remote.git; git log");
+        let outcome = run(&place, SHOWS_OTHERS).expect_code(0);
+        Outcome::of(&mut place.agentsh(&["undo", ".git/shallow"])).expect_code(0);
+        assert_eq!(outside("git replace -l"), replaced, "{mode:?} {outcome}");
+        assert_eq!(outside("git show HEAD:a; git show HEAD~2:a"), "4\n2", "{mode:?} {outcome}");
+        for gone in ["info/grafts", "objects/info/commit-graph"] {
+            assert!(!place.project.join(".git").join(gone).exists(), "{mode:?} {gone} {outcome}");
+        }
+        for told in ["refs/replace/", "(in packed-refs)", ".git/info/grafts", ".git/shallow"] {
+            assert!(outcome.stderr.contains(told), "{mode:?} {told} {outcome}");
+        }
+        Outcome::of(&mut place.agentsh(&["undo", ".git/info/grafts"])).expect_code(0);
+        assert_eq!(outside("git rev-list --count HEAD"), "1", "{mode:?}: the graft again");
+    }
+}
+
+/// Of many programs no table knows: a new name with a dot, and what comes into a directory of hooks, is told.
+#[test]
+fn new_names_that_a_program_may_obey_are_told() {
+    const REFUSED: [&str; 6] = [
+        ".github/hooks/a.json",
+        ".openhands/hooks.json",
+        ".openhands/setup.sh",
+        ".clinerules/hooks/TaskStart",
+        ".pi/extensions/a.ts",
+        ".repo/repo/main.py",
+    ];
+    const TOLD: [&str; 4] = [".unheard-of", ".other/hooks/new", ".svn", "_MTN/monotonerc"];
+    const ORDINARY: [&str; 4] = [".other/old", ".other/data", ".github/workflows/a.yml", "src/hooks/a"];
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.write(".other/hooks/old", "mine");
+        place.write(".other/old", "mine");
+        let make = REFUSED.iter().chain(&TOLD).chain(&ORDINARY);
+        let make = make.map(|path| format!("mkdir -p $(dirname {path}); echo x >{path}; "));
+        let outcome = run(&place, &make.collect::<String>()).expect_code(0);
+        let made = |path: &str| place.project.join(path).exists();
+        for path in REFUSED {
+            // A file, or a directory as a whole.
+            let told = [path, path.rsplit_once('/').unwrap().0].map(|path| format!("{path} was created"));
+            let is_told = told.iter().any(|told| outcome.stderr.contains(told));
+            assert!(!made(path) && is_told, "{mode:?} {path} {outcome}");
+        }
+        let line = outcome.stderr.lines().find(|line| line.contains("some program may obey it")).unwrap();
+        for path in TOLD {
+            assert!(made(path) && outcome.stderr.contains(path), "{mode:?} {path} {outcome}");
+        }
+        for path in ORDINARY {
+            assert!(made(path) && !line.contains(path), "{mode:?} {path} {outcome}");
+        }
+        let again = run(&place, "echo y >.unheard-of; echo y >.other/hooks/old").expect_code(0);
+        assert!(!again.stderr.contains("some program may obey it"), "{again}");
+    }
+}
+
+/// The agent chooses names, and a person reads lines and pastes commands.
+#[test]
+fn names_make_no_lines_and_no_commands() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let script = "mkdir 'a\nagentsh: FORGED'; git init -q 'a\nagentsh: FORGED'; echo x >'a\nagentsh: FORGED/.git/hooks/x'; \
+                      echo x >'f;touch g;.code-workspace'";
+        let outcome = run(&place, script).expect_code(0);
+        assert!(
+            outcome.stderr.contains("FORGED") && outcome.stderr.contains("undo '/"),
+            "{mode:?} {outcome}"
+        );
+        assert!(
+            !outcome.stderr.lines().any(|line| line.starts_with("agentsh: FORGED")),
+            "{mode:?} {outcome}"
+        );
+    }
+}
+
 #[test]
 fn instructions_are_shown_and_taken_back() {
     for mode in Mode::all() {

@@ -108,6 +108,43 @@ fn at_any_moment_of_the_start() {
     }
 }
 
+/// The project is elsewhere when agentsh starts again: the last check waits for it, and is told once.
+#[test]
+fn what_a_run_leaves_is_checked_wherever_the_project_is_then() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let arm = |name: &str| {
+            place.write(format!("{name}/.git/HEAD"), "ref: refs/heads/main\n");
+            place.write(format!("{name}/.git/config"), "[core]\n\tfsmonitor = evil\n");
+        };
+        arm("old");
+        let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c", "touch made; sleep 60"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let left = place.home.join(".local/state/agentsh/unfinished");
+        let is_left = || std::fs::read_dir(&left).is_ok_and(|mut left| left.next().is_some());
+        assert!(eventually(|| place.project.join("made").exists() && is_left()));
+        end(&mut child);
+        arm("new");
+        let (moved, other) = (place.home.join("moved"), place.home.join("other"));
+        std::fs::rename(&place.project, &moved).unwrap();
+        place.make_directory(&other);
+        let run = |directory| {
+            let mut command = place.agentsh(&["run", "--", "true"]);
+            Outcome::of(command.current_dir(directory)).expect_code(0).stderr
+        };
+        let said = run(&other);
+        assert!(said.contains("that directory is not there") && is_left(), "{mode:?} {said}");
+        let said = run(&other);
+        assert!(!said.contains("killed session") && is_left(), "{mode:?} {said}");
+        let said = run(&moved);
+        assert!(said.contains("left by a killed session: new repository: ") && !is_left(), "{mode:?} {said}");
+        let is_armed = |name: &str| {
+            std::fs::read_to_string(moved.join(name).join(".git/config")).unwrap().contains("evil")
+        };
+        assert!(!is_armed("new") && is_armed("old"), "{mode:?} {said}");
+    }
+}
+
 #[test]
 fn in_the_middle_of_a_call() {
     for mode in Mode::all() {

@@ -98,6 +98,23 @@ fn hook_files_are_as_they_were_afterwards() {
     assert!(!place.events("guard_changed").is_empty());
 }
 
+/// Where there is no room for a copy, or the directory is closed, what was changed gets another name.
+#[test]
+fn hook_files_are_restored_whatever_is_in_the_way() {
+    for (name, close) in
+        [("closed", "chmod 555 .git/hooks"), ("many", "for n in $(seq 2100); do : > .git/hooks/$n; done")]
+    {
+        let Some(place) = place() else { return };
+        Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
+        let script = format!("echo evil > .git/hooks/pre-commit; {close}; echo evil > .envrc; chmod 555 .");
+        let outcome = run(&place, &[], &script).expect_code(0);
+        for path in [".git/hooks/pre-commit", ".envrc"] {
+            assert!(!place.project.join(path).exists(), "{name} {path} {outcome}");
+        }
+        assert!(place.project.join(".git/hooks").is_dir() || name == "many", "{outcome}");
+    }
+}
+
 /// A link, or the file with which git names another directory, in the place of `.git`: the hooks behind it are no hooks.
 #[test]
 fn what_replaces_the_directory_of_hooks_is_set_aside() {

@@ -398,6 +398,33 @@ fn what_is_not_the_receipt_of_this_commit_is_refused() {
     refused(check(&[]), "it is not about commit");
 }
 
+/// Files of the repository that hide parents, and a remote that is a command, which git asks for an object that is not there.
+#[test]
+fn what_a_repository_says_changes_no_receipt_and_runs_nothing() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        session(&place);
+        let subject = || written(&place, &[]).1["subject"].clone();
+        let before = subject();
+        for name in ["info/grafts", "shallow"] {
+            outside(&place, &format!("git rev-parse side > .git/{name}"));
+            assert_eq!(outside(&place, "git rev-list --count side"), "1");
+            assert_eq!(subject(), before, "{mode:?} {name}");
+            outside(&place, &format!("rm .git/{name}"));
+        }
+        outside(
+            &place,
+            "git config extensions.partialClone o; git config remote.o.promisor true; \
+             git config remote.o.url 'ext::touch ran'; git config protocol.ext.allow always; \
+             gone=$(git rev-parse side~1^{tree}); rm -f .git/objects/${gone%??????????????????????????????????????}/${gone#??}",
+        );
+        agentsh(&place, &["receipt"]);
+        assert!(!place.project.join("ran").exists(), "{mode:?}");
+        let _refused = place.command("git").args(["diff-tree", "side~1", "side"]).output().unwrap();
+        assert!(place.project.join("ran").exists(), "{mode:?}: git by itself asks");
+    }
+}
+
 /// A commit that was made after the session is the word of whoever signs.
 #[test]
 fn a_commit_of_a_person_is_bound_by_the_signer() {

@@ -1,6 +1,7 @@
 //! The start of a session: its first events, and notes about the policy before anything starts.
 
 use agentsh_base::remedy::{self, Allow};
+use agentsh_host::host_programs;
 use agentsh_store::words::{BundleState, LayerState};
 use agentsh_store::{Event, PolicyLayer, redact};
 
@@ -37,7 +38,16 @@ impl Session {
         if let Some(why) = fleet::start(&self.facts.context.state) {
             self.record.note(&format!("fleet: nothing is forwarded: {why}"));
         }
-        agentsh_guards::recover_all(&self.facts.context.state).iter().for_each(|line| self.record.note(line));
+        let context = &self.facts.context;
+        agentsh_guards::recover_all(
+            &context.state,
+            &host_programs::writable(context),
+            &mut |path, what, detail| {
+                self.record.note(&agentsh_store::escape::line(&detail));
+                let path = path.to_string_lossy().into_owned();
+                self.record.journal.record(Event::GuardChanged { server_id: None, path, what, detail });
+            },
+        );
         self.record.enforcement(None, &self.facts.context.notes);
         self.report_policy(verb);
         self.report_flags(flags);

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +16,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::disarm_new;
+use super::git_obeys::{self, Obeyed};
 use super::thread::is_guard;
 use agentsh_base::listing;
 use agentsh_base::real_paths::real_path;
@@ -25,18 +27,68 @@ use agentsh_sandbox::spec::{Named, NamedKind, PathRules};
 
 /// Identity of a directory, also against a reused inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Identity {
+pub(super) struct Identity {
     device: u64,
     inode: u64,
     /// None if the file system does not record it.
     born: Option<SystemTime>,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
+impl Identity {
+    /// Of what stands at a path, links followed. None: nothing does.
+    pub fn of(path: &Path) -> Option<Self> {
+        Some(Self::from(&path.metadata().ok()?))
+    }
+
+    /// As equal, and also on a disk that has come back under another number.
+    fn is_of_same_object(&self, other: &Self) -> bool {
+        *self == *other || self.born.is_some() && Self { device: other.device, ..*self } == *other
+    }
+}
+
+impl From<&Metadata> for Identity {
+    fn from(found: &Metadata) -> Self {
+        Self { device: found.dev(), inode: found.ino(), born: found.created().ok() }
+    }
+}
+
+/// A directory that a sandbox could write, and where it is now.
+pub(super) struct Moved {
+    pub from: PathBuf,
+    pub to: PathBuf,
+    device_before: u64,
+    device: u64,
+}
+
+impl Moved {
+    /// None: the same directory is at none of these paths.
+    pub fn find<'p>(
+        from: &Path,
+        was: Identity,
+        mut paths: impl Iterator<Item = &'p PathBuf>,
+    ) -> Option<Self> {
+        paths.find_map(|to| {
+            let is = Identity::of(to).filter(|is| was.is_of_same_object(is))?;
+            let to = to.canonicalize().ok().filter(|_| to != from).unwrap_or_else(|| to.clone());
+            Some(Self { from: from.to_owned(), to, device_before: was.device, device: is.device })
+        })
+    }
+}
+
+/// Where a path is now, if one of these directories was moved.
+pub(super) fn path_now(path: PathBuf, moved: &[Moved]) -> PathBuf {
+    let around = moved.iter().filter(|moved| path.starts_with(&moved.from));
+    let Some(Moved { from, to, .. }) = around.max_by_key(|moved| moved.from.as_os_str().len()) else {
+        return path;
+    };
+    let below = path.strip_prefix(from).unwrap_or(&path);
+    to.iter().chain(below.iter()).collect()
+}
+
+#[derive(Clone, Debug, Default)]
 pub struct Baseline {
-    /// And where they were.
-    repositories: BTreeMap<Identity, PathBuf>,
+    /// Where they were, and what git obeyed in them.
+    repositories: BTreeMap<Identity, (PathBuf, Obeyed)>,
     /// Directories that were refused to the sandbox and are invisible in it.
     refused: BTreeSet<PathBuf>,
     /// Directories at whose top no automatically run file may appear.
@@ -61,10 +113,12 @@ pub struct Baseline {
     private: Vec<PathBuf>,
 }
 
+type StoredObeyed = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// The serialised form; paths may be any bytes.
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    repositories: Vec<(Vec<u8>, Identity)>,
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Stored {
+    repositories: Vec<(Vec<u8>, Identity, StoredObeyed)>,
     refused: Vec<Vec<u8>>,
     #[serde(default)]
     worked_in: Vec<Vec<u8>>,
@@ -91,8 +145,11 @@ struct Stored {
 impl From<Baseline> for Stored {
     fn from(baseline: Baseline) -> Self {
         let bytes = |path: PathBuf| path.into_os_string().into_vec();
+        let obeyed =
+            |obeyed: Obeyed| obeyed.into_iter().map(|(name, content)| (bytes(name), content)).collect();
+        let repositories = baseline.repositories.into_iter();
         Self {
-            repositories: baseline.repositories.into_iter().map(|(one, path)| (bytes(path), one)).collect(),
+            repositories: repositories.map(|(one, (path, was))| (bytes(path), one, obeyed(was))).collect(),
             refused: baseline.refused.into_iter().map(bytes).collect(),
             worked_in: baseline.worked_in.into_iter().map(bytes).collect(),
             closed: baseline.closed.into_iter().map(bytes).collect(),
@@ -108,11 +165,20 @@ impl From<Baseline> for Stored {
     }
 }
 
-impl From<Stored> for Baseline {
-    fn from(stored: Stored) -> Self {
-        let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
-        Self {
-            repositories: stored.repositories.into_iter().map(|(bytes, one)| (one, path(bytes))).collect(),
+impl Stored {
+    /// With these directories where they are now.
+    pub fn at(self, moved: &[Moved]) -> Baseline {
+        let stored = self;
+        let as_path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
+        let path = |bytes| path_now(as_path(bytes), moved);
+        let repository = |(bytes, mut one, obeyed): (_, Identity, StoredObeyed)| {
+            let on = moved.iter().find(|moved| moved.device_before == one.device);
+            one.device = on.map_or(one.device, |moved| moved.device);
+            let obeyed = obeyed.into_iter().map(|(name, content)| (as_path(name), content));
+            (one, (path(bytes), obeyed.collect()))
+        };
+        Baseline {
+            repositories: stored.repositories.into_iter().map(repository).collect(),
             refused: stored.refused.into_iter().map(path).collect(),
             worked_in: stored.worked_in.into_iter().map(path).collect(),
             closed: stored.closed.into_iter().map(path).collect(),
@@ -186,9 +252,17 @@ impl Baseline {
     /// Directories in which something may appear that is set aside.
     pub(super) fn watched(&self) -> BTreeSet<PathBuf> {
         let below = self.directories_below();
-        let below = below.iter().flat_map(|above| self.worked_in.iter().map(move |top| top.join(above)));
-        let expected = self.expected.keys().filter_map(|path| path.parent()).map(Path::to_owned);
-        self.tops().cloned().chain(below).chain(expected).collect()
+        let mut found: BTreeSet<PathBuf> = self.tops().cloned().collect();
+        found.extend(self.expected.keys().filter_map(|path| path.parent()).map(Path::to_owned));
+        for top in &self.worked_in {
+            // One list instead of a look at each; what is made later is seen in the top.
+            let _ = listing::each(top, |name, _| {
+                let inner = below.iter().filter(|above| above.iter().next() == Some(name));
+                found.extend(inner.map(|above| top.join(above)));
+                ControlFlow::Continue(())
+            });
+        }
+        found
     }
 
     /// Who obeys a path that no table lists.
@@ -218,7 +292,7 @@ impl Baseline {
     /// The file in existing git directories that git obeys and that could be created.
     fn in_git(&self) -> impl Iterator<Item = PathBuf> {
         let (file, _) = builtin_paths::GIT_OBEYED;
-        let path = self.repositories.values().map(move |git| git.join(file));
+        let path = self.repositories.values().map(move |(git, _)| git.join(file));
         path.filter(|path| path.symlink_metadata().is_ok())
     }
 
@@ -241,7 +315,7 @@ impl Baseline {
         };
         (is_in(&self.worked_in) && is_guarded(name)
             || is_below()
-            || git.is_some_and(|git| self.repositories.values().any(|known| known == git))
+            || git.is_some_and(|git| self.repositories.values().any(|(known, _)| known == git))
             || is_in(&self.closed)
             || is_in(&self.commands) && is_command(name)
             || self.expected.get(path).is_some_and(|named| named.kind != NamedKind::File || !path.is_dir()))
@@ -251,7 +325,8 @@ impl Baseline {
     /// New files among these.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
         let (_, directories) = builtin_paths::GIT_OBEYED;
-        let of_git = self.repositories.values().flat_map(|git| directories.iter().map(|name| git.join(name)));
+        let of_git =
+            self.repositories.values().flat_map(|(git, _)| directories.iter().map(|name| git.join(name)));
         let below = self.directories_below();
         let expected = self.expected.keys().filter(|path| path.symlink_metadata().is_ok());
         let mut found: BTreeSet<_> = self.in_git().chain(expected.cloned()).collect();
@@ -288,10 +363,25 @@ impl Baseline {
 
     /// False: nothing is there.
     pub(super) fn add(&mut self, path: &Path) -> bool {
-        let identity = identity(path);
-        let is_there = identity.is_some();
-        self.repositories.extend(identity.map(|identity| (identity, path.to_owned())));
-        is_there
+        let Ok(found) = path.symlink_metadata() else { return false };
+        let obeyed = if found.is_dir() { git_obeys::obeyed(path) } else { Obeyed::new() };
+        self.repositories.insert(Identity::from(&found), (path.to_owned(), obeyed));
+        true
+    }
+
+    /// Directories in which people work.
+    pub(super) fn worked_in(&self) -> impl Iterator<Item = &Path> {
+        self.worked_in.iter().map(PathBuf::as_path)
+    }
+
+    /// Where the known repositories were.
+    pub(super) fn repositories(&self) -> impl Iterator<Item = &Path> {
+        self.repositories.values().map(|(path, _)| path.as_path())
+    }
+
+    /// What git obeyed in a repository before. None: it is new.
+    pub(super) fn obeyed(&self, repository: &Path) -> Option<&Obeyed> {
+        self.repositories.get(&identity(repository)?).map(|(_, obeyed)| obeyed)
     }
 
     /// Whether a directory, or one above it, was refused to the sandbox.
@@ -308,8 +398,7 @@ impl Baseline {
 }
 
 fn identity(path: &Path) -> Option<Identity> {
-    let found = path.symlink_metadata().ok()?;
-    Some(Identity { device: found.dev(), inode: found.ino(), born: found.created().ok() })
+    Some(Identity::from(&path.symlink_metadata().ok()?))
 }
 
 #[cfg(test)]

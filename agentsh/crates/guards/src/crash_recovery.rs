@@ -1,45 +1,60 @@
 //! Recovery after agentsh was killed.
 //!
 //! One file for each watched sandbox lists its directories and repositories; it is locked during the run and removed
-//! after the final check. The next start does that check for every unlocked file.
+//! after a final check in which nothing failed. The next start does that check for every unlocked file, in the same
+//! directories, wherever they are then.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::baseline::Baseline;
-use super::disarm_new;
-use super::final_check::{arrived, set_aside};
-use super::restore;
+use super::baseline::{Baseline, Identity, Moved, Stored, path_now};
+use super::final_check::FinalCheck;
+use super::new_repositories::is_repository_name;
 use agentsh_base::listing;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::SavedVersions;
-use agentsh_sandbox::stubs;
+use agentsh_sandbox::host::RealHost;
+use agentsh_store::words::GuardChange;
 
 /// Longest file that is written and read. Of a sandbox without mounts it holds copies of all guarded files.
 const MAX_BYTES: u64 = 64 << 20;
+/// For a directory that is not there, or in which a check fails: it may be on a disk that is elsewhere.
+const REMAINS_DAYS: u64 = 30;
 
 #[derive(Serialize, Deserialize)]
 struct UnfinishedWatch {
     session: String,
-    directories: Vec<Vec<u8>>,
-    baseline: Baseline,
+    roots: Vec<Root>,
+    baseline: Stored,
     /// Guarded files that nothing protects, and what was there.
     #[serde(default)]
     unprotected: BTreeMap<PathBuf, Copy>,
+    /// When it was told that a check remains to be done.
+    #[serde(default)]
+    told: Option<SystemTime>,
 }
 
-/// The file of one watched sandbox, removed on drop; only a killed session leaves it.
+/// A directory by its path, and which object it was.
+type Root = (Vec<u8>, Identity);
+/// What is told, about which path.
+pub type Say<'s> = &'s mut dyn FnMut(&Path, GuardChange, String);
+
+/// The file of one watched sandbox. A killed session leaves it.
 pub struct CrashMarker {
     path: PathBuf,
     _locked: File,
+    /// Where they are, the kernel says.
+    roots: Vec<(Root, File)>,
 }
 
 impl CrashMarker {
@@ -52,25 +67,119 @@ impl CrashMarker {
         baseline: &Baseline,
         unprotected: &BTreeMap<PathBuf, Copy>,
     ) -> io::Result<Self> {
-        let place = place(state);
-        let name = uuid::Uuid::now_v7();
-        let (path, new) = (place.join(name.to_string()), place.join(format!("{name}.new")));
+        let path = place(state).join(uuid::Uuid::now_v7().to_string());
+        let roots = directories.iter().filter_map(|path| root(path)).collect::<Vec<_>>();
+        let left = UnfinishedWatch {
+            session: session.to_owned(),
+            roots: roots.iter().map(|(root, _)| root.clone()).collect(),
+            baseline: baseline.clone().into(),
+            unprotected: unprotected.clone(),
+            told: None,
+        };
+        Ok(Self { _locked: left.write(&path)?, path, roots })
+    }
+
+    /// Whether the directory around a path is where it was: the host may have moved it, and put another one in its place.
+    pub fn is_in_place(&self, path: &Path) -> bool {
+        let mut around = self.roots.iter().filter(|(root, _)| path.starts_with(as_path(root.0.clone())));
+        around.all(|(root, _)| is_in_place(root))
+    }
+
+    /// Does the final check, where the directories are by now. What fails in it, or cannot be reached, remains to be done.
+    pub fn close(self, check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) {
+        // Where each is, the kernel says; one that was removed holds nothing.
+        let (moved, absent) = found(self.roots.iter().filter_map(|(root, held)| {
+            if is_in_place(root) {
+                return Some((root.clone(), Vec::new()));
+            }
+            held.metadata().ok().filter(|found| found.nlink() > 0)?;
+            let now = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()));
+            Some((root.clone(), now.into_iter().collect()))
+        }));
+        for moved in moved.iter().filter(|moved| moved.from != moved.to) {
+            let text = format!("{} was moved to {} during the run", moved.from.display(), moved.to.display());
+            say(&moved.to, GuardChange::Replaced, text);
+        }
+        absent.iter().for_each(|root| tell_absent(root, false, say));
+        let failed = checked(check.at(&moved), is_settled, say);
+        let remains = || {
+            let left = UnfinishedWatch::read(&File::open(&self.path)?)?;
+            left.at(&moved).leave(&self.path, absent.clone(), &failed)
+        };
+        let is_done = failed.is_empty() && absent.is_empty();
+        // Unreadable, it is told at the next start.
+        let _ = if is_done { fs::remove_file(&self.path) } else { remains() };
+    }
+}
+
+fn is_in_place(root: &Root) -> bool {
+    Identity::of(&as_path(root.0.clone())) == Some(root.1)
+}
+
+/// Where directories are now, by where they may be, and those that are nowhere.
+fn found(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Vec<Root>) {
+    let (mut moved, mut absent) = (Vec::new(), Vec::new());
+    for (root, others) in roots {
+        let from = as_path(root.0.clone());
+        let around = path_now(from.clone(), &moved);
+        match Moved::find(&from, root.1, [from.clone(), around].iter().chain(&others)) {
+            Some(found) => moved.push(found),
+            None => absent.push(root),
+        }
+    }
+    (moved, absent)
+}
+
+fn tell_absent(root: &Root, is_over: bool, say: Say<'_>) {
+    let shown = as_path(root.0.clone());
+    let then = match is_over {
+        true => format!("agentsh waits for it no longer, after {REMAINS_DAYS} days"),
+        false => format!("the next run in it does it, wherever it is within {REMAINS_DAYS} days"),
+    };
+    let text = format!(
+        "the final check of {} is not done, because that directory is not there: {then}",
+        shown.display()
+    );
+    say(&shown, GuardChange::NotPutBack, text);
+}
+
+/// Returns where something failed.
+fn checked(check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) -> BTreeSet<PathBuf> {
+    let mut failed = BTreeSet::new();
+    check.run(is_settled, &mut |path, what, text| {
+        failed.extend((what == GuardChange::NotPutBack).then(|| path.to_owned()));
+        say(path, what, text);
+    });
+    failed
+}
+
+fn root(path: &Path) -> Option<(Root, File)> {
+    let held =
+        fs::OpenOptions::new().read(true).custom_flags(OFlags::PATH.bits().cast_signed()).open(path).ok()?;
+    let identity = Identity::from(&held.metadata().ok()?);
+    Some(((path.as_os_str().as_bytes().to_vec(), identity), held))
+}
+
+impl UnfinishedWatch {
+    fn read(mut file: &File) -> io::Result<Self> {
+        let mut text = Vec::new();
+        Read::by_ref(&mut file).take(MAX_BYTES).read_to_end(&mut text)?;
+        serde_json::from_slice(&text).map_err(io::Error::from)
+    }
+
+    /// Returns the locked file.
+    fn write(&self, path: &Path) -> io::Result<File> {
+        let new = path.with_extension("new");
         let open = || fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
         let mut file = match open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(path))?;
                 open()?
             }
             file => file?,
         };
         rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-        let left = UnfinishedWatch {
-            session: session.to_owned(),
-            directories: directories.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
-            baseline: baseline.clone(),
-            unprotected: unprotected.clone(),
-        };
-        let text = serde_json::to_vec(&left).map_err(io::Error::other)?;
+        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         if text.len() as u64 > MAX_BYTES {
             return Err(io::Error::other(
                 "the guarded files are too large to be kept for the case of a crash",
@@ -78,65 +187,105 @@ impl CrashMarker {
         }
         file.write_all(&text)?;
         // Readers see a complete and locked file.
-        fs::rename(&new, &path)?;
-        Ok(Self { path, _locked: file })
+        fs::rename(&new, path)?;
+        Ok(file)
+    }
+
+    /// With directories where they are now.
+    fn at(self, moved: &[Moved]) -> Self {
+        let unprotected = self.unprotected.into_iter();
+        Self {
+            baseline: self.baseline.at(moved).into(),
+            unprotected: unprotected.map(|(path, copy)| (path_now(path, moved), copy)).collect(),
+            ..self
+        }
+    }
+
+    /// Leaves what remains to be done: what is around these paths, and directories that are not there.
+    fn leave(mut self, path: &Path, absent: Vec<Root>, failed: &BTreeSet<PathBuf>) -> io::Result<()> {
+        let around =
+            failed.iter().filter_map(|failed| match failed.is_dir() && !is_repository_name(failed) {
+                true => Some(failed.as_path()),
+                false => failed.parent(),
+            });
+        self.roots = around.filter_map(root).map(|(root, _)| root).chain(absent).collect();
+        if self.roots.is_empty() {
+            return fs::remove_file(path);
+        }
+        let is_left = |path: &Path| {
+            failed.contains(path)
+                || self.roots.iter().any(|(root, _)| path.starts_with(as_path(root.clone())))
+        };
+        self.unprotected.retain(|path, _| is_left(path));
+        self.told.get_or_insert_with(SystemTime::now);
+        self.write(path).map(drop)
     }
 }
 
-impl Drop for CrashMarker {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
+fn as_path(bytes: Vec<u8>) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 fn place(state: &Path) -> PathBuf {
     state.join("unfinished")
 }
 
-/// Does the final check of killed sessions. Returns messages.
-#[must_use]
-pub fn recover_all(state: &Path) -> Vec<String> {
-    let files = listing::paths(&place(state)).unwrap_or_default();
-    files.iter().flat_map(|path| finish(state, path)).collect()
-}
-
-fn finish(state: &Path, path: &Path) -> Vec<String> {
-    let Ok(mut file) = File::open(path) else { return Vec::new() };
-    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Vec::new();
+/// Does the final check of killed sessions, also in directories that this session may write and that were moved.
+pub fn recover_all(state: &Path, writable: &[&Path], say: Say<'_>) {
+    for path in listing::paths(&place(state)).unwrap_or_default() {
+        if let Err(error) = recover(state, &path, writable, say) {
+            let text =
+                format!("the final check of a killed session is not done: {}: {error}", path.display());
+            say(&path, GuardChange::NotPutBack, text);
+        }
     }
-    let mut text = Vec::new();
-    let read = Read::by_ref(&mut file).take(MAX_BYTES).read_to_end(&mut text);
-    let left = read.ok().and_then(|_| serde_json::from_slice::<UnfinishedWatch>(&text).ok());
-    let said = left.map(|left| last_look(state, &left)).unwrap_or_default();
-    // Incomplete, or done.
-    let _ = fs::remove_file(path);
-    said
 }
 
-fn last_look(state: &Path, left: &UnfinishedWatch) -> Vec<String> {
-    let aside = SavedVersions::new(state, &left.session);
-    let directories: Vec<PathBuf> =
-        left.directories.iter().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes))).collect();
-    let mut said = Vec::new();
-    restore::restore(&left.unprotected, &aside, &mut |_, _, text| {
-        said.push(format!("left by a killed session: {text}"));
+fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::Result<()> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    // It runs, or somebody else has done it.
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+        || file.metadata()?.nlink() == 0
+    {
+        return Ok(());
+    }
+    let mut left = match UnfinishedWatch::read(&file) {
+        Err(error)
+            if error.kind() == io::ErrorKind::InvalidData || error.kind() == io::ErrorKind::UnexpectedEof =>
+        {
+            fs::remove_file(path)?;
+            // Killed before it was complete, and before anything ran.
+            return if path.extension().is_some() { Ok(()) } else { Err(error) };
+        }
+        left => left?,
+    };
+    let others: Vec<PathBuf> = writable.iter().map(|path| path.to_path_buf()).collect();
+    let roots = std::mem::take(&mut left.roots).into_iter();
+    let (moved, absent) = found(roots.map(|root| (root, others.clone())));
+    let check = FinalCheck {
+        project: PathBuf::new(),
+        baseline: left.baseline.clone().at(&[]),
+        unprotected: left.unprotected.clone(),
+        directories: Vec::new(),
+        instructed: BTreeSet::new(),
+        instructions: BTreeMap::new(),
+        state: state.to_owned(),
+        aside: SavedVersions::new(state, &left.session),
+        host: RealHost::default(),
+    };
+    let (check, left) = (check.at(&moved), left.at(&moved));
+    let (is_told, age) = (left.told.is_some(), left.told.and_then(|told| told.elapsed().ok()));
+    let failed = checked(check, |_, _| false, &mut |path, what, text| {
+        if !is_told || what != GuardChange::NotPutBack {
+            say(path, what, format!("left by a killed session: {text}"));
+        }
     });
-    for path in left.baseline.arrivals() {
-        let copy = Copy::of_own(&path);
-        if copy.is_nothing() && stubs::is_stub(state, &path) {
-            continue;
-        }
-        if disarm_new::move_away(&path, &copy, &aside).is_ok() {
-            let text = arrived(&path.display().to_string(), &path, left.baseline.why(&path));
-            said.push(format!("left by a killed session: {text}"));
-        }
-    }
-    let found = disarm_new::disarm_all(&directories, &left.baseline, &aside);
-    for (entry, done) in found.iter().filter(|(_, done)| !done.is_empty()) {
-        said.push(format!("left by a killed session: {}", set_aside(entry, done)));
-    }
-    said
+    let is_over = age.is_some_and(|age| age > Duration::from_secs(REMAINS_DAYS * 24 * 60 * 60));
+    absent.iter().filter(|_| !is_told || is_over).for_each(|root| tell_absent(root, is_over, say));
+    if is_over { fs::remove_file(path) } else { left.leave(path, absent, &failed) }
 }
 
 #[cfg(test)]
@@ -162,19 +311,52 @@ mod tests {
         let begun =
             CrashMarker::begin(&state, "s", std::slice::from_ref(&project), &baseline, &BTreeMap::new())
                 .unwrap();
-        let new = make("new");
+        make("new");
+        let recovered = |writable: &[&Path]| {
+            let mut said = Vec::new();
+            recover_all(&state, writable, &mut |_, _, text| said.push(text));
+            said
+        };
         // While it is watched, a live session owns it.
-        assert!(recover_all(&state).is_empty());
-        assert!(fs::read_to_string(new.join("config")).unwrap().contains("fsmonitor"));
+        assert!(recovered(&[]).is_empty());
+        assert!(fs::read_to_string(project.join("new/.git/config")).unwrap().contains("fsmonitor"));
         // A kill closes the descriptor and leaves the file.
         let path = begun.path.clone();
-        let kept = place.path().join("kept");
-        fs::copy(&path, &kept).unwrap();
         drop(begun);
-        fs::rename(kept, &path).unwrap();
-        assert_eq!(recover_all(&state).len(), 1);
-        assert!(!fs::read_to_string(new.join("config")).unwrap().contains("fsmonitor"));
-        assert!(fs::read_to_string(old.join("config")).unwrap().contains("fsmonitor"), "it was there before");
-        assert!(!path.exists() && recover_all(&state).is_empty());
+        // What is not there, or is another directory, is told once.
+        let moved = place.path().join("moved");
+        fs::rename(&project, &moved).unwrap();
+        let said = recovered(&[]);
+        assert!(said.len() == 1 && said[0].contains("is not there"), "{said:?}");
+        fs::create_dir_all(project.join("new/.git/hooks")).unwrap();
+        assert!(recovered(&[]).is_empty() && path.exists());
+        let config = |name: &str| fs::read_to_string(moved.join(name).join(".git/config")).unwrap();
+        assert!(config("new").contains("fsmonitor"));
+        assert_eq!(recovered(&[&moved]).len(), 1);
+        assert!(!config("new").contains("fsmonitor"));
+        assert!(config("old").contains("fsmonitor"), "it was there before");
+        assert!(!path.exists() && recovered(&[&moved]).is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let place = tempfile::tempdir().unwrap();
+        let gone = place.path().join("gone");
+        fs::create_dir(&gone).unwrap();
+        let begun = CrashMarker::begin(
+            place.path(),
+            "s",
+            std::slice::from_ref(&gone),
+            &Baseline::default(),
+            &BTreeMap::new(),
+        );
+        let path = begun.unwrap().path;
+        fs::remove_dir(&gone).unwrap();
+        let mut left = UnfinishedWatch::read(&File::open(&path).unwrap()).unwrap();
+        left.told = Some(SystemTime::now() - Duration::from_secs(31 * 24 * 60 * 60));
+        left.write(&path).unwrap();
+        let mut said = Vec::new();
+        recover_all(place.path(), &[], &mut |_, _, text| said.push(text));
+        assert!(said.len() == 1 && said[0].contains("no longer") && !path.exists(), "{said:?}");
     }
 }

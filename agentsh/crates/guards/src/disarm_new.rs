@@ -6,14 +6,53 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::baseline::Baseline;
+use super::git_obeys::{self, Obeyed};
 use super::new_repositories::is_repository_name;
 use super::unreachable_repositories;
-use agentsh_host::copies::{Copy, write_anew};
+use agentsh_host::copies::{self, Copy, write_anew};
 use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{self, GIT_COMMON, GIT_OBEYED};
 use agentsh_sandbox::git_config::{Entry, entries};
 pub use agentsh_sandbox::host::is_bare;
 use agentsh_sandbox::host::{Host, RealHost, plain, repository_names};
+
+/// What was done in a repository.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// For a message.
+    pub names: Vec<String>,
+    /// Something stays that git obeys.
+    pub is_incomplete: bool,
+}
+
+impl Done {
+    fn note(&mut self, text: String, is_done: bool) {
+        self.names.push(text);
+        self.is_incomplete |= !is_done;
+    }
+
+    /// As [`move_away`], told.
+    pub fn set_aside(&mut self, path: &Path, copy: &Copy, aside: &SavedVersions) {
+        match move_away(path, copy, aside) {
+            Ok(None) => self.note(format!("{} removed", path.display()), true),
+            Ok(Some(name)) => self.note(renamed(path, &name), true),
+            Err(error) => self.note(not_removed(path, &error), false),
+        }
+    }
+
+    /// What a rewritten file has no more; one that cannot be rewritten gets another name.
+    pub fn rewritten(&mut self, path: &Path, without: Vec<String>, result: std::io::Result<()>) {
+        match result.map_err(|error| (error, copies::set_aside(path))) {
+            Ok(()) => without.into_iter().for_each(|name| self.note(name, true)),
+            Err((_, Ok(name))) => self.note(renamed(path, &name), true),
+            Err((error, Err(_))) => self.note(not_removed(path, &error), false),
+        }
+    }
+}
+
+fn renamed(path: &Path, name: &Path) -> String {
+    format!("{} is now called {}, and no copy of it is kept", path.display(), name.display())
+}
 
 /// Where to search for repositories, and what existed before.
 #[derive(Clone, Copy)]
@@ -102,29 +141,30 @@ pub fn repositories(
 
 /// The final check, when nothing runs inside: all new repositories, with what was set aside in each.
 #[must_use]
-pub fn disarm_all(
-    roots: &[PathBuf],
-    baseline: &Baseline,
-    aside: &SavedVersions,
-) -> Vec<(PathBuf, Vec<String>)> {
+pub fn disarm_all(roots: &[PathBuf], baseline: &Baseline, aside: &SavedVersions) -> Vec<(PathBuf, Done)> {
     let host = RealHost::unlimited();
     let search = Search { roots, baseline, host: &host };
     let (repositories, mut closed, links) = repositories(roots, &host);
     let is_new = |entry: &PathBuf| {
-        !baseline.holds(entry)
+        !baseline.is_refused(entry)
             && (entry.is_symlink() || holds_something(entry, &host) || !search.leading_out(entry).is_empty())
     };
-    let mut found: Vec<_> = repositories
-        .into_iter()
-        .filter(is_new)
-        .map(|entry| {
-            let done = disarm(&entry, search, aside);
-            (entry, done)
-        })
-        .collect();
+    let mut found = Vec::new();
+    for entry in repositories {
+        let known = baseline.obeyed(&entry);
+        let is_new = known.is_none() && is_new(&entry);
+        let mut done = if is_new { disarm(&entry, search, aside) } else { Done::default() };
+        if !entry.is_symlink() && !baseline.is_refused(&entry) {
+            let none = Obeyed::new();
+            git_obeys::set_aside_new(&entry, known.unwrap_or(&none), roots, aside, &mut done);
+        }
+        if is_new || !done.names.is_empty() {
+            found.push((entry, done));
+        }
+    }
     for link in links.into_iter().filter(|link| baseline.is_private(link)) {
-        let mut done = Vec::new();
-        set_aside_and_note(&link, &Copy::of_own(&link), aside, &mut done);
+        let mut done = Done::default();
+        done.set_aside(&link, &Copy::of_own(&link), aside);
         found.push((link, done));
     }
     closed.sort();
@@ -136,12 +176,13 @@ pub fn disarm_all(
             &|entry| baseline.holds(entry),
             &mut renamed,
         );
-        let named = |path: PathBuf| (path, vec!["it was renamed so that nothing runs it".to_owned()]);
+        let told = |text: String, is_done: bool| Done { names: vec![text], is_incomplete: !is_done };
+        let named = |path| (path, told("it was renamed so that nothing runs it".to_owned(), true));
         found.extend(renamed.into_iter().map(named));
         if let Err(error) = result {
             let what =
                 format!("could not be searched completely ({error}): remove it before you use git in it");
-            found.push((directory, vec![what]));
+            found.push((directory, told(what, false)));
         }
     }
     found
@@ -256,21 +297,21 @@ pub fn runs_by_itself(entry: &Path, search: Search<'_>) -> bool {
     })
 }
 
-/// Sets aside what would run automatically in a new repository. Returns names for a message.
-pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Vec<String> {
-    let mut done = Vec::new();
+/// Sets aside what would run automatically in a new repository.
+pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Done {
+    let mut done = Done::default();
     if entry.is_symlink() {
-        set_aside_and_note(entry, &Copy::of_own(entry), aside, &mut done);
+        done.set_aside(entry, &Copy::of_own(entry), aside);
     }
     let leading_out = search.leading_out(entry).into_iter().map(|path| (path.clone(), Copy::of_own(&path)));
     let others = of_other_system(entry).into_iter().chain(search.in_working_tree(entry));
     for (path, copy) in leading_out.chain(others) {
-        set_aside_and_note(&path, &copy, aside, &mut done);
+        done.set_aside(&path, &copy, aside);
     }
     for directory in directories_of(entry, search.host).iter().filter(|directory| search.is_new(directory)) {
         for (path, copy, parted) in configurations(directory, search.roots) {
             let Some((harmless, others)) = parted else {
-                set_aside_and_note(&path, &copy, aside, &mut done);
+                done.set_aside(&path, &copy, aside);
                 continue;
             };
             if others.is_empty() {
@@ -283,20 +324,18 @@ pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Vec<St
             let keys: Vec<String> = keys.into_iter().take(5).collect();
             let lost = if is_kept { "" } else { ", and not kept" };
             let_owner_write(&path);
-            done.push(match write_anew(&path, written(&harmless).as_bytes(), 0o644) {
-                Ok(()) => format!("{} without {}{lost}", path.display(), keys.join(", ")),
-                Err(error) => not_removed(&path, &error),
-            });
+            let without = format!("{} without {}{lost}", path.display(), keys.join(", "));
+            done.rewritten(&path, vec![without], write_anew(&path, written(&harmless).as_bytes(), 0o644));
         }
         for path in run_from(directory).chain([directory.join(GIT_OBEYED.0)]) {
             match Copy::of_own(&path) {
                 Copy::Directory(entries) => {
                     for (name, copy) in entries {
-                        set_aside_and_note(&path.join(name), &copy, aside, &mut done);
+                        done.set_aside(&path.join(name), &copy, aside);
                     }
                 }
                 Copy::Absent => {}
-                other => set_aside_and_note(&path, &other, aside, &mut done),
+                other => done.set_aside(&path, &other, aside),
             }
         }
     }
@@ -312,32 +351,21 @@ pub fn renew(entry: &Path, search: Search<'_>) {
     }
 }
 
-/// Removes what was kept; what is too large for that gets another name, under which nothing runs it.
+/// Removes what was kept. What cannot be kept or removed, as it is too large or the disk is full, gets another name, under which
+/// nothing runs it.
 ///
 /// # Errors
 /// When it stays as it is.
-pub fn move_away(path: &Path, copy: &Copy, aside: &SavedVersions) -> std::io::Result<()> {
-    let renamed = || {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".set-aside");
-        fs::rename(path, path.with_file_name(name))
-    };
+pub fn move_away(path: &Path, copy: &Copy, aside: &SavedVersions) -> std::io::Result<Option<PathBuf>> {
     let_owner_write(path);
-    match copy {
-        Copy::Unread { .. } => renamed(),
-        _ if aside.keep(path, copy).is_err() => renamed(),
-        // Directories in it may be closed to their owner.
-        Copy::Directory(_) => fs::remove_dir_all(path).or_else(|_| renamed()),
-        _ => fs::remove_file(path),
-    }
-}
-
-/// As [`move_away`], told in `done`.
-fn set_aside_and_note(path: &Path, copy: &Copy, aside: &SavedVersions, done: &mut Vec<String>) {
-    done.push(match move_away(path, copy, aside) {
-        Ok(()) => format!("{} removed", path.display()),
-        Err(error) => not_removed(path, &error),
-    });
+    let is_kept = !matches!(copy, Copy::Unread { .. }) && aside.keep(path, copy).is_ok();
+    let is_removed = is_kept
+        && match copy {
+            // Directories in it may be closed to their owner.
+            Copy::Directory(_) => fs::remove_dir_all(path).is_ok(),
+            _ => fs::remove_file(path).is_ok(),
+        };
+    if is_removed { Ok(None) } else { copies::set_aside(path).map(Some) }
 }
 
 fn not_removed(path: &Path, error: &std::io::Error) -> String {
@@ -345,7 +373,7 @@ fn not_removed(path: &Path, error: &std::io::Error) -> String {
 }
 
 /// Gives the owner of the directory around a path the right to change it. Whoever made it took that away.
-fn let_owner_write(path: &Path) {
+pub fn let_owner_write(path: &Path) {
     let Some(around) = path.parent() else { return };
     let Ok(found) = around.symlink_metadata() else { return };
     let mode = found.permissions().mode();

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::baseline::Baseline;
-use super::crash_recovery::CrashMarker;
-use super::{changed_instructions, disarm_new, restore};
+use super::baseline::{Baseline, Moved, Stored, path_now};
+use super::disarm_new::{self, Done};
+use super::{changed_instructions, restore};
 use agentsh_base::remedy::Allow;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::{SavedVersions, forget_old};
@@ -21,7 +21,7 @@ pub struct FinalCheck {
     pub baseline: Baseline,
     /// Searched for repositories.
     pub directories: Vec<PathBuf>,
-    /// Directories that may have instruction files at their top.
+    /// Directories that may have instruction files at their top. None: nobody knows what was there.
     pub instructed: BTreeSet<PathBuf>,
     pub instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
     /// Guarded files that nothing protected while the sandbox ran.
@@ -29,11 +29,29 @@ pub struct FinalCheck {
     pub state: PathBuf,
     pub aside: SavedVersions,
     pub host: RealHost,
-    /// Removed when the check is done.
-    pub unfinished: CrashMarker,
 }
 
 impl FinalCheck {
+    /// Of these directories alone, where they are now.
+    pub fn at(self, moved: &[Moved]) -> Self {
+        let directories: Vec<PathBuf> = moved.iter().map(|moved| moved.to.clone()).collect();
+        let now = |path| {
+            let path = path_now(path, moved);
+            directories.iter().any(|root| path.starts_with(root)).then_some(path)
+        };
+        let instructions = self.instructions.into_iter();
+        let unprotected = self.unprotected.into_iter();
+        Self {
+            project: path_now(self.project, moved),
+            baseline: Stored::from(self.baseline).at(moved),
+            instructed: self.instructed.into_iter().filter_map(now).collect(),
+            instructions: instructions.filter_map(|(path, what)| Some((now(path)?, what))).collect(),
+            unprotected: unprotected.filter_map(|(path, copy)| Some((now(path)?, copy))).collect(),
+            directories,
+            ..self
+        }
+    }
+
     /// `is_settled`: what appeared at a path was decided during the run.
     pub fn run(
         self,
@@ -42,25 +60,24 @@ impl FinalCheck {
     ) {
         restore::restore(&self.unprotected, &self.aside, say);
         self.look_for_new_repositories(say);
-        for path in self.baseline.arrivals() {
+        let is_there = |path: &PathBuf| self.directories.iter().any(|root| path.starts_with(root));
+        for path in self.baseline.arrivals().into_iter().filter(is_there) {
             let copy = Copy::of_own(&path);
             let is_stub = copy.is_nothing() && stubs::is_stub(&self.state, &path);
             if !is_stub && !is_settled(&path, &copy) {
-                say(
-                    &path,
-                    GuardChange::SetAside,
-                    set_aside_arrival(&self.project, &path, &copy, &self.aside, self.baseline.why(&path)),
-                );
+                let why = self.baseline.why(&path);
+                let (what, text) = set_aside_arrival(&self.project, &path, &copy, &self.aside, why);
+                say(&path, what, text);
             }
         }
-        let now = changed_instructions::instructions(&self.instructed, &self.host);
+        let mut now = changed_instructions::instructions(&self.instructed, &self.baseline, &self.host);
+        now.retain(|path, _| !self.instructed.is_empty() && is_there(path));
         for change in changed_instructions::compare(&self.instructions, &now) {
             // Without a copy, the difference still shows it.
             let _ = self.aside.keep(&change.path, &change.before);
             say(&change.path, GuardChange::Instructions, change.text);
         }
         forget_old(&self.state);
-        drop(self.unfinished);
     }
 
     fn look_for_new_repositories(&self, say: &mut dyn FnMut(&Path, GuardChange, String)) {
@@ -69,18 +86,13 @@ impl FinalCheck {
         let mut untold = 0_usize;
         let mut told = 0;
         for (entry, done) in disarm_new::disarm_all(&self.directories, &self.baseline, &self.aside) {
-            let text = match done.is_empty() {
-                true if told >= MAX_REPORTED => {
-                    untold += 1;
-                    continue;
-                }
-                true => {
-                    told += 1;
-                    format!("new repository: {}", entry.display())
-                }
-                false => set_aside(&entry, &done),
-            };
-            say(&entry, GuardChange::NewRepository, text);
+            if done.names.is_empty() && told >= MAX_REPORTED {
+                untold += 1;
+                continue;
+            }
+            told += usize::from(done.names.is_empty());
+            let (what, text) = set_aside(&entry, &done, &self.baseline);
+            say(&entry, what, text);
         }
         if untold > 0 {
             let text = format!("and {untold} more new repositories, in which nothing had to be set aside");
@@ -96,23 +108,43 @@ pub fn set_aside_arrival(
     copy: &Copy,
     aside: &SavedVersions,
     why: Option<&str>,
-) -> String {
+) -> (GuardChange, String) {
     let shown = path.strip_prefix(project).unwrap_or(path).display().to_string();
     match disarm_new::move_away(path, copy, aside) {
-        Ok(()) => arrived(&shown, path, why),
-        Err(error) => format!(
-            "{shown} was created inside and could not be set aside ({error}): check it before you use it"
+        Ok(None) => (GuardChange::SetAside, arrived(&shown, path, why)),
+        Ok(Some(name)) => (
+            GuardChange::SetAside,
+            format!("{shown} was created during the run and is now called {}: look at it", name.display()),
+        ),
+        Err(error) => (
+            GuardChange::NotPutBack,
+            format!(
+                "{shown} was created inside and could not be set aside ({error}): check it before you use it"
+            ),
         ),
     }
 }
 
-pub fn set_aside(entry: &Path, done: &[String]) -> String {
-    format!(
-        "new repository: {}; files that would run automatically were set aside (`agentsh undo FILE` restores \
-         them): {}",
-        entry.display(),
-        done.join("; ")
-    )
+pub fn set_aside(entry: &Path, done: &Done, baseline: &Baseline) -> (GuardChange, String) {
+    let shown = entry.display();
+    let undo = "`agentsh undo FILE` restores them";
+    let names = done.names.join("; ");
+    let (what, text) = match (baseline.holds(entry), names.is_empty()) {
+        (false, true) => (GuardChange::NewRepository, format!("new repository: {shown}")),
+        (false, false) => (
+            GuardChange::NewRepository,
+            format!(
+                "new repository: {shown}; files that would run automatically were set aside ({undo}): {names}"
+            ),
+        ),
+        (true, _) => (
+            GuardChange::SetAside,
+            format!(
+                "{shown}: what makes git show other commits than it sends was set aside ({undo}): {names}"
+            ),
+        ),
+    };
+    (if done.is_incomplete { GuardChange::NotPutBack } else { what }, text)
 }
 
 /// The message about a file that appeared and was set aside; `why` where no table says it.
@@ -125,8 +157,12 @@ pub fn arrived(shown: &str, path: &Path, why: Option<&str>) -> String {
     let why = why.or(of_table).unwrap_or("runs automatically");
     let allow = Allow { write: true, words: vec![path.display().to_string()], ..Allow::default() };
     let allow = allow.line().map(|line| format!("; to let the agent make it: `{line}`")).unwrap_or_default();
-    format!(
-        "{shown} was created during the run and set aside ({why}); `agentsh undo {}` restores it{allow}",
-        path.display()
-    )
+    format!("{shown} was created during the run and set aside ({why}); {} restores it{allow}", undo(path))
+}
+
+/// The command that restores a file, as a shell reads it.
+pub fn undo(path: &Path) -> String {
+    let line = Allow { words: vec![path.display().to_string()], ..Allow::default() }.line();
+    let word = line.as_deref().and_then(|line| line.strip_prefix("agentsh policy allow "));
+    format!("`agentsh undo {}`", word.unwrap_or("FILE"))
 }

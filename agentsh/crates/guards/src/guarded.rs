@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::GuardSession;
 use super::baseline::Baseline;
+use super::final_check::undo;
 use super::interrupted_git::{self, Trees};
 use super::new_version::{Change, NewName, Refusal};
 use agentsh_approvals::{Approvals, FileChange};
@@ -352,16 +353,15 @@ impl Guarded {
                 let new = change.new.text().unwrap_or_default();
                 let (said, addresses) = (changed(text, new), new_addresses(text, new));
                 self.write(session, &change, &name.to, false)?;
-                let shown = name.to.display();
+                let (shown, undo) = (name.to.display(), undo(&name.to));
                 if !addresses.is_empty() {
                     session.record().note(&escape::line(&format!(
-                        "the agent changed where git sends and fetches ({shown}): {}; `agentsh undo {shown}` restores it",
+                        "the agent changed where git sends and fetches ({shown}): {}; {undo} restores it",
                         listed(addresses)
                     )));
                 }
                 Ok(RenameDecision::Done(Some(format!(
-                    "{shown} was changed inside; the change starts no program: {said}; `agentsh undo {shown}` \
-                     restores it"
+                    "{shown} was changed inside; the change starts no program: {said}; {undo} restores it"
                 ))))
             }
         }
@@ -471,9 +471,8 @@ impl Guarded {
             match outcome {
                 Ok(()) => {
                     let shown = path.display();
-                    let text = format!(
-                        "{shown} was changed inside, as you approved; `agentsh undo {shown}` restores it"
-                    );
+                    let text =
+                        format!("{shown} was changed inside, as you approved; {} restores it", undo(&path));
                     guarded.tell(&session, owner.1, &path, GuardChange::Written, text);
                     guarded.done(&listener, &waiting, Ok(()));
                 }

@@ -9,6 +9,7 @@ mod crash_recovery;
 mod difference;
 mod disarm_new;
 mod final_check;
+mod git_obeys;
 mod guarded;
 mod interrupted_git;
 mod name_watcher;
@@ -93,16 +94,18 @@ impl Before {
         let layers = spec.placed.caches.iter().map(|cache| cache.layer.clone());
         let private = moved.into_iter().map(|shown| shown.host.clone()).chain(layers);
         let in_place = in_place.into_iter().map(|shown| shown.host.clone()).filter(|path| path.is_dir());
+        let host = &facts.context.host;
+        let baseline =
+            Baseline::of(layout, &spec.paths, host, path.map_or("", String::as_str)).with_private(private);
         Self {
             rules: spec.paths.clone(),
             identity: spec.process.identity,
             guards: layout.guards.clone(),
             executable: layout.executable.clone(),
-            baseline: Baseline::of(layout, &spec.paths, &facts.context.host, path.map_or("", String::as_str))
-                .with_private(private),
             copies: thread::copies(layout.guards.iter().take(MAX_COPIED_FIRST)),
             directories: layout.instructed.iter().cloned().chain(in_place).collect(),
-            instructions: changed_instructions::instructions(&instructed, &facts.context.host),
+            instructions: changed_instructions::instructions(&instructed, &baseline, host),
+            baseline,
             instructed,
             unprotected: None,
         }
@@ -181,12 +184,11 @@ impl Guards {
                     state,
                     aside,
                     host: RealHost::default(),
-                    unfinished,
                 };
                 let at_end = move || {
                     // It is closed at the end.
                     let _ = std::fs::File::from(stop).read(&mut [0]);
-                    check.run(|_, _| false, &mut |path, what, text| {
+                    unfinished.close(check, |_, _| false, &mut |path, what, text| {
                         GuardNotice::send(&tell, path, what, text)
                     });
                 };
@@ -244,8 +246,12 @@ impl Guards {
                 let (session, server) = (Rc::clone(session), server.cloned());
                 guards.telling = Some(agentsh_base::task::spawn_local(async move {
                     while let Some(GuardNotice { path, what, text }) = told.recv().await {
-                        let lines: Vec<_> = text.lines().map(agentsh_store::escape::line).collect();
-                        session.record().note(&lines.join("\n"));
+                        // Names in it may hold line breaks; differences are lines, and escaped.
+                        let shown = match what {
+                            GuardChange::Instructions => text.as_str().into(),
+                            _ => agentsh_store::escape::line(&text),
+                        };
+                        session.record().note(&shown);
                         let context = &session.facts().context;
                         if what == GuardChange::SetAside
                             && !is_never_offered(&path, &context.home, &context.state)

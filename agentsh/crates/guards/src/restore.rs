@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::disarm_new;
+use super::final_check::undo;
 use agentsh_host::copies::{Copy, make_directories_above};
 use agentsh_host::undo::SavedVersions;
 use agentsh_store::words::GuardChange;
@@ -28,13 +30,20 @@ pub fn restore(
         if is == *was || (is.is_nothing() && was.is_nothing()) {
             continue;
         }
+        disarm_new::let_owner_write(path);
+        // Without room for a copy, or in the way of a directory that its owner may not change, it gets another name.
         let undone = aside.keep(path, &is).and_then(|()| put_back(was, path));
+        let undone = undone.or_else(|error| {
+            let name = agentsh_host::copies::set_aside(path).map_err(|_| error)?;
+            let text = format!("{} is now called {}", path.display(), name.display());
+            say(path, GuardChange::SetAside, text);
+            put_back(was, path)
+        });
         let shown = path.display();
         match undone {
             Ok(()) => {
-                let text = format!(
-                    "restored {shown}, which the program changed; `agentsh undo {shown}` has the change"
-                );
+                let text =
+                    format!("restored {shown}, which the program changed; {} has the change", undo(path));
                 say(path, GuardChange::PutBack, text);
             }
             Err(error) => {

@@ -138,7 +138,7 @@ impl Watch {
                 self.say(&path, GuardChange::NotPutBack, format!("cannot restore the guarded files: {why}"));
             }
         }
-        let Self { copies, removed, tell, closer, names, namespaces, mounted, .. } = self;
+        let Self { copies, removed, tell, closer, names, namespaces, mounted, unfinished, .. } = self;
         let check = FinalCheck {
             project: self.rules.project,
             baseline: self.baseline,
@@ -149,12 +149,12 @@ impl Watch {
             state: self.state,
             aside: self.aside,
             host: self.host,
-            unfinished: self.unfinished,
         };
         let is_settled = |path: &Path, copy: &Copy| {
             copies.get(path).is_some_and(|copy| *copy != Copy::Absent) || removed.get(path) == Some(copy)
         };
-        check.run(is_settled, &mut |path, what, text| GuardNotice::send(&tell, path, what, text));
+        let say = &mut |path: &Path, what, text| GuardNotice::send(&tell, path, what, text);
+        unfinished.close(check, is_settled, say);
         let mut open = namespaces.into_descriptors();
         open.extend(names.map(Names::into_descriptor));
         open.extend(mounted.map(OwnedFd::from));
@@ -202,11 +202,14 @@ impl Watch {
 
     /// Sets aside what would run automatically in new repositories, before they are guarded. Call while nothing runs.
     fn disarm_newcomers(&mut self) {
-        for entry in self.new_repository_watcher.take() {
+        let mut taken = self.new_repository_watcher.take();
+        taken.retain(|entry| self.unfinished.is_in_place(entry));
+        for entry in taken {
             let done = disarm_new::disarm(&entry, self.search(), &self.aside);
             disarm_new::renew(&entry, self.search());
-            if !done.is_empty() {
-                self.say(&entry, GuardChange::NewRepository, set_aside(&entry, &done));
+            if !done.names.is_empty() {
+                let (what, text) = set_aside(&entry, &done, &self.baseline);
+                self.say(&entry, what, text);
             }
         }
     }

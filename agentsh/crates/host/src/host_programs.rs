@@ -75,7 +75,9 @@ pub fn command_of_system(name: &str) -> Option<Command> {
     Some(command)
 }
 
-fn writable(context: &Context) -> Vec<&Path> {
+/// What sandboxes of this session may write, by its policy.
+#[must_use]
+pub fn writable(context: &Context) -> Vec<&Path> {
     let own = [&context.project, &context.data, &context.state].into_iter();
     own.chain(&context.writable).map(PathBuf::as_path).collect()
 }

@@ -154,12 +154,10 @@ impl<'a> Git<'a> {
                 "GIT_CONFIG" | "GIT_DIR" | "GIT_WORK_TREE" | "GIT_COMMON_DIR" | "GIT_TRACE"
             )
         });
-        // Of what a repository says, nothing is fetched, run or written by the way: an object that is missing is missing.
-        env.extend([
-            ("GIT_NO_LAZY_FETCH".to_owned(), "1".to_owned()),
-            ("GIT_ALLOW_PROTOCOL".to_owned(), String::new()),
-            ("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()),
-        ]);
+        // What a repository says may make it fetch, write, or show other commits than those that are there.
+        let own =
+            [("NO_LAZY_FETCH", "1"), ("ALLOW_PROTOCOL", ""), ("OPTIONAL_LOCKS", "0"), ("GRAFT_FILE", "")];
+        env.extend(own.map(|(name, value)| (format!("GIT_{name}"), value.to_owned())));
         let mut command = host_programs::command(&self.program, &env);
         command.args(words).current_dir(directory).stdout(Stdio::piped());
         let mut child = command.spawn().ok()?;

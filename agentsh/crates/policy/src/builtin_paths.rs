@@ -65,6 +65,17 @@ pub fn guarded(name: &str, all: bool) -> Option<&'static ProjectReadOnly> {
         .find(|entry| entry.path == name || !name.contains('/') && entry.is_pattern() && entry.matches(name))
 }
 
+/// Directories in those of programs in which every entry runs; of many programs no table knows.
+pub const RUN_FROM: [&str; 3] = ["hooks", "extensions", "plugins"];
+
+/// Whether a table knows a name at the top of a directory, or something below it.
+#[must_use]
+pub fn is_known(name: &str) -> bool {
+    let is_below =
+        |row: &ProjectReadOnly| row.path.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+    guarded(name, true).is_some() || PROJECT_READ_ONLY.iter().any(is_below)
+}
+
 impl ProjectReadOnly {
     /// Whether the last part of the path is a pattern, and this name matches it.
     #[must_use]
@@ -450,6 +461,13 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".iflow", Kind::Dir, "hooks of an agent"),
     runs(".llxprt", Kind::Dir, "names programs that an agent starts"),
     runs(".codebuddy", Kind::Dir, "hooks of an agent"),
+    runs(".github/hooks", Kind::Dir, "hooks of an agent"),
+    runs(".clinerules/hooks", Kind::Dir, "hooks of an agent"),
+    runs(".openhands/hooks.json", Kind::File, "hooks of an agent"),
+    runs(".openhands/setup.sh", Kind::File, "runs when an agent starts"),
+    runs(".openhands/pre-commit.sh", Kind::File, "runs when an agent commits"),
+    runs(".pi/extensions", Kind::Dir, "extensions that an agent loads"),
+    runs(".repo/repo", Kind::Dir, "runs in every command of repo"),
     runs(".aider.conf.yml", Kind::File, "names programs that an agent runs"),
     runs_in(
         ".vscode",
@@ -536,6 +554,9 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
         ..instructs(".gitmodules", Kind::File, "names repositories that git fetches")
     },
     instructs(".gitattributes", Kind::File, "says which filters of the configuration git runs"),
+    instructs("CVS", Kind::Dir, "names programs that CVS runs"),
+    instructs("_MTN", Kind::Dir, "names programs that Monotone runs"),
+    instructs("_FOSSIL_", Kind::File, "names programs that Fossil runs"),
     instructs(".bsp", Kind::Dir, "names the build server that the editor starts"),
     instructs("CLAUDE.md", Kind::File, "instructions for agents"),
     instructs("CLAUDE.local.md", Kind::File, "instructions for agents"),
@@ -634,6 +655,26 @@ pub const OTHER_REPOSITORIES: &[(&str, &[&str])] = &[
 
 /// A file in a git directory that a program obeys and git does not create, and directories in which it obeys every entry.
 pub const GIT_OBEYED: (&str, [&str; 2]) = ("lazygit.yml", ["remotes", "branches"]);
+
+/// What is done with what a run changed of a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenChanged {
+    SetAside,
+    /// A cache, which git makes again.
+    Removed,
+    Told,
+}
+
+/// What git obeys of a repository beside its objects, refs and the files above, by gitrepository-layout(5).
+pub const GIT_OBEYS: &[(&str, WhenChanged, &str)] = &[
+    ("refs/replace", WhenChanged::SetAside, "shows one object in the place of another"),
+    ("info/grafts", WhenChanged::SetAside, "shows other parents of commits"),
+    ("objects/info/commit-graph", WhenChanged::Removed, "names trees and parents of commits"),
+    ("objects/info/commit-graphs", WhenChanged::Removed, "names trees and parents of commits"),
+    ("shallow", WhenChanged::Told, "hides the parents of commits"),
+    ("objects/info/alternates", WhenChanged::Told, "takes objects from elsewhere"),
+    ("info/attributes", WhenChanged::Told, "says which filters of the configuration git runs"),
+];
 
 /// Readable by everybody: programs, libraries, and the parts of `/etc` that programs need to start.
 pub const SYSTEM_READ: &[&str] = &[

@@ -1,4 +1,4 @@
-//! Commits, read with the user's own git. Replacement objects of the repository are ignored.
+//! Commits, read with the user's own git. It obeys nothing by which a repository shows other commits than those that are there.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,9 @@ use agentsh_terminal::output::Failure;
 
 /// Notes of commits that hold their receipts.
 pub const NOTES: &str = "refs/notes/agentsh";
+/// Options of every git: no other objects, no cache of commits, no programs.
+const OBEYS_NOTHING: &str =
+    "--no-replace-objects -c core.commitGraph=false -c core.hooksPath=/dev/null -c core.fsmonitor=false";
 /// Of one answer of git: a list of commits, a note, a file.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -75,8 +78,7 @@ impl Repository {
     pub fn add_note(&self, commit: &str, file: &Path) -> Result<(), Failure> {
         let file = std::path::absolute(file)?.to_string_lossy().into_owned();
         let notes = format!("--ref={NOTES}");
-        // What is in the repository as a hook is not for this.
-        let words = ["-c", "core.hooksPath=/dev/null", "notes", &notes, "add", "-f", "-F", &file, commit];
+        let words = ["notes", &notes, "add", "-f", "-F", &file, commit];
         let why = || Failure::Failed(format!("git does not write the note of {commit} in {NOTES}"));
         self.ask(&words).map(drop).ok_or_else(why)
     }
@@ -135,9 +137,14 @@ impl Repository {
     }
 
     fn answer(&self, words: &[&str]) -> Option<Vec<u8>> {
-        let words: Vec<OsString> =
-            ["--no-replace-objects"].iter().chain(words).map(|word| OsString::from(*word)).collect();
-        Git::find(&self.context)?.ask_for(&words, &self.directory, MAX_BYTES)
+        let git = Git::find(&self.context)?;
+        let ask = |own: &[&str]| {
+            let words = OBEYS_NOTHING.split(' ').chain(own.iter().chain(words).copied());
+            let words: Vec<OsString> = words.map(OsString::from).collect();
+            git.ask_for(&words, &self.directory, MAX_BYTES)
+        };
+        // A list of missing parents may name some that are there. In an honest one git stops at them.
+        ask(&["--shallow-file", "/dev/null"]).or_else(|| ask(&[]))
     }
 }
 

@@ -177,7 +177,7 @@ impl Watch {
         let arrivals = std::mem::take(&mut self.arrivals);
         let mut is_any = false;
         for path in arrivals {
-            if self.targets.contains(&path) {
+            if self.targets.contains(&path) || !self.unfinished.is_in_place(&path) {
                 continue;
             }
             let copy = Copy::of_own(&path);
@@ -191,14 +191,10 @@ impl Watch {
             }
             // Another sandbox's stub stays.
             if !(copy.is_nothing() && stubs::is_stub(&self.state, &path)) {
-                let text = final_check::set_aside_arrival(
-                    &self.rules.project,
-                    &path,
-                    &copy,
-                    &self.aside,
-                    self.baseline.why(&path),
-                );
-                self.say(&path, GuardChange::SetAside, text);
+                let why = self.baseline.why(&path);
+                let (what, text) =
+                    final_check::set_aside_arrival(&self.rules.project, &path, &copy, &self.aside, why);
+                self.say(&path, what, text);
             }
             // Without a stub it may come again, and is set aside again.
             is_any |= self.rules.with_stub.len() < MAX_APPEARED && self.rules.with_stub.insert(path);
@@ -274,10 +270,10 @@ impl Watch {
             Some((
                 GuardChange::PutBack,
                 format!(
-                    "{} was changed while it was unguarded; agentsh restored it, and `agentsh undo {}` \
-                     restores the changed version",
+                    "{} was changed while it was unguarded; agentsh restored it, and {} restores the \
+                     changed version",
                     path.display(),
-                    path.display()
+                    final_check::undo(path)
                 ),
             ))
         };
