@@ -290,7 +290,7 @@ mod tests {
             (claude("one", u64::MAX, max.clone(), a.clone()), Some(&old)),
             (claude("two", 20, json!("pro"), a.clone()), None),
             (claude("two", 20, max.clone(), json!(["a"])), None),
-            (claude("", 20, max.clone(), a.clone()), None),
+            (claude("", 20, max.clone(), a.clone()), Some(&old)),
             (map(json!({"claudeAiOauth": {"accessToken": "two"}})), None),
             (map(json!({})), None),
         ] {
