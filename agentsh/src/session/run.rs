@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use agentsh_agents::{Kind, Launch};
 use agentsh_home::logins::Logins;
-use agentsh_home::obeyed::ObeyedState;
+use agentsh_home::memory::MemoryState;
 use agentsh_home::{changed_settings, files, remember};
 use agentsh_policy::Credentials;
 use agentsh_store::Event;
@@ -142,7 +142,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     files::unless_unmasked(&session.facts, &mut launch);
     let given = remember::give(&session.facts, kind, &mut launch);
     let logins = Logins::copy(&session.facts, kind, &launch).map_err(io("copy the agent's login"))?;
-    let obeyed = ObeyedState::of(&launch).map_err(io("prepare the agent's own files"))?;
+    let memory = MemoryState::of(&launch).map_err(io("prepare the agent's own files"))?;
     for (id, reason) in &launch.refused {
         session.record.journal.record(Event::McpServerRefused {
             server_id: id.clone(),
@@ -214,7 +214,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         never = compared_again => never,
     };
     compare_logins(true);
-    obeyed.tell(&session.facts, &session.record, kind);
+    memory.tell(&session.facts, &session.record, kind);
     drop(keys);
     remember::keep(&session.facts, &session.record, kind, &launch, &given, inside.as_ref());
     for inside in inside.into_iter().chain(session.live.agent.inside.take()) {

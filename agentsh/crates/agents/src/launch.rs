@@ -110,7 +110,7 @@ pub struct Launch {
     /// Of files that the agent changes inside: what is kept of them when it has ended.
     pub remembered: Vec<KeptFile>,
     /// What the agent writes in the home and obeys in later sessions, outside a sandbox too.
-    pub obeyed: Vec<ObeyedFiles>,
+    pub memory: Vec<MemoryFiles>,
     /// Where the agent's model is.
     pub endpoints: Vec<Endpoint>,
     /// Servers that are not passed to the agent, and why.
@@ -167,7 +167,7 @@ pub enum Access {
 
 /// Files of one project in the home, as the agent sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObeyedFiles {
+pub struct MemoryFiles {
     /// Instructions: a directory of texts.
     pub memory: PathBuf,
     /// A directory with a transcript in each `*.jsonl`.

@@ -40,7 +40,7 @@ pub use adapter::Kind;
 pub use error::AgentError;
 use launch::LOGIN_OF_USER;
 pub use launch::{
-    Access, Context, Declared, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch, ObeyedFiles,
+    Access, Context, Declared, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch, MemoryFiles,
     Origin, RemoteKind, Scheme, Scope, Shape, StateKind, TlsInspection, Transport,
 };
 

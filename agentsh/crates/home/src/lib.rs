@@ -4,5 +4,5 @@
 pub mod changed_settings;
 pub mod files;
 pub mod logins;
-pub mod obeyed;
+pub mod memory;
 pub mod remember;

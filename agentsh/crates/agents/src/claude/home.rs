@@ -9,7 +9,7 @@ use super::config::Sources;
 use super::settings::Settings;
 use crate::{
     Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, LOGIN_OF_USER,
-    Launch, ObeyedFiles, Shape, StateKind, TlsInspection, endpoint,
+    Launch, MemoryFiles, Shape, StateKind, TlsInspection, endpoint,
 };
 
 /// Files and directories that say how Claude Code behaves. A sandboxed agent may read them; if it could write
@@ -88,9 +88,9 @@ fn of_project(context: &Context<'_>, sources: &Sources) -> Vec<PathBuf> {
 }
 
 /// The memory of this project is read at the start of each session, a transcript with `--continue` and `--resume`.
-pub(super) fn obeyed(context: &Context<'_>, sources: &Sources) -> Vec<ObeyedFiles> {
+pub(super) fn memory(context: &Context<'_>, sources: &Sources) -> Vec<MemoryFiles> {
     let directories = of_project(context, sources).into_iter();
-    directories.map(|path| ObeyedFiles { memory: path.join("memory"), transcripts: path }).collect()
+    directories.map(|path| MemoryFiles { memory: path.join("memory"), transcripts: path }).collect()
 }
 
 /// Claude Code's state without servers and without other projects, or with `servers` as the user's. None when

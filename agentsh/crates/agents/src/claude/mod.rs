@@ -146,7 +146,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
         launch.remembered.push(home::remembered(&sources));
     }
     launch.home_state = home::state(context, &sources);
-    launch.obeyed = home::obeyed(context, &sources);
+    launch.memory = home::memory(context, &sources);
     if !plain_subcommand && !is_managed {
         answers::own(context, &sources, &mut launch);
     }

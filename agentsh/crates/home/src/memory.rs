@@ -23,7 +23,7 @@ type Memory = BTreeMap<PathBuf, (Copy, &'static str)>;
 type Transcripts = BTreeMap<OsString, (u64, u64, i64, i64)>;
 
 /// As it is before the agent starts.
-pub struct ObeyedState(Vec<Place>);
+pub struct MemoryState(Vec<Place>);
 
 struct Place {
     transcripts_in: PathBuf,
@@ -32,12 +32,12 @@ struct Place {
     memory: Memory,
 }
 
-impl ObeyedState {
+impl MemoryState {
     /// # Errors
     /// When the directory of a project cannot be made.
     pub fn of(launch: &Launch) -> std::io::Result<Self> {
         let mut places = Vec::new();
-        for files in &launch.obeyed {
+        for files in &launch.memory {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&files.transcripts)?;
             let transcripts_in = files.transcripts.canonicalize()?;
             let below = files.memory.strip_prefix(&files.transcripts).unwrap_or(&files.memory);
