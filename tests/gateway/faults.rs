@@ -360,3 +360,80 @@ fn what_nobody_reads_piles_up_at_the_server() {
     let events = lines.filter(|line| line.starts_with("data: ")).count();
     assert_eq!(events, PIECES + 1);
 }
+
+#[test]
+fn a_tool_whose_listed_name_is_empty_is_called_by_it() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let message = asked.message();
+            let tools = json!({"tools": [{"name": "", "inputSchema": {"type": "object"}}]});
+            match message["method"].as_str() {
+                Some("tools/list") => {
+                    Reply::json(json!({"jsonrpc": "2.0", "id": message["id"], "result": tools}).to_string())
+                }
+                _ => Reply::json(text(&message["id"], "called")),
+            }
+        })
+    });
+    let gateway = Gateway::start(&place, &far(&server.url(), ""));
+    let session = gateway.shake_hands("/mcp/far", &[]);
+    let ask = |message: &Value| gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], message).last();
+    let listed = ask(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
+    assert_eq!(listed["result"]["tools"][0]["name"], "", "{listed}");
+    let called = ask(&call(2, "", json!({})));
+    assert_eq!(called["result"]["content"][0]["text"], "called", "{called}");
+    let other = ask(&call(3, "other", json!({})));
+    assert_eq!(other["error"]["data"]["code"], "BLOCKED_TOOL_REVIEW", "{other}");
+}
+
+/// Processor time of a process so far: of its first thread, and of those that judge, in ticks.
+fn ticks(process: u32) -> (u64, u64) {
+    let mut ticks = (0, 0);
+    for thread in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
+        let thread = thread.unwrap();
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let Some((named, rest)) = stat.rsplit_once(") ") else { continue };
+        let used: u64 = rest.split(' ').skip(11).take(2).map(|time| time.parse::<u64>().unwrap()).sum();
+        ticks.0 += if thread.file_name() == process.to_string().as_str() { used } else { 0 };
+        ticks.1 += if named.ends_with("(judge") { used } else { 0 };
+    }
+    ticks
+}
+
+#[test]
+fn a_long_result_is_read_by_other_threads_than_the_one_that_serves_everybody() {
+    let place = Place::new(Mode::Invoker);
+    let rows: String = (0..16_000)
+        .map(|row| {
+            format!(
+                "<p class=\"x\">Row {row} of a long table has the code {:x}</p>\n",
+                row * 7_919_u64.pow(3)
+            )
+        })
+        .collect();
+    let server = HttpServer::start(move |asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let message = asked.message();
+            let said = if message["params"]["name"] == "long" { &rows } else { "short" };
+            Reply::events(&[&format!("data: {}\n\n", text(&message["id"], said))])
+        })
+    });
+    let policy = place.write("unlisted.yaml", "sandbox: {mcp: {version_pinning: {unlisted: alert}}}\n");
+    let gateway = Gateway::start(&place, &far(&server.url(), &format!("policy: {}\n", policy.display())));
+    let session = gateway.shake_hands("/mcp/far", &[]);
+    let ask = |id, tool| {
+        gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], &call(id, tool, json!({}))).last()["result"]
+            ["content"][0]["text"]
+            .as_str()
+            .map(str::len)
+    };
+    assert_eq!(ask(1, "short"), Some(5));
+    let before = ticks(gateway.child.id());
+    assert!(ask(2, "long").is_some_and(|length| length > 1_000_000));
+    // This one waits until all is read.
+    assert_eq!(ask(3, "short"), Some(5));
+    let after = ticks(gateway.child.id());
+    let (serving, judging) = (after.0 - before.0, after.1 - before.1);
+    assert!(serving < judging, "{serving} ticks here, {judging} there");
+}

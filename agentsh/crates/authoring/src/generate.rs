@@ -128,8 +128,8 @@ impl Observed {
             Event::SessionStarted { project, .. } => self.project = PathBuf::from(project),
             Event::McpToolSeen { server_id, tool_name, tool_hash, .. } => {
                 self.servers.insert(server_id.clone());
-                // Without a name: only how many further ones there are.
-                if tool_name.is_empty() {
+                // Only how many further ones there are.
+                if tool_hash.is_empty() {
                     return;
                 }
                 self.together.list(ToolId { server: server_id.clone(), tool: tool_name.clone() });

@@ -169,7 +169,7 @@ impl Content {
 
     /// What is remembered and what was found, without any value: `tracking`, `tokens`, `leakage_events`.
     pub fn report(&mut self) -> Value {
-        self.catch_up();
+        self.catch_up_now();
         self.shown()
     }
 
@@ -248,8 +248,9 @@ impl Check for Content {
         self.search_ahead(subject)
     }
 
-    fn catch_up(&mut self) {
-        self.catch_up_now();
+    fn catch_up(&mut self) -> bool {
+        self.remember_later(false);
+        self.later.len() == 0
     }
 }
 

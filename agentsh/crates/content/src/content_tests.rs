@@ -44,6 +44,22 @@ fn what_waits_to_be_remembered_counts_in_the_next_call() {
 }
 
 #[test]
+fn a_long_result_is_read_by_another_thread_unless_a_call_needs_it_first() {
+    with_content(|content| {
+        let held = std::sync::Arc::new(std::sync::Mutex::new(()));
+        let holding = held.lock().unwrap();
+        for held in [&held; 2].map(std::sync::Arc::clone) {
+            agentsh_dlp::threads::apart(move || drop(held.lock()));
+        }
+        result(content, "files", &format!("{} {MEMO}", filler(1, 20_000)));
+        assert!(!content.catch_up(), "nobody has read it");
+        assert_eq!(call(content, &MEMO[20..120]).remove(0).source.unwrap().server.0, "files");
+        assert!(content.catch_up());
+        drop(holding);
+    });
+}
+
+#[test]
 fn a_marker_stands_for_the_result_that_it_was_put_into() {
     with_content(|content| {
         for number in 0..200 {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 /// Shorter texts, in bytes, take less time than another thread does to wake up.
-const LONG: usize = 64 * 1024;
+pub(crate) const LONG: usize = 64 * 1024;
 
 /// The thread that asked first, and one more.
 static BOTH: OnceLock<Option<ThreadPool>> = OnceLock::new();

@@ -4,8 +4,10 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::sleep;
 
 use crate::guard::Guard;
 use crate::store::Recorder;
@@ -38,7 +40,7 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
 ) -> ConnectionEnd {
     let mut client = LineReader::new(client_in, options.max_line_bytes).within(options.client_lines.clone());
     let mut to_client = Outbox::default();
-    let mut host = ServerSession::new(Connection::new(options, guard, record), upstream);
+    let mut host = ServerSession::new(Connection::new(options, Rc::clone(&guard), record), upstream);
     host.open().await;
     loop {
         while takes_lines(&host, &to_client)
@@ -52,10 +54,9 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
         }
         host.take_server_lines(&mut to_client).await;
         host.settle();
-        if to_client.is_idle() {
-            host.connection.guard.borrow_mut().catch_up();
-        }
+        let is_behind = to_client.is_idle() && !guard.borrow_mut().catch_up();
         if host.is_done() && (host.is_client_gone() || to_client.is_idle()) {
+            caught_up(&guard).await;
             return host.into_ended();
         }
         let read_client = !client.is_at_end() && takes_lines(&host, &to_client);
@@ -64,6 +65,7 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
             written = to_client.flush_some(&mut client_out), if !to_client.is_idle() => Event::Written(written),
             _ = client.fill(), if read_client => Event::Read,
             woke = host.wait(read_server) => Event::Server(woke),
+            () = caught_up(&guard), if is_behind => Event::Read,
         };
         match event {
             Event::Read | Event::Written(Ok(())) => {}
@@ -73,6 +75,13 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
             }
             Event::Server(woke) => host.on_woke(&mut to_client, woke).await,
         }
+    }
+}
+
+/// Waits until other threads have done what was put off.
+pub(crate) async fn caught_up(guard: &RefCell<Guard>) {
+    while !guard.borrow_mut().catch_up() {
+        sleep(Duration::from_millis(20)).await;
     }
 }
 

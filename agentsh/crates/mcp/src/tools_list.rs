@@ -70,13 +70,12 @@ impl<R: Recorder> Connection<R> {
         repeats: &mut Repeats,
     ) -> Option<Vec<Rewrite>> {
         let hash = interface::hash(tool);
-        let name = match tool.member("name").and_then(Json::as_text) {
-            Some(name) if name.len() <= MAX_TOOL_NAME && !is_ambiguous(tool) => name,
-            // It cannot be called: judged as a tool without a name.
-            _ => "".into(),
-        };
-        let is_counted =
-            !name.is_empty() && self.note_tool(&name, &hash, tool, repeats) == RecordMode::Counted;
+        let name = tool.member("name").and_then(Json::as_text);
+        let callable = name.filter(|name| name.len() <= MAX_TOOL_NAME && !is_ambiguous(tool));
+        let note = |name: &str| self.note_tool(name, &hash, tool, repeats) == RecordMode::Counted;
+        let is_counted = callable.as_deref().is_some_and(note);
+        // What cannot be called is judged as a tool without a name.
+        let name = callable.unwrap_or_default();
         let decision = self.decide(SubjectKind::Definition { name: &name, hash: &hash, definition: tool });
         match is_counted {
             true => repeats.hidden += u64::from(decision.is_block()),

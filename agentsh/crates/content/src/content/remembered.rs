@@ -1,5 +1,6 @@
 //! The memory of results, and the parts of it that are recorded and stored.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use agentsh_base::json::Json;
@@ -11,6 +12,7 @@ use agentsh_guard::content::{mark_of, markable};
 use agentsh_store::Event;
 use agentsh_store::words::ForgotReason;
 
+use super::deferred_results::Deferred;
 use super::{Content, since_1970};
 
 /// Definitions that are remembered once for all listings.
@@ -79,7 +81,7 @@ impl Content {
             time: since_1970(),
             private: Origin::is_private(self.labels(server)),
         };
-        self.later.push(origin, said);
+        self.later.push(origin, said, None);
         if self.later.is_full() {
             self.catch_up_now();
         }
@@ -126,6 +128,9 @@ impl Content {
             time: since_1970(),
             private: is_private,
         };
+        if self.later.is_full() {
+            self.catch_up_now();
+        }
         let id = self.flow.next_id(self.later.len());
         let place = self.settings.marker;
         let texts = place
@@ -136,10 +141,8 @@ impl Content {
             mark_of(answer, item, &text)
         });
         let marked = marked.collect();
-        self.later.push(origin, said);
-        if self.later.is_full() {
-            self.catch_up_now();
-        }
+        let reader = self.flow.reader(said.length());
+        self.later.push(origin, said, reader.map(|reader| (reader, self.views)));
         marked
     }
 
@@ -161,12 +164,18 @@ impl Content {
     }
 
     pub(super) fn catch_up_now(&mut self) {
+        self.remember_later(true);
+    }
+
+    /// Without `all`: what another thread still reads is left for later.
+    pub(super) fn remember_later(&mut self, all: bool) {
         self.flow.settle();
         let mut longest = 0;
-        for (origin, said) in self.later.take() {
+        for Deferred { origin, said, read } in self.later.take(all) {
             let (server, time) = (origin.server.clone(), origin.time);
+            let read = read.as_ref().and_then(|read| LazyLock::force(read).as_ref());
             // It was read before it was written down.
-            if let Ok(stored) = self.flow.remember_json(origin, &said, &self.views) {
+            if let Ok(stored) = self.flow.remember_json(origin, said.as_bytes(), read, &self.views) {
                 longest = longest.max(if stored.repeated { 0 } else { said.len() });
                 self.note_stored(server, time, stored);
             }

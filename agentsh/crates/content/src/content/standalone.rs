@@ -4,7 +4,7 @@ use agentsh_base::json::Json;
 use agentsh_base::types::ToolId;
 use agentsh_dlp::flow::{Flow, Judged};
 use agentsh_dlp::taint::{Leaves, Origin, OriginId, PACKED, marker};
-use agentsh_guard::{Check, Finding, Outcome};
+use agentsh_guard::{Finding, Outcome};
 use agentsh_store::Event;
 
 use super::{Content, since_1970};
@@ -34,7 +34,7 @@ impl Content {
             call: String::new(),
             time: since_1970(),
         };
-        self.catch_up();
+        self.catch_up_now();
         let id = self.remember(origin, &Leaves::of(content));
         let text = content.as_text().unwrap_or_default().into_owned();
         let random = self.random.next();
@@ -49,7 +49,7 @@ impl Content {
         length: usize,
     ) -> Option<impl FnOnce(&Json<'_>) -> Searched + Send + 'static + use<>> {
         self.settle_sent();
-        self.catch_up();
+        self.catch_up_now();
         let labels = self.labels(&target.server);
         let mut flow = self.flow.copy_for(&target.server, labels, length)?;
         let (views, target) = (self.views, target.clone());
@@ -75,7 +75,7 @@ impl Content {
             let call = Leaves::of_call(&target.tool, data);
             let labels = self.labels(&target.server);
             self.settle_sent();
-            self.catch_up();
+            self.catch_up_now();
             self.flow.judge(&target.server, labels, &call, since_1970(), &self.views)
         };
         // Asking sends nothing, and what is refused is not going to be sent.

@@ -8,7 +8,8 @@ use crate::json::{self, JsonError};
 use crate::policy::{FlowPair, Ruled};
 use crate::taint::judge::Judge;
 use crate::taint::repeats::{Repeats, Said};
-use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, Views, marker};
+use crate::taint::{self, Finding, Leaves, Origin, OriginId, ReadResult, Reader, Stored, Views, marker};
+use crate::threads::LONG;
 use crate::types::ServerId;
 
 #[derive(Clone, Debug, Default)]
@@ -80,7 +81,7 @@ impl Flow {
     }
 
     /// As [`Flow::remember`], of a result as it came, in JSON. One that the server gave within the last minute is
-    /// remembered already: only that it came again is noted.
+    /// remembered already: only that it came again is noted. `read`: what a [`Reader`] made of it.
     ///
     /// # Errors
     /// When it is not JSON.
@@ -88,19 +89,29 @@ impl Flow {
         &mut self,
         origin: Origin,
         result: &[u8],
+        read: Option<&ReadResult>,
         views: &Views,
     ) -> Result<Stored, JsonError> {
         let (said, now) = (Said::new(&origin, result), origin.time);
+        self.note_private(&origin);
         let before = self.repeats.find(&said, now).filter(|id| self.judge.memory.origin(*id).is_some());
         if let Some(id) = before {
-            self.note_private(&origin);
             return Ok(self.judge.remember_repeat(origin, id));
         }
-        // Leaves borrow from the bytes: the tree, which takes as much memory again, goes before the work begins.
-        let leaves = Leaves::of(&json::read(result)?);
-        let stored = self.remember(origin, &leaves, views);
+        let stored = if let Some(read) = read {
+            self.judge.remember_read(origin, read)
+        } else {
+            // Leaves borrow from the bytes: the tree, which takes as much memory again, goes before the work begins.
+            let leaves = Leaves::of(&json::read(result)?);
+            self.judge.remember(origin, &leaves, views)
+        };
         self.repeats.add(said, stored.id, now);
         Ok(stored)
+    }
+
+    /// What reads a result of this length on another thread. None: that takes no longer than to copy what it needs.
+    pub fn reader(&mut self, length: usize) -> Option<Reader> {
+        (length >= LONG).then(|| self.judge.reader())
     }
 
     fn note_private(&mut self, origin: &Origin) {

@@ -8,8 +8,9 @@ use super::cells;
 use super::decoded_views::DecodedViews;
 use super::detector::Detector;
 use super::findings::{Bounds, OPAQUE, PACKED, Search};
+use super::hash::Hasher;
 use super::hits::{Hits, MayNotFlow};
-use super::known::MAX_SAID;
+use super::known::{Known, MAX_SAID};
 use super::leaves::{Leaf, Leaves, Role};
 use super::markers::Markers;
 use super::memory::{Config, Evicted, Inserted, Stored, TaintMemory};
@@ -62,6 +63,34 @@ pub struct Judge {
     single: Folded,
 }
 
+/// Reads results on another thread.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    hasher: Hasher,
+    known: Known,
+}
+
+/// A result as hashes, to be remembered.
+#[derive(Debug)]
+pub struct ReadResult {
+    print: Print,
+    truncated: bool,
+}
+
+impl Reader {
+    #[must_use]
+    pub fn read(&self, is_private: bool, result: &Leaves<'_>, views: &Views) -> ReadResult {
+        read(&self.hasher, &self.known, is_private, result, views)
+    }
+}
+
+fn read(hasher: &Hasher, known: &Known, is_private: bool, result: &Leaves<'_>, views: &Views) -> ReadResult {
+    let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
+    let (mut print, truncated) = reading::read(hasher, known, is_private, texts, || decoded(result, views));
+    print.cells = cells::of_result(hasher, is_private, result);
+    ReadResult { print, truncated }
+}
+
 /// The parts of the last call that are not known as the agent's own words, in symbols; None: not searched.
 #[derive(Clone, Debug)]
 struct NewSymbols(Option<Vec<Range<usize>>>);
@@ -82,14 +111,27 @@ impl Judge {
 
     /// Remembers every text of a result, and every text that decodes from one.
     pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, views: &Views) -> Stored {
+        let (hasher, known) = self.prepare();
+        let read = read(hasher, known, origin.private, result, views);
+        self.remember_read(origin, &read)
+    }
+
+    /// As [`Judge::remember`], of a result that was read.
+    pub fn remember_read(&mut self, origin: Origin, read: &ReadResult) -> Stored {
+        Stored { truncated: read.truncated, ..self.store(origin, &read.print) }
+    }
+
+    /// What reads a result on another thread. What is said in the meantime is not known to it.
+    pub fn reader(&mut self) -> Reader {
+        let (hasher, known) = self.prepare();
+        Reader { hasher: hasher.clone(), known: known.clone() }
+    }
+
+    fn prepare(&mut self) -> (&Hasher, &Known) {
         self.settle();
         let TaintMemory { known, hasher, .. } = &mut self.memory;
         known.prepare(hasher);
-        let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
-        let (mut print, truncated) =
-            reading::read(hasher, known, origin.private, texts, || decoded(result, views));
-        print.cells = cells::of_result(hasher, origin.private, result);
-        Stored { truncated, ..self.store(origin, &print) }
+        (hasher, known)
     }
 
     /// Remembers that a result came again which is remembered already, and has its time once more.

@@ -48,7 +48,7 @@ mod values;
 mod views;
 
 pub use findings::{OPAQUE, PACKED};
-pub use judge::{Finding, Findings};
+pub use judge::{Finding, Findings, ReadResult, Reader};
 pub use leaves::Leaves;
 pub use memory::{Config, Evicted, Stored, TaintMemory};
 pub use origin::{Origin, OriginId};

@@ -42,8 +42,11 @@ pub trait Check: Debug {
     /// No check blocked it, nor another part of the same message. Who counts what happened, and not what was tried, counts here.
     fn passed(&mut self, _subject: &Subject<'_>) {}
 
-    /// Does what was put off. To be called when nobody waits for an answer.
-    fn catch_up(&mut self) {}
+    /// Does what was put off. To be called when nobody waits for an answer, and again soon if it is false: another thread
+    /// is at work.
+    fn catch_up(&mut self) -> bool {
+        true
+    }
 }
 
 /// A check that somebody else asks too, such as for a report.
@@ -60,7 +63,7 @@ impl<C: Check + ?Sized> Check for Rc<RefCell<C>> {
         self.borrow_mut().passed(subject);
     }
 
-    fn catch_up(&mut self) {
-        self.borrow_mut().catch_up();
+    fn catch_up(&mut self) -> bool {
+        self.borrow_mut().catch_up()
     }
 }

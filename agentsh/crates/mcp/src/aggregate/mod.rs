@@ -29,6 +29,7 @@ use crate::store::Recorder;
 use super::connection::Connection;
 use super::framing::LineReader;
 use super::options::Options;
+use super::proxy::caught_up;
 use super::reply::ErrorReply;
 use super::server_session::{ServerSession, SessionEvent};
 use super::upstream::Upstream;
@@ -98,10 +99,9 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
             }
         }
         aggregate.turn().await;
-        if aggregate.board.to_client.is_idle() {
-            aggregate.catch_up();
-        }
+        let is_behind = aggregate.board.to_client.is_idle() && !guard.borrow_mut().catch_up();
         if aggregate.is_finished() {
+            caught_up(&guard).await;
             return;
         }
         let read_client = !client.is_at_end() && aggregate.takes_lines();
@@ -113,6 +113,7 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
             _ = client.fill(), if read_client => Event::Read,
             (server, woke) = first(hosts, read) => Event::Server(server, woke),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => Event::Timer,
+            () = caught_up(&guard), if is_behind => Event::Timer,
         };
         match event {
             Event::Read | Event::Timer | Event::Written(Ok(())) => {}
@@ -195,14 +196,6 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
         for note in self.board.notes.drain(..) {
             (self.front.note)(&note);
-        }
-    }
-
-    /// Work that can wait until the client has its answers.
-    fn catch_up(&self) {
-        // They share one guard.
-        if let Some(host) = self.hosts.first() {
-            host.connection.guard.borrow_mut().catch_up();
         }
     }
 

@@ -58,7 +58,7 @@ fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
         time: seconds(at),
         private: true,
     };
-    flow.remember_json(origin, result.as_bytes(), &Views::NONE).unwrap()
+    flow.remember_json(origin, result.as_bytes(), None, &Views::NONE).unwrap()
 }
 
 fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged {
