@@ -17,6 +17,10 @@ pub(crate) const INSERT: &str = "INSERT INTO events \
     (session, seq, time, type, body, prev, hash, server_id, tool_name, action, severity) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
+/// How long a running session waits for another process's transaction, because failing ends it: whoever ends holds the lock until a
+/// busy disk has synced.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// An event that waits for its place in the chain.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -46,6 +50,8 @@ impl Writer {
     /// When nothing can be written there.
     pub(crate) fn open(state_dir: &std::path::Path, session: SessionId) -> Result<Self, StoreError> {
         let connection = database::open_for_events(state_dir)?;
+        let waits = connection.busy_timeout(WRITE_TIMEOUT);
+        waits.map_err(|error| StoreError::sql("setting a timeout", &error))?;
         let path = paths::database_file(state_dir);
         Ok(Self {
             connection,
