@@ -532,8 +532,12 @@ fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
             home(".claude.json"),
             r#"{"projects": {"x": {"exampleFiles": ["~/project/todo.md"], "mcpServers": {"a": {"args": ["~/project/server.py"]}}}}}"#,
         );
-        place.write(home(".codex/config.toml"), "notify = [\"python3\", \"~/project/notify.py\"]\n");
+        place.write(
+            home(".codex/config.toml"),
+            "notify = [\"python3\", \"~/project/notify.py\"]\n[mcp_servers.a]\nargs = [\"~/project/tool.py\"]\n",
+        );
         place.set("KUBECONFIG", format!("{0}/kube:{0}/kube-late", place.project.display()));
+        place.set("COVERAGE_FILE", place.project.join("coverage").display().to_string());
         place.set("CARGO_TARGET_DIR", place.project.join("target").display().to_string());
         place.set("DATABASE_URL", format!("sqlite://{}/data.sqlite", place.project.display()));
         let guarded = [
@@ -545,7 +549,6 @@ fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
             "startup.py",
             "vim/plugin/a.vim",
             "hook.sh",
-            "server.py",
             "notify.py",
             "kube",
         ];
@@ -561,8 +564,18 @@ fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
             "kube-late",
             "bin/ls",
         ];
-        let open = ["sub/file", "todo.md", "target/file", "data.sqlite", "bin/own", "dot/other"];
-        for name in ["sub/file", "todo.md", "data.sqlite", "dot/other"] {
+        let open = [
+            "sub/file",
+            "todo.md",
+            "target/file",
+            "data.sqlite",
+            "bin/own",
+            "dot/other",
+            "server.py",
+            "tool.py",
+            "coverage",
+        ];
+        for name in ["sub/file", "todo.md", "data.sqlite", "dot/other", "server.py", "tool.py"] {
             place.write(name, "");
         }
         let names = [&guarded[..], &absent, &open].concat().join(" ");

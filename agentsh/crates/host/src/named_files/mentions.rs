@@ -47,8 +47,8 @@ const OF_PROGRAMS: [&str; 17] = [
     ".config/Code/User/settings.json",
     ".config/zed/settings.json",
 ];
-/// Of agents: what their hooks and servers start.
-const OF_AGENTS: [&str; 3] = [".claude/settings.json", ".claude.json", ".codex/config.toml"];
+/// Of agents: what their hooks start. Servers are not among it: what they run is pinned, and who develops one writes it.
+const OF_AGENTS: [&str; 2] = [".claude/settings.json", ".codex/config.toml"];
 /// Directories of them.
 const DIRECTORIES: [&str; 2] = [".config/systemd/user", ".config/autostart"];
 /// Of one configuration, of files in one directory, and of files that others load.
@@ -70,6 +70,11 @@ const COMMANDS: [&str; 4] = ["PATH", "path", "fish_user_paths", "fish_add_path"]
 
 /// Set for what a package manager starts: they name what it builds, and nobody obeys them later.
 const OF_BUILDS: [&str; 2] = ["npm_package_", "CARGO_MANIFEST_PATH"];
+/// Words in names of variables for files that programs write, and that nobody obeys.
+const WRITTEN: [&str; 16] = [
+    "CACHE", "COVERAGE", "DATA", "DATABASE", "DB", "HISTFILE", "HISTORY", "LOG", "LOGFILE", "OUT", "OUTPUT",
+    "PIDFILE", "REPORT", "RESULTS", "SOCKET", "SQLITE",
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
@@ -140,7 +145,7 @@ impl NamedFiles<'_> {
             file.extension().filter(|end| *end == "json").and_then(|_| serde_json::from_str(&text).ok());
         if let Some(json) = json.filter(|_| OF_AGENTS.iter().any(|own| file.ends_with(own))) {
             let mut found = Vec::new();
-            strings(&json, !file.ends_with(".claude.json"), &mut found);
+            strings(&json, &mut found);
             for string in found {
                 let quoted = Value::from(string).to_string();
                 let line = text.lines().position(|line| line.contains(&quoted)).unwrap_or_default();
@@ -148,8 +153,13 @@ impl NamedFiles<'_> {
             }
             return reading.loads;
         }
+        let mut is_server = false;
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#'))
         {
+            is_server = if line.starts_with('[') { line.starts_with("[mcp_servers") } else { is_server };
+            if is_server {
+                continue;
+            }
             self.line(&mut reading, line, &why(number + 1));
         }
         reading.loads
@@ -322,7 +332,8 @@ impl NamedFiles<'_> {
 
     /// A variable that names files names nothing else; any other may hold a command, or options of a program.
     fn variable(&mut self, name: &str, value: &str, why: &str) {
-        if OF_BUILDS.iter().any(|of_builds| name.starts_with(of_builds)) {
+        let is_written = name.split('_').any(|word| WRITTEN.contains(&word));
+        if is_written || OF_BUILDS.iter().any(|of_builds| name.starts_with(of_builds)) {
             return;
         }
         let parts: Vec<&str> = value.split(':').filter(|part| !part.is_empty()).collect();
@@ -378,16 +389,15 @@ fn is_explicit(word: &str) -> bool {
     word.starts_with("~/") || word.starts_with('/') && !word.starts_with("//")
 }
 
-/// The strings of an agent's settings that may be commands: in a file of state, of servers alone.
-fn strings<'v>(value: &'v Value, counts: bool, into: &mut Vec<&'v str>) {
+/// The strings of an agent's settings that may be commands.
+fn strings<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
     match value {
-        Value::String(text) if counts => into.push(text),
-        Value::Array(list) => list.iter().for_each(|inner| strings(inner, counts, into)),
+        Value::String(text) => into.push(text),
+        Value::Array(list) => list.iter().for_each(|inner| strings(inner, into)),
         Value::Object(members) => {
             // What is permitted is not started.
-            for (name, inner) in members.iter().filter(|(name, _)| *name != "permissions") {
-                strings(inner, counts || name == "mcpServers", into);
-            }
+            let is_started = |name: &str| !["permissions", "mcpServers"].contains(&name);
+            members.iter().filter(|(name, _)| is_started(name)).for_each(|(_, inner)| strings(inner, into));
         }
         _ => {}
     }
