@@ -245,29 +245,6 @@ fn commits_that_head_left_are_named() {
     }
 }
 
-/// A repository that came with a helper for objects that are missing: git would run it to answer agentsh.
-#[test]
-fn an_object_that_is_missing_is_not_fetched() {
-    if !has("git") {
-        return;
-    }
-    let place = Place::new(Mode::Invoker);
-    place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
-    outside(
-        &place,
-        "git init -q -b main . && git commit -q --allow-empty -m one && git config extensions.partialClone o && \
-         git config remote.o.promisor true && git config protocol.ext.allow always && \
-         git config remote.o.url \"ext::sh -c touch% $PWD/fetched\"",
-    );
-    let script = "git commit -q --allow-empty -m two; P=$(git rev-parse HEAD); git commit -q --allow-empty -m three; \
-                  rm -f .git/objects/$(echo $P | cut -c1-2)/$(echo $P | cut -c3-)";
-    agentsh(&place, &["run", "--quiet", "--", "sh", "-ec", script]).expect_code(0);
-    agentsh(&place, &["receipt"]);
-    assert!(!place.project.join("fetched").exists(), "by agentsh");
-    outside(&place, "git log -q > /dev/null 2>&1 || test -e fetched");
-    assert!(place.project.join("fetched").exists(), "by whoever asks git");
-}
-
 /// Of statements, as the specification of in-toto describes them.
 fn schema() -> Value {
     serde_json::from_str(include_str!("../fixtures/in-toto-statement.schema.json")).unwrap()
