@@ -537,7 +537,7 @@ fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
             "notify = [\"python3\", \"~/project/notify.py\"]\n[mcp_servers.a]\nargs = [\"~/project/tool.py\"]\n",
         );
         place.set("KUBECONFIG", format!("{0}/kube:{0}/kube-late", place.project.display()));
-        place.set("COVERAGE_FILE", place.project.join("coverage").display().to_string());
+        place.set("MEMORY_FILE_PATH", place.project.join("coverage").display().to_string());
         place.set("CARGO_TARGET_DIR", place.project.join("target").display().to_string());
         place.set("DATABASE_URL", format!("sqlite://{}/data.sqlite", place.project.display()));
         let guarded = [

@@ -70,10 +70,10 @@ const COMMANDS: [&str; 4] = ["PATH", "path", "fish_user_paths", "fish_add_path"]
 
 /// Set for what a package manager starts: they name what it builds, and nobody obeys them later.
 const OF_BUILDS: [&str; 2] = ["npm_package_", "CARGO_MANIFEST_PATH"];
-/// Words in names of variables for files that programs write, and that nobody obeys.
-const WRITTEN: [&str; 16] = [
-    "CACHE", "COVERAGE", "DATA", "DATABASE", "DB", "HISTFILE", "HISTORY", "LOG", "LOGFILE", "OUT", "OUTPUT",
-    "PIDFILE", "REPORT", "RESULTS", "SOCKET", "SQLITE",
+/// Parts of names of variables for what programs obey. What any other names may be data, unless it can be executed.
+const OBEYED: [&str; 20] = [
+    "ASKPASS", "BROWSER", "CMD", "COMMAND", "CONFIG", "DOTDIR", "EDITOR", "FLAGS", "HOOK", "INIT",
+    "LESSOPEN", "OPTIONS", "OPTS", "PAGER", "PRELOAD", "SHELL", "STARTUP", "VISUAL", "WRAPPER", "_ENV",
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -332,8 +332,10 @@ impl NamedFiles<'_> {
 
     /// A variable that names files names nothing else; any other may hold a command, or options of a program.
     fn variable(&mut self, name: &str, value: &str, why: &str) {
-        let is_written = name.split('_').any(|word| WRITTEN.contains(&word));
-        if is_written || OF_BUILDS.iter().any(|of_builds| name.starts_with(of_builds)) {
+        let is_obeyed = COMMANDS.contains(&name)
+            || OBEYED.iter().any(|part| name.contains(part))
+            || (name == "ENV" || name.ends_with("RC") || name.starts_with("GIT_"));
+        if OF_BUILDS.iter().any(|of_builds| name.starts_with(of_builds)) {
             return;
         }
         let parts: Vec<&str> = value.split(':').filter(|part| !part.is_empty()).collect();
@@ -348,8 +350,8 @@ impl NamedFiles<'_> {
             {
                 let counts = match path.metadata() {
                     _ if kind == NamedKind::Commands => true,
-                    Ok(found) => found.is_file(),
-                    Err(_) => is_explicit(part),
+                    Ok(found) => found.is_file() && (is_obeyed || found.permissions().mode() & 0o111 != 0),
+                    Err(_) => is_obeyed && is_explicit(part),
                 };
                 if counts {
                     self.add(&path, kind, why);
@@ -358,7 +360,7 @@ impl NamedFiles<'_> {
             return;
         }
         let is_scheme = |first: &str| first.bytes().all(|sign| sign.is_ascii_alphanumeric());
-        if parts.len() < 2 || !parts.first().is_some_and(|first| is_scheme(first)) {
+        if is_obeyed && (parts.len() < 2 || !parts.first().is_some_and(|first| is_scheme(first))) {
             let writer = if value.starts_with('-') { Writer::Program } else { Writer::Variable };
             let mut reading = self.reading(writer);
             self.line(&mut reading, value, why);
