@@ -70,8 +70,14 @@ fn a_keyring_of_the_desktop_has_the_tokens() {
         let outcome = Outcome::of(&mut command);
         format!("{}{}", outcome.stdout, outcome.stderr)
     };
-    // It takes a moment until the store is on the bus.
-    assert!(crate::support::eventually(|| !lookup(&place).contains("Error")), "{}", lookup(&place));
+    // It takes a moment until the store is on the bus, and until it keeps something.
+    let keeps = || {
+        let mut command = place.command("sh");
+        command.args(["-c", "printf probe | secret-tool store --label=probe probe probe"]);
+        command.env("DBUS_SESSION_BUS_ADDRESS", &address);
+        Outcome::of(&mut command).stderr.is_empty()
+    };
+    assert!(crate::support::eventually(keeps), "{}", lookup(&place));
     let done = log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     assert!(lookup(&place).contains(MARK), "{}\n{done}", lookup(&place));
     // Neither the file of the login nor the keyring's own, which is encrypted.
