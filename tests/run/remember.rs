@@ -342,7 +342,7 @@ fn memory_and_further_transcripts_of_claude_code_are_told() {
             let more = if is_honest {
                 ""
             } else {
-                "echo evil >memory/MEMORY.md; echo x >memory/b.md; echo x >evil.jsonl"
+                "echo evil >memory/MEMORY.md; echo x >memory/b.md; echo x >evil.jsonl; echo x >'z\nagentsh: FORGED.jsonl'"
             };
             place.script(
                 "claude",
@@ -351,9 +351,13 @@ fn memory_and_further_transcripts_of_claude_code_are_told() {
             let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "./claude"])).expect_code(0);
             assert_eq!(outcome.stdout, "old\nas it was\n", "{mode:?} {outcome}");
             assert!(own.join("new.jsonl").exists(), "{mode:?} {outcome}");
-            for told in ["MEMORY.md; `agentsh undo` takes it back", "b.md;", "2 transcripts", "evil.jsonl"] {
+            for told in ["MEMORY.md; `agentsh undo` takes it back", "b.md;", "3 transcripts", "evil.jsonl"] {
                 assert_eq!(outcome.stderr.contains(told), !is_honest, "{mode:?} {told} {outcome}");
             }
+            assert!(
+                !outcome.stderr.lines().any(|line| line.starts_with("agentsh: FORGED")),
+                "{mode:?} {outcome}"
+            );
             assert_eq!(place.events("guard_changed").len(), if is_honest { 0 } else { 3 }, "{mode:?}");
             if !is_honest {
                 for file in ["memory/MEMORY.md", "memory/b.md", "evil.jsonl"] {

@@ -1,8 +1,8 @@
 //! Files with logins: inside is a copy with the agent's own account alone, and a renewal of that account goes to the user's file
-//! (decision 830). What is renewed elsewhere meanwhile reaches the copy.
+//! (decision 826). What is renewed elsewhere meanwhile reaches the copy.
 
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -13,7 +13,8 @@ use agentsh_host::{Facts, Record};
 use agentsh_store::words::GuardChange;
 use agentsh_store::{Event, escape};
 
-use super::{files, remember};
+use super::files;
+use super::remember::{self, Stamp};
 
 /// A longer token is none.
 const MAX_TOKEN: usize = 64 << 10;
@@ -35,9 +36,6 @@ struct Login {
     /// One line for each run.
     is_told: bool,
 }
-
-/// Inode, size and time of a change.
-type Stamp = (u64, u64, i64, i64);
 
 impl Logins {
     /// Makes the copies.
@@ -150,8 +148,7 @@ impl Login {
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    let found = path.metadata().ok()?;
-    Some((found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
+    path.metadata().ok().as_ref().map(remember::stamp)
 }
 
 /// The agent's own account in the user's file. None while it cannot be read.

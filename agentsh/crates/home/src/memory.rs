@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use agentsh_agents::{Kind, Launch};
@@ -14,18 +14,19 @@ use agentsh_host::{Facts, Record};
 use agentsh_store::words::GuardChange;
 use agentsh_store::{Event, escape};
 
+use super::remember::{Stamp, stamp};
+
 const WHY: &str = "the agent's memory, which it reads at every start, outside too";
 /// Names of transcripts in one line.
 const MAX_NAMES: usize = 5;
 
 type Memory = BTreeMap<PathBuf, (Copy, &'static str)>;
-/// By name: which file it is, its size, and when it was written.
-type Transcripts = BTreeMap<OsString, (u64, u64, i64, i64)>;
+type Transcripts = BTreeMap<OsString, Stamp>;
 
 /// As it is before the agent starts.
-pub struct MemoryState(Vec<Place>);
+pub struct MemoryState(Vec<ProjectMemory>);
 
-struct Place {
+struct ProjectMemory {
     transcripts_in: PathBuf,
     memory_in: PathBuf,
     transcripts: Transcripts,
@@ -43,7 +44,7 @@ impl MemoryState {
             let below = files.memory.strip_prefix(&files.transcripts).unwrap_or(&files.memory);
             let memory_in = transcripts_in.join(below);
             let (transcripts, memory) = (transcripts(&transcripts_in), memory(&memory_in));
-            places.push(Place { transcripts_in, memory_in, transcripts, memory });
+            places.push(ProjectMemory { transcripts_in, memory_in, transcripts, memory });
         }
         Ok(Self(places))
     }
@@ -51,9 +52,9 @@ impl MemoryState {
     /// After the agent's end.
     pub fn tell(&self, facts: &Facts, record: &Record, kind: Kind) {
         let kept = SavedVersions::new(&facts.context.state, &facts.id.to_string());
+        // Names in it are escaped.
         let say = |path: &Path, text: String| {
-            let lines: Vec<_> = text.lines().map(escape::line).collect();
-            record.note(&lines.join("\n"));
+            record.note(&text);
             record.journal.record(Event::GuardChanged {
                 server_id: None,
                 path: path.to_string_lossy().into_owned(),
@@ -92,7 +93,7 @@ impl MemoryState {
                 shown.join(", "),
                 kind.title()
             );
-            say(&place.transcripts_in, text);
+            say(&place.transcripts_in, escape::line(&text).into_owned());
         }
     }
 }
@@ -106,7 +107,7 @@ fn transcripts(directory: &Path) -> Transcripts {
     let entries = entries.filter(|entry| entry.file_name().as_encoded_bytes().ends_with(b".jsonl"));
     let found = entries.filter_map(|entry| {
         let found = entry.path().symlink_metadata().ok()?;
-        Some((entry.file_name(), (found.ino(), found.size(), found.mtime(), found.mtime_nsec())))
+        Some((entry.file_name(), stamp(&found)))
     });
     found.collect()
 }

@@ -5,6 +5,7 @@
 //! go back into the user's own file; the others are kept for the next run in this project (decision 170).
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -169,8 +170,12 @@ fn text_of(file: std::fs::File) -> Option<String> {
     Some(text)
 }
 
-/// Which file it is, and when it was written.
-type Stamp = (u64, i64, i64);
+/// Which file it is, its size, and when it was changed: a time that nobody can set.
+pub(super) type Stamp = (u64, u64, i64, i64);
+
+pub(super) fn stamp(found: &Metadata) -> Stamp {
+    (found.ino(), found.size(), found.ctime(), found.ctime_nsec())
+}
 
 /// A file of the user, and which one it is; empty when there is none.
 pub(super) fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
@@ -185,7 +190,7 @@ pub(super) fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
     }
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text)?;
-    Ok((text, Some((found.ino(), found.mtime(), found.mtime_nsec()))))
+    Ok((text, Some(stamp(&found))))
 }
 
 /// Values, each with the keys from the top of the document.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use agentsh_base::json::Json;
-use agentsh_secrets::certain::{add_view, find_in_views};
+use agentsh_secrets::certain::{self, Secret, add_view, find_in_views};
 use agentsh_secrets::views::{self, ansi, invisible};
 
 use crate::document::{Document, Part, strings, strings_but};
@@ -13,7 +13,7 @@ use crate::finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Sca
 use crate::html::{self, Hidden};
 use crate::rules::{Channel, Patterns};
 use crate::score::{self, Own, Rule, Sign};
-use crate::secrets::{self, Secret};
+use crate::secrets;
 use crate::{schema, share_links, written_content};
 
 /// Members that are never rewritten, because their sender needs them unchanged.
@@ -208,7 +208,7 @@ fn judge(
     let text = &document.text;
     let is_shown = |part: &Part<'_>| channel == Channel::Output && !part.is_name;
     let of_parts = || -> (Vec<_>, Vec<_>) {
-        let own = parts.iter().map(|part| is_searched(part, channel).then(|| secrets::plain(&part.text)));
+        let own = parts.iter().map(|part| is_searched(part, channel).then(|| certain::find(&part.text)));
         let clean = parts.iter().map(|part| is_shown(part).then(|| Clean::of(&part.text)));
         (own.collect(), clean.collect())
     };
@@ -287,7 +287,7 @@ fn secrets_of(
             found.extend(of_views.map(|secret| {
                 Secret::whole(secret.kind, secret.place.start - start..secret.place.end - start)
             }));
-            secrets::settle(found)
+            certain::settle(found)
         };
     parts.iter().zip(of_parts).enumerate().map(of_part).collect()
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::certain::{self, Secret};
-use crate::{checks, key_formats, names, views};
+use crate::{checks, key_formats, names};
 
 /// Replaces a secret.
 pub const REDACTED: &str = "[redacted]";
@@ -105,8 +105,7 @@ pub fn replace(text: &str, cut: bool) -> String {
 /// Certain secrets, except contact data, which readers of the journal need. Only values, without names, schemes or
 /// hosts.
 fn hidden(text: &str) -> Vec<Secret> {
-    let mut found = certain::find(text);
-    views::visit(text, &mut |view, _| certain::add_view(view, &mut found));
+    let mut found = certain::with_views(text);
     found.retain(|secret| !matches!(secret.kind, "EMAIL" | "PHONE"));
     for secret in &mut found {
         secret.place = secret.value.clone();

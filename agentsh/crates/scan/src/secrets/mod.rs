@@ -1,6 +1,6 @@
 //! Secrets and personal data with their exact places, to be replaced by tags.
 
-pub use agentsh_secrets::certain::{Secret, find as plain, settle};
+use agentsh_secrets::certain::Secret;
 
 use crate::finding::Redaction;
 

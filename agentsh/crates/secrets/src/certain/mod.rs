@@ -51,9 +51,14 @@ pub fn find(text: &str) -> Vec<Secret> {
 /// The secrets in a text as written and in each of its views, in order and disjoint. Linear time.
 #[must_use]
 pub fn find_in_views(text: &str) -> Vec<Secret> {
+    settle(with_views(text))
+}
+
+/// As [`find_in_views`], unordered.
+pub(crate) fn with_views(text: &str) -> Vec<Secret> {
     let mut found = find(text);
     views::visit(text, &mut |view, _| add_view(view, &mut found));
-    settle(found)
+    found
 }
 
 /// Adds the secrets in a view, at their places in the original.
