@@ -213,11 +213,11 @@ fn commits_that_head_left_are_named() {
              git checkout -q --detach; {commit}; git checkout -q main; {commit}; git commit -q --amend --allow-empty -m again; \
              git rev-parse HEAD; git checkout -qb rebased main~1; {commit}; git rebase -q main; git rev-parse HEAD; \
              git checkout -q main; git merge -q rebased; {commit}; git reset -q --hard HEAD~1; \
-             (git worktree add -q tree -b tree; cd tree; {commit}; git init -q ../own; cd ../own; {commit}) > not 2>&1"
+             git worktree add -q tree -b tree; (cd tree; {commit}); git init -q own; (cd own; {commit}) > not 2>&1"
         );
         let made = agentsh(&place, &["run", "--quiet", "--", "sh", "-ec", &script]).expect_code(0);
         let made: std::collections::BTreeSet<&str> = made.stdout.lines().collect();
-        assert_eq!(made.len(), 8, "{made:?}");
+        assert_eq!(made.len(), 9, "{made:?}");
         let (file, statement) = written(&place, &[]);
         let subject = statement["subject"].as_array().unwrap();
         let named = subject.iter().filter_map(|one| one["digest"]["gitCommit"].as_str()).collect();
@@ -228,8 +228,7 @@ fn commits_that_head_left_are_named() {
         }
         refused(verify(&place, &place.home, &file, &["--commit", "other"]), "it is not about commit");
         let not = std::fs::read_to_string(place.project.join("not")).unwrap();
-        let (_, statement) = written(&place, &["--commit", not.lines().next().unwrap()]);
-        assert_eq!(statement["predicate"]["binding"], "signer", "{statement}");
+        assert!(!statement.to_string().contains(not.trim()), "{statement}");
         // What git has thrown away since is not claimed.
         outside(
             &place,
@@ -239,7 +238,7 @@ fn commits_that_head_left_are_named() {
         let subject = statement["subject"].as_array().unwrap();
         assert_eq!(
             subject.iter().filter(|one| one["digest"].get("gitCommit").is_some()).count(),
-            4,
+            5,
             "{statement}"
         );
     }
@@ -618,6 +617,49 @@ fn a_key_of_minisign_signs() {
     refused(verify(&place, &place.home, &forged, &["--key", public]), "does not match its content");
     place.write(place.path("ada"), "untrusted comment: x\nRWQ=\n");
     agentsh(&place, &["receipt", "--key", secret]).expect_code(125);
+}
+
+#[test]
+fn a_certificate_of_an_authority_signs() {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+    if !has("git") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    session(&place);
+    let mut root = CertificateParams::default();
+    root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    root.distinguished_name.push(DnType::CommonName, "a team");
+    let root = CertifiedIssuer::self_signed(root, KeyPair::generate().unwrap()).unwrap();
+    let key = |name: &str, until: i32| {
+        let key = KeyPair::generate().unwrap();
+        let mut own = CertificateParams::default();
+        own.distinguished_name.push(DnType::CommonName, name);
+        own.subject_alt_names = vec![SanType::Rfc822Name(name.try_into().unwrap())];
+        own.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let text = key.serialize_pem() + &own.signed_by(&key, &root).unwrap().pem() + &root.pem();
+        let (receipt, _) = written(&place, &["--key", place.write(place.path(name), text).to_str().unwrap()]);
+        receipt
+    };
+    let roots = place.write(place.path("roots.pem"), root.pem());
+    let roots = roots.to_str().unwrap();
+    let verified = |receipt: &Path, more: &[&str]| verify(&place, &place.home, receipt, more);
+    let accepted = ["--key", roots, "--identity", "ada@example.org"];
+    let receipt = key("ada@example.org", 2200);
+    let good = verified(&receipt, &accepted).expect_code(0);
+    assert!(good.stdout.starts_with("good: signed by ada@example.org (SHA256:"), "{good}");
+    let none = verified(&receipt, &accepted[..2]).expect_code(2);
+    assert!(none.stderr.contains("certificates need --identity NAME"), "{none}");
+    verified(&receipt, &["--identity", "ada@example.org"]).expect_code(2);
+    refused(
+        verified(&receipt, &["--key", roots, "--identity", "bob@example.org"]),
+        "it names ada@example.org, not bob@example.org",
+    );
+    refused(verify(&place, &place.home, &receipt, &[]), "accept it with the certificates of its authority");
+    refused(verified(&key("bob@example.org", 2200), &accepted), "it names bob@example.org");
+    refused(verified(&key("ada@example.org", 2020), &accepted), "the key of ada@example.org expired at 2020");
+    let line = agentsh(&place, &["receipt", "key", "--key", place.path("ada@example.org").to_str().unwrap()]);
+    assert!(line.expect_code(2).stderr.contains("--identity NAME"));
 }
 
 /// A team hands the rights of a server around, and receipts name them.

@@ -72,9 +72,8 @@ enum Verb {
     /// Take over the signed rights of a package's servers, as a profile named like the file (exit 1: refused)
     Import {
         file: PathBuf,
-        /// Accepted signers: an allowed-signers file or a public key; by default the key of this user and host
-        #[arg(long, value_name = "FILE")]
-        key: Option<PathBuf>,
+        #[command(flatten)]
+        accept: receipt::Accept,
     },
 }
 
@@ -131,20 +130,20 @@ pub fn answer(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> R
             let key = receipt::signing_key(&Context::of_process()?.state_dir, key.key.as_deref())?;
             let text = sign_profile(found.text(), &key).map_err(Failure::Failed)?;
             receipt::put(&text, output.as_deref(), "profile", out, err)?;
-            writeln!(err, "{}", described(&found, &key.public().fingerprint()))?;
+            writeln!(err, "{}", described(&found, &key.fingerprint()))?;
             Ok(OK)
         }
-        Verb::Import { file, key } => import(file, key.as_deref(), out),
+        Verb::Import { file, accept } => import(file, accept, out),
     }
 }
 
-fn import(file: &Path, key: Option<&Path>, out: &mut dyn Write) -> Result<u8, Failure> {
+fn import(file: &Path, accept: &receipt::Accept, out: &mut dyn Write) -> Result<u8, Failure> {
     let context = Context::of_process()?;
     let text = receipt::text_of(file, agentsh_receipt::MAX_BYTES as u64)?;
-    let signers = receipt::accepted(&context.state_dir, key)?;
+    let accepted = receipt::accepted(&context.state_dir, accept)?;
     let refused = |why: String| Failure::No(format!("the profile is refused: {why}"));
     let (text, signer) =
-        open_profile(&text, &signers, context.now).map_err(|why| refused(why.to_string()))?;
+        open_profile(&text, &accepted, context.now).map_err(|why| refused(why.to_string()))?;
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let name = name.split('.').next().filter(|name| is_name(name));
     let name =

@@ -12,6 +12,8 @@ const MAX_NAME_BYTES: u64 = 4 << 10;
 const MAX_PACKED_BYTES: u64 = 16 << 20;
 /// From the end of the log of HEAD.
 const MAX_LOG_BYTES: u64 = 64 << 10;
+/// Linked working trees that are looked at.
+const MAX_TREES: usize = 64;
 
 /// None: not a working tree, or without commits. Its content is untrusted.
 #[must_use]
@@ -20,13 +22,21 @@ pub fn head(project: &Path) -> Option<String> {
     commit(&own, &said)
 }
 
-/// As [`head`], and other commits at which HEAD stood since a time in seconds since 1970, by git's log of it. It has those of
-/// branches that were left again, and those that were replaced or dropped; a commit with its child is named by the child.
+/// As [`head`], and other commits at which HEAD stood since a time in seconds since 1970, by git's log of it, or that of a
+/// linked working tree inside the project. It has those of branches that were left again, and those that were replaced or
+/// dropped; a commit with its child is named by the child.
 #[must_use]
 pub fn head_and_left(project: &Path, since: u64) -> (Option<String>, Vec<String>) {
     let Some((own, said)) = place(project) else { return (None, Vec::new()) };
     let head = commit(&own, &said);
-    let log = log(&own).unwrap_or_default();
+    let linked =
+        std::fs::read_dir(own.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_inside = |tree: &PathBuf| {
+        let dot = name(&tree.join("gitdir")).and_then(|dot| tree.join(dot.trim()).canonicalize().ok());
+        dot.zip(project.canonicalize().ok()).is_some_and(|(dot, project)| dot.starts_with(project))
+    };
+    let trees = linked.take(MAX_TREES).filter(is_inside).chain([own]);
+    let log: String = trees.filter_map(|tree| log(&tree)).collect();
     let (mut left, mut parents) = (BTreeSet::new(), BTreeSet::new());
     for line in log.lines() {
         // `OLD NEW NAME <ADDRESS> SECONDS ZONE`, a tab, and what was done.
@@ -153,6 +163,17 @@ mod tests {
         let log = line('1', '5', "101", "reset: long ago").repeat(1000) + &log.concat();
         std::fs::write(git.join("logs/HEAD"), log).unwrap();
         assert_eq!(left().1, [id('3'), id('4'), id('5')]);
+        // A working tree inside counts, one elsewhere does not.
+        let elsewhere = tempfile::tempdir().unwrap();
+        for (tree, at, made) in [("in", place.path(), '6'), ("out", elsewhere.path(), '7')] {
+            let own = git.join("worktrees").join(tree);
+            std::fs::create_dir_all(own.join("logs")).unwrap();
+            std::fs::write(at.join("dot"), "").unwrap();
+            std::fs::write(own.join("gitdir"), format!("{}\n", at.join("dot").display())).unwrap();
+            std::fs::write(own.join("logs/HEAD"), line('1', made, "102", "commit: there")).unwrap();
+        }
+        assert_eq!(left().1, [id('3'), id('4'), id('5'), id('6')]);
+        std::fs::remove_dir_all(git.join("worktrees")).unwrap();
         std::fs::remove_file(git.join("logs/HEAD")).unwrap();
         rustix::fs::mknodat(
             rustix::fs::CWD,

@@ -4,9 +4,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
+use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use super::keys::{Signer, SigningKey};
+use super::keys::{Accepted, Signer, SigningKey};
 use super::statement::Statement;
 
 /// Larger ones are refused unread.
@@ -30,6 +31,16 @@ struct Envelope {
 struct Signature {
     keyid: String,
     sig: String,
+    /// The certificates of the key, its own first, as the header `x5c` of RFC 7515 has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    x5c: Vec<String>,
+}
+
+/// Who signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedBy {
+    pub who: String,
+    pub fingerprint: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +51,8 @@ pub enum EnvelopeRefusal {
     Stranger(String),
     #[error("its signature by {0} does not match its content")]
     Edited(String),
+    #[error("its certificate is not accepted: {0}")]
+    Certificate(String),
     #[error("the key of {0} is not valid before {1}")]
     Early(String, Timestamp),
     #[error("the key of {0} expired at {1}")]
@@ -70,8 +83,12 @@ pub fn sign_profile(text: &str, key: &SigningKey) -> Result<String, String> {
 }
 
 fn around(kind: &str, payload: &str, key: &SigningKey) -> Result<String, String> {
-    let sig = STANDARD.encode(key.sign(&encoded(kind, payload)));
-    let signature = Signature { keyid: key.public().fingerprint(), sig };
+    let sig = STANDARD.encode(key.sign(&encoded(kind, payload)).map_err(|error| error.to_string())?);
+    let x5c = match key {
+        SigningKey::Certified(key) => key.chain.iter().map(|one| STANDARD.encode(one)).collect(),
+        SigningKey::Plain(_) => Vec::new(),
+    };
+    let signature = Signature { keyid: key.fingerprint(), sig, x5c };
     let envelope = Envelope {
         payload_type: kind.to_owned(),
         payload: STANDARD.encode(payload),
@@ -92,12 +109,12 @@ fn spelled(envelope: &Envelope) -> Result<String, String> {
 ///
 /// # Errors
 /// Why it is refused; nothing of the statement is looked at before the signature holds.
-pub fn open<'s>(
+pub fn open(
     text: &str,
-    signers: &'s [Signer],
+    accepted: &Accepted,
     now: Timestamp,
-) -> Result<(Statement, &'s Signer), EnvelopeRefusal> {
-    opened(STATEMENT, text, signers, now, |payload| {
+) -> Result<(Statement, SignedBy), EnvelopeRefusal> {
+    opened(STATEMENT, text, accepted, now, |payload| {
         let statement = Statement::read(&payload).map_err(EnvelopeRefusal::Form)?;
         let issued = statement.predicate.issued;
         if issued.duration_since(now) > CLOCK_SKEW {
@@ -112,21 +129,21 @@ pub fn open<'s>(
 ///
 /// # Errors
 /// Why it is refused.
-pub fn open_profile<'s>(
+pub fn open_profile(
     text: &str,
-    signers: &'s [Signer],
+    accepted: &Accepted,
     now: Timestamp,
-) -> Result<(String, &'s Signer), EnvelopeRefusal> {
-    opened(PROFILE, text, signers, now, |payload| Ok((payload, now)))
+) -> Result<(String, SignedBy), EnvelopeRefusal> {
+    opened(PROFILE, text, accepted, now, |payload| Ok((payload, now)))
 }
 
-fn opened<'s, T>(
+fn opened<T>(
     kind: &str,
     text: &str,
-    signers: &'s [Signer],
+    accepted: &Accepted,
     now: Timestamp,
     read: impl FnOnce(String) -> Result<(T, Timestamp), EnvelopeRefusal>,
-) -> Result<(T, &'s Signer), EnvelopeRefusal> {
+) -> Result<(T, SignedBy), EnvelopeRefusal> {
     if text.len() > MAX_BYTES {
         return Err(EnvelopeRefusal::Form(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
     }
@@ -136,28 +153,52 @@ fn opened<'s, T>(
     if spelled(&envelope).map_err(EnvelopeRefusal::Form)? != text {
         return Err(odd("its envelope is not in agentsh's canonical form"));
     }
-    let [signature] = envelope.signatures.as_slice() else {
+    let [Signature { keyid, sig, x5c }] = envelope.signatures.as_slice() else {
         return Err(odd("it does not have exactly one signature"));
     };
     if envelope.payload_type != kind {
         return Err(EnvelopeRefusal::Form(format!("its payload is not {kind}")));
     }
     let decoded =
-        |text: &str| STANDARD.decode(text).map_err(|error| EnvelopeRefusal::Form(error.to_string()));
+        |text: &String| STANDARD.decode(text).map_err(|error| EnvelopeRefusal::Form(error.to_string()));
     let payload =
         String::from_utf8(decoded(&envelope.payload)?).map_err(|_| odd("its payload is not text"))?;
-    let sig = decoded(&signature.sig)?;
-    let mut own = signers.iter().filter(|signer| signer.key.fingerprint() == signature.keyid).peekable();
-    let Some(first) = own.peek() else { return Err(EnvelopeRefusal::Stranger(signature.keyid.clone())) };
-    if !first.key.holds(&encoded(kind, &payload), &sig) {
-        return Err(EnvelopeRefusal::Edited(first.who.clone()));
+    let (signed, sig) = (encoded(kind, &payload), decoded(sig)?);
+    let by = |who: &str| SignedBy { who: who.to_owned(), fingerprint: keyid.clone() };
+    match accepted {
+        Accepted::Authorities(authorities) => {
+            let chain = x5c.iter().map(|one| decoded(one).map(CertificateDer::from));
+            let chain = chain.collect::<Result<Vec<_>, _>>()?;
+            let who = authorities.held(&chain, keyid, (&signed, &sig), now)?;
+            let (read, issued) = read(payload)?;
+            authorities.valid_at(&chain, issued)?;
+            Ok((read, by(&who)))
+        }
+        Accepted::Keys(_) if !x5c.is_empty() => Err(EnvelopeRefusal::Stranger(format!(
+            "{keyid} with a certificate (accept it with the certificates of its authority and --identity)"
+        ))),
+        Accepted::Keys(signers) => {
+            let mut own = signers.iter().filter(|signer| signer.key.fingerprint() == *keyid).peekable();
+            let Some(first) = own.peek() else { return Err(EnvelopeRefusal::Stranger(keyid.clone())) };
+            if !first.key.holds(&signed, &sig) {
+                return Err(EnvelopeRefusal::Edited(first.who.clone()));
+            }
+            let (read, issued) = read(payload)?;
+            valid(own, issued, now).map(|signer| (read, by(&signer.who)))
+        }
     }
-    let (read, issued) = read(payload)?;
-    // One key may be on several lines, each with its time.
-    let mut refused = odd("it has no signature");
-    for signer in own {
+}
+
+/// One key may be on several lines, each with its time.
+fn valid<'s>(
+    lines: impl Iterator<Item = &'s Signer>,
+    issued: Timestamp,
+    now: Timestamp,
+) -> Result<&'s Signer, EnvelopeRefusal> {
+    let mut refused = EnvelopeRefusal::Form("it has no signature".to_owned());
+    for signer in lines {
         match signer.valid_at(issued).and_then(|()| signer.valid_at(now)) {
-            Ok(()) => return Ok((read, signer)),
+            Ok(()) => return Ok(signer),
             Err(why) => refused = why,
         }
     }

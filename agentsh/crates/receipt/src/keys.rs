@@ -1,5 +1,6 @@
 //! OpenSSH keys: an Ed25519 key without a passphrase signs; a public key, or a file of allowed signers with validity
-//! times, says who may have signed. A minisign key is also an Ed25519 key.
+//! times, says who may have signed. A minisign key is also an Ed25519 key. Keys with X.509 certificates are in
+//! [`certificates`](super::certificates).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -9,6 +10,7 @@ use jiff::tz::TimeZone;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use sha2::{Digest, Sha256};
 
+use super::certificates::{Authorities, CertifiedKey, PEM};
 use super::envelope::EnvelopeRefusal;
 
 const KIND: &str = "ssh-ed25519";
@@ -32,13 +34,27 @@ pub enum KeyError {
     Line(usize, String),
     #[error("it is not a minisign key")]
     Minisign,
+    #[error("it has no PKCS#8 key of P-256 or Ed25519 (`openssl pkcs8 -topk8 -nocrypt` converts others)")]
+    Pkcs8,
+    #[error("its certificates cannot be read, or the first is not that of its key")]
+    Certificate,
     #[error("it names no key of the kind {KIND} that may sign receipts")]
     Nobody,
     #[error("the system gives no random numbers: {0}")]
     Random(String),
 }
 
-pub struct SigningKey(Ed25519KeyPair);
+pub enum SigningKey {
+    Plain(Ed25519KeyPair),
+    Certified(CertifiedKey),
+}
+
+/// Who may have signed: the owners of keys, or whoever has a certificate.
+#[derive(Debug)]
+pub enum Accepted {
+    Keys(Vec<Signer>),
+    Authorities(Authorities),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
@@ -85,6 +101,9 @@ impl SigningKey {
     /// # Errors
     /// When it is not such a key.
     pub fn read(text: &str) -> Result<Self, KeyError> {
+        if text.contains(PEM) && !text.contains(BEGIN) {
+            return CertifiedKey::read(text).map(Self::Certified);
+        }
         let body = text.trim_start().strip_prefix(BEGIN.trim_end()).and_then(|rest| rest.split_once("-----"));
         let body: String = body.ok_or(KeyError::NotPrivate)?.0.split_whitespace().collect();
         let bytes = STANDARD.decode(body).map_err(|_| KeyError::NotPrivate)?;
@@ -95,7 +114,7 @@ impl SigningKey {
     #[must_use]
     pub fn of_pair(both: &[u8]) -> Option<Self> {
         let (seed, public) = both.split_at_checked(32)?;
-        Ed25519KeyPair::from_seed_and_public_key(seed, public).ok().map(Self)
+        Ed25519KeyPair::from_seed_and_public_key(seed, public).ok().map(Self::Plain)
     }
 
     /// None: it ends too early.
@@ -121,17 +140,33 @@ impl SigningKey {
             return Err(KeyError::Kind);
         }
         let (Some(public), Some(both)) = (take(&mut secret), take(&mut secret)) else { return Ok(None) };
-        Ok(Self::of_pair(both).filter(|pair| pair.public().0 == public))
+        Ok(Self::of_pair(both).filter(|pair| pair.public().is_some_and(|own| own.0 == public)))
+    }
+
+    /// None: it has a certificate.
+    #[must_use]
+    pub fn public(&self) -> Option<PublicKey> {
+        match self {
+            Self::Plain(pair) => PublicKey::of(pair.public_key().as_ref()),
+            Self::Certified(_) => None,
+        }
     }
 
     #[must_use]
-    pub fn public(&self) -> PublicKey {
-        PublicKey::of(self.0.public_key().as_ref()).unwrap_or(PublicKey([0; 32]))
+    pub fn fingerprint(&self) -> String {
+        match self {
+            Self::Plain(_) => self.public().map_or_else(String::new, |public| public.fingerprint()),
+            Self::Certified(key) => key.fingerprint(),
+        }
     }
 
-    #[must_use]
-    pub fn sign(&self, bytes: &[u8]) -> Vec<u8> {
-        self.0.sign(bytes).as_ref().to_vec()
+    /// # Errors
+    /// When the system gives no random numbers.
+    pub fn sign(&self, bytes: &[u8]) -> Result<Vec<u8>, KeyError> {
+        match self {
+            Self::Plain(pair) => Ok(pair.sign(bytes).as_ref().to_vec()),
+            Self::Certified(key) => key.sign(bytes),
+        }
     }
 }
 
@@ -150,7 +185,7 @@ impl PublicKey {
     /// As `ssh-keygen -l` shows it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.blob())))
+        fingerprint_of(&self.blob())
     }
 
     /// As it is in a file `.pub`, without a comment.
@@ -176,6 +211,10 @@ impl PublicKey {
     pub(crate) fn holds(&self, bytes: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, self.0).verify(bytes, signature).is_ok()
     }
+}
+
+pub(crate) fn fingerprint_of(public: &[u8]) -> String {
+    format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(public)))
 }
 
 impl Signer {

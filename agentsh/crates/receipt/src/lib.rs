@@ -1,6 +1,7 @@
 //! Receipts: a session as an [in-toto statement](statement) in a [signed envelope](envelope), signed by OpenSSH or
-//! minisign [keys](keys), and the [requirements](requirements) that a receipt is verified against. No I/O, no clock.
+//! minisign [keys](keys) or with X.509 [certificates](certificates), and the [requirements](requirements) that a receipt is verified against. No I/O, no clock.
 
+pub mod certificates;
 pub mod envelope;
 pub mod keys;
 pub mod requirements;
@@ -8,7 +9,8 @@ pub mod statement;
 #[cfg(test)]
 mod tests;
 
-pub use envelope::{EnvelopeRefusal, MAX_BYTES, open, open_profile, sign, sign_profile};
-pub use keys::{KeyError, PublicKey, Signer, SigningKey, signers};
+pub use certificates::{Authorities, PEM};
+pub use envelope::{EnvelopeRefusal, MAX_BYTES, SignedBy, open, open_profile, sign, sign_profile};
+pub use keys::{Accepted, KeyError, PublicKey, Signer, SigningKey, signers};
 pub use requirements::Requirements;
 pub use statement::{Predicate, Statement};

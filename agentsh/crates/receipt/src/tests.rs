@@ -45,16 +45,20 @@ fn key() -> SigningKey {
     SigningKey::read(&SigningKey::make().unwrap()).unwrap()
 }
 
-fn at(text: &str, signers: &[Signer]) -> Result<Statement, EnvelopeRefusal> {
-    open(text, signers, NOW.parse().unwrap()).map(|(statement, _)| statement)
+fn ada(key: &SigningKey) -> Accepted {
+    Accepted::Keys(vec![Signer::of("ada", key.public().unwrap())])
+}
+
+fn at(text: &str, accepted: &Accepted) -> Result<Statement, EnvelopeRefusal> {
+    open(text, accepted, NOW.parse().unwrap()).map(|(statement, _)| statement)
 }
 
 /// An envelope around any text, signed as it should be.
 fn around(payload: &str, key: &SigningKey) -> String {
     let kind = "application/vnd.in-toto+json";
     let encoded = format!("DSSEv1 {} {kind} {} {payload}", kind.len(), payload.len());
-    let signature = STANDARD.encode(key.sign(encoded.as_bytes()));
-    enveloped(payload, &key.public().fingerprint(), &signature)
+    let signature = STANDARD.encode(key.sign(encoded.as_bytes()).unwrap());
+    enveloped(payload, &key.fingerprint(), &signature)
 }
 
 fn enveloped(payload: &str, id: &str, signature: &str) -> String {
@@ -138,7 +142,7 @@ fn objects() -> Vec<(&'static str, Vec<String>)> {
 fn an_honest_receipt_is_good() {
     let key = key();
     let text = sign(&statement(), &key).unwrap();
-    let read = at(&text, &[Signer::of("ada", key.public())]).unwrap();
+    let read = at(&text, &ada(&key)).unwrap();
     assert_eq!(read, statement());
     assert_eq!(read.about(ONE, TREE), Ok(()));
     assert!(read.about(TREE, TREE).unwrap_err().contains("not about commit 2222"));
@@ -150,7 +154,7 @@ fn an_honest_receipt_is_good() {
 #[test]
 fn a_hundred_mutations_of_every_field_are_refused() {
     let (key, other) = (key(), key());
-    let signers = [Signer::of("ada", key.public())];
+    let signers = ada(&key);
     let text = sign(&statement(), &key).unwrap();
     let mut predicate = statement().predicate;
     predicate.removed = vec!["old".to_owned()];
@@ -200,7 +204,7 @@ fn a_hundred_mutations_of_every_field_are_refused() {
             assert_eq!(edited, Err(EnvelopeRefusal::Edited("ada".to_owned())), "{place} {round}");
             if round == 0 {
                 let forged = at(&around(&payload, &other), &signers);
-                assert_eq!(forged, Err(EnvelopeRefusal::Stranger(other.public().fingerprint())), "{place}");
+                assert_eq!(forged, Err(EnvelopeRefusal::Stranger(other.fingerprint())), "{place}");
             }
         }
     }
@@ -226,7 +230,7 @@ fn a_hundred_mutations_of_every_field_are_refused() {
 #[test]
 fn a_receipt_of_the_first_version_is_good() {
     let key = key();
-    let signers = [Signer::of("ada", key.public())];
+    let signers = ada(&key);
     let first = statement().text().unwrap();
     let first = first.replace(r#","definitions":"sha256:00""#, "");
     let first = first.replace(r#","profile":{"name":"built-in:servers/fs.yaml","digest":"sha256:ff"}"#, "");
@@ -251,7 +255,7 @@ fn files_are_named_by_paths_that_lead_nowhere_else() {
     };
     let digest = "ab".repeat(32);
     let text = of(&[("a", &digest), ("src/b", &digest)], &["old"]).unwrap();
-    let read = at(&text, &[Signer::of("ada", key.public())]).unwrap();
+    let read = at(&text, &ada(&key)).unwrap();
     let files: Vec<_> = read.files().collect();
     assert_eq!(files, [("a", Some(&*digest)), ("src/b", Some(&*digest)), ("old", None)]);
     assert_eq!(read.commits().count(), 0);
@@ -265,7 +269,7 @@ fn files_are_named_by_paths_that_lead_nowhere_else() {
 #[test]
 fn a_profile_is_no_receipt() {
     let key = key();
-    let signers = [Signer::of("ada", key.public())];
+    let signers = ada(&key);
     let now = NOW.parse().unwrap();
     let text = sign_profile("version: 1\n", &key).unwrap();
     assert_eq!(open_profile(&text, &signers, now).unwrap().0, "version: 1\n");
@@ -279,11 +283,13 @@ fn a_profile_is_no_receipt() {
 #[test]
 fn a_public_key_of_minisign_is_read() {
     let key = key();
-    let bytes =
-        [&b"Ed12345678"[..], &STANDARD.decode(key.public().line().split(' ').nth(1).unwrap()).unwrap()[19..]]
-            .concat();
+    let bytes = [
+        &b"Ed12345678"[..],
+        &STANDARD.decode(key.public().unwrap().line().split(' ').nth(1).unwrap()).unwrap()[19..],
+    ]
+    .concat();
     let file = |bytes: &[u8]| format!("untrusted comment: x\n{}\n", STANDARD.encode(bytes));
-    assert_eq!(signers(&file(&bytes)).unwrap()[0].key, key.public());
+    assert_eq!(signers(&file(&bytes)).unwrap()[0].key, key.public().unwrap());
     for wrong in [&bytes[1..], &bytes[..41], b"Ed"] {
         assert_eq!(signers(&file(wrong)), Err(KeyError::Minisign));
     }
@@ -293,7 +299,7 @@ fn a_public_key_of_minisign_is_read() {
 #[test]
 fn there_is_one_spelling() {
     let key = key();
-    let signers = [Signer::of("ada", key.public())];
+    let signers = ada(&key);
     let good = statement().text().unwrap();
     at(&around(&good, &key), &signers).unwrap();
     let first = r#"{"_type":"#;
@@ -353,9 +359,9 @@ fn there_is_one_spelling() {
 fn a_key_has_its_time() {
     let key = key();
     let text = sign(&statement(), &key).unwrap();
-    let line = key.public().line();
+    let line = key.public().unwrap().line();
     let read = |options: &str| signers(&format!("# ours\n\nada@example.org {options} {line} laptop\n"));
-    let ask = |options: &str| at(&text, &read(options).unwrap()).map(|_| ());
+    let ask = |options: &str| at(&text, &Accepted::Keys(read(options).unwrap())).map(|_| ());
     assert_eq!(
         ask(r#"valid-after="20261127",valid-before="202611271201Z",namespaces="git,agentsh""#),
         Ok(())
@@ -377,11 +383,11 @@ fn a_key_has_its_time() {
     ] {
         assert!(matches!(read(wrong), Err(KeyError::Line(3, _))), "{wrong}");
     }
-    assert_eq!(signers(&line).unwrap()[0].who, key.public().fingerprint());
+    assert_eq!(signers(&line).unwrap()[0].who, key.fingerprint());
     assert_eq!(signers("ada ssh-rsa AAAA\n"), Err(KeyError::Nobody));
     assert!(matches!(signers("ada ssh-ed25519 AAAA\n"), Err(KeyError::Line(1, _))));
     let past: jiff::Timestamp = "2026-11-27T10:00:00Z".parse().unwrap();
-    let future = open(&text, &[Signer::of("ada", key.public())], past).map(|_| ());
+    let future = open(&text, &ada(&key), past).map(|_| ());
     assert!(matches!(future, Err(EnvelopeRefusal::Future(_))));
 }
 
@@ -430,4 +436,144 @@ fn what_is_required_is_said_where_it_is_missing() {
     for wrong in ["layer: [landlock]", "pins: unknown", "- x", "hosts: [1]\nhosts: []"] {
         assert!(Requirements::read(wrong).is_err(), "{wrong}");
     }
+}
+
+/// An authority of a test: its root, one between, and the key of a signer with this name.
+struct Issued {
+    root: String,
+    between: rcgen::CertifiedIssuer<'static, rcgen::KeyPair>,
+}
+
+impl Issued {
+    fn new() -> Self {
+        use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+        let named = |name: &str| {
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.distinguished_name.push(DnType::CommonName, name);
+            params
+        };
+        let root = CertifiedIssuer::self_signed(named("root"), KeyPair::generate().unwrap()).unwrap();
+        let between =
+            CertifiedIssuer::signed_by(named("between"), KeyPair::generate().unwrap(), &root).unwrap();
+        Self { root: root.pem(), between }
+    }
+
+    fn key(&self, change: impl FnOnce(&mut rcgen::CertificateParams)) -> SigningKey {
+        self.of(&rcgen::KeyPair::generate().unwrap(), change)
+    }
+
+    fn of(&self, key: &rcgen::KeyPair, change: impl FnOnce(&mut rcgen::CertificateParams)) -> SigningKey {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "signer");
+        params.subject_alt_names = vec![rcgen::SanType::Rfc822Name("ada@example.org".try_into().unwrap())];
+        change(&mut params);
+        let own = params.signed_by(key, &self.between).unwrap();
+        SigningKey::read(&[key.serialize_pem(), own.pem(), self.between.pem(), self.root.clone()].concat())
+            .unwrap()
+    }
+
+    fn accepted(&self, name: &str, issuer: Option<&str>) -> Accepted {
+        Accepted::Authorities(Authorities::read(&self.root, name, issuer).unwrap())
+    }
+}
+
+#[test]
+fn a_certificate_of_an_authority_is_accepted_for_its_name() {
+    let issued = Issued::new();
+    let accepted = issued.accepted("ada@example.org", None);
+    let ed25519 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let honest = [issued.key(|_| {}), issued.of(&ed25519, |_| {})];
+    for key in &honest {
+        let text = sign(&statement(), key).unwrap();
+        assert_eq!(at(&text, &accepted).unwrap(), statement());
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap()["signatures"][0]["x5c"].as_array().unwrap().len(),
+            2
+        );
+    }
+    let text = sign(&statement(), &honest[0]).unwrap();
+    for (others, why) in [
+        (issued.accepted("bob@example.org", None), "it names ada@example.org, not bob@example.org"),
+        (issued.accepted("ada@example.org", Some("https://login.example")), "its OpenID issuer is not named"),
+        (Issued::new().accepted("ada@example.org", None), "its certificate is not accepted"),
+        (ada(&key()), "with a certificate"),
+    ] {
+        let refused = at(&text, &others).unwrap_err().to_string();
+        assert!(refused.contains(why), "{why}: {refused}");
+    }
+    let refused = |change: &dyn Fn(&mut rcgen::CertificateParams)| {
+        let text = sign(&statement(), &issued.key(change)).unwrap();
+        at(&text, &accepted).unwrap_err().to_string()
+    };
+    let day = rcgen::date_time_ymd;
+    let expired = refused(&|params| params.not_after = day(2026, 11, 1));
+    assert_eq!(expired, "the key of ada@example.org expired at 2026-11-01T00:00:00Z");
+    let early = refused(&|params| params.not_before = day(2026, 11, 28));
+    assert_eq!(early, "the key of ada@example.org is not valid before 2026-11-28T00:00:00Z");
+    let purpose =
+        refused(&|params| params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth]);
+    assert!(purpose.contains("its certificate is not accepted"), "{purpose}");
+    assert!(refused(&|params| params.subject_alt_names.clear()).contains("it names"));
+    // As sigstore's have it, in DER: a text of 21 bytes.
+    let login = "https://login.example";
+    let sigstore = |params: &mut rcgen::CertificateParams| {
+        let text = [&[0x0c, 21], login.as_bytes()].concat();
+        let kind = [1, 3, 6, 1, 4, 1, 57264, 1, 8];
+        params.custom_extensions.push(rcgen::CustomExtension::from_oid_content(&kind, text));
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::CodeSigning];
+        params.subject_alt_names = vec![rcgen::SanType::URI("https://example.org/ada".try_into().unwrap())];
+    };
+    let text = sign(&statement(), &issued.key(sigstore)).unwrap();
+    at(&text, &issued.accepted("https://example.org/ada", Some(login))).unwrap();
+    for issuer in [None, Some("https://other.example")] {
+        let refused = at(&text, &issued.accepted("https://example.org/ada", issuer)).unwrap_err().to_string();
+        assert!(refused.contains(login), "{refused}");
+    }
+}
+
+#[test]
+fn every_mutation_of_a_certificate_is_refused() {
+    let issued = Issued::new();
+    let accepted = issued.accepted("ada@example.org", None);
+    let text = sign(&statement(), &issued.key(|_| {})).unwrap();
+    let envelope: Value = serde_json::from_str(&text).unwrap();
+    let whole: Vec<String> = serde_json::from_value(envelope["signatures"][0]["x5c"].clone()).unwrap();
+    let list = |chain: &[String]| serde_json::to_string(chain).unwrap();
+    let chain = |other: Vec<String>| at(&text.replace(&list(&whole), &list(&other)), &accepted);
+    chain(whole.clone()).unwrap();
+    for wrong in [
+        vec![],
+        whole[..1].to_vec(),
+        [&whole[..], &whole[1..]].concat(),
+        whole.iter().rev().cloned().collect(),
+    ] {
+        chain(wrong).unwrap_err();
+    }
+    for (number, one) in whole.iter().enumerate() {
+        let bytes = STANDARD.decode(one).unwrap();
+        for place in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[place] ^= 1 << (place % 8);
+            let mut edited = whole.clone();
+            edited[number] = STANDARD.encode(other);
+            chain(edited).unwrap_err();
+        }
+    }
+}
+
+#[test]
+fn a_key_and_a_certificate_that_do_not_belong_together_are_refused() {
+    let issued = Issued::new();
+    let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    for text in [
+        key.clone(),
+        key.clone() + &issued.between.pem(),
+        issued.between.pem(),
+        key.replace("PRIVATE", "EC PRIVATE"),
+    ] {
+        let why = SigningKey::read(&text).err().unwrap();
+        assert!(matches!(why, KeyError::Pkcs8 | KeyError::Certificate), "{why}");
+    }
+    Authorities::read(&key, "ada", None).unwrap_err();
 }

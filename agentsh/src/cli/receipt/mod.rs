@@ -18,7 +18,9 @@ use agentsh_host::outgoing;
 use agentsh_host::review::{self, Kind, Mark};
 use agentsh_receipt::keys::MINISIGN;
 use agentsh_receipt::statement::{Binding, Predicate, Statement, Unattributed};
-use agentsh_receipt::{KeyError, MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
+use agentsh_receipt::{
+    Accepted, Authorities, KeyError, MAX_BYTES, PEM, Requirements, Signer, SigningKey, open, sign, signers,
+};
 use agentsh_store::{Reader, StoreError, escape};
 use agentsh_terminal::output::{Context, Failure, NO, OK};
 use repository::{Commit, NOTES, Repository};
@@ -64,10 +66,25 @@ pub struct Wanted {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(in crate::cli) struct Key {
-    /// Signing key: an OpenSSH Ed25519 key without a passphrase, or one of minisign; by default a key of this user and host,
-    /// created at first use
+    /// Signing key: an OpenSSH Ed25519 key without a passphrase, one of minisign, or a PEM file with a key and its certificates; by
+    /// default a key of this user and host, created at first use
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
+}
+
+/// Who may have signed.
+#[derive(Clone, Debug, Default, Args)]
+pub(in crate::cli) struct Accept {
+    /// Accepted signers: an allowed-signers file, a public key (of minisign, too) or the PEM certificates of an authority; by
+    /// default the key of this user and host
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// E-mail address, URI or DNS name that the signer's certificate must have
+    #[arg(long, value_name = "NAME", requires = "key")]
+    identity: Option<String>,
+    /// OpenID issuer that the signer's certificate must name, as those of sigstore do
+    #[arg(long, value_name = "URL", requires = "identity")]
+    issuer: Option<String>,
 }
 
 /// A receipt as it is written, and what is in it.
@@ -88,9 +105,8 @@ enum Verb {
         /// The commit that the receipt must cover; by default HEAD, if there is a repository
         #[arg(long, value_name = "REV")]
         commit: Option<String>,
-        /// Accepted signers: an allowed-signers file or a public key (of minisign, too); by default the key of this user and host
-        #[arg(long, value_name = "FILE")]
-        key: Option<PathBuf>,
+        #[command(flatten)]
+        accept: Accept,
         /// Requirements file with layers, hosts, tools_denied, pins, approvals, commits
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
@@ -107,11 +123,13 @@ pub async fn answer(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     match &args.verb {
-        Some(Verb::Verify { file, commit, key, policy }) => {
-            verify(context, file, commit.as_deref(), (key.as_deref(), policy.as_deref()), out).await
+        Some(Verb::Verify { file, commit, accept, policy }) => {
+            verify(context, file, commit.as_deref(), (accept, policy.as_deref()), out).await
         }
         Some(Verb::Key(Key { key })) => {
-            writeln!(out, "{}", signing_key(&context.state_dir, key.as_deref())?.public().line())?;
+            let key = signing_key(&context.state_dir, key.as_deref())?;
+            let no_line = "a key with a certificate is accepted by its authority: verify --key AUTHORITY --identity NAME";
+            writeln!(out, "{}", key.public().ok_or_else(|| Failure::Usage(no_line.to_owned()))?.line())?;
             Ok(OK)
         }
         None => {
@@ -221,7 +239,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
     let key = signing_key(state, wanted.key.key.as_deref())?;
     let failed = |why| Failure::Failed(format!("cannot write a receipt: {why}"));
     let text = sign(&statement, &key).map_err(failed)?;
-    Ok(Receipt { statement, text, fingerprint: key.public().fingerprint() })
+    Ok(Receipt { statement, text, fingerprint: key.fingerprint() })
 }
 
 /// What a review of the session applied, without directories and what git keeps for itself: SHA-256 by path in the project;
@@ -273,15 +291,27 @@ pub(in crate::cli) fn signing_key(state: &Path, file: Option<&Path>) -> Result<S
 }
 
 /// Who may have signed: those of a file, or this user and host.
-pub(in crate::cli) fn accepted(state: &Path, file: Option<&Path>) -> Result<Vec<Signer>, Failure> {
-    match file {
-        Some(file) => signers(&text_of(file, MAX_KEYS_BYTES)?)
-            .map_err(|error| Failure::Usage(format!("{}: {error}", file.display()))),
-        None if state.join(OWN_KEY).exists() => {
-            Ok(vec![Signer::of("this user and host", signing_key(state, None)?.public())])
+pub(in crate::cli) fn accepted(state: &Path, accept: &Accept) -> Result<Accepted, Failure> {
+    let Some(file) = &accept.key else {
+        let own = state.join(OWN_KEY).exists().then(|| signing_key(state, None)).transpose()?;
+        let own = own.and_then(|key| key.public()).map(|key| Signer::of("this user and host", key));
+        return own
+            .map(|own| Accepted::Keys(vec![own]))
+            .ok_or_else(|| Failure::Usage("the signer is not known: give --key FILE".to_owned()));
+    };
+    let text = text_of(file, MAX_KEYS_BYTES)?;
+    let read = match (text.contains(PEM), &accept.identity) {
+        (true, Some(name)) => {
+            Authorities::read(&text, name, accept.issuer.as_deref()).map(Accepted::Authorities)
         }
-        None => Err(Failure::Usage("the signer is not known: give --key FILE".to_owned())),
-    }
+        (true, None) => {
+            let why = "certificates need --identity NAME: the name that the signer's must have";
+            return Err(Failure::Usage(format!("{}: {why}", file.display())));
+        }
+        (false, Some(_)) => Err(KeyError::Certificate),
+        (false, None) => signers(&text).map(Accepted::Keys),
+    };
+    read.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))
 }
 
 pub(in crate::cli) fn text_of(file: &Path, most: u64) -> Result<String, Failure> {
@@ -296,7 +326,7 @@ async fn verify(
     context: &Context,
     file: &Path,
     rev: Option<&str>,
-    (key, policy): (Option<&Path>, Option<&Path>),
+    (accept, policy): (&Accept, Option<&Path>),
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let here = Repository::at(Path::new("."))?;
@@ -307,13 +337,13 @@ async fn verify(
         Some(commit) => note_of(&here, commit)?,
     };
     let rev = rev.or(named.as_deref());
-    let signers = accepted(&context.state_dir, key)?;
+    let accepted = accepted(&context.state_dir, accept)?;
     let required = match policy {
         Some(file) => Requirements::read(&text_of(file, MAX_KEYS_BYTES)?)
             .map_err(|why| Failure::Usage(format!("{}: {why}", file.display())))?,
         None => Requirements::default(),
     };
-    let (statement, signer) = match open(&text, &signers, context.now) {
+    let (statement, signer) = match open(&text, &accepted, context.now) {
         Ok(opened) => opened,
         Err(why) => return refuse(&[why.to_string()], out),
     };
@@ -377,7 +407,7 @@ async fn verify(
     }
     let session = &predicate.session;
     let lines = [
-        format!("good: signed by {} ({})", signer.who, signer.key.fingerprint()),
+        format!("good: signed by {} ({})", signer.who, signer.fingerprint),
         format!("session {}, {} of '{}', ended {}", session.id, session.verb, session.agent, session.ended),
         commit,
         record,
