@@ -160,6 +160,10 @@ fn sets_of_a_schema_may_change_their_order_and_nothing_else() {
     assert_eq!(second.answers[1]["result"]["tools"][0]["inputSchema"], schema(&["fields", "id"]));
     let changes = place.events("mcp_tool_changed");
     assert!(changes.len() == 1 && changes[0]["tool_name"] == "list", "{changes:?}");
+    // What is shown of a changed tool is its new state.
+    session(&place, &json!([tool("read", "Reads."), tool("list", "Lists anew.")]), "x");
+    let shown = Outcome::of(&mut place.agentsh(&["mcp", "tools", "--json"])).expect_code(0).stdout;
+    assert!(shown.contains("Lists anew.") && !shown.contains("Lists.\""), "{shown}");
 }
 
 #[test]

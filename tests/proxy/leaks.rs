@@ -267,6 +267,8 @@ fn an_agent_may_ask_itself() {
         (&report["tokens"][0]["token_id"], &report["tokens"][0]["source_server"]),
         (&json!(token), &json!("files"))
     );
+    let declared = ["source_type", "embed_position"].map(|name| &report["tokens"][0][name]);
+    assert_eq!(declared, ["file_read", "suffix"], "{report}");
     // It expires after an hour.
     let [created, expires] =
         ["created_at", "expires_at"].map(|name| report["tokens"][0][name].as_str().unwrap());

@@ -67,6 +67,8 @@ pub struct Content {
     found: VecDeque<Value>,
     found_count: u64,
     evicted: u64,
+    /// What an agent said of texts that it handed over: their `source_type` and `embed_position`.
+    declared: BTreeMap<taint::OriginId, [&'static str; 2]>,
     /// What servers said of their own tools that speaks against them.
     suspected: BTreeMap<ServerId, Annotations>,
     random: Random,
@@ -145,6 +147,7 @@ impl Content {
             found: VecDeque::new(),
             found_count: 0,
             evicted: 0,
+            declared: BTreeMap::new(),
             suspected: BTreeMap::new(),
             random,
             later: DeferredResults::default(),

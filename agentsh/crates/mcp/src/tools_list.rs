@@ -187,22 +187,22 @@ impl<R: Recorder> Connection<R> {
         }
         let most = if self.tools.len() < MAX_TOOLS_RECORDED { MAX_DESCRIPTION } else { SHORT_DESCRIPTION };
         let server_id = self.options.server.clone();
+        let description = tool.member("description").and_then(Json::as_text);
+        let description = description.map(|text| text.chars().take(most).collect());
         self.record.record(match previous {
             Some(previous_hash) if previous_hash != hash => Event::McpToolChanged {
                 server_id,
                 tool_name: name.to_owned(),
                 previous_hash,
                 new_hash: hash.to_owned(),
+                description,
             },
             previous => Event::McpToolSeen {
                 server_id,
                 server_type: self.options.server_type,
                 tool_name: name.to_owned(),
                 tool_hash: hash.to_owned(),
-                description: tool
-                    .member("description")
-                    .and_then(Json::as_text)
-                    .map(|text| text.chars().take(most).collect()),
+                description,
                 status: if previous.is_some() { ToolStatus::Unchanged } else { ToolStatus::New },
             },
         });

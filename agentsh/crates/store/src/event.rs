@@ -154,6 +154,9 @@ pub enum Event {
         tool_name: String,
         previous_hash: String,
         new_hash: String,
+        /// The new one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
     },
     /// A registry was asked about a server's interface.
     McpInterfaceChecked {

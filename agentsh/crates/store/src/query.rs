@@ -141,9 +141,10 @@ fn tools(connection: &Connection, filter: &EventFilter) -> Result<Vec<Tool>, Sto
             (tool_hash, description) = (Some(hash), text);
         }
         if changed > seen
-            && let Some(Event::McpToolChanged { new_hash, .. }) = event(connection, changed)?
+            && let Some(Event::McpToolChanged { new_hash, description: text, .. }) =
+                event(connection, changed)?
         {
-            tool_hash = Some(new_hash);
+            (tool_hash, description) = (Some(new_hash), text);
         }
         let (calls, blocked) = calls.get(&key).copied().unwrap_or_default();
         tools.push(Tool {

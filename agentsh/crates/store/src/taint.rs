@@ -234,7 +234,11 @@ fn load(path: &Path, now: Duration) -> Result<(Connection, Vec<Vec<u8>>), StoreE
             .query_map([], |row| row.get(0))?
             .collect()
     };
-    let records = records().map_err(|error| StoreError::sql("reading remembered results", &error))?;
+    let records = records().map_err(|error| match StoreError::sql("reading remembered results", &error) {
+        // Its text names the journal.
+        StoreError::Sql { message, .. } => StoreError::Open { path: path.to_owned(), message },
+        damaged => damaged,
+    })?;
     Ok((connection, records))
 }
 

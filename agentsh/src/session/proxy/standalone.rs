@@ -197,21 +197,21 @@ impl Standalone {
 
     fn wrap(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
         let content = needs(arguments, "content", MAX_CONTENT)?;
-        let kind = text_of(needs(arguments, "source_type", 64)?);
-        if !KINDS.contains(&kind.as_str()) {
-            return Err(wrong(format!("`source_type` must be one of {}", KINDS.join(", "))));
-        }
-        let position = match word(arguments, "embed_position")?.as_deref() {
-            None | Some("suffix") => Position::Suffix,
-            Some("prefix") => Position::Prefix,
-            Some("both") => Position::Both,
-            Some("random_word_boundary") => Position::Between,
-            Some(_) => {
-                return Err(wrong(format!("`embed_position` must be one of {}", PLACES.join(", "))));
-            }
+        let one_of = |name: &str, words: &[&'static str], said: &str| {
+            let known = words.iter().find(|word| **word == said);
+            known.copied().ok_or_else(|| wrong(format!("`{name}` must be one of {}", words.join(", "))))
         };
-        let source = tool_of(arguments, "source_server", "source_tool", &kind)?;
-        let wrapped = self.content.borrow_mut().wrap(source, content, position);
+        let kind = one_of("source_type", &KINDS, &text_of(needs(arguments, "source_type", 64)?))?;
+        let place = word(arguments, "embed_position")?;
+        let place = one_of("embed_position", &PLACES, place.as_deref().unwrap_or("suffix"))?;
+        let position = match place {
+            "prefix" => Position::Prefix,
+            "suffix" => Position::Suffix,
+            "both" => Position::Both,
+            _ => Position::Between,
+        };
+        let source = tool_of(arguments, "source_server", "source_tool", kind)?;
+        let wrapped = self.content.borrow_mut().wrap(source, content, position, [kind, place]);
         let mut said = json!({"token_id": token_id(wrapped.id), "wrapped_content": wrapped.text});
         if let Some(why) = wrapped.unmarked {
             said["marked"] = json!(false);

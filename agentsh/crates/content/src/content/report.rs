@@ -46,12 +46,15 @@ impl Content {
         let newest = self.flow.origins().skip(results.saturating_sub(SHOWN));
         let tokens: Vec<Value> = newest
             .map(|(id, origin)| {
+                let declared = self.declared.get(&id);
                 json!({
                     "token_id": token_id(id),
                     "created_at": written(origin.time),
                     "expires_at": written(origin.time + self.settings.lifetime),
                     "source_server": origin.server,
                     "source_tool": origin.tool,
+                    "source_type": declared.map(|said| said[0]),
+                    "embed_position": declared.map(|said| said[1]),
                     "private": origin.private,
                     "marked": marked.contains(&id),
                     "status": "active",

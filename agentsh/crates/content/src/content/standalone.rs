@@ -1,5 +1,7 @@
 //! The same engine for an agent that asks by itself: it passes what it has read, and what it is about to send.
 
+use std::collections::BTreeSet;
+
 use agentsh_base::json::Json;
 use agentsh_base::types::ToolId;
 use agentsh_dlp::flow::{Flow, Judged};
@@ -26,7 +28,13 @@ pub struct Searched {
 
 impl Content {
     /// Remembers a text, and marks it unless the marker would break its format.
-    pub fn wrap(&mut self, source: ToolId, content: &Json<'_>, position: marker::Position) -> MarkedText {
+    pub fn wrap(
+        &mut self,
+        source: ToolId,
+        content: &Json<'_>,
+        position: marker::Position,
+        declared: [&'static str; 2],
+    ) -> MarkedText {
         let origin = Origin {
             private: Origin::is_private(self.labels(&source.server)),
             server: source.server,
@@ -36,6 +44,11 @@ impl Content {
         };
         self.catch_up_now();
         let id = self.remember(origin, &Leaves::of(content));
+        if self.declared.len() > 2 * self.flow.load().0 {
+            let known: BTreeSet<OriginId> = self.flow.origins().map(|(id, _)| id).collect();
+            self.declared.retain(|id, _| known.contains(id));
+        }
+        self.declared.insert(id, declared);
         let text = content.as_text().unwrap_or_default().into_owned();
         let random = self.random.next();
         let marked = self.flow.mark(id, &text, position, random);
