@@ -80,6 +80,7 @@ pub async fn assemble<T, E: From<SpawnError>>(
 ) -> Result<(Running, T), E> {
     let begun = begin(context, spec, handles.egress.as_ref(), cgroup)?;
     let mut layout = layout(spec, &context.host);
+    context.host.forget_listings();
     let mut program = Program {
         path: spec.process.program.clone(),
         argv: spec.process.argv.clone(),

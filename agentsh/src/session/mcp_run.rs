@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -75,7 +74,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let command = request.what.program();
     let Opened { session, id, declared } = open(request, true).await?;
     let session = &session;
-    if std::io::stdin().is_terminal()
+    if agentsh_base::paragraph::is_terminal(&std::io::stdin())
         && let Some(code) = missing(&session.facts, &session.record, command.as_deref())
     {
         // On a terminal nobody would send the protocol.

@@ -60,12 +60,12 @@ mod why;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use agentsh_base::paragraph;
 use agentsh_base::types::{ServerId, SessionId};
 use agentsh_dlp::flow::labels::Labels;
 use agentsh_policy::{Answer, PathContext, Policy, Question, Search};
@@ -328,7 +328,8 @@ impl Session {
             tells_files: opening.tells_files,
             started: Instant::now(),
         };
-        let record = Record::new(journal, opening.hold_messages && std::io::stderr().is_terminal());
+        let record =
+            Record::new(journal, opening.hold_messages && paragraph::is_terminal(&std::io::stderr()));
         let live = Live::new(&facts, network, registered, Teardown::new(mark, bound));
         let session = Self { facts: Rc::new(facts), record: Rc::new(record), live };
         session.begin(opening.verb, opening.command, &flags, network_programs)?;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use agentsh_base::paragraph;
 use agentsh_base::types::FileKey;
 use agentsh_pin::{PinError, Resolved};
 use agentsh_sandbox::layout::{PinnedBytes, PinnedFile};
@@ -48,7 +49,7 @@ pub async fn resolve(
     let (home, project) = (session.facts.context.home.clone(), session.facts.context.project.clone());
     let mut cache = Cache::new(session);
     let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
-    let place = match std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+    let place = match paragraph::is_terminal(&std::io::stderr()) {
         false => ProgressOutput::Nowhere,
         true if session.record.agent_draws() => ProgressOutput::Beside,
         true => ProgressOutput::Line,

@@ -130,6 +130,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
     // It starts in the background.
     let mut terminal = GuardedTerminal::begin();
+    session.facts.context.host.keep_listings();
     // Before anything is opened or told to the agent.
     let sources = remotes::named(&session.facts.context)
         .into_iter()
@@ -143,6 +144,10 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let given = remember::give(&session.facts, kind, &mut launch);
     let logins = Logins::copy(&session.facts, kind, &launch).map_err(io("copy the agent's login"))?;
     let memory = MemoryState::of(&launch).map_err(io("prepare the agent's own files"))?;
+    if !launch.home_state.is_empty() {
+        // What has just been made is seen.
+        session.facts.context.host.keep_listings();
+    }
     for (id, reason) in &launch.refused {
         session.record.journal.record(Event::McpServerRefused {
             server_id: id.clone(),

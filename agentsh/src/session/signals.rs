@@ -1,6 +1,6 @@
 //! Signals to agentsh, and the foreground of the terminal.
 
-use agentsh_base::proc_file;
+use agentsh_base::{paragraph, proc_file};
 use nix::unistd::Pid;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -140,14 +140,13 @@ pub(super) fn parent(pid: Pid) -> Option<Pid> {
 
 /// Whether the agent may have the terminal alone: not in a pipeline, and not without a terminal.
 pub(super) fn may_have_the_terminal(is_headless: bool) -> bool {
-    use std::io::IsTerminal;
     match std::fs::File::open("/dev/tty") {
         // Questions are asked there: see `approvals::Terminal`.
         Ok(_) if is_headless => false,
         Ok(terminal) => {
             nix::unistd::tcgetpgrp(terminal) == Ok(nix::unistd::getpgrp())
-                && std::io::stdin().is_terminal()
-                && std::io::stdout().is_terminal()
+                && paragraph::is_terminal(&std::io::stdin())
+                && paragraph::is_terminal(&std::io::stdout())
         }
         Err(_) => true,
     }

@@ -16,7 +16,6 @@ mod webhook;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::IsTerminal;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use agentsh_base::paragraph;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::interface;
 use agentsh_guard::{Finding, Outcome, Reason, Verdict};
@@ -580,8 +580,8 @@ impl Approve for Approvals {
 pub fn can_ask(facts: &Facts) -> bool {
     facts.policy.mcp.approvals.waits_headless()
         || can_ask_remotely(facts)
-        || std::io::stderr().is_terminal()
-        || std::io::stdin().is_terminal()
+        || paragraph::is_terminal(&std::io::stderr())
+        || paragraph::is_terminal(&std::io::stdin())
 }
 
 /// Whether a webhook with a signing secret, or the fleet, can answer.

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, IsTerminal};
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
+use agentsh_base::paragraph;
 use agentsh_sandbox::freeze::{Freezer, FrozenSandbox};
 use agentsh_store::escape;
 use agentsh_store::words::ApprovalScope;
@@ -101,8 +102,9 @@ impl Terminal {
         modes.output_flags |= OutputFlags::OPOST | OutputFlags::ONLCR;
         modes.local_flags |= BY_LINE;
         // With standard error elsewhere, whoever started agentsh reads it and may be the one who uses the terminal.
-        let is_told_here = std::io::stderr().is_terminal();
-        let has_neither = !std::io::stdin().is_terminal() && !std::io::stdout().is_terminal();
+        let is_told_here = paragraph::is_terminal(&std::io::stderr());
+        let has_neither =
+            !paragraph::is_terminal(&std::io::stdin()) && !paragraph::is_terminal(&std::io::stdout());
         let leaves_it = is_told_here && (is_headless || has_neither);
         let inner = Inner { init, group, modes, turn: Mutex::new(()), holds: Cell::new(false) };
         leaves_it.then(|| Self(Rc::new(inner)))

@@ -11,6 +11,7 @@ use agentsh_base::real_paths::RealPaths;
 use agentsh_host::facts::lists_programs;
 use agentsh_host::toolchains::{self, SearchContext, Toolchains};
 use agentsh_policy::Policy;
+use agentsh_sandbox::host::RealHost;
 use agentsh_store::escape;
 
 /// As `run` finds them. None where the policy lists what may run.
@@ -21,7 +22,9 @@ pub fn find(policy: &Policy, place: &CommandContext) -> Toolchains {
     let configured = place.env.get("XDG_DATA_HOME").map(Path::new).filter(|path| path.is_absolute());
     let data = configured.map_or_else(|| place.home.join(".local/share"), Path::to_owned).join("agentsh");
     let own = [place.state.as_path(), &data, &place.config_home];
-    let around = SearchContext { home: &place.home, project: &place.project, env: &place.env, own };
+    let host = RealHost::default();
+    let around =
+        SearchContext { host: &host, home: &place.home, project: &place.project, env: &place.env, own };
     toolchains::find(around, &RealPaths::default())
 }
 

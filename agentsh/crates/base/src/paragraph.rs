@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
 
 use unicode_width::UnicodeWidthStr;
 
@@ -60,10 +61,20 @@ impl<W: Write> Drop for Folding<W> {
     }
 }
 
+/// Whether a stream is a terminal. The standard streams, which stay what they are, are asked once in the life of a process.
+#[must_use]
+pub fn is_terminal(stream: &impl AsFd) -> bool {
+    static STANDARD: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
+    let stream = stream.as_fd();
+    let known = usize::try_from(stream.as_raw_fd()).ok().and_then(|number| STANDARD.get(number));
+    let ask = || rustix::termios::isatty(stream);
+    known.map_or_else(ask, |known| *known.get_or_init(ask))
+}
+
 /// How wide the terminal is; None for what is none.
 #[must_use]
 pub fn columns(stream: &impl AsFd) -> Option<usize> {
-    if !rustix::termios::isatty(stream) {
+    if !is_terminal(stream) {
         return None;
     }
     let size = rustix::termios::tcgetwinsize(stream).ok();

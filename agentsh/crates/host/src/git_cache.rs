@@ -4,7 +4,6 @@
 //! Kept is what is harmless, and where something else is said, never a secret. An answer holds as long as the program and every
 //! file that it reads are what they were, those that are missing among them.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,9 +12,11 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::context::Context;
 use super::git_settings::{Scope, Setting, Settings, is_harmless};
 use agentsh_base::small_file;
 use agentsh_base::types::FileKey;
+use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout::is_system;
 
 const MAX_BYTES: u64 = 1 << 20;
@@ -24,6 +25,7 @@ const MAX_BYTES: u64 = 1 << 20;
 pub struct GitCache<'a> {
     file: PathBuf,
     program: &'a Path,
+    host: &'a RealHost,
     /// `HOME` and `XDG_CONFIG_HOME`.
     home: String,
     config: String,
@@ -41,12 +43,14 @@ struct CachedAnswer {
 
 impl<'a> GitCache<'a> {
     #[must_use]
-    pub fn of(state: &Path, env: &BTreeMap<String, String>, program: &'a Path) -> Self {
+    pub fn of(context: &'a Context, program: &'a Path) -> Self {
+        let env = &context.env;
         let name = hex(program.as_os_str().as_encoded_bytes());
         let of_env = |name: &str| env.get(name).cloned().unwrap_or_default();
         Self {
-            file: state.join("git").join(name),
+            file: context.state.join("git").join(name),
             program,
+            host: &context.host,
             home: of_env("HOME"),
             config: of_env("XDG_CONFIG_HOME"),
             may_be_kept: is_system(program) && !env.keys().any(|name| name.starts_with("GIT_CONFIG")),
@@ -60,7 +64,10 @@ impl<'a> GitCache<'a> {
         let kept: CachedAnswer = serde_json::from_slice(&text).ok()?;
         let is_same = kept.surroundings == self.surroundings()
             && kept.read.first().is_some_and(|(program, _)| program == self.program)
-            && kept.read.iter().all(|(path, key)| look(path).is_some_and(|now| now == *key));
+            && kept.read.iter().all(|(path, key)| match self.host.is_missing(path) {
+                true => key.is_none(),
+                false => look(path).is_some_and(|now| now == *key),
+            });
         is_same.then_some(kept.said)
     }
 

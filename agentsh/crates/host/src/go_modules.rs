@@ -9,6 +9,7 @@ use url::Url;
 use super::Context;
 use super::project_sources::ApprovedSources;
 use agentsh_policy::RequestRule;
+use agentsh_sandbox::host::Host;
 
 /// As [`super::project_sources`] knows them.
 pub const KIND: &str = "the Go module";
@@ -24,6 +25,9 @@ const OWN: &str = "golang.org/toolchain";
 pub fn named(context: &Context) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut directories = BTreeSet::from([context.project.clone(), context.directory.clone()]);
+    // Read once: a look for each name costs more.
+    directories.iter().for_each(|directory| drop(context.host.listing(directory)));
+    let read = |file: &Path| if context.host.is_missing(file) { String::new() } else { read(file) };
     for directory in directories.clone() {
         directories.extend(used_by(&read(&directory.join("go.work")), &directory));
     }

@@ -4,15 +4,14 @@
 //! name any. Hosts come from the user's own configuration, else from what the installed tools have built in.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FileType;
 use url::Url;
 
+use agentsh_base::small_file;
 use agentsh_base::types::RuleRef;
-use agentsh_base::{listing, small_file};
 use agentsh_policy::{HostRule, NetworkPolicy, NetworkRule, Precedence, RequestRule, Ruled, domain};
+use agentsh_sandbox::host::{Host, PathKind};
 use agentsh_sandbox::spec::{Contribution, Feature};
 
 use crate::project_sources::ApprovedSources;
@@ -99,7 +98,7 @@ pub fn contribution(
     // Read once: a look for each name costs more.
     let directories = BTreeSet::from([&context.project, &context.directory]);
     let files: BTreeSet<PathBuf> =
-        directories.into_iter().flat_map(|directory| files_in(directory)).collect();
+        directories.into_iter().flat_map(|directory| files_in(context, directory)).collect();
     for ecosystem in ECOSYSTEMS {
         if !ecosystem.files.iter().any(|file| files.contains(Path::new(file))) {
             continue;
@@ -127,16 +126,17 @@ pub fn contribution(
 }
 
 /// The names of the files in a directory and in its `debian`, as they are in [`ECOSYSTEMS`].
-fn files_in(directory: &Path) -> Vec<PathBuf> {
+fn files_in(context: &Context, directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for below in ["", "debian"] {
-        // It may be missing.
-        let _ = listing::each(&directory.join(below), |name, kind| {
-            if kind != FileType::Directory {
-                files.push(Path::new(below).join(name));
-            }
-            ControlFlow::Continue(())
-        });
+    for (at, below) in [(directory.to_owned(), ""), (directory.join("debian"), "debian")] {
+        let listed =
+            Some(&at).filter(|at| !context.host.is_missing(at)).and_then(|at| context.host.listing(at));
+        let names = listed.iter().flat_map(|listed| &listed.names);
+        files.extend(
+            names
+                .filter(|(_, kind)| *kind != PathKind::Directory)
+                .map(|(name, _)| Path::new(below).join(name)),
+        );
     }
     files
 }
@@ -170,7 +170,8 @@ fn reading(address: &str, rule: &RuleRef) -> Option<NetworkRule> {
 fn npm(context: &Context) -> Vec<RegistryAddress> {
     let mut found = variables(context, &["npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_REGISTRY"]);
     let mut has_default = !found.is_empty();
-    for file in [context.home.join(".npmrc"), "/etc/npmrc".into(), "/usr/etc/npmrc".into()] {
+    let files = [context.home.join(".npmrc"), "/etc/npmrc".into(), "/usr/etc/npmrc".into()];
+    for file in files.into_iter().filter(|file| !context.host.is_missing(file)) {
         for line in read(&file).lines() {
             let Some((key, value)) = line.split_once('=') else { continue };
             let key = key.trim();
@@ -226,7 +227,8 @@ pub fn of_npmrc(context: &Context) -> String {
 #[must_use]
 pub fn cargo_is_new(context: &Context) -> bool {
     let directories = BTreeSet::from([&context.project, &context.directory]);
-    let is_used = |file: &&str| directories.iter().any(|directory| directory.join(file).is_file());
+    let is_file = |file: PathBuf| !context.host.is_missing(&file) && file.is_file();
+    let is_used = |file: &&str| directories.iter().any(|directory| is_file(directory.join(file)));
     let files = ECOSYSTEMS.iter().find(|ecosystem| ecosystem.id == "cargo").map_or(&[][..], |one| one.files);
     files.iter().any(is_used) && cargo(context).is_empty()
 }

@@ -44,6 +44,7 @@ pub struct Toolchains {
 /// Where to look.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchContext<'a> {
+    pub host: &'a RealHost,
     pub home: &'a Path,
     pub project: &'a Path,
     pub env: &'a BTreeMap<String, String>,
@@ -54,7 +55,7 @@ pub struct SearchContext<'a> {
 impl<'a> From<&'a Context> for SearchContext<'a> {
     fn from(context: &'a Context) -> Self {
         let own = [&context.state, &context.data, &context.config].map(PathBuf::as_path);
-        Self { home: &context.home, project: &context.project, env: &context.env, own }
+        Self { host: &context.host, home: &context.home, project: &context.project, env: &context.env, own }
     }
 }
 
@@ -78,8 +79,7 @@ pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Tool
     let home = around.home.display().to_string();
     let mut out = Toolchains::default();
     let mut shown = BTreeSet::new();
-    let real = RealHost::default();
-    let host = CachedHost::new(&real);
+    let host = CachedHost::new(around.host);
     let programs = program_directories(&around, paths);
     // Dozens of names are asked for in each.
     let share = around.home.join(".local/share");
@@ -112,7 +112,8 @@ pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Tool
     }
     // In what is read-only no place can be made for one.
     let grants = &out.grants;
-    out.caches.retain(|cache| cache.is_dir() || !grants.iter().any(|grant| cache.starts_with(&grant.path)));
+    let is_there = |cache: &Path| !around.host.is_missing(cache) && cache.is_dir();
+    out.caches.retain(|cache| is_there(cache) || !grants.iter().any(|grant| cache.starts_with(&grant.path)));
     out
 }
 
@@ -310,7 +311,10 @@ pub fn caches<'p>(
     let base = context.data.join("caches").join(project);
     let make = |path: &Path| match path.is_dir() {
         true => Ok(()),
-        false => std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path),
+        false => {
+            context.host.forget_listings();
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+        }
     };
     let own = base.join("own");
     let mut made = Caches { base: own.clone(), ..Caches::default() };
@@ -318,7 +322,9 @@ pub fn caches<'p>(
     for inside in places {
         let Ok(rest) = inside.strip_prefix(&context.home) else { continue };
         let is_hidden = hidden.iter().any(|path| path.starts_with(inside) || inside.starts_with(path));
-        let lower = context.paths.canonical(inside).filter(|lower| lower.is_dir() && !is_hidden);
+        let lower = Some(inside).filter(|inside| !context.host.is_missing(inside));
+        let lower = lower.and_then(|lower| context.paths.canonical(lower));
+        let lower = lower.filter(|lower| lower.is_dir() && !is_hidden);
         let lower = lower.filter(|lower| !hidden.iter().any(|path| path.starts_with(lower)));
         let inside = &resolve(links, inside);
         if lower.is_some() && slot.is_none() {

@@ -84,7 +84,7 @@ impl<'a> Git<'a> {
         if let Some(said) = known.get(&self.program) {
             return said.clone();
         }
-        let answers = GitCache::of(&self.context.state, &self.context.env, &self.program);
+        let answers = GitCache::of(self.context, &self.program);
         let said = answers.kept().or_else(|| {
             let said = self.ask_top();
             if let Some(said) = &said {

@@ -5,24 +5,18 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::git_config::GitConfig;
-use crate::host::{Host, Links, MAX_NAMES, Modules, PathKind, Repositories, SmallTree};
+use crate::host::{Host, Links, Listing, Modules, PathKind, Repositories, SmallTree, is_known_missing};
 
 /// A directory is read when so many names in it were asked for: reading takes five system calls.
 const LOOKUPS_BEFORE_LISTING: usize = 6;
 
 #[derive(Debug)]
-struct Listing {
-    names: Vec<(OsString, PathKind)>,
-    kinds: HashMap<OsString, PathKind>,
-}
-
-#[derive(Debug)]
 enum DirectoryState {
     Asked(usize),
-    Listed(Rc<Listing>),
+    Listed(Arc<Listing>),
     /// Unreadable, too large, or without entry types.
     Opaque,
 }
@@ -38,6 +32,7 @@ pub struct CachedHost<'h> {
     real: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
     may_write: RefCell<HashMap<PathBuf, bool>>,
     may_make: RefCell<HashMap<PathBuf, bool>>,
+    small: RefCell<HashMap<PathBuf, Option<SmallTree>>>,
 }
 
 fn asked_once<T: Clone>(known: &RefCell<HashMap<PathBuf, T>>, path: &Path, ask: impl FnOnce() -> T) -> T {
@@ -55,6 +50,7 @@ impl<'h> CachedHost<'h> {
             real: RefCell::default(),
             may_write: RefCell::default(),
             may_make: RefCell::default(),
+            small: RefCell::default(),
         }
     }
 
@@ -80,47 +76,31 @@ impl<'h> CachedHost<'h> {
 
     /// Reads a directory in which many names will be looked up.
     pub fn read(&self, directory: &Path) {
-        self.listing(directory, 0);
+        self.listed(directory, 0);
     }
 
-    /// Whether a parent directory is known to be missing, or to be a file.
-    fn is_below_nothing(&self, path: &Path) -> bool {
+    /// Whether a directory above is known to lack a path, or to have a file there.
+    fn is_missing(&self, path: &Path) -> bool {
         let known = self.known.borrow();
-        let mut way =
-            path.ancestors().skip(1).map_while(|on_the_way| Some((on_the_way.parent()?, on_the_way)));
-        way.any(|(above, on_the_way)| {
-            let Some(DirectoryState::Listed(listing)) = known.get(above) else { return false };
-            let kind = on_the_way.file_name().and_then(|name| listing.kinds.get(name));
-            matches!(kind, None | Some(PathKind::File | PathKind::Special))
+        is_known_missing(path, |directory| match known.get(directory)? {
+            DirectoryState::Listed(listing) => Some(&**listing),
+            _ => None,
         })
     }
 
-    fn list(&self, directory: &Path) -> Option<Rc<Listing>> {
-        let names = self.host.names(directory).filter(|names| names.len() < MAX_NAMES)?;
-        // A directory may be read and not entered: then nothing in it can be looked at.
-        let may_enter = |(name, _): &(OsString, PathKind)| {
-            self.host.look(&directory.join(name)).is_some_and(|found| found != PathKind::Closed)
-        };
-        if !names.first().is_none_or(may_enter) {
-            return None;
-        }
-        let kinds = names.iter().cloned().collect();
-        Some(Rc::new(Listing { names, kinds }))
-    }
-
     /// A directory's listing, if it was read or asked about often enough.
-    fn listing(&self, directory: &Path, looks_before: usize) -> Option<Rc<Listing>> {
+    fn listed(&self, directory: &Path, looks_before: usize) -> Option<Arc<Listing>> {
         let asked = match self.known.borrow().get(directory) {
-            Some(DirectoryState::Listed(listing)) => return Some(Rc::clone(listing)),
+            Some(DirectoryState::Listed(listing)) => return Some(Arc::clone(listing)),
             Some(DirectoryState::Opaque) => return None,
             Some(DirectoryState::Asked(times)) => *times,
-            None if self.is_below_nothing(&directory.join("x")) => return None,
+            None if self.is_missing(directory) => return None,
             None => 0,
         };
-        let listing = if asked < looks_before { None } else { self.list(directory) };
+        let listing = if asked < looks_before { None } else { self.host.listing(directory) };
         let known = match &listing {
             _ if asked < looks_before => DirectoryState::Asked(asked + 1),
-            Some(listing) => DirectoryState::Listed(Rc::clone(listing)),
+            Some(listing) => DirectoryState::Listed(Arc::clone(listing)),
             None => DirectoryState::Opaque,
         };
         self.known.borrow_mut().insert(directory.to_owned(), known);
@@ -129,11 +109,15 @@ impl<'h> CachedHost<'h> {
 }
 
 impl Host for CachedHost<'_> {
+    fn listing(&self, directory: &Path) -> Option<Arc<Listing>> {
+        self.listed(directory, 0)
+    }
+
     fn look(&self, path: &Path) -> Option<PathKind> {
-        if self.is_below_nothing(path) {
+        if self.is_missing(path) {
             return None;
         }
-        let listing = path.parent().and_then(|above| self.listing(above, LOOKUPS_BEFORE_LISTING));
+        let listing = path.parent().and_then(|above| self.listed(above, LOOKUPS_BEFORE_LISTING));
         let (Some(listing), Some(name)) = (listing, path.file_name()) else { return self.host.look(path) };
         match listing.kinds.get(name) {
             // Some file systems do not say what an entry is.
@@ -143,14 +127,14 @@ impl Host for CachedHost<'_> {
     }
 
     fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>> {
-        match self.listing(directory, 0) {
+        match self.listed(directory, 0) {
             Some(listing) => Some(listing.names.clone()),
             None => self.host.names(directory),
         }
     }
 
     fn small(&self, path: &Path) -> Option<SmallTree> {
-        self.host.small(path)
+        asked_once(&self.small, path, || self.host.small(path))
     }
 
     fn may_write(&self, path: &Path) -> bool {
@@ -246,8 +230,8 @@ mod tests {
             }
         }
         assert!(matches!(listed.known.borrow().get(place.path()), Some(DirectoryState::Listed(_))));
-        assert!(listed.is_below_nothing(&place.path().join("missing/below")));
-        assert!(!listed.is_below_nothing(&place.path().join("directory/below")));
+        assert!(listed.is_missing(&place.path().join("missing/below")));
+        assert!(!listed.is_missing(&place.path().join("directory/below")));
         assert!(listed.exists(&place.path().join("file")) && !listed.exists(&place.path().join("link")));
         assert!(
             listed.is_file(&place.path().join("file")) && !listed.is_file(&place.path().join("directory"))

@@ -1,12 +1,15 @@
 //! What a layout needs to know about the machine: what exists at a path.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, OFlags};
 
@@ -57,8 +60,41 @@ pub struct Modules {
     pub links: Vec<PathBuf>,
 }
 
+/// The entries of a directory.
+#[derive(Debug, Default)]
+pub struct Listing {
+    pub names: Vec<(OsString, PathKind)>,
+    pub kinds: HashMap<OsString, PathKind>,
+}
+
+impl Listing {
+    fn of<H: Host + ?Sized>(host: &H, directory: &Path) -> Option<Arc<Self>> {
+        let names = host.names(directory).filter(|names| names.len() < MAX_NAMES)?;
+        // A directory may be read and not entered: then nothing in it can be looked at.
+        let may_enter = |(name, _): &(OsString, PathKind)| {
+            host.look(&directory.join(name)).is_some_and(|found| found != PathKind::Closed)
+        };
+        let may_enter = names.first().is_none_or(may_enter);
+        may_enter.then(|| Arc::new(Self { kinds: names.iter().cloned().collect(), names }))
+    }
+}
+
+/// Whether a directory above a path is known to lack what the path needs, or to have a file there.
+pub fn is_known_missing<'l>(path: &Path, listed: impl Fn(&Path) -> Option<&'l Listing>) -> bool {
+    let mut way = path.ancestors().map_while(|on_the_way| Some((on_the_way.parent()?, on_the_way)));
+    way.any(|(above, on_the_way)| {
+        let Some(listing) = listed(above) else { return false };
+        let kind = on_the_way.file_name().and_then(|name| listing.kinds.get(name));
+        kind.is_none() || on_the_way != path && matches!(kind, Some(PathKind::File | PathKind::Special))
+    })
+}
+
 /// Access to the host's file system.
 pub trait Host {
+    /// The entries of a directory that can be entered; None if it cannot, or has too many.
+    fn listing(&self, directory: &Path) -> Option<Arc<Listing>> {
+        Listing::of(self, directory)
+    }
     /// The file or directory at a path with all that is in it, parents first, if a sandbox may have a copy of it instead of a
     /// mount.
     fn small(&self, _path: &Path) -> Option<SmallTree> {
@@ -109,6 +145,9 @@ pub trait Host {
     fn git_config(&self, config: &Path) -> Option<GitConfig>;
 }
 
+/// Since when listings are kept, and those.
+type Listed = (Instant, HashMap<PathBuf, Option<Arc<Listing>>>);
+
 /// The real host, with bounded effort.
 #[derive(Debug, Default)]
 pub struct RealHost {
@@ -116,6 +155,8 @@ pub struct RealHost {
     copies: Option<Copies>,
     /// Searches have no limit.
     is_unlimited: bool,
+    /// Directories that were listed while a sandbox is prepared.
+    listed: RefCell<Option<Listed>>,
 }
 
 impl RealHost {
@@ -131,6 +172,24 @@ impl RealHost {
         Self { is_unlimited: true, ..Self::default() }
     }
 
+    /// From now on each directory is listed once, until [`Self::forget_listings`] or for [`LISTINGS_LIFETIME`].
+    pub fn keep_listings(&self) {
+        *self.listed.borrow_mut() = Some((Instant::now(), HashMap::new()));
+    }
+
+    /// Something was made, or the sandbox is prepared.
+    pub fn forget_listings(&self) {
+        *self.listed.borrow_mut() = None;
+    }
+
+    /// Whether listings that are kept say that nothing is at a path.
+    #[must_use]
+    pub fn is_missing(&self, path: &Path) -> bool {
+        let listed = self.listed.borrow();
+        let known = listed.as_ref().filter(is_fresh).map(|(_, known)| known);
+        known.is_some_and(|known| is_known_missing(path, |directory| known.get(directory)?.as_deref()))
+    }
+
     fn max_entries(&self) -> usize {
         if self.is_unlimited { usize::MAX } else { MAX_ENTRIES }
     }
@@ -143,6 +202,8 @@ impl RealHost {
     }
 }
 
+/// A start takes some milliseconds; a question to a person may take longer.
+const LISTINGS_LIFETIME: Duration = Duration::from_secs(5);
 /// Limit of entries in a search for repositories: about a second on a cold disk. A larger directory is read-only
 /// inside.
 const MAX_ENTRIES: usize = 2_000_000;
@@ -175,7 +236,22 @@ impl Host for RealHost {
         rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
     }
 
+    fn listing(&self, directory: &Path) -> Option<Arc<Listing>> {
+        let kept =
+            self.listed.borrow().as_ref().filter(is_fresh).and_then(|(_, all)| all.get(directory).cloned());
+        kept.unwrap_or_else(|| {
+            let found = Listing::of(self, directory);
+            if let Some((_, kept)) = &mut *self.listed.borrow_mut() {
+                kept.insert(directory.to_owned(), found.clone());
+            }
+            found
+        })
+    }
+
     fn look(&self, path: &Path) -> Option<PathKind> {
+        if self.is_missing(path) {
+            return None;
+        }
         let kind = match std::fs::symlink_metadata(path) {
             Ok(found) => found.file_type(),
             Err(error) if is_missing(&error) => return None,
@@ -404,6 +480,10 @@ fn of_kind(kind: std::fs::FileType) -> PathKind {
     } else {
         PathKind::Special
     }
+}
+
+fn is_fresh((since, _): &&Listed) -> bool {
+    since.elapsed() < LISTINGS_LIFETIME
 }
 
 fn is_missing(error: &std::io::Error) -> bool {

@@ -62,7 +62,8 @@ pub fn apply(
             .map_err(to_io)
             .at("add the Landlock rule for a standard stream")?;
     }
-    let status = ruleset.restrict_self().map_err(to_io).at("apply Landlock")?;
+    // It is set already.
+    let status = ruleset.no_new_privs(false).restrict_self().map_err(to_io).at("apply Landlock")?;
     Ok(describe(&status.landlock, tier))
 }
 
@@ -145,7 +146,7 @@ pub fn isolate_from_pid_1() -> Result<(), StageError> {
             .and_then(|ruleset| ruleset.scope(Scope::Signal))
             .and_then(Ruleset::create)
             .and_then(|ruleset| ruleset.add_rule(PathBeneath::new(root, AccessFs::Refer)))
-            .and_then(landlock::RulesetCreated::restrict_self)
+            .and_then(|ruleset| ruleset.no_new_privs(false).restrict_self())
             .map(|_| ())
             .map_err(to_io)
     };

@@ -56,7 +56,7 @@ pub(super) fn behind_links(
 
 impl VisiblePaths {
     fn add(&mut self, path: &Path, around: &SearchContext<'_>, paths: &RealPaths) {
-        if paths.canonical(path).is_none() {
+        if around.host.is_missing(path) || paths.canonical(path).is_none() {
             return;
         }
         match follow(path, around, paths) {
