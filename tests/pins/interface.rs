@@ -1,7 +1,10 @@
 //! What a server offers is compared, in every listing and across sessions, with what was trusted.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
+use crate::support::peer::Peer;
 use crate::support::{Mode, Outcome, Place};
 
 /// A server whose program stays the same, and whose answers stand in files of the project: `tools`, `prompts`, `instructions`.
@@ -61,6 +64,40 @@ fn session(place: &Place, tools: &Value, instructions: &str) -> Seen {
         outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(answers.len(), 4, "{outcome}");
     Seen { answers, errors: outcome.stderr }
+}
+
+/// A killed session, and one that lasts, has pinned what it saw.
+#[test]
+fn what_is_seen_is_pinned_while_the_session_lives() {
+    let place = Place::new(Mode::Invoker);
+    offer(&place, &json!([tool("read", "Reads.")]), "x");
+    place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {on_change: block}}}\n");
+    let server = place.home.join("server");
+    let start = || {
+        let mut peer = Peer::start(place.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(&server));
+        peer.shake_hands();
+        peer
+    };
+    let until = |words: &[&str], wanted: &str| {
+        let found = || pins(&place, words).stdout.contains(wanted);
+        assert!(
+            (0..100).any(|_| found() || (std::thread::sleep(Duration::from_millis(100)), false).1),
+            "{wanted}"
+        );
+    };
+    let mut first = start();
+    let listed = first.request("tools/list", json!({}));
+    assert_eq!(listed["result"]["tools"][0]["name"], "read", "{listed} {}", first.errors());
+    until(&["list", "--offered"], "read");
+    first.child.kill().unwrap();
+    drop(first);
+    place.write(place.project.join("tools"), json!([tool("read", "Reads and sends.")]).to_string());
+    let mut second = start();
+    let listed = second.request("tools/list", json!({}));
+    assert_eq!(listed["result"]["tools"], json!([]), "{listed}");
+    until(&["diff", "--server", "s", "--tool", "read"], "sends");
+    pins(&place, &["trust", "--server", "s", "--tool", "read"]).expect_code(0);
+    second.finish();
 }
 
 pub fn pins(place: &Place, words: &[&str]) -> Outcome {

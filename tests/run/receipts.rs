@@ -327,7 +327,9 @@ fn what_is_not_the_receipt_of_this_commit_is_refused() {
     let (file, text) = session(&place);
     let check = |more: &[&str]| verify(&place, &place.home, &file, more);
     refused(check(&["--commit", "HEAD~2"]), "it is not about commit");
-    refused(check(&["--commit", "nosuch"]), "there is no commit 'nosuch'");
+    for none in ["nosuch", "HEAD~1..HEAD", "HEAD^@"] {
+        refused(check(&["--commit", none]), &format!("there is no commit '{none}'"));
+    }
     let old = Outcome::of(&mut place.agentsh(&["receipt", "--commit", "HEAD~2"])).expect_code(1);
     assert!(old.stderr.contains("was made before session"), "{old}");
 
@@ -372,6 +374,14 @@ fn what_is_not_the_receipt_of_this_commit_is_refused() {
     // What a person makes of it afterwards is theirs.
     outside(&place, "git commit -q --amend -m other");
     refused(check(&[]), "it is not about commit");
+    // Neither a tag with the name of the file, nor a repository that git does not read, hides that.
+    std::fs::copy(&file, place.project.join("receipt.json")).unwrap();
+    outside(&place, "git tag receipt.json HEAD@{1}");
+    refused(agentsh(&place, &["receipt", "verify", "receipt.json"]), "it is not about commit");
+    outside(&place, "git config core.repositoryFormatVersion 9");
+    refused(check(&[]), "git does not read the repository of");
+    let unread = agentsh(&place, &["receipt", "verify", "HEAD"]).expect_code(2);
+    assert!(unread.stderr.contains("git does not read the repository of"), "{unread}");
 }
 
 /// Files of the repository that hide parents, and a remote that is a command, which git asks for an object that is not there.
@@ -458,7 +468,7 @@ fn what_a_review_applied_is_bound_by_its_receipt() {
         }
         check(&[]).expect_code(0);
         if has("git") {
-            refused(check(&["--commit", "HEAD"]), "there is no commit 'HEAD'");
+            refused(check(&["--commit", "HEAD"]), "there is no repository in ");
             place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
             outside(&place, "git init -q -b main . && git add . && git commit -qm one");
             let there = check(&["--commit", "HEAD"]).expect_code(0);
@@ -653,11 +663,14 @@ fn a_certificate_of_an_authority_signs() {
     verified(&receipt, &["--identity", "ada@example.org"]).expect_code(2);
     refused(
         verified(&receipt, &["--key", roots, "--identity", "bob@example.org"]),
-        "it names ada@example.org, not bob@example.org",
+        "it names ada@example.org, and not the e-mail address bob@example.org",
     );
     refused(verify(&place, &place.home, &receipt, &[]), "accept it with the certificates of its authority");
     refused(verified(&key("bob@example.org", 2200), &accepted), "it names bob@example.org");
-    refused(verified(&key("ada@example.org", 2020), &accepted), "the key of ada@example.org expired at 2020");
+    refused(
+        verified(&key("ada@example.org", 2020), &accepted),
+        "the key of ada@example.org (or a certificate above it) expired at 2020",
+    );
     let line = agentsh(&place, &["receipt", "key", "--key", place.path("ada@example.org").to_str().unwrap()]);
     assert!(line.expect_code(2).stderr.contains("--identity NAME"));
 }

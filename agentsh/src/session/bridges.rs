@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use agentsh_base::types::{RuleRef, ServerId};
@@ -60,6 +61,27 @@ pub struct Bridges {
     unserved: RefCell<BTreeMap<&'static str, Repeats>>,
     /// Number of open connections.
     served: watch::Sender<usize>,
+    /// Ends with this.
+    _stores: JoinSet<()>,
+}
+
+/// From a new or changed definition until it is stored, with those that come in one listing.
+const STORE_DELAY: Duration = Duration::from_millis(200);
+
+/// Definitions are pinned when they are first seen: a session that is killed, or lasts for days, must not forget them.
+async fn store_definitions(session: Rc<Session>, inventory: Inventory) {
+    loop {
+        session.live.servers.interfaces.unstored().await;
+        tokio::time::sleep(STORE_DELAY).await;
+        session.keep_interfaces().await;
+        keep_inventory(&session, &inventory);
+    }
+}
+
+fn keep_inventory(session: &Session, inventory: &Inventory) {
+    if let Err(error) = inventory.keep() {
+        session.record.note(&format!("cannot store the usual behaviour of servers: {error}"));
+    }
 }
 
 impl Bridges {
@@ -120,6 +142,8 @@ impl Bridges {
         }));
         session.live.people.logins.ask_by(&approvals);
         approvals.ask_about_changes();
+        let mut stores = JoinSet::new();
+        stores.spawn_local(store_definitions(Rc::clone(&session), inventory.clone()));
         let places = Rc::new(ConnectionSlots::new(session.facts.policy.mcp.max_line_bytes));
         Self {
             session,
@@ -136,6 +160,7 @@ impl Bridges {
             tells_caller: false,
             unserved: RefCell::default(),
             served: watch::Sender::default(),
+            _stores: stores,
         }
     }
 
@@ -388,9 +413,7 @@ impl Bridges {
     }
 
     fn keep_inventory(&self) {
-        if let Err(error) = self.inventory.keep() {
-            self.session.record.note(&format!("cannot store the usual behaviour of servers: {error}"));
-        }
+        keep_inventory(&self.session, &self.inventory);
     }
 
     fn options(&self, id: ServerId) -> Options {

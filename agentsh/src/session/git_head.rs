@@ -12,8 +12,8 @@ const MAX_NAME_BYTES: u64 = 4 << 10;
 const MAX_PACKED_BYTES: u64 = 16 << 20;
 /// From the end of the log of HEAD.
 const MAX_LOG_BYTES: u64 = 64 << 10;
-/// Linked working trees that are looked at.
-const MAX_TREES: usize = 64;
+/// Linked working trees in the project whose logs are read.
+const MAX_TREES: usize = 256;
 
 /// None: not a working tree, or without commits. Its content is untrusted.
 #[must_use]
@@ -29,13 +29,17 @@ pub fn head(project: &Path) -> Option<String> {
 pub fn head_and_left(project: &Path, since: u64) -> (Option<String>, Vec<String>) {
     let Some((own, said)) = place(project) else { return (None, Vec::new()) };
     let head = commit(&own, &said);
-    let linked =
-        std::fs::read_dir(own.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let linked = std::fs::read_dir(common(&own).join("worktrees"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     let is_inside = |tree: &PathBuf| {
         let dot = name(&tree.join("gitdir")).and_then(|dot| tree.join(dot.trim()).canonicalize().ok());
         dot.zip(project.canonicalize().ok()).is_some_and(|(dot, project)| dot.starts_with(project))
     };
-    let trees = linked.take(MAX_TREES).filter(is_inside).chain([own]);
+    let others = linked.filter(|tree| *tree != own).filter(is_inside).take(MAX_TREES);
+    let trees = others.chain([own.clone()]);
     let log: String = trees.filter_map(|tree| log(&tree)).collect();
     let (mut left, mut parents) = (BTreeSet::new(), BTreeSet::new());
     for line in log.lines() {
@@ -84,13 +88,18 @@ fn commit(own: &Path, said: &str) -> Option<String> {
     let id = match said.strip_prefix("ref:").map(str::trim) {
         None => said,
         Some(branch) => {
-            let common = name(&own.join("commondir")).map_or(own.to_owned(), |named| own.join(named.trim()));
+            let common = common(own);
             &name(&common.join(branch)).or_else(|| packed(&common, branch))?
         }
     };
     let id = id.trim();
     // A ref may name any file, so only a commit id is accepted.
     is_id(id).then(|| id.to_owned())
+}
+
+/// The directory that all working trees of the repository share.
+fn common(own: &Path) -> PathBuf {
+    name(&own.join("commondir")).map_or(own.to_owned(), |named| own.join(named.trim()))
 }
 
 fn is_id(text: &str) -> bool {

@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use agentsh_base::paragraph;
 use nix::sys::signal::SigSet;
 use nix::sys::termios::{FlowArg, SetArg, Termios, tcflow, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, setpgid, tcgetpgrp};
@@ -81,7 +82,7 @@ impl Drop for GuardedTerminal {
 fn own_terminal() -> Option<OwnedFd> {
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let streams = [stdout.as_fd(), stderr.as_fd(), stdin.as_fd()];
-    let found = streams.into_iter().find(|stream| rustix::termios::isatty(stream))?;
+    let found = streams.into_iter().find(paragraph::is_terminal)?;
     rustix::io::fcntl_dupfd_cloexec(found, 3).ok()
 }
 

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use tokio::sync::Notify;
+
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::outline::outline;
@@ -38,6 +40,8 @@ struct State {
     servers: BTreeMap<ServerId, KnownServer>,
     first_seen: Vec<InterfacePin>,
     changed: Vec<InterfacePin>,
+    /// Something waits to be stored.
+    unstored: Rc<Notify>,
     releases: Releases,
 }
 
@@ -67,6 +71,7 @@ impl InterfacePins {
             servers: BTreeMap::new(),
             first_seen: Vec::new(),
             changed: Vec::new(),
+            unstored: Rc::default(),
             releases: Releases::default(),
         })))
     }
@@ -148,6 +153,12 @@ impl InterfacePins {
         }
     }
 
+    /// Until something waits to be stored.
+    pub async fn unstored(&self) {
+        let unstored = Rc::clone(&self.0.borrow().unstored);
+        unstored.notified().await;
+    }
+
     /// # Errors
     /// When it is not on disk.
     pub async fn flush(&self, store: &PinStore) -> Result<(), StoreError> {
@@ -226,6 +237,7 @@ impl State {
                     let trusted = (pin.hash.clone(), pin.definition.clone());
                     known.pins.entry(key.clone()).or_default().insert(audience.to_owned(), trusted);
                     self.first_seen.push(pin);
+                    self.unstored.notify_one();
                     if is_news {
                         let what = "the server did not offer it when it was trusted".to_owned();
                         report.find(finding(Outcome::Alert, Reason::InterfaceAdded, pinning, what));
@@ -264,6 +276,7 @@ impl State {
         if is_news && (known.told.len() < MAX_ENTRIES || known.told.contains_key(&entry)) {
             known.told.insert(entry, hash.to_owned());
             self.changed.push(row);
+            self.unstored.notify_one();
         }
         if outcome != Outcome::Allow {
             report.find(found);

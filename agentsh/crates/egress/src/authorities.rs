@@ -82,9 +82,14 @@ impl NamedAuthorities {
     }
 }
 
-/// What the user's variables and the configuration of his tools name, in no order that matters. Files of `project` are not read.
+/// What the user's variables and the configuration of his tools name, in no order that matters. Files of `project`, and those
+/// that are known to be missing, are not read.
 #[must_use]
-pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) -> Vec<NamedAuthorities> {
+pub fn named(
+    variable: &dyn Fn(&str) -> Option<String>,
+    project: Option<&Path>,
+    is_missing: &dyn Fn(&Path) -> bool,
+) -> Vec<NamedAuthorities> {
     let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     // Where it holds the home, nothing tells them apart.
     let project = project.filter(|project| !home.as_ref().is_some_and(|home| home.starts_with(project)));
@@ -100,7 +105,7 @@ pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) 
     }
     for (tool, file) in configurations(variable, home.as_deref()) {
         // Variables may lead there, and whoever works in the project writes it.
-        if is_of_project(&file) {
+        if is_of_project(&file) || is_missing(&file) {
             continue;
         }
         let Ok(text) = bounded(&file) else { continue };
@@ -269,12 +274,12 @@ mod tests {
             "CURL_CA_BUNDLE" => Some("relative.pem".to_owned()),
             _ => None,
         };
-        let of_project = super::named(&variable, Some(&home.join("mine")));
+        let of_project = super::named(&variable, Some(&home.join("mine")), &|_| false);
         assert!(
             !of_project.iter().any(|one| one.source == Source::File("/npm.pem".into())),
             "{of_project:?}"
         );
-        let named = super::named(&variable, Some(home));
+        let named = super::named(&variable, Some(home), &|_| false);
         for path in ["/pip.pem", "/npm.pem", "/requests.pem"] {
             assert!(named.iter().any(|one| one.source == Source::File(path.into())), "{path}: {named:?}");
         }

@@ -81,8 +81,8 @@ pub struct Context {
     pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// What the user's configurations name, once they were read.
     pub(super) named_files: OnceLock<BTreeMap<PathBuf, Named>>,
-    /// What the project's repository named as its remotes, once it was read.
-    pub(super) remotes: OnceLock<Vec<(String, PathBuf)>>,
+    /// What the project's repository named as its remotes, once it was read: what is fetched from (`url`), then what is only pushed to.
+    pub(super) remotes: OnceLock<[Vec<(String, PathBuf)>; 2]>,
     /// Which of the project's sources the user has agreed to.
     pub(super) sources: OnceLock<ApprovedSources>,
     /// What each git of the user answered, once it was asked.

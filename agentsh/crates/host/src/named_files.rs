@@ -95,7 +95,7 @@ impl<'c> NamedFiles<'c> {
 
     /// The path with all links followed, also where nothing is.
     fn real(&self, path: &Path) -> PathBuf {
-        for above in path.ancestors() {
+        for above in path.ancestors().filter(|above| !self.context.host.is_missing(above)) {
             if let Some(real) = self.context.paths.canonical(above) {
                 return match path.strip_prefix(above) {
                     Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),

@@ -82,15 +82,13 @@ const MAX_BORROWED: usize = 16;
 /// Where git is led from the project, and as what.
 fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
     let mut found = BTreeMap::new();
-    let (configs, own) = configurations(context);
+    let own = configurations(context).1;
     if let Some(own) = &own {
         found.insert(own.clone(), "the repository of this working tree");
         found.extend(parts_elsewhere(own));
     }
     let objects = own.unwrap_or_else(|| context.project.join(".git")).join("objects");
-    let remotes: BTreeSet<PathBuf> =
-        configs.iter().flat_map(|config| remotes(config, &context.project)).collect();
-    for remote in remotes {
+    for remote in remotes(context) {
         found.entry(remote).or_insert("a remote of this repository");
     }
     found.retain(|path, what| {
@@ -130,28 +128,34 @@ fn parts_elsewhere(repository: &Path) -> Vec<(PathBuf, &'static str)> {
     ["objects", "hooks", "info", "rr-cache"].into_iter().filter_map(part).collect()
 }
 
-/// The configurations of the project's repository, and that repository if it lies elsewhere.
-fn configurations(context: &Context) -> (Vec<PathBuf>, Option<PathBuf>) {
+/// The configuration of the project's repository, and that repository if it lies elsewhere.
+fn configurations(context: &Context) -> (PathBuf, Option<PathBuf>) {
     let dot = context.project.join(".git");
     let elsewhere = repository_elsewhere(&dot);
     let config = elsewhere.as_ref().unwrap_or(&dot).join("config");
-    (vec![config], elsewhere)
+    (config, elsewhere)
 }
 
 /// The addresses of the project's remotes, each with the configuration that says so. Read once.
 #[must_use]
 pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
-    context.remotes.get_or_init(|| read_addresses(context)).clone()
+    read_remotes(context)[0].clone()
 }
 
-fn read_addresses(context: &Context) -> Vec<(String, PathBuf)> {
-    let mut found = Vec::new();
-    for config in configurations(context).0 {
-        let entries = entries(&bounded(&config).unwrap_or_default());
-        let urls = entries.into_iter().filter(|entry| entry.section == "remote" && entry.key == "url");
-        found.extend(urls.filter_map(|entry| entry.value).map(|url| (url, config.clone())));
-    }
-    found
+fn read_remotes(context: &Context) -> &[Vec<(String, PathBuf)>; 2] {
+    context.remotes.get_or_init(|| {
+        let mut found = [Vec::new(), Vec::new()];
+        let config = configurations(context).0;
+        for entry in entries(&bounded(&config).unwrap_or_default()) {
+            let list = match entry.key.as_str() {
+                "url" => &mut found[0],
+                "pushurl" => &mut found[1],
+                _ => continue,
+            };
+            list.extend(entry.value.filter(|_| entry.section == "remote").map(|url| (url, config.clone())));
+        }
+        found
+    })
 }
 
 /// The repository of a working tree that has it elsewhere. The one of a linked working tree has to say so too.
@@ -179,15 +183,12 @@ fn repository_elsewhere(dot: &Path) -> Option<PathBuf> {
     plain(&own.join(common.trim())).canonicalize().ok().filter(|main| own.starts_with(main))
 }
 
-/// Remotes of a configuration that are directories.
-fn remotes(config: &Path, project: &Path) -> Vec<PathBuf> {
-    let text = bounded(config).unwrap_or_default();
-    let urls = entries(&text).into_iter().filter(|entry| entry.section == "remote");
-    let urls = urls.filter(|entry| entry.key == "url" || entry.key == "pushurl");
-    let paths = urls.filter_map(|entry| entry.value).filter_map(|url| {
-        let path = url.strip_prefix("file://").unwrap_or(&url);
+/// Remotes that are directories.
+fn remotes(context: &Context) -> BTreeSet<PathBuf> {
+    let paths = read_remotes(context).iter().flatten().filter_map(|(url, _)| {
+        let path = url.strip_prefix("file://").unwrap_or(url);
         let is_path = path.starts_with(['/', '.']) && !path.chars().any(char::is_control);
-        let path = is_path.then(|| project.join(path))?.canonicalize().ok()?;
+        let path = is_path.then(|| context.project.join(path))?.canonicalize().ok()?;
         // With a working tree, git uses what is in it.
         let inner = path.join(".git");
         Some(if inner.is_dir() { inner } else { path })

@@ -81,9 +81,9 @@ pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Tool
     let mut shown = BTreeSet::new();
     let host = CachedHost::new(around.host);
     let programs = program_directories(&around, paths);
-    // Dozens of names are asked for in each.
-    let share = around.home.join(".local/share");
-    programs.iter().map(PathBuf::as_path).chain([around.home, &share]).for_each(|one| host.read(one));
+    // Dozens of names are asked for in each, here or for the guards.
+    let below_home = ["", ".config", ".local", ".local/share"].map(|below| around.home.join(below));
+    programs.iter().chain(&below_home).for_each(|one| host.read(one));
     for table in toolchains::builtin() {
         let place = |path: &String| expand(path, &home, around.env).map(PathBuf::from);
         let is_there = table.detect.iter().filter_map(place).any(|path| host.exists(&path));

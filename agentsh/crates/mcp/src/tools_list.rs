@@ -103,12 +103,16 @@ impl<R: Recorder> Connection<R> {
         if self.told_hidden.len() < MAX_REPORTED
             && self.told_hidden.insert(format!("{server} {}", shown(tool)))
         {
-            (self.options.note.0)(&format!(
-                "tool '{}' of server '{server}' imitates '{}' of server '{}', which was declared first: it is hidden from the agent, and its calls are refused",
-                shown(tool),
-                shown(name),
-                self.options.server
-            ));
+            let (hidden, first, own) = (shown(tool), shown(name), &self.options.server);
+            (self.options.note.0)(&match tool == name {
+                true => format!(
+                    "the servers '{server}' and '{own}' both offer a tool '{hidden}': neither is used"
+                ),
+                false => format!(
+                    "tool '{hidden}' of server '{server}' imitates '{first}' of server '{own}', which was declared first: \
+                     it is hidden from the agent, and its calls are refused"
+                ),
+            });
         }
     }
 

@@ -14,14 +14,16 @@ use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, Error, KeyUsage};
 use super::envelope::EnvelopeRefusal;
 use super::keys::{KeyError, fingerprint_of};
 
-/// Begins each block of a PEM file.
-pub const PEM: &str = "-----BEGIN ";
+/// Begins each certificate of a PEM file.
+pub const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 /// id-kp-codeSigning of RFC 5280, without the tag: needed if the certificate names any purpose.
 const CODE_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 3];
 /// subjectAltName of RFC 5280.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 /// 1.3.6.1.4.1.57264.1.8, "Issuer (V2)" of Fulcio's OID information: who vouched for the identity.
 const OIDC_ISSUER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x83, 0xbf, 0x30, 1, 8];
+/// The same in older certificates: a bare text.
+const OLD_OIDC_ISSUER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x83, 0xbf, 0x30, 1, 1];
 /// Of one envelope; sigstore's chains have three.
 const MAX_CERTIFICATES: usize = 8;
 
@@ -125,9 +127,21 @@ impl Authorities {
         }
         self.valid_at(chain, now)?;
         let extensions = Extensions::of(own).ok_or_else(|| refused("it cannot be read".to_owned()))?;
-        if !extensions.names.contains(&self.identity.as_str()) {
-            let (names, wanted) = (extensions.names.join(", "), &self.identity);
-            return Err(refused(format!("it names {names}, not {wanted}")));
+        // A constraint on one kind of name says nothing of another kind.
+        let kind = match &self.identity {
+            uri if uri.contains("://") => URI,
+            address if address.contains('@') => EMAIL,
+            _ => DNS_NAME,
+        };
+        if !extensions.names.contains(&(kind, self.identity.as_str())) {
+            let names: Vec<&str> = extensions.names.iter().map(|(_, name)| *name).collect();
+            let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
+            let kind = match kind {
+                URI => "URI",
+                EMAIL => "e-mail address",
+                _ => "DNS name",
+            };
+            return Err(refused(format!("it names {names}, and not the {kind} {}", self.identity)));
         }
         match (extensions.issuer, self.issuer.as_deref()) {
             (found, wanted) if found == wanted => Ok(self.identity.clone()),
@@ -156,7 +170,7 @@ impl Authorities {
                 own.verify_for_usage(ALL_VERIFICATION_ALGS, &self.roots, between, second, usage, None, None)?;
             Ok(path.intermediate_certificates().count() == between.len())
         });
-        let who = || self.identity.clone();
+        let who = || format!("{} (or a certificate above it)", self.identity);
         match verified {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -168,10 +182,20 @@ impl Authorities {
             Err(Error::CertExpired { not_after, .. }) => {
                 Err(EnvelopeRefusal::Expired(who(), at(not_after.as_secs())))
             }
-            Err(Error::UnknownIssuer) => {
-                Err(EnvelopeRefusal::Certificate("none of the given authorities issued it".to_owned()))
-            }
-            Err(error) => Err(EnvelopeRefusal::Certificate(format!("{error}"))),
+            Err(error) => Err(EnvelopeRefusal::Certificate(match error {
+                Error::UnknownIssuer | Error::InvalidSignatureForPublicKey => {
+                    "none of the given authorities issued it".to_owned()
+                }
+                Error::RequiredEkuNotFoundContext(_) => "code signing is none of its purposes".to_owned(),
+                Error::CaUsedAsEndEntity => "it is that of an authority, which signs nothing else".to_owned(),
+                Error::EndEntityUsedAsCa => "a certificate above it is not that of an authority".to_owned(),
+                Error::NameConstraintViolation => {
+                    "an authority above it may not issue for its names, or has constraints on e-mail addresses or URIs, \
+                     which are not supported"
+                        .to_owned()
+                }
+                error => format!("it cannot be verified: {error}"),
+            })),
         }
     }
 }
@@ -185,10 +209,15 @@ fn parsed<'c>(one: &'c CertificateDer<'_>) -> Result<EndEntityCert<'c>, Error> {
     EndEntityCert::try_from(one)
 }
 
+/// Kinds of names, as RFC 5280 numbers them.
+const EMAIL: u8 = 0x81;
+const DNS_NAME: u8 = 0x82;
+const URI: u8 = 0x86;
+
 /// What webpki does not tell of a certificate.
 struct Extensions<'c> {
-    /// E-mail addresses, URIs and DNS names.
-    names: Vec<&'c str>,
+    /// E-mail addresses, URIs and DNS names, each with its kind.
+    names: Vec<(u8, &'c str)>,
     issuer: Option<&'c str>,
 }
 
@@ -205,12 +234,21 @@ impl<'c> Extensions<'c> {
             let (Some((6, kind)), Some((4, value))) = (parts.first(), parts.last()) else { return None };
             if *kind == ALTERNATIVE_NAMES {
                 let names = elements(inside(value)?)?.into_iter();
-                let texts = names.filter(|(tag, _)| matches!(tag, 0x81 | 0x82 | 0x86));
-                found.names.extend(texts.filter_map(|(_, name)| std::str::from_utf8(name).ok()));
-            } else if *kind == OIDC_ISSUER {
-                let text = elements(value)?;
-                let [(0x0c, text)] = text.as_slice() else { return None };
-                found.issuer = Some(std::str::from_utf8(text).ok()?);
+                let texts = names.filter(|(kind, _)| [EMAIL, DNS_NAME, URI].contains(kind));
+                found
+                    .names
+                    .extend(texts.filter_map(|(kind, name)| Some((kind, std::str::from_utf8(name).ok()?))));
+            } else if *kind == OIDC_ISSUER || *kind == OLD_OIDC_ISSUER {
+                let text = match elements(value).as_deref() {
+                    Some([(0x0c, text)]) if *kind == OIDC_ISSUER => *text,
+                    _ if *kind == OLD_OIDC_ISSUER => *value,
+                    _ => return None,
+                };
+                let text = std::str::from_utf8(text).ok()?;
+                // Both say the same, or nobody can tell.
+                if found.issuer.replace(text).is_some_and(|before| before != text) {
+                    return None;
+                }
             }
         }
         Some(found)

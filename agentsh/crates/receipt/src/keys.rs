@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use sha2::{Digest, Sha256};
 
-use super::certificates::{Authorities, CertifiedKey, PEM};
+use super::certificates::{Authorities, CertifiedKey};
 use super::envelope::EnvelopeRefusal;
 
 const KIND: &str = "ssh-ed25519";
@@ -101,7 +101,7 @@ impl SigningKey {
     /// # Errors
     /// When it is not such a key.
     pub fn read(text: &str) -> Result<Self, KeyError> {
-        if text.contains(PEM) && !text.contains(BEGIN) {
+        if text.contains("-----BEGIN ") && !text.contains(BEGIN.trim_end()) {
             return CertifiedKey::read(text).map(Self::Certified);
         }
         let body = text.trim_start().strip_prefix(BEGIN.trim_end()).and_then(|rest| rest.split_once("-----"));

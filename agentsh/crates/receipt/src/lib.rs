@@ -9,7 +9,7 @@ pub mod statement;
 #[cfg(test)]
 mod tests;
 
-pub use certificates::{Authorities, PEM};
+pub use certificates::{Authorities, CERTIFICATE};
 pub use envelope::{EnvelopeRefusal, MAX_BYTES, SignedBy, open, open_profile, sign, sign_profile};
 pub use keys::{Accepted, KeyError, PublicKey, Signer, SigningKey, signers};
 pub use requirements::Requirements;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::statement::{Binding, Predicate};
 
@@ -14,13 +14,22 @@ pub struct Requirements {
     #[serde(default)]
     layers: Vec<String>,
     /// Hosts that may have been reached: `example.com`, `*.example.com` for every name below it, each with `:PORT` or for all.
+    #[serde(default, deserialize_with = "written")]
     hosts: Option<Vec<String>>,
     /// Tools that no call may have reached: `SERVER/TOOL`, `*` for either.
     #[serde(default)]
     tools_denied: Vec<String>,
+    #[serde(default, deserialize_with = "written")]
     pins: Option<Pins>,
+    #[serde(default, deserialize_with = "written")]
     approvals: Option<Approvals>,
+    #[serde(default, deserialize_with = "written")]
     commits: Option<Commits>,
+}
+
+/// A key with nothing behind it is not as if it were not there.
+fn written<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -49,7 +58,19 @@ impl Requirements {
     /// # Errors
     /// What is wrong with the text: a key that is not known, too.
     pub fn read(text: &str) -> Result<Self, String> {
-        serde_saphyr::from_str(text).map_err(|error| error.to_string())
+        let read: Self = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        let is_name =
+            |name: &str| name == "*" || !name.is_empty() && name.trim() == name && !name.contains('*');
+        let is_pattern = |rule: &&String| {
+            let (server, tool) = rule.split_once('/').unwrap_or(("*", rule));
+            is_name(server) && is_name(tool)
+        };
+        match read.tools_denied.iter().find(|rule| !is_pattern(rule)) {
+            Some(rule) => {
+                Err(format!("tools_denied: '{rule}' is not SERVER/TOOL, with `*` for all of either"))
+            }
+            None => Ok(read),
+        }
     }
 
     /// A sentence for each requirement that is not met.
@@ -60,7 +81,9 @@ impl Requirements {
             // Every sandbox ran a program: one without a word about the layer lacks it.
             let mut states: BTreeMap<Option<&str>, &str> =
                 of.programs.iter().map(|program| (program.server.as_deref(), "not on record")).collect();
-            states.entry(None).or_insert("not on record");
+            if states.is_empty() {
+                states.insert(None, "not on record");
+            }
             for one in of.layers.iter().filter(|one| one.layer == *layer) {
                 let state = states.entry(one.server.as_deref()).or_insert("enforced");
                 // A sandbox that was started twice counts as what it was at its weaker start.

@@ -418,6 +418,12 @@ fn what_is_required_is_said_where_it_is_missing() {
     ] {
         assert_eq!(unmet(met), Vec::<String>::new(), "{met}");
     }
+    for odd in
+        ["pins:", "approvals:", "tools_denied: ['fs/del*']", "tools_denied: ['fs/']", "tools_denied: ['']"]
+    {
+        Requirements::read(odd).unwrap_err();
+    }
+    assert_eq!(unmet("hosts:").len(), 1, "none is allowed");
     for (text, why) in [
         ("layers: [seccomp]", "layers: 'seccomp' is not on record for the agent"),
         ("layers: [memory limit]", "layers: 'memory limit' is degraded for server 'fs'"),
@@ -494,9 +500,12 @@ fn a_certificate_of_an_authority_is_accepted_for_its_name() {
     }
     let text = sign(&statement(), &honest[0]).unwrap();
     for (others, why) in [
-        (issued.accepted("bob@example.org", None), "it names ada@example.org, not bob@example.org"),
+        (
+            issued.accepted("bob@example.org", None),
+            "it names ada@example.org, and not the e-mail address bob@example.org",
+        ),
         (issued.accepted("ada@example.org", Some("https://login.example")), "its OpenID issuer is not named"),
-        (Issued::new().accepted("ada@example.org", None), "its certificate is not accepted"),
+        (Issued::new().accepted("ada@example.org", None), "none of the given authorities issued it"),
         (ada(&key()), "with a certificate"),
     ] {
         let refused = at(&text, &others).unwrap_err().to_string();
@@ -508,13 +517,28 @@ fn a_certificate_of_an_authority_is_accepted_for_its_name() {
     };
     let day = rcgen::date_time_ymd;
     let expired = refused(&|params| params.not_after = day(2026, 11, 1));
-    assert_eq!(expired, "the key of ada@example.org expired at 2026-11-01T00:00:00Z");
+    assert_eq!(
+        expired,
+        "the key of ada@example.org (or a certificate above it) expired at 2026-11-01T00:00:00Z"
+    );
     let early = refused(&|params| params.not_before = day(2026, 11, 28));
-    assert_eq!(early, "the key of ada@example.org is not valid before 2026-11-28T00:00:00Z");
+    assert_eq!(
+        early,
+        "the key of ada@example.org (or a certificate above it) is not valid before 2026-11-28T00:00:00Z"
+    );
     let purpose =
         refused(&|params| params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth]);
-    assert!(purpose.contains("its certificate is not accepted"), "{purpose}");
-    assert!(refused(&|params| params.subject_alt_names.clear()).contains("it names"));
+    assert!(purpose.contains("code signing is none of its purposes"), "{purpose}");
+    assert!(refused(&|params| params.subject_alt_names.clear()).contains("it names nobody"));
+    // The same letters as another kind of name, which an authority may be allowed to issue for.
+    for name in ["URI", "DNS"] {
+        let other = |params: &mut rcgen::CertificateParams| {
+            let same = "ada@example.org".try_into().unwrap();
+            let same = if name == "URI" { rcgen::SanType::URI(same) } else { rcgen::SanType::DnsName(same) };
+            params.subject_alt_names = vec![same];
+        };
+        assert!(refused(&other).contains("and not the e-mail address"), "{name}");
+    }
     // As sigstore's have it, in DER: a text of 21 bytes.
     let login = "https://login.example";
     let sigstore = |params: &mut rcgen::CertificateParams| {

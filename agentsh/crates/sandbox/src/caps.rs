@@ -72,6 +72,5 @@ fn empty_sets() -> Result<(), StageError> {
     rustix::thread::clear_ambient_capability_set().at("drop ambient capabilities")?;
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    rustix::thread::set_capabilities(None, sets).at("drop capabilities")?;
-    nix::sys::prctl::set_no_new_privs().at("set no_new_privs")
+    rustix::thread::set_capabilities(None, sets).at("drop capabilities")
 }

@@ -3,9 +3,10 @@
 
 use std::ffi::{CStr, CString, OsString, c_char};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -416,9 +417,9 @@ fn still_supervised(control: &OwnedFd) -> Result<(), StageError> {
 
 /// A value too large for a packet, sent as a memory file.
 pub(super) fn read_sent<T: serde::de::DeserializeOwned>(file: OwnedFd) -> Result<T, StageError> {
-    let mut file = File::from(file);
-    let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(0)).at("rewind the plan")?;
-    file.read_to_end(&mut bytes).at("read the plan")?;
+    let file = File::from(file);
+    let size = file.metadata().at("look at the plan")?.len();
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, 0).at("read the plan")?;
     control::decoded(&bytes).at("understand the plan")
 }

@@ -26,8 +26,11 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
     let open_files = at_most(Resource::Nofile, limits.open_files);
     let usual = open_files.maximum.map(|maximum| maximum.min(limits.usual_open_files));
     setrlimit(Resource::Nofile, Rlimit { current: usual, ..open_files }).at("limit open files")?;
-    let file_bytes = Rlimit { current: limits.file_bytes, ..getrlimit(Resource::Fsize) };
-    setrlimit(Resource::Fsize, file_bytes).at("limit the size of files")?;
+    let file_bytes = getrlimit(Resource::Fsize);
+    if file_bytes.current != limits.file_bytes {
+        let usual = Rlimit { current: limits.file_bytes, ..file_bytes };
+        setrlimit(Resource::Fsize, usual).at("limit the size of files")?;
+    }
     // Where dumps go to a program of the host, the kernel starts it at 0 too, and not at 1 (core(5), fs/coredump.c).
     setrlimit(Resource::Core, fixed(1)).at("switch off core dumps")?;
     setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MAX_QUEUED_SIGNALS))

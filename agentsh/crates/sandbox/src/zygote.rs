@@ -16,6 +16,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::control::{self, Answer, ZygoteRequest};
 use super::plan::Tier;
@@ -131,23 +132,19 @@ fn close_through(socket: Option<&OwnedFd>, descriptors: Vec<OwnedFd>) {
 }
 
 /// agentsh's initial soft limits on open files and file size.
-static USUAL_LIMITS: OnceLock<(u64, Option<u64>)> = OnceLock::new();
+static USUAL_LIMITS: OnceLock<[Rlimit; 2]> = OnceLock::new();
+const RAISED: [Resource; 2] = [Resource::Nofile, Resource::Fsize];
 
 #[must_use]
 pub fn usual_limits() -> (u64, Option<u64>) {
-    *USUAL_LIMITS.get_or_init(|| {
-        use rustix::process::{Resource, getrlimit};
-        let open_files = getrlimit(Resource::Nofile).current;
-        (open_files.unwrap_or(u64::MAX), getrlimit(Resource::Fsize).current)
-    })
+    let [open_files, size] = USUAL_LIMITS.get_or_init(|| RAISED.map(getrlimit));
+    (open_files.current.unwrap_or(u64::MAX), size.current)
 }
 
 /// Each mount of a sandbox needs a descriptor for a moment. Raised to the hard limit.
 fn raise_limits() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let _ = usual_limits();
-    for resource in [Resource::Nofile, Resource::Fsize] {
-        let Rlimit { current, maximum } = getrlimit(resource);
+    let usual = USUAL_LIMITS.get_or_init(|| RAISED.map(getrlimit));
+    for (resource, Rlimit { current, maximum }) in RAISED.into_iter().zip(*usual) {
         if current != maximum {
             // Without it a sandbox with many mounts is refused, in words.
             let _ = setrlimit(resource, Rlimit { current: maximum, maximum });

@@ -42,7 +42,10 @@ pub use interface_pins::{InterfacePin, MAX_DEFINITION, Offered, WhichInterface};
 pub use journal::Journal;
 pub use paths::{exists, state_dir};
 pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
-pub use query::{Availability, Call, EventFilter, Page, Server, SessionTally, Tool, ToolTally};
+pub use query::{
+    Availability, Call, EventFilter, Page, SEVERITIES, Server, SessionTally, Tool, ToolTally,
+    severities_above,
+};
 pub use reader::Reader;
 pub use record::Record;
 pub use recorder::Recorder;

@@ -55,6 +55,16 @@ pub struct Tool {
     pub blocked: u64,
 }
 
+/// Words for how severe a finding is, the mildest first.
+pub const SEVERITIES: [&str; 4] = ["low", "medium", "high", "critical"];
+
+/// Those that are more severe than one of them.
+#[must_use]
+pub fn severities_above(least: &str) -> &'static [&'static str] {
+    let at = SEVERITIES.iter().position(|word| *word == least).map_or(SEVERITIES.len(), |at| at + 1);
+    SEVERITIES.get(at..).unwrap_or_default()
+}
+
 impl EventFilter {
     pub const DEFAULT_LIMIT: u64 = 100;
 
@@ -70,12 +80,19 @@ impl EventFilter {
             ("tool_name", self.tool.clone()),
             ("type", self.kind.clone()),
             ("action", self.action.clone()),
-            ("severity", self.severity.clone()),
         ];
         for (column, value) in texts {
             if let Some(value) = value {
                 query.push(" AND ").push(column).push(" = ").bind(value);
             }
+        }
+        if let Some(least) = &self.severity {
+            // None of these is above a word that is not known.
+            query.push(" AND severity IN (").bind(least.clone());
+            for severity in severities_above(least) {
+                query.push(", ").bind((*severity).to_owned());
+            }
+            query.push(")");
         }
         if let Some(since) = self.since {
             query.push(" AND time >= ").bind(text_of(since));

@@ -117,7 +117,13 @@ impl Check for Registered {
             RegistryStatus::Waiting => "a person has to approve what the server offers".to_owned(),
             RegistryStatus::Bad { why, .. } => why.clone(),
         };
-        let always = matches!(known.standing, RegistryStatus::Bad { always: true, .. });
+        let is_used = matches!(subject.matter, SubjectKind::Call { .. } | SubjectKind::Request { .. });
+        let always = match known.standing {
+            RegistryStatus::Bad { always, .. } => always,
+            // Nobody uses what a person is asked about.
+            RegistryStatus::Waiting => is_used,
+            _ => false,
+        };
         let outcome = if settings.enforce || always { Outcome::Block } else { Outcome::Alert };
         // One alert says it all.
         if outcome == Outcome::Alert && std::mem::replace(&mut known.is_told, true) {

@@ -5,10 +5,8 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Query;
-use agentsh_store::{Event, EventFilter, Reader};
+use agentsh_store::{Event, EventFilter, Reader, SEVERITIES};
 use agentsh_terminal::output::Failure;
-
-const SEVERITIES: [&str; 4] = ["low", "medium", "high", "critical"];
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct Filter {
@@ -27,7 +25,7 @@ pub struct Filter {
     /// Only this decision: allow, alert or block; for calls also undelivered: allowed, but never received by the server
     #[arg(long, value_name = "ACTION")]
     pub action: Option<String>,
-    /// Only this severity: low, medium, high or critical (`events` and `detections`)
+    /// At least this severity: low, medium, high or critical (`events` and `detections`)
     #[arg(long, value_name = "SEVERITY")]
     pub severity: Option<String>,
     /// Only newer entries: 45s, 30m, 1h, 2d, 1w, or an RFC 3339 time

@@ -261,8 +261,17 @@ impl Fold {
     }
 
     fn facts(mut self, id: SessionId, record: Chain) -> Result<Facts, Failure> {
-        // A server that answered and of which no program was started here, one behind a URL, has no pin.
-        let own: BTreeSet<_> = self.programs.keys().filter_map(|(server, ..)| server.clone()).collect();
+        // A server that answered and of which no program was started here, one behind a URL, has no pin. Where the pin changed, nothing
+        // was started and no call reached it.
+        let mut own: BTreeSet<_> = self.programs.keys().filter_map(|(server, ..)| server.clone()).collect();
+        let changed =
+            self.servers.values().filter(|server| server.pin == "changed" && !own.contains(&server.id));
+        let stopped: BTreeSet<_> = changed.map(|server| server.id.clone()).collect();
+        for (_, (calls, refused)) in self.tools.iter_mut().filter(|((server, _), _)| stopped.contains(server))
+        {
+            *refused = *calls;
+        }
+        own.extend(stopped);
         let answered = self.tools.keys().map(|(server, _)| server).chain(self.definitions.keys());
         for server in answered.filter(|server| !own.contains(*server)).cloned().collect::<Vec<_>>() {
             self.pin(ServerId(server), "not-pinned");

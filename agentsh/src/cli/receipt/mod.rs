@@ -19,7 +19,8 @@ use agentsh_host::review::{self, Kind, Mark};
 use agentsh_receipt::keys::MINISIGN;
 use agentsh_receipt::statement::{Binding, Predicate, Statement, Unattributed};
 use agentsh_receipt::{
-    Accepted, Authorities, KeyError, MAX_BYTES, PEM, Requirements, Signer, SigningKey, open, sign, signers,
+    Accepted, Authorities, CERTIFICATE, KeyError, MAX_BYTES, Requirements, Signer, SigningKey, open, sign,
+    signers,
 };
 use agentsh_store::{Reader, StoreError, escape};
 use agentsh_terminal::output::{Context, Failure, NO, OK};
@@ -80,7 +81,7 @@ pub(in crate::cli) struct Accept {
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// E-mail address, URI or DNS name that the signer's certificate must have
-    #[arg(long, value_name = "NAME", requires = "key")]
+    #[arg(long, value_name = "NAME", requires = "key", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     identity: Option<String>,
     /// OpenID issuer that the signer's certificate must name, as those of sigstore do
     #[arg(long, value_name = "URL", requires = "identity")]
@@ -99,7 +100,7 @@ pub struct Receipt {
 enum Verb {
     /// Verify a receipt: its signature, its commit in this repository, its record if it is here (exit 1: not valid)
     Verify {
-        /// A receipt, or a commit with a receipt in its note (refs/notes/agentsh)
+        /// A receipt, or a commit (its whole id, or HEAD) with a receipt in its note (refs/notes/agentsh)
         #[arg(value_name = "FILE|COMMIT")]
         file: PathBuf,
         /// The commit that the receipt must cover; by default HEAD, if there is a repository
@@ -134,12 +135,16 @@ pub async fn answer(
         }
         None => {
             let receipt = of_session(&context.state_dir, &args.session, &args.wanted).await?;
-            put(&receipt.text, args.output.as_deref(), "receipt", out, err)?;
-            if let Some(file) = args.output.as_deref().filter(|_| args.note) {
-                let here = Repository::at(Path::new("."))?;
+            let here = Repository::at(Path::new("."))?;
+            if args.note {
                 if receipt.statement.commits().next().is_none() {
                     return Err(Failure::No("it is about files, and a note needs a commit".to_owned()));
                 }
+                // Not into another repository.
+                receipt.statement.commits().try_for_each(|commit| here.commit(commit).map(drop))?;
+            }
+            put(&receipt.text, args.output.as_deref(), "receipt", out, err)?;
+            if let Some(file) = args.output.as_deref().filter(|_| args.note) {
                 receipt.statement.commits().try_for_each(|commit| here.add_note(commit, file))?;
             }
             Ok(OK)
@@ -200,6 +205,9 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
             });
             let what_to_do = match is_waiting {
                 true => "nothing of its review is applied: `agentsh review --apply` applies it",
+                false if repository.is_one() && after.is_none() => {
+                    "the record does not say at which commit HEAD stood; name the commit with its work: --commit REV"
+                }
                 false if repository.is_one() => "name the commit with its work: --commit REV",
                 false => "a receipt needs a repository, or files from `agentsh run --review`",
             };
@@ -300,7 +308,7 @@ pub(in crate::cli) fn accepted(state: &Path, accept: &Accept) -> Result<Accepted
             .ok_or_else(|| Failure::Usage("the signer is not known: give --key FILE".to_owned()));
     };
     let text = text_of(file, MAX_KEYS_BYTES)?;
-    let read = match (text.contains(PEM), &accept.identity) {
+    let read = match (text.contains(CERTIFICATE), &accept.identity) {
         (true, Some(name)) => {
             Authorities::read(&text, name, accept.issuer.as_deref()).map(Accepted::Authorities)
         }
@@ -330,11 +338,14 @@ async fn verify(
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let here = Repository::at(Path::new("."))?;
-    // A file that is named like a commit may come with it: its receipt is compared with that commit.
-    let named = here.commit(&file.to_string_lossy()).ok().map(|commit| commit.id);
-    let text = match named.as_deref().filter(|_| !file.exists()) {
-        None => text_of(file, MAX_BYTES as u64)?,
-        Some(commit) => note_of(&here, commit)?,
+    let name = file.to_string_lossy();
+    // Whoever may push may name a branch or a tag like a file.
+    let is_id = matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (text, named) = if is_id || name.starts_with("HEAD") && !file.exists() {
+        let named = here.commit(&name).map_err(|why| Failure::Usage(why.to_string()))?;
+        (note_of(&here, &named.id)?, Some(named.id))
+    } else {
+        (text_of(file, MAX_BYTES as u64)?, None)
     };
     let rev = rev.or(named.as_deref());
     let accepted = accepted(&context.state_dir, accept)?;
@@ -433,8 +444,9 @@ fn note_of(here: &Repository, commit: &str) -> Result<String, Failure> {
     let text = here.note(commit).filter(|text| text.len() <= MAX_BYTES);
     text.ok_or_else(|| {
         Failure::Usage(format!(
-            "commit {commit} has no receipt in {NOTES} here; the notes are fetched by: git fetch origin {NOTES}:{NOTES}; \
-             a receipt is noted by: git notes --ref=agentsh add -F FILE {commit}"
+            "commit {commit} has no receipt of at most {} MiB in {NOTES} here; the notes are fetched by: git fetch origin {NOTES}:{NOTES}; \
+             a receipt is noted by: git notes --ref=agentsh add -F FILE {commit}",
+            MAX_BYTES >> 20
         ))
     })
 }
@@ -480,9 +492,15 @@ async fn compared(context: &Context, statement: &Statement) -> Result<Option<Str
     let predicate = &statement.predicate;
     let Some(mut reader) = Reader::open(&context.state_dir).await? else { return Ok(None) };
     let session = match reader.session(&predicate.session.id).await {
-        Err(StoreError::UnknownSession(_)) => return Ok(None),
+        Err(StoreError::UnknownSession(_) | StoreError::AmbiguousSession(_) | StoreError::NoSession) => {
+            return Ok(None);
+        }
         found => found?,
     };
+    // It was found by the beginning of its id.
+    if session.to_string() != predicate.session.id {
+        return Ok(None);
+    }
     let mut here = facts::of(&mut reader, session).await?.predicate;
     if here.record != predicate.record {
         let (here, said) = (&here.record, &predicate.record);

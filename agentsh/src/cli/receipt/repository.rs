@@ -25,7 +25,7 @@ pub struct Repository {
 pub struct Commit {
     pub id: String,
     pub tree: String,
-    /// When it was committed, in seconds since 1970.
+    /// When it was committed, in seconds since 1970; 0 where the commit says no such time.
     pub time: i64,
 }
 
@@ -36,18 +36,33 @@ impl Repository {
         Ok(Self { context, directory })
     }
 
-    /// Whether there is one at all.
+    /// Whether there is one at all, which git may not be able to read.
     pub fn is_one(&self) -> bool {
-        self.ask(&["rev-parse", "--git-dir"]).is_some()
+        let is_there = |path: PathBuf| path.symlink_metadata().is_ok();
+        self.directory.ancestors().any(|at| {
+            is_there(at.join(".git"))
+                || ["HEAD", "objects", "refs"].iter().all(|name| is_there(at.join(name)))
+        })
     }
 
     pub fn commit(&self, rev: &str) -> Result<Commit, Failure> {
-        let found = match rev.starts_with('-') {
-            true => None,
-            false => self.list(&["--no-walk", rev]).and_then(|list| list.into_iter().next()),
-        };
-        found
-            .ok_or_else(|| Failure::No(format!("there is no commit '{rev}' in {}", self.directory.display())))
+        // A range is no commit.
+        let one = format!("{rev}^{{commit}}");
+        let id =
+            (!rev.starts_with('-')).then(|| self.ask(&["rev-parse", "--verify", "--quiet", &one])).flatten();
+        let found = id.and_then(|id| self.list(&["--no-walk", id.trim()])?.pop());
+        found.ok_or_else(|| {
+            let place = self.directory.display();
+            Failure::No(match self.is_one() {
+                true if self.ask(&["rev-parse", "--git-dir"]).is_some() => {
+                    format!("there is no commit '{rev}' in {place}")
+                }
+                true => {
+                    format!("git does not read the repository of {place}: `git -C {place} status` says why")
+                }
+                false => format!("there is no repository in {place}"),
+            })
+        })
     }
 
     /// Those that came behind one, up to another one.
@@ -150,5 +165,5 @@ impl Repository {
 
 fn read(line: &str) -> Option<Commit> {
     let [id, tree, time] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
-    Some(Commit { id: id.to_owned(), tree: tree.to_owned(), time: time.parse().ok()? })
+    Some(Commit { id: id.to_owned(), tree: tree.to_owned(), time: time.parse().unwrap_or_default() })
 }

@@ -46,17 +46,22 @@ impl Content {
         let newest = self.flow.origins().skip(results.saturating_sub(SHOWN));
         let tokens: Vec<Value> = newest
             .map(|(id, origin)| {
-                let declared = self.declared.get(&id);
+                // Texts of the agent itself have no call.
+                let of_call = (!origin.call.is_empty()).then_some(["tool_result", "suffix"]);
+                let declared = self.declared.get(&id).copied().or(of_call);
+                let is_named =
+                    |name: &&str| !name.starts_with('(') && declared.is_none_or(|said| said[0] != *name);
+                let is_marked = marked.contains(&id);
                 json!({
                     "token_id": token_id(id),
                     "created_at": written(origin.time),
                     "expires_at": written(origin.time + self.settings.lifetime),
-                    "source_server": origin.server,
-                    "source_tool": origin.tool,
+                    "source_server": Some(origin.server.0.as_str()).filter(is_named),
+                    "source_tool": Some(origin.tool.as_str()).filter(is_named),
                     "source_type": declared.map(|said| said[0]),
-                    "embed_position": declared.map(|said| said[1]),
+                    "embed_position": declared.map(|said| said[1]).filter(|_| is_marked),
                     "private": origin.private,
-                    "marked": marked.contains(&id),
+                    "marked": is_marked,
                     "status": "active",
                 })
             })

@@ -238,7 +238,8 @@ impl Drop for Attached {
 /// # Errors
 /// The missing capabilities.
 pub fn permitted() -> Result<(), EbpfError> {
-    let lacks = |one: &Capability| !caps::has_cap(None, CapSet::Effective, *one).unwrap_or(false);
+    let effective = caps::read(None, CapSet::Effective).unwrap_or_default();
+    let lacks = |one: &Capability| !effective.contains(one);
     match [Capability::CAP_BPF, Capability::CAP_NET_ADMIN].into_iter().filter(lacks).collect::<Vec<_>>()[..] {
         [] => Ok(()),
         [one] => Err(EbpfError::Capability { missing: one.to_string() }),

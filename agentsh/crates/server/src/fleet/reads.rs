@@ -8,6 +8,7 @@ use crate::fleet::calls::add_calls;
 use crate::fleet::schema::LOW_BITS;
 use crate::fleet::tally::indexed;
 use agentsh_fleet::wire::{Host, Incident, Person, Row, Rows, SelfCheck, ServerRow, SessionRow};
+use agentsh_store::severities_above;
 
 pub(crate) const MAX_ROWS: i64 = 1000;
 const MAX_BYTES: usize = 8 << 20;
@@ -88,13 +89,21 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Filter) -> Result<Rows, Db
             ("server_id = ", asked.server.as_ref()),
             ("tool_name = ", asked.tool.as_ref()),
             ("action = ", asked.action.as_ref()),
-            ("severity = ", asked.severity.as_ref()),
             ("time >= ", asked.since.as_ref()),
         ];
         for (condition, value) in texts {
             if let Some(value) = value {
                 question.and(condition, Value::Text(indexed(value)));
             }
+        }
+        if let Some(least) = &asked.severity {
+            question.push(" AND severity IN (");
+            question.bind(Value::text(least.as_str()));
+            for severity in severities_above(least) {
+                question.push(", ");
+                question.bind(Value::text(*severity));
+            }
+            question.push(")");
         }
         if let Some(ids) = &host {
             question.push(" AND host IN (");
