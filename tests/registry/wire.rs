@@ -319,6 +319,8 @@ fn a_wait_for_a_person_ends_as_enforce_says() {
     let id = peer.ask("tools/list", json!({}));
     let waiting = || registry.get("/approvals?status=pending").1["approvals"][0]["id"].as_i64();
     assert!(eventually(|| waiting().is_some()), "{}", peer.errors());
+    let call = peer.call("read", json!({}));
+    assert_eq!(call["error"]["data"]["reason"], "interface-not-vouched", "nobody uses it meanwhile: {call}");
     assert_eq!(registry.ask(&["approvals", "reject", &waiting().unwrap().to_string()]).1, 0);
     assert_eq!(peer.answer(&id)["result"]["tools"], json!([]), "{}", peer.errors());
     peer.finish();

@@ -158,8 +158,10 @@ mod tests {
         let wider = r#"{"type":"mcp_tools_list_changed","server_id":"fs","extra":[1]}"#;
         write_bodies(dir.path(), session(1), vec![future.to_owned(), wider.to_owned()]).await;
         let mut reader = Reader::open(dir.path()).await.unwrap().unwrap();
-        let high = EventFilter { severity: Some("high".to_owned()), ..EventFilter::default() };
-        let found = reader.events(&high).await.unwrap();
+        let least = |word: &str| EventFilter { severity: Some(word.to_owned()), ..EventFilter::default() };
+        assert_eq!(reader.events(&least("critical")).await.unwrap().len(), 0);
+        assert_eq!(reader.events(&least("low")).await.unwrap().len(), 1);
+        let found = reader.events(&least("high")).await.unwrap();
         assert_eq!(
             (found.len(), found[0].event.is_none(), found[0].body.to_string()),
             (1, true, future.to_owned())
