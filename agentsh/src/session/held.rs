@@ -1,6 +1,6 @@
-//! The files that a server runs stay what they are by name while it starts, where the agent may rename them: the mount over a
-//! file is gone when somebody in another sandbox renames or removes it. Nobody there can, from before the last look until the
-//! server has said something: then its interpreter has opened what it runs (decision 780).
+//! While a server starts, the agent can neither rename nor remove the files that it runs; otherwise the server's mounts over them
+//! would be lost. This holds from before the last check until the server has written something: then its interpreter has opened
+//! its script (decision 780).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

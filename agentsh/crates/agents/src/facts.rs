@@ -93,7 +93,7 @@ pub(super) enum BriefingPlace {
 /// Where its models are.
 #[derive(Clone, Copy)]
 pub(super) struct Models {
-    /// Whoever the user has an account with, by his environment.
+    /// The providers with which the user has an account, according to the environment.
     pub(super) any: bool,
     /// A file whose keys are names of providers.
     pub(super) logins: Option<&'static str>,

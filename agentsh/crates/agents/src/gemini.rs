@@ -127,7 +127,7 @@ fn usage_off(settings: &mut Map<String, Value>) {
     }
 }
 
-/// The one that the user is signed in with. Which it is is in several places: each that he has is opened.
+/// The account that the user is signed in with. Several files can name it: each existing one is opened.
 fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
     let set = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
     let on = |name: &str| set(name).is_some_and(|value| value == "true" || value == "1");

@@ -63,7 +63,7 @@ const PROVIDERS: &[Provider] = &[
     of("lmstudio", &[], &["LM_STUDIO_API_BASE", "LMSTUDIO_BASE_URL"], "localhost"),
 ];
 
-/// Those with which the user has an account, by his environment, and those that his environment moves.
+/// Providers with which the user has an account, and providers whose address is changed, according to the environment.
 ///
 /// # Errors
 /// For a base URL that is none.

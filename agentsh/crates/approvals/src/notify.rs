@@ -38,7 +38,7 @@ fn how(item: &Item) -> String {
     format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id)
 }
 
-/// Tells the user what waits for him and what he can do, whatever draws on the terminal.
+/// Tells the user about a pending question and how to answer it, whatever draws on the terminal.
 pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
     if record.draws_on_terminal() {
         // The agent draws here: no text, but what terminals show next to it (OSC 9), and the bell.

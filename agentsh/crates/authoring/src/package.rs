@@ -83,7 +83,7 @@ fn of_pin(pin: &Pin, place: &CommandContext) -> Result<ServerFacts, Unknown> {
     if !pin.state.scope.is_empty()
         && let Some(profile) = &mut known.profile
     {
-        // The project says how this program is started: what the user has in his environment is not for it.
+        // The project says how this program is started, so it gets none of the user's environment.
         profile.process.env.allow.clear();
     }
     Ok(known)

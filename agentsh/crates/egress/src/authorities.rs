@@ -1,8 +1,8 @@
 //! Certificate authorities that the user trusts in addition to the machine's: from variables and the configuration of
 //! tools.
 //!
-//! Where a network has an authority of its own, each tool is told so in a place of its own. What one of them was told counts
-//! for everything that agentsh asks and for what runs inside. Files of a project are not read: they are not the user's word.
+//! A network with a private authority requires a setting in each tool. An authority named for one tool counts for all requests of
+//! agentsh and for programs inside (decision 410). Files of a project are not read, because the user did not write them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ impl NamedAuthorities {
     }
 }
 
-/// What the user's variables and the configuration of his tools name, in no order that matters. Files of `project` are not read.
+/// What the user's variables and tool configurations name, in any order. Files of `project` are not read.
 #[must_use]
 pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) -> Vec<NamedAuthorities> {
     let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());

@@ -1,7 +1,7 @@
 //! HTTP/1.1 and HTTP/2 with streamed bodies.
 //!
-//! A redirection is an answer like any other, unless the caller asks to follow; variables that name a proxy are not read,
-//! unless the caller brings one; connections are kept for the origin that they were made for.
+//! Redirects are returned to the caller, unless it asks to follow them. The proxy variables of the environment are ignored; the
+//! caller passes a proxy. Connections are reused for their origin only.
 
 use std::sync::Arc;
 use std::time::Duration;

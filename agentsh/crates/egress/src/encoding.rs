@@ -1,5 +1,4 @@
-//! Compressed bodies, undone as they come and piece by piece: none gets longer than whoever reads it allows. What is judged and
-//! forwarded is what was read.
+//! Decompresses bodies piece by piece as they arrive, up to the reader's limit. The decompressed data is judged and forwarded.
 
 use std::io::{self, Read, Write};
 

@@ -1,7 +1,7 @@
 //! Resolves allowed names outside the sandbox.
 //!
-//! What a name leads to is vetted at every connection, so a name that changes its address later changes nothing:
-//! there is no address that was checked once and is trusted now.
+//! The addresses of a name are checked at every connection, so a later change of the name has no effect: no address
+//! is trusted because of an earlier check.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! A socket that is registered with the runtime only when somebody has to wait for it.
 //!
-//! To watch one costs a system call and memory. The first words of a program and the way to a server on this machine
-//! are there at once, so both ends can be watched while the server thinks.
+//! Registration costs a system call and memory. The first bytes of a program, and a connection to this machine, are
+//! available at once, so both ends are registered while the server prepares its answer.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdStream};

@@ -1,7 +1,6 @@
 //! Names that are not on the public internet. Pure.
 //!
-//! Whatever such a name resolves to, it was not meant for strangers: it stands for this machine, for a machine nearby, or for
-//! nothing at all.
+//! Such a name means this machine, a machine nearby, or nothing, whatever it resolves to.
 
 /// Last labels, each with why nothing below it is public.
 const SUFFIXES: &[(&str, &str)] = &[

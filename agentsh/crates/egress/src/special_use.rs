@@ -1,7 +1,7 @@
 //! Addresses that are not on the public internet. Pure.
 //!
-//! Behind a public name nothing private may be found: not this machine, not the network it is in, not the
-//! metadata service of its cloud. An IPv6 address that carries an IPv4 one is judged by what it carries.
+//! A public name must not lead to this machine, its network, or the metadata service of its cloud. An IPv6 address that
+//! contains an IPv4 address is judged by the IPv4 address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

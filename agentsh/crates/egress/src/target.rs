@@ -1,7 +1,7 @@
 //! Where a URL leads, and whether agentsh may connect: parsed once for both check and connection.
 //!
-//! The reading is that of the WHATWG, as in browsers. A text that this reading has to repair (a backslash, a line break, a
-//! missing slash) may be read otherwise elsewhere, so it is refused instead of repaired.
+//! Parsed as the WHATWG specifies for browsers. A text that this parser would repair (a backslash, a line break, a missing
+//! slash) is refused, because other parsers read it differently (decision 59).
 
 use std::cell::Cell;
 use std::net::IpAddr;

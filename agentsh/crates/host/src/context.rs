@@ -45,7 +45,7 @@ pub struct Context {
     pub home: PathBuf,
     /// As the user names it: perhaps behind links.
     pub home_as_given: PathBuf,
-    /// The links on the user's way to his home and to where he is, which exist inside too.
+    /// The symlinks in the paths of the home and the working directory. They exist inside too.
     pub links: Vec<(PathBuf, PathBuf)>,
     /// Shown to what runs: the top of the repository that agentsh was started in, else that directory. See
     /// [`Context::find_for_server`].
@@ -254,7 +254,7 @@ pub fn project_of(directory: &Path, home: &Path) -> PathBuf {
 }
 
 /// The nearest directory with a `.git`, from where agentsh was started upwards. It counts if it belongs to whoever owns
-/// that directory, as git itself asks: somebody else's `.git` further up gives nobody more than he asked for.
+/// that directory, as git itself requires: another user's `.git` further up must not widen the project.
 fn repository_top(directory: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let owner = |path: &Path| std::fs::symlink_metadata(path).ok().map(|found| found.uid());

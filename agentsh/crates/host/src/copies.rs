@@ -287,7 +287,7 @@ fn exchange(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     fs::remove_file(&new)
 }
 
-/// As root in somebody's project: what is made there is his.
+/// As root in another user's project: new files belong to that user.
 fn own_as_above(path: &Path) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The user's git identity and preferences: a copy of the harmless part of his configuration, file by file. git itself
+//! The user's git identity and preferences: a copy of the harmless part of the configuration, file by file. git itself
 //! lists the settings of each file; conditional includes stay, so that git inside decides for each repository as
 //! outside. Settings that start programs are left out (helpers, hooks, editors, shell aliases), except filters, which
 //! decide what a commit contains.
@@ -95,7 +95,7 @@ pub fn appended(context: &Context, text: String) -> Option<File> {
     (!text.is_empty()).then(|| File::appended(context.home.join(GLOBAL), text, MODE))
 }
 
-/// What the user has signed, by his configuration, with a key of ssh: `commit`, `tag`.
+/// What git signs with an ssh key according to the user's configuration: `commit`, `tag`.
 #[must_use]
 pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
     let Some(git) = Git::find(context) else { return Vec::new() };

@@ -25,7 +25,7 @@ pub struct Record {
     unheld: Cell<u64>,
     /// What was refused while messages were held.
     refusals: RefCell<Vec<String>>,
-    /// Why servers did not start, as far as the user knows, and whether he was told what lacks because of it.
+    /// Why servers did not start, as the user was told, and whether the user knows what is missing because of it.
     pub told: RefCell<BTreeMap<String, bool>>,
 }
 

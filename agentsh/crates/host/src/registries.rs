@@ -346,7 +346,7 @@ fn go(context: &Context) -> Vec<RegistryAddress> {
     found
 }
 
-/// `:sources:` of the user's gem configuration, and the mirrors of his bundler.
+/// `:sources:` of the user's gem configuration, and bundler's mirrors.
 fn ruby(context: &Context) -> Vec<RegistryAddress> {
     let mut found = Vec::new();
     for file in [context.home.join(".gemrc"), "/etc/gemrc".into(), context.home.join(".bundle/config")] {

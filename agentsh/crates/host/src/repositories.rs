@@ -20,7 +20,7 @@ use super::{Context, agreements};
 /// Of one configuration or pointer of git.
 const MAX_BYTES: u64 = 256 << 10;
 
-/// The repositories that the user agreed to. With `agree`, he does so now. With `review` they may only be read: they have no
+/// The repositories that the user agreed to; `agree` does so now. With `review` they may only be read: they have no
 /// layer.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use agentsh_base::types::RuleRef;
 use agentsh_egress::special_use::METADATA;
 use agentsh_policy::Ruled;
 
-/// Where the model of a user, or the registry of his packages, may be: what the user wrote as its address counts, also
+/// Where a user's model or package registry may be: the address that the user wrote counts, also
 /// inside a private network. Not among them: the addresses at which clouds keep their credentials.
 const USERS_NETWORKS: [&str; 12] = [
     "10.0.0.0/8",

@@ -137,7 +137,7 @@ async fn request(mut stream: TcpStream) -> Option<(TcpStream, Option<String>)> {
     Some((stream, query))
 }
 
-/// The code in the query of an answer. None: it is about something else. Who answers is looked at before what he says.
+/// The code in the query of an answer. None: the request is about something else. The issuer is checked first.
 #[must_use]
 pub fn judge(query: &str, expected: &ExpectedCallback) -> Option<Result<String, LoginError>> {
     let value = |name: &str| {

@@ -140,7 +140,7 @@ pub(crate) async fn described(clients: &Clients, issuer: &str) -> Result<Authori
     for place in places {
         let Some(text) = document(clients, ABOUT_ISSUER, &place).await? else { continue };
         let found = believed(ABOUT_ISSUER, &place, AuthorizationServer::read(&text, issuer))?;
-        // Where the user and his secrets are sent must be as safe as what was asked so far.
+        // The user and secrets must be sent only to addresses as safe as those requested so far.
         for (what, url) in endpoints(&found) {
             self::place(clients, what, url)?;
         }

@@ -61,7 +61,7 @@ impl Keys {
     /// A key of another account would take what it is sent with to somebody else, under the name of the user's own model.
     ///
     /// # Errors
-    /// When the request has a key that is not the user's for that place, and his is known.
+    /// When the user's key for that place is known and the request has another one.
     pub(super) fn check<B>(&self, request: &Request<B>, to: ChannelTarget<'_>) -> Result<(), String> {
         let Ok(host) = domain::normalise(to.host) else { return Ok(()) };
         let mut own = self.own.iter().filter(|(place, _)| is_at(place, &host, to.port)).peekable();

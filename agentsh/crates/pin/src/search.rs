@@ -47,7 +47,7 @@ pub(super) fn command(word: &OsStr, cwd: &Path, path_env: &OsStr) -> Result<Foun
             }
             match executable(&path) {
                 Ok(found) => return Ok(found),
-                // A directory that this user may not search holds nothing for him: shells go on as well.
+                // A directory that this user may not search contains no program for them: shells continue as well.
                 Err(error) if error.is_absent() || matches!(error, PinError::Unreadable { .. }) => {}
                 Err(error) => refused = refused.or(Some(error)),
             }

@@ -462,7 +462,7 @@ const POWERFUL_SOCKETS: [&str; 8] = [
     "snapd.socket",
 ];
 
-/// What a person should know before he follows the suggestion to allow it; None where there is nothing to fear.
+/// A warning about the suggested permission. None if there is no risk.
 #[must_use]
 pub fn beware(question: &Question, context: &PathContext) -> Option<String> {
     let (text, writes) = match question {

@@ -15,7 +15,7 @@ use super::{narrow, yaml};
 
 /// Next to the policy: of this machine, else of the user.
 pub const FILE: &str = "organisation.yaml";
-/// Where the bundle of this machine's organisation is kept; the user's own lies below his state.
+/// The bundle of this machine's organisation; a user's own is in the user's state directory.
 const MACHINE_BUNDLES: &str = "/var/lib/agentsh/bundles";
 
 /// Who signs, and where its bundle is.

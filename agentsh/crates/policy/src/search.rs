@@ -31,7 +31,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The file that a project can narrow its policy with.
 pub const PROJECT_FILE: &str = ".agentsh.yaml";
 
-/// What the user allowed for good when he was asked, beside his policy. Written by `agentsh approvals approve --always`.
+/// Permanent approvals of the user, next to the policy. Written by `agentsh approvals approve --always`.
 pub const APPROVED_FILE: &str = "approved.yaml";
 
 /// What holds for every user of this machine, below what the user writes.
@@ -246,7 +246,7 @@ fn narrow_by_project(
     explicit: Option<&String>,
 ) -> Result<(), PolicyError> {
     let path = request.project.join(PROJECT_FILE);
-    // The user named it: that is his word and not the project's.
+    // The user named it, so it counts as the user's policy and not the project's.
     let is_same = |word: &String| std::fs::canonicalize(word).ok() == std::fs::canonicalize(&path).ok();
     if path.exists() && explicit.is_some_and(is_same) {
         return Ok(());

@@ -46,7 +46,7 @@ pub struct PublicKey([u8; 32]);
 /// Who may have signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signer {
-    /// As the file calls him; the fingerprint where it does not.
+    /// The signer's name in the file, or the fingerprint.
     pub who: String,
     pub key: PublicKey,
     after: Option<Timestamp>,

@@ -79,7 +79,7 @@ pub struct FailedRequest<'a> {
 /// When the URL alone shows that nothing may be sent there.
 pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream>, Refused> {
     let target = settings.client.target(&settings.url)?;
-    // A server may take its time for an answer, and be silent between two events: who asked has limits of his own.
+    // A server may be slow, and silent between two events: the client has its own timeouts.
     let limits = Limits { first_byte: None, idle: None, max_body: None, ..Limits::default() };
     let client = settings.client.clone().with_limits(limits);
     let (stdin, input) = duplex(PIPE_BYTES);

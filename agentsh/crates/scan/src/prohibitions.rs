@@ -67,7 +67,7 @@ pub fn is_forbidden(text: &str, place: &Range<usize>) -> bool {
     is_deed && forbids(&words) && is_all(deed, after)
 }
 
-/// Whether the writer describes his own action, as code comments do: `so we can safely ignore`.
+/// Whether the text describes the writer's own action, as code comments do: `so we can safely ignore`.
 pub fn is_told(text: &str, place: &Range<usize>) -> bool {
     const OWN: &str = "we i we'll we've";
     const BETWEEN: &str =

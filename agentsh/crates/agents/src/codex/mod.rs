@@ -95,7 +95,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     }
     if let Some(text) = context.told {
         let own = effective.get(INSTRUCTIONS).and_then(Value::as_str);
-        // One on the command line is the user's last word; he may have meant to say nothing else.
+        // An instruction on the command line overrides; the user may have wanted only that.
         let is_given = words.iter().any(|word| word.contains(INSTRUCTIONS));
         if !is_given {
             let whole = own.map_or_else(|| text.to_owned(), |own| format!("{own}\n\n{text}"));

@@ -14,7 +14,7 @@ const MAX_ANSWER: usize = 64 << 10;
 /// Why a text has no score.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NoScore {
-    /// Nobody answers there, or says that he cannot.
+    /// The endpoint does not answer, or answers that it cannot.
     Away(String),
     /// An answer that is not a score. The text may have brought it about.
     Odd(String),

@@ -123,7 +123,7 @@ fn place(host: &str, port: u16) -> String {
 pub fn hosts(credentials: &[Ruled<agentsh_policy::Credential>]) -> Vec<HostRule> {
     let host = |Ruled { value, rule }: &Ruled<agentsh_policy::Credential>| {
         let mut host = value.host_rule(rule)?;
-        // Where the user's own forge is, is his word.
+        // The user's configuration says where the user's own forge is.
         host.rule.value.addresses = users_networks(rule);
         Some(host)
     };

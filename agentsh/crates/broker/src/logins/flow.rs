@@ -194,7 +194,7 @@ fn scopes(request: &Request, found: &discovery::LoginServer, before: Option<&Gra
     all
 }
 
-/// The user's browser, where there is one. It is his, and outside.
+/// The user's browser, if there is one. It runs outside every sandbox.
 fn open_browser(facts: &Facts, url: &Url) -> bool {
     let context = &facts.context;
     let has_display = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| context.env.contains_key(*name));

@@ -73,7 +73,7 @@ pub fn hosts(ssh: &[Ruled<SshAccess>]) -> Contribution {
             if host.is_local() {
                 part.loopback.push(Ruled { value: host.port, rule: rule.clone() });
             } else if let Some(mut host) = host.host_rule(rule) {
-                // Where the user's own forge is, is his word.
+                // The user's configuration says where the user's own forge is.
                 host.rule.value.addresses = users_networks(rule);
                 part.hosts.push(host);
             }

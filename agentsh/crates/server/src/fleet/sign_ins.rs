@@ -25,7 +25,7 @@ const KEPT: i64 = 90 * 24 * 3600;
 /// Somebody, as a provider says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignIn {
-    /// How people see him; his provider need not keep others from the same one.
+    /// The displayed name. Providers may give the same one to several people.
     pub name: String,
     pub role: Role,
     pub issuer: String,
@@ -90,7 +90,7 @@ fn at_issuer(subject: &Value, issuer: &Value) -> String {
     format!("{}{AT}{}", subject.as_text(), issuer.as_text())
 }
 
-/// Subject and issuer of whom records call so.
+/// Subject and issuer of the person whom records name in this way.
 fn person(on_record: &str) -> Option<(&str, &str)> {
     let (_, known_as) = on_record.strip_prefix(NAMES)?.strip_suffix(']')?.split_once(" [")?;
     known_as.rsplit_once(AT)

@@ -50,7 +50,7 @@ const MAX_NAME: usize = 200;
 pub(super) enum SignInRefusal {
     /// He may try again.
     Not(String),
-    /// It is he, and he has no role.
+    /// The identity is proven, but the person has no role.
     NoRole(String),
     /// The provider cannot be asked now, or there is too much to do.
     Later(String),

@@ -49,7 +49,7 @@ struct Person {
     fleet: Fleet,
     who: Who,
     role: Role,
-    /// What every form of his pages carries.
+    /// The token in every form of this person's pages.
     form: String,
 }
 
