@@ -37,7 +37,7 @@ pub fn unordered(member: &str, value: &Json<'_>) -> Vec<u8> {
     )
 }
 
-/// What a value of a definition is, which decides whether order says something in it.
+/// The kind of a value in a definition, which decides whether order matters in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValueKind {
     /// Anything else: order counts.

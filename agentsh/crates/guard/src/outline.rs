@@ -58,7 +58,7 @@ pub fn is_same_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> b
     changed_but(before, after, ignored).is_some_and(|names| names.is_empty())
 }
 
-/// As [`changed`], without what stands at `ignored`, JSON pointers.
+/// Like [`changed`], without the members at the JSON pointers in `ignored`.
 #[must_use]
 pub fn changed_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> Option<Vec<String>> {
     let (mut before, mut after) = (before.clone(), after.clone());

@@ -11,7 +11,7 @@ use agentsh_secrets::values;
 
 use super::{Content, since_1970};
 
-/// Whose they are, in messages and in pairs of the policy.
+/// The name of the source in messages and in pairs of the policy.
 pub const FILES: &str = "files of the project";
 
 /// Directories that are looked into, and how deep; bytes of one file, of all of them, and their number.

@@ -63,13 +63,13 @@ impl Custom {
 }
 
 impl Found<'_> {
-    /// As it is, or sure.
+    /// The same, or as certain.
     pub fn surely(self, is_sure: bool) -> Self {
         Self { is_sure: self.is_sure || is_sure, ..self }
     }
 
     pub fn tell(&self, subject: &Subject<'_>, action: OnFinding, rule: RuleRef, what: &str) -> Finding {
-        // What somebody wrote down as that bad is not a guess.
+        // A pattern that the policy calls critical is not a guess.
         let verdict = if self.is_sure { Action::Block } else { Action::Alert };
         let outcome = super::outcome(verdict, action).unwrap_or(Outcome::Allow);
         Finding {

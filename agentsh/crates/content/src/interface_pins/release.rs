@@ -17,7 +17,7 @@ use super::{InterfacePins, Key, TrustedDefinition};
 
 /// Limit of pending questions about entries. Others are asked when they are listed again.
 const MAX_ASKED: usize = 16;
-/// Of one server: entries that it changes without end take no place from another one's.
+/// Maximum for one server, so that one with endless changes does not block the others.
 const MAX_OF_ONE: usize = 4;
 
 /// Something that is not the trusted version, and that nobody calls before it is shown.
@@ -27,23 +27,23 @@ pub struct WithheldEntry {
     pub kind: Offered,
     /// Empty for instructions.
     pub name: String,
-    /// Of the definition that is offered now.
+    /// The hash of the definition that is offered now.
     pub hash: String,
     /// In what it is another one.
     pub what: String,
     pub rule: RuleRef,
-    /// It is kept from the agent. Otherwise it is shown, and on record as changed.
+    /// The entry is hidden from the agent. Otherwise it is shown, and recorded as changed.
     pub is_hidden: bool,
 }
 
 /// Begins to ask about something; None: nobody can be asked.
 type AskReview = dyn Fn(WithheldEntry) -> Option<AbortHandle>;
 
-/// Who asks about what is withheld, and who hears of what is not any more.
+/// The pending questions about hidden entries, and the connections that are told of released ones.
 #[derive(Default)]
 pub(super) struct Releases {
     asks: Option<Rc<AskReview>>,
-    /// What is asked about now.
+    /// The pending questions.
     asked: BTreeMap<(ServerId, Key), AbortHandle>,
     heard: BTreeMap<ServerId, watch::Sender<ReleaseCounts>>,
 }
@@ -117,7 +117,7 @@ impl InterfacePins {
         hashes.all(|hash| hash == first).then(|| first.clone())
     }
 
-    /// Which entry a request uses that is not what was trusted.
+    /// The entry that a request uses, if it differs from the trusted one.
     #[must_use]
     pub fn used(&self, server: &ServerId, method: &str, params: &Json<'_>) -> Option<(Offered, String)> {
         let used = UsedEntry::by(method, params)?;

@@ -60,7 +60,7 @@ impl Anomalies {
         self.profiles.contains_key(server)
     }
 
-    /// What was usual in earlier sessions.
+    /// Adds the baseline of earlier sessions.
     pub fn adopt(&mut self, server: &ServerId, profile: Profile) {
         if self.profiles.len() < MAX_SERVERS {
             self.profiles.entry(server.clone()).or_insert(profile);

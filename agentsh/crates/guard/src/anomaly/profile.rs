@@ -31,7 +31,7 @@ pub struct Profile {
     all: Tool,
 }
 
-/// One tool. Times are seconds since 1970.
+/// The profile of one tool. Times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// Listed or called.
@@ -52,7 +52,7 @@ pub struct Tool {
     in_minute: u64,
 }
 
-/// What is unusual about one call or answer.
+/// How unusual one call or answer is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Score {
     /// 0 to 1.

@@ -33,7 +33,7 @@ pub struct CrossServer {
     calls: BTreeMap<ServerId, VecDeque<Duration>>,
     /// Servers with tools of one name, as far as that was told.
     told: BTreeSet<(ServerId, ServerId)>,
-    /// What tools say of themselves, where it adds to what their names say.
+    /// Hints in the annotations of tools that add to their names.
     hints: BTreeMap<ToolId, Hints>,
 }
 
@@ -61,14 +61,14 @@ impl Counts {
     }
 }
 
-/// What annotations can add to a name. They come from the server: they make nothing harmless.
+/// Hints of annotations. They come from the server, so they can only make a tool more suspicious.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hints {
     writes: bool,
     reads: bool,
 }
 
-/// What a tool does, as far as its name says.
+/// The kind of a tool, according to its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Read,
@@ -125,7 +125,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// What people cannot tell apart has one form (Unicode TR39).
+/// The skeleton of a name: names that look the same have the same one (Unicode TR39).
 #[must_use]
 pub fn looks(name: &str) -> String {
     unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
@@ -153,7 +153,7 @@ impl CrossServer {
         rank(server).zip(rank(other)).is_some_and(|(own, other)| own < other)
     }
 
-    /// Whose tool this one passes for, or has the name of where that is refused.
+    /// The tool of another server that this one imitates, or whose name it has if the policy refuses that.
     fn shadowed(&mut self, server: &ServerId, tool: &str, report: &mut Report) -> Option<ToolId> {
         let form = looks(tool);
         let Some((first, spelled)) = self.tools.get(&form) else {
@@ -169,7 +169,7 @@ impl CrossServer {
         }
         let comes_before = self.comes_before(server, first);
         if other.tool == tool && self.policy.blocks_names() {
-            // Nobody can say which of them is meant: neither is used.
+            // Nobody can say which of the two is meant, so both are refused.
             if !self.collided.contains_key(&form) {
                 report.find(self.displacing(&other));
                 report.displace(other.clone());
@@ -242,7 +242,7 @@ impl CrossServer {
         }
     }
 
-    /// What was read from another server and still counts.
+    /// The last read from another server that still counts.
     fn read_elsewhere(&self, subject: &Subject<'_>, counts: Counts) -> Option<ToolId> {
         let is_elsewhere =
             |(from, read): &(&ServerId, &Read)| *from != subject.server && counts.has(read, subject);
@@ -309,7 +309,7 @@ impl CrossServer {
         }
     }
 
-    /// What a call of the tool may do with what was read elsewhere.
+    /// The kind of a call that may send data read elsewhere.
     fn sink(&self, server: &ServerId, tool: &str) -> Kind {
         if let Some(kind) = self.policy.kind(&server.0, tool) {
             return kind.into();
@@ -333,7 +333,7 @@ impl CrossServer {
         self.hints.get(&id).copied().unwrap_or_default()
     }
 
-    /// What was said once stays: a server cannot talk a tool down.
+    /// Hints are never removed: a server cannot make its tool less suspicious later.
     fn note_hints(&mut self, server: &ServerId, tool: &str, definition: &Json<'_>) {
         let hint = |name: &str| match definition.member("annotations")?.member(name)? {
             Json::Bool(flag) => Some(*flag),
@@ -446,7 +446,7 @@ fn alike(one: &str, other: &str, threshold: f64) -> bool {
         let distance = strsim::damerau_levenshtein(one, other);
         #[expect(clippy::cast_precision_loss, reason = "names are short")]
         let share = 1.0 - distance as f64 / length.max(1) as f64;
-        // One letter in a short name is a smaller share, and as easily overlooked.
+        // In a short name one letter is a larger share, but just as easily overlooked.
         share >= threshold || (distance == 1 && length > MIN_LENGTH)
     };
     // An `m` looks like `rn`: a letter in its place is then two, so the names count as they are written, too.
@@ -454,13 +454,13 @@ fn alike(one: &str, other: &str, threshold: f64) -> bool {
     seen == seen_other || near(&seen, &seen_other) || near(one, other)
 }
 
-/// What a name claims that passes for a known one's.
+/// Words that make a name look like an official variant of a known one.
 const CLAIMS: [&str; 16] = [
     "official", "verified", "secure", "trusted", "genuine", "original", "real", "safe", "new", "latest",
     "updated", "fixed", "pro", "plus", "premium", "mcp",
 ];
 
-/// Whether one name is the other with a claim before or behind it: `github-official`.
+/// Whether one name is the other with a claim before or after it: `github-official`.
 fn claims_more(longer: &str, shorter: &str) -> bool {
     let (longer, shorter) = (words(longer), words(shorter));
     let more = longer.len().saturating_sub(shorter.len());

@@ -77,7 +77,7 @@ impl Check for Rules {
         match subject.matter {
             SubjectKind::Definition { name, definition, .. } if self.risks.len() < MAX_TOOLS => {
                 let id = ToolId { server: subject.server.clone(), tool: name.to_owned() };
-                // What was said once counts: a server cannot talk a tool down.
+                // A risk is never lowered: a server cannot make its tool look harmless later.
                 let before = self.risks.get(&id).copied().unwrap_or(Risk::Low);
                 self.risks.insert(id, before.max(risk::risk(definition, self.names)));
             }

@@ -11,14 +11,14 @@ const ESCAPED_LEAD: &str = "\\u2060";
 /// spelled, so they are forwarded as they are spelled.
 const AGENT_WRITTEN_MEMBERS: [&str; 2] = ["arguments", "argument"];
 
-/// What is in place of the strings that hold a marker. `clean` gives a text without markers; None: it has none.
+/// The replacements for strings that contain a marker. `clean` returns a text without markers, or None if it has none.
 pub fn unmarked(value: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
     let mut found = Vec::new();
     each(value, &mut Vec::new(), &clean, &mut found);
     found
 }
 
-/// As [`unmarked`], of the parameters of a request.
+/// Like [`unmarked`], for the parameters of a request.
 pub fn unmarked_params(params: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
     let mut found = Vec::new();
     for (at, (name, value)) in params.as_object().unwrap_or_default().iter().enumerate() {

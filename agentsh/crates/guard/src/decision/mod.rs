@@ -21,20 +21,19 @@ use std::cell::RefCell;
 use std::fmt::Debug;
 use std::rc::Rc;
 
-/// One kind of judgement. A new one is a file next to the others and a line in the list that [`super::Guard`] is
-/// made with.
+/// One kind of check. A new one is a file next to the others and a line in the list of [`super::Guard`].
 pub trait Check: Debug {
     /// Looks at a subject and reports. It is not asked once a check before it has blocked, so a check that counts
     /// counts only what passed so far.
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report);
 
-    /// What another thread can do of the judgement of a long subject, before [`Check::judge`] is asked, which finds the
-    /// answer in [`Subject::seen`] or has to do without.
+    /// The part of judging a long subject that another thread can do before [`Check::judge`] runs. The result is in
+    /// [`Subject::seen`], unless there is none.
     fn ahead(&mut self, _subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         None
     }
 
-    /// What it is known by among the checks of a guard.
+    /// The name of the check, unique in a guard.
     fn key(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
