@@ -12,13 +12,13 @@ pub fn find(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
     find_with(text, Key::of(key), sink);
 }
 
-/// As [`find`], for the text and everything that decodes from it. Places are those in `text`.
+/// Like [`find`], for the text and everything that decodes from it. Positions are those in `text`.
 pub fn find_in_views(text: &str, decoded: &Decoded, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
     find(text, key, sink);
     decoded.views().for_each(|view| find_in_view(&view, key, sink));
 }
 
-/// As [`find`], for a number: under a key that is made for hosts, programs read it as an address.
+/// Like [`find`], for a number: under a key for hosts, programs read it as an address.
 pub fn find_number(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
     let key = Key::of(key);
     if key.trust == Trust::Host && (8..=10).contains(&text.len()) && text.parse::<u32>().is_ok() {

@@ -17,7 +17,7 @@ pub enum Judgement<'r> {
     Namespace,
     /// No rule names the host.
     NotListed,
-    /// Nobody can say what the host is.
+    /// The host cannot be determined.
     Unreadable,
 }
 

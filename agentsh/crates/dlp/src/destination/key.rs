@@ -1,6 +1,6 @@
 //! What the name of an argument says about its value.
 
-/// How much a value under some key has to look like a host to be one.
+/// How much a value under a key has to look like a host to count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trust {
     /// Prose, paths, anything: only what is clearly a destination.

@@ -34,7 +34,7 @@ pub use find::{find, find_in_views, find_number};
 pub use judge::{Judgement, judge};
 pub use shell::is_tool;
 
-/// One place that a text names.
+/// One destination that a text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     pub target: Target,
@@ -76,7 +76,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// As findings write it.
+    /// The name in findings.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -265,7 +265,7 @@ fn arguments(
         if kind == Kind::Options || word.spaced || text.contains("://") {
             continue;
         }
-        // What listens is told a port.
+        // A listening program gets a port here.
         if listens && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) {
             continue;
         }

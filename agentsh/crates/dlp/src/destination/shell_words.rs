@@ -11,7 +11,7 @@ const MAX_VALUE: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Word {
     pub text: String,
-    /// Where it begins.
+    /// The position of its first byte.
     pub at: usize,
     /// It had quotes and spaces inside: perhaps a command of its own.
     pub spaced: bool,

@@ -244,7 +244,7 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
     sink(Destination { target, port, scheme: Some(plain), at, form: Form::Url });
 }
 
-/// What may be an authority at the beginning of a text, without punctuation behind it.
+/// A possible authority at the beginning of a text, without trailing punctuation.
 fn authority_at(rest: &str) -> &str {
     let length = rest.bytes().take(300).take_while(|b| is_name(*b) || *b == b'@' || *b == b':').count();
     rest[..rest.floor_char_boundary(length)].trim_end_matches(['.', ':', ','])

@@ -67,7 +67,7 @@ impl Flow {
         }
     }
 
-    /// The same, where everything may go between these servers.
+    /// Like `new`, with pairs of servers between which everything may flow.
     #[must_use]
     pub fn permitting(mut self, pairs: &[Ruled<FlowPair>]) -> Self {
         self.permitted = pairs.into();
@@ -80,8 +80,8 @@ impl Flow {
         self.judge.remember(origin, result, views)
     }
 
-    /// As [`Flow::remember`], of a result as it came, in JSON. One that the server gave within the last minute is
-    /// remembered already: only that it came again is noted. `read`: what a [`Reader`] made of it.
+    /// Like [`Flow::remember`], for a result as received, in JSON. If the server sent the same result within the last minute,
+    /// only the repetition is noted. `read`: the output of a [`Reader`].
     ///
     /// # Errors
     /// When it is not JSON.
@@ -109,7 +109,7 @@ impl Flow {
         Ok(stored)
     }
 
-    /// What reads a result of this length on another thread. None: that takes no longer than to copy what it needs.
+    /// A reader that processes a result of this length on another thread. None: copying its state would take as long.
     pub fn reader(&mut self, length: usize) -> Option<Reader> {
         (length >= LONG).then(|| self.judge.reader())
     }

@@ -9,7 +9,7 @@ use agentsh_policy::{ServerPolicy, ServerProfile};
 
 pub use crate::policy::{DataSink as Sink, DataSource as Source};
 
-/// What a well-known server is for: some go together.
+/// The purpose of a well-known server: some pairs belong together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     #[default]
@@ -27,8 +27,8 @@ pub struct Labels {
     pub role: Role,
 }
 
-/// What a server says about its own tools, as far as it speaks against them: that one only reads, destroys nothing or
-/// stays inside is nothing that anybody has to believe.
+/// A server's statements about its tools, as far as they make it more suspicious. Claims that a tool only reads, destroys
+/// nothing or stays inside are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
     /// `openWorldHint: true`: it deals with the world outside.
@@ -57,7 +57,7 @@ impl Labels {
         Self { source: source.unwrap_or(known.source), sink: sink.unwrap_or(known.sink), role: known.role }
     }
 
-    /// The same of what a policy, the package that was pinned, and its profile say.
+    /// The labels from the policy, the pinned package and its profile.
     #[must_use]
     pub fn of_server(
         entry: Option<&ServerPolicy>,

@@ -58,7 +58,7 @@ impl Filling {
         &mut self.buffer[EARLIER + self.filled..]
     }
 
-    /// So many were put into the room.
+    /// `count` n-grams were written into the buffer.
     #[inline]
     pub fn take(&mut self, count: usize, each: &mut impl FnMut(&Grams<'_>)) {
         self.filled += count;

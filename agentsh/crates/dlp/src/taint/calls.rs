@@ -29,12 +29,12 @@ const HEAD: usize = 128;
 const RAW_TAIL: usize = 2048;
 /// Fewer of them are decoded by themselves.
 const MIN_RAW: usize = 16;
-/// So often in a row, one character may be a piece of something.
+/// Repetitions in a row up to which one character may be a piece of something.
 const SAME_CHARACTER: u32 = 4;
 const MAX_PATHS: usize = 64;
 const MAX_SINKS: usize = 256;
 
-/// What was last sent under one path of the arguments.
+/// The end of the last value under one path of the arguments.
 #[derive(Clone, Debug, Default)]
 struct Tail {
     text: Folded,
@@ -62,14 +62,14 @@ pub(super) struct Calls {
     single: Folded,
 }
 
-/// What was sent before together with what is sent now.
+/// The end of earlier values joined with the current one.
 pub(super) struct Joined {
     /// The leaf that is sent now.
     pub leaf: usize,
     pub text: Folded,
     /// Symbols of what was sent before.
     border: usize,
-    /// What may be encoded, as it stood.
+    /// The possibly encoded text, unchanged.
     pub raw: Option<String>,
 }
 
@@ -105,7 +105,7 @@ impl Detector for Calls {
         }
     }
 
-    /// What was sent to one server is what the copy saw of it.
+    /// The copy's state of what was sent to one server is taken over.
     fn adopt(&mut self, mut copy: Self, _: &TaintMemory, _: OriginId) {
         if let Some((sink, paths)) = copy.last.as_ref().and_then(|sink| copy.sinks.remove_entry(sink)) {
             self.paths(&sink);
@@ -221,7 +221,7 @@ impl Tail {
         pushed
     }
 
-    /// What was pushed last was not sent after all.
+    /// The last pushed text was not sent.
     fn take_back(&mut self, pushed: Pushed) {
         self.text.symbols.truncate(self.text.symbols.len().saturating_sub(pushed.symbols));
         self.raw.truncate(self.raw.len().saturating_sub(pushed.raw));

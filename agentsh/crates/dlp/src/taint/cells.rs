@@ -21,7 +21,7 @@ use super::symbols::Folded;
 use crate::Severity;
 use crate::json;
 
-/// So many different cells of one result in one call, or in all calls, are the result.
+/// So many different cells of one result in one call, or in all calls, are a finding.
 const MANY: usize = 4;
 const MANY_OVER_CALLS: usize = 8;
 /// Words of a cell, and symbols.
@@ -30,7 +30,7 @@ const MIN_SYMBOLS: usize = 5;
 /// Letters and digits of it that say something.
 const MIN_OWN: usize = 4;
 const MAX_SYMBOLS: usize = 64;
-/// What stands more often in one result is a category, not somebody's value.
+/// A value that occurs more often in one result is a category, not somebody's value.
 const MAX_TIMES: u8 = 2;
 /// Cells of all results, and of public ones.
 const MAX_CELLS: usize = 65_536;
@@ -51,9 +51,9 @@ pub(super) struct Cells {
     count: usize,
     public: BTreeSet<u64>,
     sent: BTreeSet<u64>,
-    /// How many of them were cells of each result.
+    /// The number of arrived cells of each result.
     arrived: BTreeMap<OriginId, usize>,
-    /// What the last call sent for the first time.
+    /// The cells that the last call sent for the first time.
     last: Vec<u64>,
 }
 
@@ -201,8 +201,8 @@ impl Cells {
         self.arrived.remove(&old);
     }
 
-    /// What a call holds of each result that `leaves`, in its leaves or in `views` (texts that decode from it, each with
-    /// its leaf), and notes it as sent.
+    /// The cells in a call of each result that `leaves`, in its leaves or in `views` (texts that decode from it, each with its
+    /// leaf). Notes them as sent.
     fn carried<'v>(
         &mut self,
         hasher: &Hasher,

@@ -44,7 +44,7 @@ const MAX_LAST: usize = 256;
 /// How much of one secret has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OfSecret {
-    /// Of a secret of this server, by its hash.
+    /// The server of the secret, which is known by its hash.
     pub server: ServerId,
     pub whole: u64,
     pub covered: Ranges,
@@ -68,16 +68,16 @@ pub(super) struct Coverage {
     next: u64,
     /// Where each piece stands.
     places: BTreeMap<u32, Vec<(u64, u32)>>,
-    /// How many these are.
+    /// The number of pieces.
     known: usize,
-    /// What was covered before the last call.
+    /// The coverage before the last call.
     before: BTreeMap<u64, Ranges>,
     /// Pieces of the last call: one that comes again covers nothing new.
     seen: BTreeSet<u32>,
     /// Short values that were sent last, each with the argument it stood in.
     pieces: VecDeque<(u64, String)>,
     last: BTreeMap<u64, String>,
-    /// What the last call did to both, for whoever takes it in.
+    /// The changes of the last call to both, for `adopt`.
     noted: Vec<Noted>,
 }
 
@@ -275,7 +275,7 @@ impl Coverage {
         for of_path in [false, true] {
             let pieces =
                 || self.pieces.iter().filter(|(other, _)| !of_path || *other == path).map(|(_, one)| &**one);
-            // What was sent before counted when it was sent: only what goes on in the new one counts now.
+            // Earlier text counted when it was sent: only pieces that extend into the new text count now.
             let before: String = pieces().collect();
             let backwards: String = pieces().rev().collect();
             let end: Vec<char> =
@@ -364,7 +364,7 @@ fn ends(text: &str, most: usize) -> [&str; 2] {
     [&text[..text.floor_char_boundary(half)], &text[text.ceil_char_boundary(text.len() - half)..]]
 }
 
-/// Of two values of one argument, what is left without the words that both begin and end with.
+/// The parts of two values of one argument, without the words that both begin and end with.
 fn own_part<'t>(old: &'t str, new: &'t str) -> (&'t str, &'t str) {
     let whole = (old.trim(), new.trim());
     let (olds, news) = (words(old), words(new));

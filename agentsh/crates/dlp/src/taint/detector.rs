@@ -15,7 +15,7 @@ use super::placed::Placed;
 use super::print::Print;
 
 pub(super) trait Detector: Sized {
-    /// What one call brought of what may not leave.
+    /// The parts of one call that may not leave.
     type Brought: Default;
 
     /// Takes of a result that is now remembered what it looks for.
@@ -32,7 +32,7 @@ pub(super) trait Detector: Sized {
     /// Before the next call.
     fn begin(&mut self) {}
 
-    /// Is shown the grams of a text, block by block.
+    /// Gets the n-grams of a text, block by block.
     fn see(&mut self, _: &Grams<'_>) {}
 
     /// Looks at the text of which it saw the grams: a call as it stands, names of its members, or what decodes from it.
@@ -44,7 +44,7 @@ pub(super) trait Detector: Sized {
     /// The last call was not sent: what it brought has not arrived.
     fn forget(&mut self) {}
 
-    /// What the last call brought, for a later session.
+    /// The parts of the last call, for a later session.
     fn export(&self) -> Self::Brought {
         Self::Brought::default()
     }

@@ -85,7 +85,7 @@ impl TaintMemory {
     }
 }
 
-/// Where it stands after everything but its secrets is gone.
+/// The position after everything but its secrets is evicted.
 fn packed_entry(mut entry: Entry, start: u32) -> Entry {
     let mut length = entry.end - entry.start;
     if entry.keeps == Keeps::Secrets {

@@ -47,12 +47,12 @@ pub struct Finding {
     pub severity: Severity,
     /// JSON pointer into the arguments; `tool` for the tool's name.
     pub pointer: String,
-    /// What stands around it, at most 50 characters on each side, every letter as `x` and every digit as `0`.
+    /// The surrounding text, at most 50 characters on each side, with every letter as `x` and every digit as `0`.
     pub context: String,
     pub origin: OriginId,
     /// Decodings that led to it, outermost first.
     pub chain: Vec<&'static str>,
-    /// How much of the result it is, for people: `212 letters and digits`.
+    /// The amount for people: `212 letters and digits`.
     pub amount: String,
 }
 
@@ -61,7 +61,7 @@ pub type Findings = Vec<Finding>;
 /// Leaves that were folded into one stream: where each begins, in symbols.
 pub(super) type Bounds = Vec<(usize, usize)>;
 
-/// What one call was found to hold so far.
+/// The findings in one call so far.
 pub(super) struct Search<'c, 'a> {
     pub call: &'c Leaves<'a>,
     pub found: Findings,
@@ -82,7 +82,7 @@ pub(super) struct Link {
     pub origin: OriginId,
 }
 
-/// What shares the room for findings: the category, and whether it leaves. What may go there cannot crowd out what may not.
+/// Findings of one class share a limit: the category, and whether it leaves. Findings that may leave cannot displace others.
 type Class = (&'static str, bool);
 
 /// A result that something came out of.
@@ -110,7 +110,7 @@ impl<'c, 'a> Search<'c, 'a> {
         }
     }
 
-    /// What was found, each finding of copies with how much of the result there is in all of them.
+    /// The findings; those about copies contain the total amount of the result.
     pub fn finish(mut self) -> Findings {
         for finding in self.found.iter_mut().filter(|finding| finding.amount.is_empty()) {
             finding.amount = characters(self.amounts.get(&finding.origin).copied().unwrap_or_default());
@@ -182,7 +182,7 @@ impl<'c, 'a> Search<'c, 'a> {
     ) {
         let (_, category, severity) = named(hit.what);
         let provenance = Provenance { origin: hit.origin, leaves: hit.leaves };
-        // One look at the text for each finding, not for each hit.
+        // The text is searched once for each finding, not for each hit.
         if !self.is_new(rule, category, provenance, leaf) {
             return;
         }
@@ -337,7 +337,7 @@ fn byte_of(text: &str, wanted: usize) -> Option<Range<usize>> {
     None
 }
 
-/// So many letters and digits, as people say it.
+/// A number of letters and digits, for people.
 pub(super) fn characters(count: u32) -> String {
     if count == 1 { "1 letter or digit".to_owned() } else { format!("{count} letters and digits") }
 }

@@ -52,7 +52,7 @@ pub(super) struct Text<'t> {
     pub leaving: MayNotFlow<'t>,
 }
 
-/// What one scan found. What may go there does not take the room of what may not: nobody can fill it up first.
+/// The hits of one scan. Hits that may leave have a limit of their own, so they cannot displace others.
 #[derive(Default)]
 pub(super) struct Hits {
     pub list: Vec<Hit>,

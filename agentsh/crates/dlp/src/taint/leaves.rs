@@ -39,7 +39,7 @@ pub struct Leaf<'a> {
     pub text: Cow<'a, str>,
     node: u32,
     decoded: OnceLock<Box<Decoded>>,
-    /// What [`looks_encoded`] said of the text, once somebody asked.
+    /// The result of [`looks_encoded`], once requested.
     encoded: Answer,
 }
 
@@ -71,13 +71,13 @@ impl<'a> Leaf<'a> {
         Self { role, text, node, decoded: OnceLock::new(), encoded: Answer::default() }
     }
 
-    /// As [`looks_encoded`]; the text is read once, whoever asks.
+    /// Like [`looks_encoded`]; computed once.
     #[must_use]
     pub fn looks_encoded(&self) -> bool {
         self.encoded.get_or_init(|| looks_encoded(&self.text))
     }
 
-    /// What decodes from the text, within the limits of whoever asked first; it is decoded once.
+    /// The texts that decode from this one, within the limits of the first caller; decoded once.
     #[must_use]
     pub fn decoded(&self, limits: &Limits) -> &Decoded {
         self.decoded.get_or_init(|| Box::new(Decoded::of(&self.text, limits)))
@@ -117,7 +117,7 @@ impl<'a> Leaves<'a> {
         leaves
     }
 
-    /// As [`Leaves::of_call`], from a tree that forgot how it was spelled.
+    /// Like [`Leaves::of_call`], from a tree without the original spelling.
     #[must_use]
     pub fn of_value(tool: &'a str, arguments: &'a Value) -> Self {
         let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };

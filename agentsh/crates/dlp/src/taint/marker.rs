@@ -11,7 +11,7 @@ const FIRST_DIGIT: u32 = 0xFE00;
 const DIGITS: usize = 4;
 /// Bytes of a marker in UTF-8.
 const LENGTH: usize = 3 * (DIGITS + 1);
-/// So many digits in a row, without a lead, are a marker that was damaged: text has one at most, behind a character.
+/// So many digits in a row without a lead are a damaged marker: ordinary text has at most one, after a character.
 const MIN_PARTIAL: usize = 3;
 /// Shortest text that is marked, in bytes and in words.
 const MIN_TEXT: usize = 50;

@@ -18,7 +18,7 @@ pub struct Markers {
     results: BTreeMap<u16, OriginId>,
     /// Every number that was ever a marker: what was forgotten is still taken out of what goes back.
     marked: BTreeSet<u16>,
-    /// So many markers until those of forgotten results are swept.
+    /// The number of markers at which those of forgotten results are removed.
     sweep_at: usize,
 }
 

@@ -60,7 +60,7 @@ impl Passages<'_> {
             if from < range.start {
                 self.hasher.each_short_block(units(from..range.start), |block| {
                     see(from + block.at, block.own());
-                    // What does not count matches nothing.
+                    // Excluded n-grams match nothing.
                     shadow.extend(block.own().iter().map(|gram| !hash::shadow(*gram)));
                 });
             }
@@ -84,7 +84,7 @@ impl Passages<'_> {
     /// Whether a run of known grams may go through these, of which the first stands at `at`.
     fn may_be_known(&self, text: &[u8], at: usize, grams: &[u64]) -> bool {
         let mut seeming = kept(at, grams).filter(|(_, gram)| self.known.may_have(hash::tag(*gram)));
-        // What seems to be known is mostly chance: its neighbours tell.
+        // A single known n-gram is mostly chance, so its neighbours decide.
         seeming.any(|(at, _)| {
             let end = (at + SHORT + SHORT).min(text.len());
             !self.known_runs(&text[at.saturating_sub(SHORT)..end]).is_empty()
@@ -118,8 +118,7 @@ fn count(text: &[u8]) -> usize {
     (text.len() + 1).saturating_sub(SHORT)
 }
 
-/// Of grams, the first of which stands at `at`, those whose place is a multiple of [`SHORT`]. Any run of so many grams has
-/// one of them.
+/// Of n-grams that begin at `at`, those whose position is a multiple of [`SHORT`]. Any run of so many n-grams contains one.
 fn kept(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
     let first = at.next_multiple_of(SHORT) - at;
     grams

@@ -29,7 +29,7 @@ use super::ranges::Ranges;
 use super::sought::SearchTargets;
 use crate::Severity;
 
-/// So many symbols of one result, and so many of a hundred of its prose, are the result.
+/// So many symbols of one result, together with this percentage of its prose, are a finding.
 const MIN_COPIED_SYMBOLS: u32 = 96;
 const MIN_COPIED_PERCENT: u32 = 25;
 /// From each kept gram to the next: a piece of so many symbols more than a short gram, less one, has one of them.
@@ -68,9 +68,9 @@ pub(super) fn kept(
 pub(super) struct Pieces {
     prose: SearchTargets,
     covered: BTreeMap<OriginId, Ranges>,
-    /// What of those was covered before the last call to which it brought something.
+    /// The ranges before the last call that added something.
     before: BTreeMap<OriginId, Ranges>,
-    /// What the last call brought: places, and the kept grams in them.
+    /// The positions that the last call added, with their kept n-grams.
     last: Vec<(OriginId, Range<u32>)>,
     tags: Vec<u32>,
 }
@@ -220,7 +220,8 @@ impl Pieces {
         }
     }
 
-    /// What has arrived of other results has arrived of a new one where it says the same: its grams take the place of theirs.
+    /// If a new result repeats another one, what has arrived of that one counts for the new one: its n-grams replace the
+    /// others.
     fn carry(&mut self, placed: &Placed<'_>, tags: &[(u32, u32)]) {
         if self.covered.is_empty() {
             return;
@@ -237,7 +238,7 @@ impl Pieces {
                 let around = self.covered.get(&from).and_then(|covered| covered.around(&gram));
                 let same = |old: u32, new: u32| memory.shadow(old) == memory.shadow(new);
                 let Some(around) = around.filter(|_| same(old, new)) else { return };
-                // As far as both agree; what stands further away has grams of its own.
+                // As far as both agree; text further away has n-grams of its own.
                 let most = STEP as u32;
                 let before = (1..=most.min(place - around.start).min(*at))
                     .take_while(|by| same(old - by, new - by))

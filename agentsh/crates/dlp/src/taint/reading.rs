@@ -71,7 +71,7 @@ pub(super) fn read<'a>(
     let (shadow, long) = passages.of(&text.symbols, &references, &secrets);
     let mut of_secrets = Vec::new();
     spans.iter().for_each(|span| whole_values::of_span(hasher, &text.symbols, span, &mut of_secrets));
-    // What a public source says is nobody's secret.
+    // Data of a public source is not secret.
     let (prose, followed) = match is_private {
         true => (pieces::kept(hasher, &text.symbols, &shadow, &prose), followed.collect()),
         false => (Vec::new(), Vec::new()),
@@ -128,7 +128,7 @@ impl Reading {
                 self.references.push(start..end);
             } else if symbols.len() >= SHORT && !entity.kind.is_reference() {
                 let span = Span { start: start as u32, end: end as u32, kind: entity.kind };
-                // What only looks drawn is part of its address there.
+                // A random-looking part of a link belongs to its address.
                 let is_of_link = entity.kind == Kind::HighEntropy && entity.start < link_end;
                 if !is_of_link
                     && self.followed.len() < MAX_FOLLOWED

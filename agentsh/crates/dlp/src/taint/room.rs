@@ -7,7 +7,7 @@ use super::entry::{Entry, Keeps};
 use super::origin::{Origin, OriginId};
 use crate::types::ServerId;
 
-/// Of the share of a server, what the secrets of its results may take after their texts went.
+/// The divisor of a server's share that the secrets of its evicted results may use.
 const SECRETS: usize = 4;
 
 /// The results of one server.
@@ -22,7 +22,7 @@ struct ServerResults {
     secrets: VecDeque<OriginId>,
 }
 
-/// What each server takes of the memory.
+/// The memory used by each server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
     shelves: BTreeMap<ServerId, ServerResults>,
@@ -62,7 +62,7 @@ impl Room {
         }
     }
 
-    /// Of a result that took `before` bytes only the secrets are left.
+    /// Only the secrets of a result that took `before` bytes are left.
     pub fn shrink(&mut self, entry: &Entry, before: usize) {
         let size = entry.size;
         self.used -= before - size;
@@ -79,7 +79,7 @@ impl Room {
         memory / self.shelves.len().max(1)
     }
 
-    /// Which result goes next so that one of `origin` with `needed` bytes has room.
+    /// The next result to evict so that one of `origin` with `needed` bytes fits.
     pub fn next(&self, origin: &Origin, needed: usize, memory: usize) -> Option<OriginId> {
         let own = self.shelves.get(&origin.server);
         let is_new = usize::from(own.is_none());

@@ -24,9 +24,9 @@ use super::symbols::{self, Folded};
 use crate::Severity;
 use agentsh_secrets::values::{self, Kind};
 
-/// So much of a secret is as bad as all of it.
+/// A piece of a secret of this length is as bad as all of it.
 const MIN_PIECE: usize = 12;
-/// Of the grams of a secret one in so many is kept.
+/// Every third n-gram of a secret is kept.
 const SECRET_STEP: usize = 3;
 /// A shorter value is none.
 const MIN_VALUE: usize = 5;
@@ -47,7 +47,7 @@ pub(super) struct Values {
 
 /// The tag of a whole value. None: it is too short to be one.
 pub(super) fn tag_of(hasher: &Hasher, kind: Kind, symbols: &[u8]) -> Option<u32> {
-    // What stands for a person or a secret is compared without regard to what it was taken for.
+    // Values of persons and secrets are compared regardless of their kind.
     let family = if kind.is_reference() { kind as u8 } else { 0 };
     let mixed = || hasher.whole(symbols).wrapping_add(u64::from(family).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     (symbols.len() >= MIN_VALUE).then(|| hash::tag(mixed()))
@@ -67,7 +67,7 @@ pub(super) fn of_span(hasher: &Hasher, symbols: &[u8], span: &Span, into: &mut V
             least = Some((tag, place));
         }
     });
-    // Of what is no secret only the whole counts, so that one tag is enough.
+    // A value that is not a secret counts only as a whole, so one tag is enough.
     into.extend(least.filter(|_| !is_secret));
 }
 

@@ -26,7 +26,7 @@ impl Decoded {
     #[must_use]
     pub fn of(text: &str, limits: &Limits) -> Self {
         let mut views = Vec::new();
-        // What a bound left out is not seen here; the text as it stands is searched without one.
+        // Parts beyond a limit are not decoded here; the text itself is searched without a limit.
         let outcome = visit(text, limits, &mut |view| {
             if !view.how.is_empty() {
                 let View { text, how, at } = view;

@@ -98,7 +98,7 @@ pub(super) fn decode(text: &str, profile: &Profile, words: &[Range<usize>], walk
         } else {
             (profile.lower(), profile.upper())
         };
-        // What is not all letters of one case is broken into words by the other one. Two symbols in three are letters.
+        // Letters of the other case break a text into words. Two symbols in three are letters.
         if own >= MIN_LETTERS && own + profile.digits() >= 16 && (index < 2 || numbered) {
             base32(text, alphabet, (loose && other == 0, index < COMMON), words, walk);
         }

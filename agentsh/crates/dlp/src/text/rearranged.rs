@@ -13,9 +13,9 @@ const MAX_APART: usize = 4;
 /// Up to so many bytes without spaces and with a digit are read in every alphabet, since a key has no letters that are more
 /// frequent: the longest key of a known form has fewer. Of all other texts [`BLOCK`] bytes at a time.
 const MAX_KEY: usize = 256;
-/// As many letters are enough to tell a language from drawn letters, and few enough to stand in one sentence.
+/// Enough letters to tell a language from random letters, and few enough for one sentence.
 const BLOCK: usize = 64;
-/// Of a thousand letters of English text, so many are each letter (Norvig's count of 2012).
+/// The frequency of each letter in a thousand letters of English text (Norvig's count of 2012).
 const FREQUENCIES: [u32; 26] =
     [80, 15, 33, 38, 125, 24, 19, 51, 76, 2, 5, 41, 25, 72, 76, 21, 1, 63, 65, 93, 27, 11, 17, 2, 17, 1];
 /// By these frequencies a letter of English, German or French text counts 65 on average, a drawn one 38.
@@ -35,7 +35,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             walk.found_order(Step::WithoutDigits, &letters, whole.clone());
         }
         walk.found_order(Step::Reversed, &text.chars().rev().collect::<String>(), whole.clone());
-        // Of what is seen: selectors of emoji without the emoji between them would be hidden text.
+        // Only visible characters: selectors of emoji without the emoji between them would be hidden text.
         let is_seen = |one: &char| one.is_alphanumeric() || one.is_ascii_graphic();
         let signs: Vec<char> = text.chars().filter(is_seen).collect();
         for apart in 2..=MAX_APART {

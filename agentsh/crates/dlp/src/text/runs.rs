@@ -125,7 +125,7 @@ fn is_glued(text: &[u8], start: usize, end: usize) -> bool {
     let zero = |at: Option<usize>| at.and_then(|at| text.get(at)) == Some(&b'0');
     let two_before = start.checked_sub(2);
     let before = is_word(start.checked_sub(1)) && is_word(two_before) && !zero(two_before);
-    // Of `0x` before the next piece the digit was taken for one of this one.
+    // The digit of `0x` before the next piece was counted as one of this piece.
     before || is_word(Some(end)) && is_word(Some(end + 1)) && !zero(end.checked_sub(1))
 }
 

@@ -21,7 +21,7 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
     walk.outcome()
 }
 
-/// As [`visit`], of what programs write for each other: escapes, base64 and hex. Not the text itself.
+/// Like [`visit`], for what programs write for each other: escapes, base64 and hex. Without the text itself.
 pub fn visit_plainly(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) {
     let mut walk = Walk::new(text, limits, limits.room(text), expand_plainly, sink);
     expand_plainly(text, &mut walk);
@@ -85,7 +85,7 @@ fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     base85::decode(text, profile, walk);
 }
 
-/// Whether one pattern of a few bytes stands again and again, and nothing else: what it decodes to is of no use.
+/// Whether a text repeats one pattern of a few bytes: decoding it is useless.
 fn is_periodic(bytes: &[u8]) -> bool {
     // A bound on time: each period is one more comparison with the whole text.
     const MAX_LENGTH: usize = 8;

@@ -30,21 +30,21 @@ fn is_noise(bytes: &[u8]) -> bool {
     let mut seen = [false; 256];
     bytes.iter().take(2 * MIN_NOISE).for_each(|byte| seen[usize::from(*byte)] = true);
     let distinct = seen.into_iter().filter(|seen| *seen).count();
-    // Of so many drawn bytes, 162 are different, and 221 of twice as many; programs and tables have fewer.
+    // Of this many random bytes, 162 are different, and 221 of twice as many; programs and tables have fewer.
     distinct >= if bytes.len() < 2 * MIN_NOISE { 140 } else { 200 }
 }
 
-/// One text that was found.
+/// One decoded text.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     pub text: &'a str,
-    /// What was decoded, outermost first. Empty for the text itself.
+    /// The decoding steps, outermost first. Empty for the text itself.
     pub how: &'a [Step],
     /// The bytes of the visited text that it came from.
     pub at: Range<usize>,
 }
 
-/// One visit under way.
+/// The state of one visit.
 pub(super) struct Walk<'s> {
     limits: Limits,
     decoder: Decoder,
@@ -90,7 +90,7 @@ impl<'s> Walk<'s> {
         self.outcome.work = self.outcome.work.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    /// What the current text was decoded by last.
+    /// The last decoding step of the current text.
     pub(super) fn last_step(&self) -> Option<Step> {
         self.how.last().copied()
     }
@@ -142,7 +142,7 @@ impl<'s> Walk<'s> {
         self.view(step, text, at, true);
     }
 
-    /// As [`Self::found_text`], for an order of letters or words in which nothing is encoded.
+    /// Like [`Self::found_text`], for a rearrangement of letters or words in which nothing is encoded.
     pub(super) fn found_order(&mut self, step: Step, text: &str, at: Range<usize>) {
         self.view(step, text, at, false);
     }
