@@ -14,7 +14,7 @@ use super::expand::{self, Lookups};
 pub enum Dialect {
     /// `{"command", "args", "env"}`.
     Common,
-    /// The same, with `"type": "stdio"`.
+    /// Like `Plain`, with `"type": "stdio"`.
     Typed,
     /// Gemini CLI and Qwen Code: the common one, with variables as a shell has them.
     Gemini,
@@ -169,7 +169,7 @@ impl Dialect {
     }
 }
 
-/// What is started in place of a server, or as one.
+/// The command that replaces a server, or is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Start {
     pub command: String,

@@ -42,8 +42,7 @@ const FACTS: Facts = family(
 
 const LISTS: [List; 2] = lists(".gemini/settings.json");
 
-/// Of Gemini CLI, and of what grew out of it: settings, what is kept of them, and what is changed in their copy are the
-/// same.
+/// The facts of Gemini CLI and its forks: settings, what is kept of them, and the changes to their copy are the same.
 pub(super) const fn family(
     title: &'static str,
     own: AgentDirectory,

@@ -9,7 +9,7 @@ use super::servers::{EntrySource, GatheredServers, gather};
 use super::{AgentError, Context, Scope, Transport, expand, json, read};
 use agentsh_base::types::ServerId;
 
-/// One plugin that the user has installed and switched on.
+/// One plugin that the user has installed and enabled.
 pub(super) struct Plugin {
     pub name: String,
     pub root: PathBuf,
@@ -164,7 +164,7 @@ fn entries_of(
     gather(entries, &place, customs.kept, |text, lookups| expand::braces(text, &env, lookups), into)
 }
 
-/// What the agent does for its plugins before it starts a server; the reason for which one cannot be started here.
+/// Prepares a plugin's server as the agent does; the reason if it cannot be started here.
 fn settle(transport: &mut Transport, root: &Path, customs: &PluginLayout<'_>) -> Option<String> {
     let unknown = |text: &str| text.contains("${user_config.") || text.contains("${CLAUDE_PLUGIN_DATA}");
     let only_there =

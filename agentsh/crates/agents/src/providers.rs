@@ -123,7 +123,7 @@ pub(super) fn from_url(url: &str, name: &str) -> Result<Endpoint, AgentError> {
         .map_err(|what| AgentError::CommandLine { what, fix: format!("correct {name}") })
 }
 
-/// Those whose names are keys of a file of logins.
+/// The providers whose names are keys of a login file.
 pub(super) fn of_logins(logins: &Value) -> Vec<Endpoint> {
     let names = logins.as_object().into_iter().flatten().map(|(name, _)| name);
     let known = |name: &String| PROVIDERS.iter().find(|provider| provider.name == name);

@@ -19,7 +19,7 @@ const MAX_NAMES: usize = 10_000;
 const MAX_ENTRIES: usize = 2_000;
 const MAX_BYTES: u64 = 64 << 20;
 const DEPTH: usize = 16;
-/// What nobody obeys. Not `__pycache__`: Python imports what lies there in place of the source.
+/// Nothing loads from there. Not `__pycache__`, because Python loads its content instead of the source.
 const SKIPPED: &str = ".git";
 
 /// Where an agent looks for skills: each entry of these directories is one. Below the home, and below the project.
@@ -66,11 +66,11 @@ pub fn short_name(name: &str) -> Option<&str> {
 #[derive(Debug, Default)]
 pub struct Found {
     pub trees: Vec<Tree>,
-    /// Those that are too many to be looked at, with where they lie.
+    /// Entries beyond the limit, with their paths.
     pub left_out: Vec<(String, PathBuf)>,
 }
 
-/// What a tree holds.
+/// The content of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// Over all of it.
@@ -162,7 +162,7 @@ fn listed(list: &Path) -> Vec<(String, PathBuf)> {
     let Ok(list) = json::parse(&text, list) else { return Vec::new() };
     let mut found = Vec::new();
     for (name, places) in list.get("plugins").and_then(serde_json::Value::as_object).into_iter().flatten() {
-        // One for each place in which it was installed; older lists have one alone.
+        // One entry for each place of installation; older lists have a single one.
         let places = places.as_array().map_or_else(|| std::slice::from_ref(places), Vec::as_slice);
         let root = places.iter().find_map(|place| place.get("installPath")?.as_str());
         found.extend(root.map(|root| (name.clone(), PathBuf::from(root))));
@@ -187,7 +187,7 @@ pub fn read(tree: &Tree, left: &mut u64) -> Result<Content, String> {
     Ok(content)
 }
 
-/// What was not a link when it was found is none now.
+/// The tree was not a link when it was found, and must not be one now.
 fn open(tree: &Tree) -> rustix::io::Result<OwnedFd> {
     if tree.is_linked {
         return rustix::fs::openat(CWD, &tree.root, DIRECTORY, Mode::empty());

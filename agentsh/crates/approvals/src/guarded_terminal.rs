@@ -18,7 +18,7 @@ use nix::unistd::{Pid, getpgrp, setpgid, tcgetpgrp};
 /// The hidden verb of the process that waits.
 pub const VERB: &str = "__terminal";
 
-/// What the session says in the end.
+/// The session's last byte.
 const KEEP_MODES: u8 = b'q';
 const RESTORE: u8 = b'r';
 
@@ -34,7 +34,7 @@ pub const RESET: &[u8] =
 
 /// The session's side. Dropped: the modes are compared, and restored where they changed.
 pub struct GuardedTerminal {
-    /// As they were before the program.
+    /// The modes before the program.
     pub modes: Termios,
     socket: UnixStream,
     process: Child,
@@ -42,7 +42,7 @@ pub struct GuardedTerminal {
 }
 
 impl GuardedTerminal {
-    /// None where none of the standard streams is a terminal. Remembered once [`Self::ready`] returns.
+    /// None if no standard stream is a terminal. The modes are saved once [`Self::ready`] returns.
     pub fn begin() -> Option<Self> {
         let terminal = own_terminal()?;
         let modes = tcgetattr(&terminal).ok()?;
@@ -95,7 +95,7 @@ pub fn understands_reset() -> bool {
 pub fn main() -> u8 {
     match wait() {
         Ok(()) => 0,
-        // Nobody is left who could be told.
+        // There is nobody left to report to.
         Err(_) => 1,
     }
 }
@@ -131,9 +131,9 @@ fn wait() -> io::Result<()> {
     rustix::io::write(&session, &[0])?;
     let mut word = [0];
     let heard = rustix::io::retry_on_intr(|| rustix::io::read(&session, &mut word))?;
-    // What the program stopped takes nothing more, also nothing of whoever comes next.
+    // After a program stopped its output, later programs could not write either.
     let _ = tcflow(&terminal, FlowArg::TCOON);
-    // What is not possible leaves the terminal as the program left it.
+    // If this fails, the terminal stays as the program left it.
     let _ = rustix::fs::fcntl_setfl(&terminal, flags);
     let changed = tcgetattr(&terminal)? != before;
     match (heard, word[0]) {

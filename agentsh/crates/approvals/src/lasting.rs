@@ -91,7 +91,7 @@ pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<
         Some(_) => with_host(&before, &line),
         None => format!("{before}{end}{section}      {line}\n"),
     };
-    // Somebody may have written something else into it: then nothing is approved.
+    // If another program wrote something invalid into it, nothing is approved.
     agentsh_policy::parse(&file.display().to_string(), &after).map_err(|error| error.render())?;
     std::fs::create_dir_all(&directory).map_err(failed)?;
     // Never half a policy: next to it, then in its place.

@@ -9,7 +9,7 @@ use agentsh_store::words::{ApprovalScope, ApprovalWord};
 
 use super::{Approvals, Item, Key, Waiting};
 
-/// What a server wants.
+/// The rights that a server requires.
 #[derive(Clone, Debug)]
 pub struct FurtherRights {
     pub server: ServerId,

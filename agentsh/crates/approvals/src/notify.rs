@@ -18,7 +18,7 @@ pub fn notify_desktop(facts: &Facts, item: &Item) {
     notify(facts, &what(item), &how(item));
 }
 
-/// What waits.
+/// The subject of the question.
 pub fn what(item: &Item) -> String {
     let name = escape::line(&item.name);
     let who = match (&item.host, &item.path) {
@@ -51,7 +51,7 @@ pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
     notify(facts, what, how);
 }
 
-/// What terminals show next to what a program draws, and then this.
+/// Shows a notification of the terminal next to what a program draws, followed by `then`.
 pub fn beside(what: &str, then: &str) {
     let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
     let mut terminal = std::io::stderr();

@@ -22,7 +22,7 @@ const MAX_LINE: u64 = 64 << 10;
 /// Longest answer, in bytes.
 const MAX_ANSWER: u64 = 4 << 20;
 
-/// What somebody outside wants of a session.
+/// A request from outside to a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Asking {
@@ -33,7 +33,7 @@ pub enum Asking {
 /// Before the next caller is accepted where one could not be.
 const ACCEPT_BACKOFF: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// What the session says to it.
+/// The session's reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SocketReply {
@@ -90,7 +90,7 @@ async fn serve(listener: UnixListener, inner: Weak<Inner>) {
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
-        // One after the other: a person types.
+        // One connection after the other: a person types.
         let _in_time = tokio::time::timeout(READ_TIMEOUT, converse(stream, &Approvals(inner))).await;
     }
 }

@@ -34,7 +34,7 @@ const MAX_LINES: usize = 20;
 const MAX_CHARACTERS: usize = 400;
 /// Bytes of an answer.
 const MAX_TYPED: usize = 256;
-/// What is said again when an answer was none.
+/// The prompt after an invalid answer.
 fn choice(item: &Item) -> &'static str {
     match item.path {
         Some(_) => "agentsh: y (once), s (for this session), n (no)? ",
@@ -48,8 +48,8 @@ const PROCESS_KEPT_RUNNING: &str =
 const RESET_COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
 /// Images lie above text in terminals that draw kitty's.
 const NO_IMAGES: &[u8] = b"\x1b_Ga=d,q=2\x1b\\";
-/// What the terminal keeps of what the agent switched on: colours; keys, wrapping, cursor, screen, mouse, focus, paste. Before it,
-/// what would hide these orders: the language of a VT52, an open string.
+/// Saves terminal modes that the agent switched on: colours; keys, wrapping, cursor, screen, mouse, focus, paste. Before that,
+/// ends states that would hide these sequences: VT52 mode, an open string.
 const KEEP: &[u8] = b"\x1b<\x1b\\\x1b[#{\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004s";
 /// And gives back. A terminal that does not know these orders stays as the question had it.
 const RESTORE_TERMINAL: &[u8] = b"\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004r\x1b[#}";
@@ -63,7 +63,7 @@ struct Inner {
     init: u32,
     /// Its control group, by which the kernel holds it.
     group: Option<PathBuf>,
-    /// In which a question is asked: those of before the run.
+    /// The modes for a question: those before the run.
     modes: Termios,
     /// One question after the other.
     turn: Mutex<()>,
@@ -154,7 +154,7 @@ impl Terminal {
         let keys = Receiver::from_file_unchecked(terminal).ok()?;
         let still = Arc::new(still);
         let shown = TerminalQuestion { screen, keys, modes, still, is_over: Cell::new(false) };
-        // What was typed before the question is not an answer to it.
+        // Keys typed before the question are not an answer.
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
         // The agent may have stopped what is written there.
         tcflow(&shown.screen, FlowArg::TCOON).ok()?;
@@ -163,7 +163,7 @@ impl Terminal {
         let config = &approvals.0.session.facts.context.config;
         let line = lasting::lasting_line(item, false);
         if understands_reset() {
-            // What the agent switched on would hide the question or show another one.
+            // Modes that the agent switched on would hide the question or change its appearance.
             shown.write(KEEP).await.ok()?;
             shown.write(RESET).await.ok()?;
             shown.write(RESET_COLOURS).await.ok()?;
@@ -220,7 +220,8 @@ impl Drop for AgentPause<'_> {
 
 /// A question on the terminal. Dropped without an answer: somebody else has answered, or the time is over.
 struct TerminalQuestion {
-    /// The same terminal twice. Nothing in these types is about pipes but their check, which is left out.
+    /// Two handles of the same terminal. These types are for pipes, but nothing in them needs one except a check, which is
+    /// skipped.
     screen: Sender,
     keys: Receiver,
     /// The agent's, which it finds again.
@@ -287,7 +288,7 @@ impl TerminalQuestion {
         }
     }
 
-    /// What was typed until the next Enter. None: nothing more comes.
+    /// The text typed until Enter. None: no more input.
     async fn line(&self) -> Option<String> {
         let mut typed = Vec::new();
         loop {

@@ -28,7 +28,7 @@ const MAX_ANSWER: usize = 64 << 10;
 /// Characters of a name that is put on record.
 const MAX_NAME: usize = 80;
 
-/// Who is asked.
+/// The webhook.
 #[derive(Clone)]
 pub struct Hook {
     url: Url,
@@ -45,7 +45,7 @@ impl Drop for PendingQuestion {
     }
 }
 
-/// What the other side says.
+/// The reply.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reply {

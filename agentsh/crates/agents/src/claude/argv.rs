@@ -109,7 +109,7 @@ const MCP_CONFIG: &str = "--mcp-config";
 const STRICT: &str = "--strict-mcp-config";
 const APPEND: &str = "--append-system-prompt";
 
-/// What the command line says about MCP servers, and the command line without it.
+/// The MCP servers of the command line, and the command line without them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// The words after the program. Each `--mcp-config` was replaced by `--strict-mcp-config`, which takes no
@@ -169,7 +169,7 @@ pub(super) fn parse(words: &[String]) -> Parsed {
             }
             positionals += 1;
             parsed.rest.push(word.clone());
-            // What follows belongs to the subcommand, with options of its own (`mcp add NAME -- CMD`).
+            // The rest belongs to the subcommand, which has its own options (`mcp add NAME -- CMD`).
             if parsed.subcommand == Some(Subcommand::Other) {
                 parsed.rest.extend(words.cloned());
                 break;
@@ -201,7 +201,7 @@ pub(super) fn parse(words: &[String]) -> Parsed {
 
 /// The words with our configuration in it.
 pub(super) fn inject(parsed: &Parsed, config: &str) -> Vec<String> {
-    // One word, because the form with two would take the prompt behind it for a second file.
+    // As one word, because in the form with two words the following prompt would count as a second file.
     let ours = [STRICT.to_owned(), format!("{MCP_CONFIG}={config}")];
     match parsed.subcommand {
         Some(Subcommand::Other) => parsed.rest.clone(),

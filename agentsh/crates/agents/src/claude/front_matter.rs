@@ -1,8 +1,8 @@
 //! YAML front matter of instruction files. Parsed only as far as whole keys can be removed.
 
-/// One key with all that belongs to it.
+/// One key with its value.
 pub(super) struct Block<'t> {
-    /// As it is written.
+    /// The key as written.
     pub key: String,
     value: &'t str,
     more: &'t [&'t str],

@@ -56,7 +56,7 @@ const OWN_ENVIRONMENT: &[&str] = &[
     "VERTEX_REGION_*",
 ];
 
-/// What the sandbox cannot give it anyway: quiet, unless the user said otherwise.
+/// Features that do not work in the sandbox, switched off unless the user set them.
 const DEFAULT_ENVIRONMENT: &[&str] = &[
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
     "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL",

@@ -78,7 +78,7 @@ pub(super) fn layers(
             let what = "a -c option has too many dots".to_owned();
             return Err(AgentError::CommandLine { what, fix: "shorten it".to_owned() });
         }
-        // What is not TOML is taken as it stands, like Codex does.
+        // A value that is not TOML is a string, as in Codex.
         assign(
             &mut session,
             key,
@@ -177,7 +177,7 @@ pub(super) fn servers(
                 }
                 Some((merged, known)) => {
                     merge(merged, entry);
-                    // Whoever changed anything may have changed what is started.
+                    // A layer that changed anything may have changed the command.
                     if known.scope != Scope::Project || !origin.agreed {
                         *known = origin;
                     }

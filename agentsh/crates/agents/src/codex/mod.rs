@@ -317,7 +317,7 @@ fn role_files(directory: &Path, launch: &mut Launch) -> BTreeSet<PathBuf> {
     found_files(directory, "toml", "role", launch)
 }
 
-/// What cannot be looked at in full is not shown at all.
+/// A file that cannot be checked completely is hidden.
 fn found_files(directory: &Path, extension: &str, what: &str, launch: &mut Launch) -> BTreeSet<PathBuf> {
     super::walk::files(directory, extension).unwrap_or_else(|why| {
         let shown = directory.display().to_string();

@@ -36,7 +36,7 @@ pub(super) fn of_settings(path: &Path, text: &str) -> Vec<String> {
     acts
 }
 
-/// What instructions would do by themselves: commands that run when they are read, and keys of their front matter.
+/// Automatic effects of instructions: commands that run when they are read, and keys of their front matter.
 pub(super) fn of_instructions(text: &str) -> Vec<String> {
     const KEYS: [&str; 6] =
         ["hooks", "mcpServers", "mcp_servers", "allowed-tools", "permissionMode", "command"];
@@ -131,7 +131,7 @@ fn told(value: &str) -> String {
     if value.is_empty() { String::new() } else { format!(": {}", shown(value)) }
 }
 
-/// As it may be shown, and bounded.
+/// The text, escaped and bounded.
 fn shown(text: &str) -> String {
     let cut: String = text.chars().take(MAX_SHOWN).collect();
     let more = if cut.len() < text.len() { "..." } else { "" };

@@ -165,7 +165,7 @@ async fn attempt(
     let same = before.filter(|grant| grant.issuer == found.server.issuer);
     let client = match (&request.client_id, same) {
         (Some(client), _) => registration::known(&found.server, client.clone(), secret),
-        // Where nobody is registered, the user did that for the login before.
+        // If the server registers no clients, the user registered one for the login before.
         (None, Some(before)) if found.server.registration_endpoint.is_none() => before.client,
         (None, _) => registration::register(&clients, &found.server, &callback.address(), &scopes).await?,
     };
@@ -183,7 +183,7 @@ async fn attempt(
     Ok(kept.map(|_| grant).map_err(FlowError::Keep))
 }
 
-/// What is asked for: what the server wants and the command line says, and what was had before.
+/// The requested scopes: those of the server and the command line, and those of the login before.
 fn scopes(request: &Request, found: &discovery::LoginServer, before: Option<&Grant>) -> Vec<String> {
     let mut all: Vec<String> = found.scopes.clone();
     let before = before.filter(|grant| grant.issuer == found.server.issuer && !request.scopes.is_empty());

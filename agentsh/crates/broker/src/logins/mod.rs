@@ -34,7 +34,7 @@ pub struct LoginSession {
     pub logins: Rc<Logins>,
 }
 
-/// What the user was told in this session: each thing once.
+/// The messages to the user in this session, each of them once.
 #[derive(Debug, Default)]
 pub struct Logins {
     told: RefCell<BTreeSet<String>>,

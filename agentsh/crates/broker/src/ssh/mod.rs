@@ -29,12 +29,12 @@ use agentsh_host::{Context, Record, git_identity};
 use holder::{AgentSocket, AgentSockets};
 use request::Key;
 
-/// What the agent gets.
+/// The keys and settings for the agent.
 #[derive(Default)]
 pub struct SshGrants {
     /// Files of the home, made anew: path inside and content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// What git's global configuration says besides.
+    /// Additional lines of git's global configuration.
     pub git: String,
     /// The socket, here; it is shown at [`inside`].
     pub socket: Option<PathBuf>,
@@ -177,7 +177,7 @@ async fn find(
     Ok((holder, public, comment))
 }
 
-/// As `ssh-add -l` shows it.
+/// The fingerprint, as `ssh-add -l` prints it.
 fn fingerprint(public: &[u8]) -> String {
     format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(public)))
 }

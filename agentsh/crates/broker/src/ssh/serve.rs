@@ -50,8 +50,8 @@ struct Keys {
     refused: BTreeMap<RefusalSubject, Cell<u64>>,
 }
 
-/// What a refusal is about. Each is counted by itself: any number of messages that name no key of the policy leaves the room of
-/// those that do.
+/// The subject of a refusal. Each has its own count, so that messages about other keys cannot use up the events of the
+/// policy's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum RefusalSubject {
     /// A key that the policy names.
@@ -86,7 +86,7 @@ impl Serving {
                 }
                 keys.clients.set(keys.clients.get() + 1);
                 agentsh_base::task::spawn_local(async move {
-                    // Who went away, or says what is not a message, is not answered any more.
+                    // A client that disconnected, or sends an invalid message, gets no answer.
                     let _ = converse(&keys, stream).await;
                     keys.clients.set(keys.clients.get().saturating_sub(1));
                 });
@@ -96,11 +96,11 @@ impl Serving {
     }
 }
 
-/// What is known of a connection's server.
+/// The proven server of a connection.
 #[derive(Default)]
 struct Server {
     bound: Option<BoundSession>,
-    /// As it came, for the holder of the key.
+    /// The message as received, for the holder of the key.
     message: Vec<u8>,
     /// A connection is for one session; a second one makes it useless.
     is_spoilt: bool,
@@ -232,7 +232,7 @@ impl Keys {
         }
     }
 
-    /// How many refusals have no event of their own.
+    /// Records the number of refusals without an event of their own.
     fn tell_the_rest(&self) {
         for (about, count) in &self.refused {
             let count = count.get().saturating_sub(MAX_RECORDED);
