@@ -14,7 +14,7 @@ use super::expand::{self, Lookups};
 pub enum Dialect {
     /// `{"command", "args", "env"}`.
     Common,
-    /// Like `Plain`, with `"type": "stdio"`.
+    /// Like `Common`, with `"type": "stdio"`.
     Typed,
     /// Gemini CLI and Qwen Code: the common one, with variables as a shell has them.
     Gemini,
