@@ -43,7 +43,7 @@ pub struct Context {
     pub identity: Identity,
     pub user: String,
     pub home: PathBuf,
-    /// As the user names it: perhaps behind links.
+    /// The home as the user names it: perhaps through links.
     pub home_as_given: PathBuf,
     /// The symlinks in the paths of the home and the working directory. They exist inside too.
     pub links: Vec<(PathBuf, PathBuf)>,
@@ -52,20 +52,20 @@ pub struct Context {
     pub project: PathBuf,
     /// Where agentsh was started: relative names of a command line count from here.
     pub directory: PathBuf,
-    /// As the user came there: perhaps behind links.
+    /// The working directory as the user entered it: perhaps through links.
     pub directory_as_given: PathBuf,
     /// Where journal, pins and sockets live.
     pub state: PathBuf,
     pub config: PathBuf,
     /// Where fetched packages live.
     pub data: PathBuf,
-    /// What sandboxes of this session may write next to the project, by its policy. See [`Context::set_writable`].
+    /// Directories next to the project that sandboxes of this session may write, by its policy. See [`Context::set_writable`].
     pub(super) writable: Vec<PathBuf>,
     /// The invoking environment. Values stay here: only names are ever recorded.
     pub env: BTreeMap<String, String>,
-    /// Those of it whose values are not UTF-8: nothing here reads them, programs get them as they are.
+    /// Variables whose values are not UTF-8: agentsh does not read them, programs get them unchanged.
     pub env_bytes: BTreeMap<String, OsString>,
-    /// What was said of links before the first sandbox started.
+    /// A cache of resolved links from before the first sandbox started.
     pub paths: RealPaths,
     pub hierarchies: Hierarchies,
     /// Show files of root, and of other owners, as the sandbox's own; only when started as root.
@@ -75,19 +75,19 @@ pub struct Context {
     pub host: RealHost,
     /// Where sandboxes come from.
     pub zygote: Zygote,
-    /// What they are made of.
+    /// The kind of its sandboxes.
     pub tier: Tier,
     /// Directories of PATH in which no sandbox may write, once they were asked for.
     pub(super) usable_path: OnceLock<Vec<Usable>>,
-    /// What the user's configurations name, once they were read.
+    /// The files that the user's configurations name, once they were read.
     pub(super) named_files: OnceLock<BTreeMap<PathBuf, Named>>,
-    /// What the project's repository named as its remotes, once it was read.
+    /// The remotes of the project's repository, once it was read.
     pub(super) remotes: OnceLock<Vec<(String, PathBuf)>>,
-    /// Which of the project's sources the user has agreed to.
+    /// The sources of the project that the user has agreed to.
     pub(super) sources: OnceLock<ApprovedSources>,
-    /// What each git of the user answered, once it was asked.
+    /// The answer of each git of the user, once it was asked.
     pub(super) git_says: Mutex<BTreeMap<PathBuf, Option<Settings>>>,
-    /// What was found wanting while looking.
+    /// Problems that were found while looking.
     pub notes: Vec<Enforcement>,
 }
 
@@ -99,7 +99,7 @@ impl Context {
         self.named_files = OnceLock::new();
     }
 
-    /// What paths of a policy are relative to.
+    /// The directories that paths of a policy are relative to.
     #[must_use]
     pub fn paths(&self) -> PathContext {
         PathContext { home: self.home.clone(), project: self.project.clone() }
@@ -115,8 +115,8 @@ impl Context {
         Ok(context)
     }
 
-    /// As [`Context::find`], for a server that a client started wherever it liked: the flag says whether that
-    /// directory may be shown.
+    /// Like [`Context::find`], for a server that a client started in any directory: the flag says whether that directory may
+    /// be visible.
     ///
     /// # Errors
     /// When there is no home or no current directory.
@@ -129,8 +129,7 @@ impl Context {
         Ok((context, shown))
     }
 
-    /// The same machine, for sandboxes of this tier. Without namespaces there is one id, which is that of whoever started
-    /// agentsh.
+    /// The same facts for sandboxes of this tier. Without namespaces there is one id, that of the user who started agentsh.
     #[must_use]
     pub fn of_tier(self, tier: Tier) -> Self {
         if tier == Tier::Namespaces {
@@ -272,7 +271,7 @@ fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
     if project == Path::new("/") {
         return refuse("it is the whole file system");
     }
-    // What is missing there cannot be covered: keys, programs and what starts with the next login would be anybody's.
+    // Missing files of the home cannot be guarded: keys, programs and files that run at the next login.
     if home == project {
         return refuse("it is your home directory");
     }
@@ -293,7 +292,7 @@ fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
     Ok(())
 }
 
-/// As an ordinary user: that user. As root: the user who called sudo, else an id that nobody has.
+/// For an ordinary user: that user. For root: the user who called sudo, else an id that nobody has.
 fn identity(env: &BTreeMap<String, String>) -> Identity {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if uid != 0 {

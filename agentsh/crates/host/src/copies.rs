@@ -48,7 +48,7 @@ pub enum Copy {
 }
 
 impl Copy {
-    /// Of what stands at a path now; no link on the way is followed.
+    /// A copy of what is at a path now; no link on the way is followed.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         match DirectoryEntry::of(path) {
@@ -60,14 +60,14 @@ impl Copy {
                 let is_no_directory =
                     |path: &&&Path| !path.symlink_metadata().is_ok_and(|found| found.is_dir());
                 let there = above.iter().find(is_no_directory).copied().unwrap_or(path);
-                // One file: a link, or what says where a repository is.
+                // One file: a link, or a file that names a repository.
                 let as_is = Self::at(there, &mut 0);
                 Self::Unreachable { there: there.to_owned(), as_is: Box::new(as_is) }
             }
         }
     }
 
-    /// As [`Self::of`], but what only a link leads to belongs to somebody else and counts as absent.
+    /// Like [`Self::of`], but a file that only a link leads to counts as absent.
     #[must_use]
     pub fn of_own(path: &Path) -> Self {
         match Self::of(path) {
@@ -91,7 +91,7 @@ impl Copy {
             let Ok(entries) = fs::read_dir(path) else { return unread() };
             let mut kept = BTreeMap::new();
             for entry in entries.flatten() {
-                // What git brings as an example runs only under another name.
+                // Git's sample hooks run only under another name.
                 if entry.file_name().as_encoded_bytes().ends_with(b".sample") {
                     continue;
                 }

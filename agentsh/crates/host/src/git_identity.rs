@@ -21,7 +21,7 @@ const MAX_FILES: usize = 32;
 const UNKNOWN: &str = "git inside does not know your name and settings";
 const REMEDY: &str = "`--read ~/.gitconfig` shows the file itself";
 
-/// What is said where the user's own configuration would need what is not inside.
+/// Settings that replace those of the user which need files that are not inside.
 const OVERRIDES: &str = "\
 [branch]
 \tautoSetupMerge = false
@@ -86,10 +86,10 @@ pub fn contribution(context: &Context) -> Contribution {
 }
 
 const GLOBAL: &str = ".gitconfig";
-/// Of the files that are made here.
+/// The mode of the generated files.
 const MODE: u32 = 0o644;
 
-/// What another feature says in git's global configuration.
+/// Additional lines of another feature for git's global configuration.
 #[must_use]
 pub fn appended(context: &Context, text: String) -> Option<File> {
     (!text.is_empty()).then(|| File::appended(context.home.join(GLOBAL), text, MODE))
@@ -119,7 +119,7 @@ struct Copy<'a> {
     /// Where each file is inside.
     places: BTreeMap<PathBuf, PathBuf>,
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// One of them names a file of ignored names.
+    /// Whether one of them names a file of ignored names.
     names_ignored: bool,
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Who says a setting.
+/// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
     /// A configuration of the machine or of the user.
@@ -13,7 +13,7 @@ pub enum Scope {
     Environment,
 }
 
-/// What one git says, in its order.
+/// The settings of one git, in its order.
 pub type Settings = Vec<(Scope, Setting)>;
 
 /// One variable, as git understands it.

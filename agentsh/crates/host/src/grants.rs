@@ -12,7 +12,7 @@ use agentsh_store::words::FileWord;
 /// Directory entries looked at for one pattern.
 const MAX_ENTRIES: usize = 200_000;
 
-/// What the filesystem rules of a policy give on this host.
+/// The grants of a policy's filesystem rules on this host.
 ///
 /// # Errors
 /// Why nothing may start with these rules.
@@ -51,7 +51,7 @@ pub fn unmasked(policy: &FilesystemPolicy, context: &PathContext) -> Vec<PathBuf
     policy.unmask.iter().map(|rule| absolute(&rule.value, context)).collect()
 }
 
-/// What the policy says, for the record. None where it says nothing that is not built in.
+/// The rules for the record. None if there is none beyond the built-in ones.
 #[must_use]
 pub fn on_record(policy: &FilesystemPolicy) -> Option<Vec<FileGrant>> {
     let lists = [
@@ -101,7 +101,7 @@ fn matching(pattern: &str, context: &PathContext) -> Option<Vec<PathBuf>> {
     Some(found)
 }
 
-/// What the home lacks cannot be covered: keys, programs and what starts with the next login would be anybody's.
+/// Whether a path contains the home. Its missing files cannot be guarded: keys, programs and files that run at the next login.
 fn holds_home(path: &Path, context: &PathContext) -> bool {
     context.home.starts_with(path)
 }

@@ -75,7 +75,7 @@ pub fn command_of_system(name: &str) -> Option<Command> {
     Some(command)
 }
 
-/// What sandboxes of this session may write, by its policy.
+/// The directories that sandboxes of this session may write, by its policy.
 #[must_use]
 pub fn writable(context: &Context) -> Vec<&Path> {
     let own = [&context.project, &context.data, &context.state].into_iter();
@@ -85,7 +85,7 @@ pub fn writable(context: &Context) -> Vec<&Path> {
 /// A directory of PATH in which no sandbox may write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usable {
-    /// As PATH names it.
+    /// The path as in PATH.
     written: PathBuf,
     /// Links followed.
     real: PathBuf,
@@ -137,7 +137,7 @@ fn is_writable_inside(path: &Path, writable: &[&Path]) -> bool {
     PathChecks::default().is_writable_inside(path, writable)
 }
 
-/// What was seen of directories, each looked at once: those of PATH have most of theirs in common.
+/// A cache of checked directories, because most parents of PATH entries are the same.
 #[derive(Default)]
 struct PathChecks {
     paths: RealPaths,

@@ -36,7 +36,7 @@ const IN_HOME: &[&str] = &[
     ".volta",
     "go/bin",
 ];
-/// Of the user's environment: each names such a place.
+/// Variables of the user's environment that name such directories.
 const VARIABLES: &[&str] = &[
     "BUN_INSTALL",
     "DENO_DIR",
@@ -80,7 +80,7 @@ pub fn out_of_place<'r>(resolved: &'r Resolved, context: &Context) -> Option<&'r
     files.chain(trees).chain(shown).find(|path| !is_fine(path))
 }
 
-/// As named, and with links followed.
+/// The directories as named, and with links followed.
 fn places(context: &Context) -> Vec<PathBuf> {
     let mut places: BTreeSet<PathBuf> = IN_HOME.iter().map(|path| context.home.join(path)).collect();
     places.extend(VARIABLES.iter().filter_map(|name| context.env.get(*name)).map(PathBuf::from));

@@ -25,7 +25,7 @@ pub fn client() -> Result<Client, String> {
     Ok(Client::new(lookup, Rules::user_configured()).with_proxy(proxy))
 }
 
-/// A document of the web, redirections followed.
+/// Fetches a document, following redirects.
 ///
 /// # Errors
 /// Why there is none.
@@ -33,7 +33,7 @@ pub async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
     asked(url, max).await?.whole(max).await.map_err(|error| error.to_string())
 }
 
-/// The same, to be read piece by piece.
+/// Like [`get`], to be read piece by piece.
 ///
 /// # Errors
 /// Why there is none.

@@ -50,7 +50,7 @@ fn of_tree(tree: &PinnedTree, packages: &mut BTreeSet<Package>) {
     }
 }
 
-/// What Python's installers write: `NAME-VERSION.dist-info/METADATA`.
+/// The file that Python's installers write: `NAME-VERSION.dist-info/METADATA`.
 fn distribution(path: &Path) -> Option<Package> {
     let is_metadata = path.file_name().is_some_and(|name| name == "METADATA");
     let directory = path.parent().filter(|_| is_metadata)?.file_name()?.to_str()?;

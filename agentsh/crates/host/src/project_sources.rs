@@ -20,7 +20,7 @@ const MAX_BYTES: u64 = 4 << 20;
 /// New sources that are told one by one.
 const MAX_REPORTED: usize = 5;
 
-/// What the user has agreed to, by being there first or by word.
+/// The sources that count, because they existed at the first run or the user agreed.
 #[derive(Clone, Debug)]
 pub struct ApprovedSources {
     projects: Vec<String>,
@@ -28,7 +28,7 @@ pub struct ApprovedSources {
 }
 
 impl ApprovedSources {
-    /// What is known of this project: as [`note`] left it, or as it is stored. Nothing, where no run was here before.
+    /// The approved sources of this project: as [`note`] left them, or as stored. Nothing before the first run.
     #[must_use]
     pub fn of(context: &Context) -> &Self {
         context.sources.get_or_init(|| {
@@ -64,7 +64,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
             write(context, project, &hashes)?;
         }
     }
-    // It is set once: a session notes its sources before it asks for them.
+    // Set only once: a session notes its sources before it uses them.
     let _ = context.sources.set(ApprovedSources { projects, hashes });
     Ok(lines)
 }
@@ -129,7 +129,7 @@ fn hash(project: &str, kind: &str, source: &str) -> String {
     agentsh_base::hex(&hash.finalize())
 }
 
-/// How many lists there are, none where no run was here before, and what they hold. A list that cannot be read holds nothing.
+/// The number of lists (none before the first run) and their content. An unreadable list is empty.
 fn read(context: &Context, projects: &[String]) -> (usize, BTreeSet<String>) {
     let lists: Vec<String> = projects.iter().filter_map(|project| list(&place(context, project))).collect();
     (lists.len(), lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect())

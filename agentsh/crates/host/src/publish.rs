@@ -69,7 +69,7 @@ impl Published {
         Ok(Self { listener, port })
     }
 
-    /// What the user hears.
+    /// The message for the user.
     #[must_use]
     pub fn line(&self) -> String {
         let address =
@@ -162,7 +162,7 @@ pub fn serve(published: Vec<Published>, sockets: Vec<OwnedFd>) -> JoinSet<()> {
         serving.spawn_local(async move {
             let mut connections = JoinSet::new();
             loop {
-                // Who comes when all are in use waits in the queue of the kernel.
+                // If all are in use, further connections wait in the kernel's queue.
                 let Ok(place) = Arc::clone(&pool.places).acquire_owned().await else { return };
                 match one.listener.accept().await {
                     Ok((outside, _)) => {

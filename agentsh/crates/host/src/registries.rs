@@ -19,7 +19,7 @@ use crate::project_sources::ApprovedSources;
 use crate::users_networks::users_networks;
 use crate::{Context, apt, go_modules, host_programs};
 
-/// Of one configuration file.
+/// Maximum size of one configuration file.
 const MAX_BYTES: u64 = 1 << 20;
 /// Requests that only read.
 const READ_ONLY_REQUESTS: [&str; 2] = ["GET /**", "HEAD /**"];
@@ -204,7 +204,7 @@ pub fn npm_paths(context: &Context, place: &str) -> BTreeSet<String> {
     };
     let found = npm(context).into_iter().filter_map(|found| Url::parse(&found.url).ok());
     let paths = found.filter(is_there).map(|url| url.path().trim_matches('/').to_owned());
-    // What is in a line of the file must not become another one.
+    // A value must not begin another setting in a line of the file.
     let is_plain = |path: &String| !path.is_empty() && !path.contains(['=', ';', '#', '$', '%']);
     paths.filter(is_plain).collect()
 }

@@ -18,7 +18,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Pieces that are not written yet.
 static QUEUED_WRITES: AtomicUsize = AtomicUsize::new(0);
 
-/// Nobody has read for a while.
+/// The reader has not read for a while.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 /// Hands a piece over. False: nobody reads, and it was not taken.
@@ -36,7 +36,7 @@ pub fn is_behind() -> bool {
     QUEUED_WRITES.load(Ordering::Acquire) > 0
 }
 
-/// One message, folded for a terminal. What nobody reads is left out.
+/// Writes one message, wrapped for a terminal. Dropped if nobody reads.
 pub fn say(message: &str) {
     let message = paragraph::shown(message, &std::io::stderr());
     if !send(format!("{message}\n")) || IS_STUCK.load(Ordering::Acquire) {

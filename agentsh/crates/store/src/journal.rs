@@ -16,7 +16,7 @@ use crate::types::SessionId;
 /// An event is on its way to the disk at latest this long after [`Journal::record`].
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
-/// As [`FLUSH_AFTER`], after [`Journal::gather`].
+/// Like [`FLUSH_AFTER`], after [`Journal::gather`].
 const GATHER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The writer does not wait longer once this many events are queued.
@@ -54,7 +54,7 @@ struct Shared {
 struct State {
     batch: Batch,
     bytes: usize,
-    /// Somebody waits, or the queue is long: do not gather any more.
+    /// Somebody waits, or the queue is long: do not collect any more.
     urgent: bool,
     /// Until then more is to come soon.
     gathers: bool,
@@ -84,12 +84,12 @@ impl Journal {
     pub async fn open(state_dir: &Path, session: SessionId) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(session));
         let (opened, is_open) = oneshot::channel();
-        // Of its own: who records does not wait for the hashes and statements of a batch, nor is woken by each of them.
+        // A separate thread, so that recording does not wait for the hashes and statements of a batch.
         let write = {
             let (shared, state_dir) = (Arc::clone(&shared), state_dir.to_owned());
             move || match Writer::open(&state_dir, session) {
                 Ok(writer) => {
-                    // Who no longer listens drops the handle too, and that ends the writer.
+                    // If the opener is gone, the handle is dropped too, which ends the writer.
                     let _ = opened.send(Ok(()));
                     write_until_closed(writer, &shared);
                 }
@@ -160,12 +160,12 @@ impl Journal {
         written.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
     }
 
-    /// What is recorded is gathered until [`Journal::flush_now`], for somebody who waits for it, or for two seconds.
+    /// Collects events until [`Journal::flush_now`], until somebody waits for one, or for two seconds.
     pub fn gather(&self) {
         self.shared().state().gathers = true;
     }
 
-    /// What is queued goes to the disk at once instead of being gathered. Waits for nothing.
+    /// Writes queued events at once instead of collecting more. Does not wait.
     pub fn flush_now(&self) {
         self.shared().wake(true);
     }
@@ -189,7 +189,7 @@ impl Journal {
         self.shared().state().broken.clone()
     }
 
-    /// What this session has recorded so far, added up.
+    /// The summary of this session so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
         self.shared().state().summary.clone()
@@ -400,7 +400,7 @@ fn finish(
 
 fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>, result: &Result<(), StoreError>) {
     for waiter in waiters {
-        // Who no longer listens has given up on the answer.
+        // A waiter that is gone does not need the answer.
         let _ = waiter.send(result.clone());
     }
 }

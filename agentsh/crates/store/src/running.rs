@@ -33,7 +33,7 @@ impl RunningMark {
                 file => file?,
             };
             flock(&file, FlockOperation::LockExclusive)?;
-            // Who looked between the two may have taken it for one that was left behind.
+            // Another process may have removed it in between as a leftover.
             let (held, named) = (file.metadata()?, fs::metadata(&path));
             if named.is_ok_and(|named| (named.dev(), named.ino()) == (held.dev(), held.ino())) {
                 return Ok(Self { _file: file, path });

@@ -26,7 +26,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Pending {
     pub time: Timestamp,
     pub body: String,
-    /// It is the end of its session.
+    /// Whether it is the last event of its session.
     pub ends: bool,
 }
 
@@ -172,8 +172,8 @@ impl Writer {
         Ok((seq, prev))
     }
 
-    /// What the session links to: read inside the transaction that writes its first row, so that it is exactly
-    /// the row before.
+    /// The hash that the session links to: read inside the transaction that writes its first row, so that it is exactly that
+    /// of the row before.
     fn newest_hash(&mut self) -> Result<[u8; 32], StoreError> {
         let newest = "SELECT hash FROM events ORDER BY id DESC LIMIT 1";
         let hash: Option<Vec<u8>> = self

@@ -17,7 +17,7 @@ const SHOWN_DIGITS: usize = 12;
 /// Characters after which a word may be broken at a sign.
 const WORD: usize = 16;
 
-/// Of an element: names of ours, values of anybody.
+/// Attributes of an element: constant names, arbitrary values.
 pub type Attributes<'a> = &'a [(&'static str, &'a str)];
 
 impl Html {
@@ -99,7 +99,7 @@ impl Html {
         }
     }
 
-    /// As [`Html::text`], with line breaks where the text has them. For what is in a `pre`.
+    /// Like [`Html::text`], with line breaks. For the content of a `pre`.
     pub fn lines(&mut self, text: &str) {
         self.shown(text, true);
     }
@@ -129,7 +129,7 @@ impl Html {
             self.text.push_str(name);
             self.text.push_str("=\"");
             for character in value.chars() {
-                // What a form sends back has to be what it was.
+                // A form has to send the value back unchanged.
                 if is_unsafe(character) && *name != "value" {
                     self.text.push_str(&spelled(character));
                 } else {

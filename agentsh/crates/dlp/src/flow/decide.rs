@@ -67,7 +67,7 @@ impl Flow {
         }
     }
 
-    /// Like `new`, with pairs of servers between which everything may flow.
+    /// Adds pairs of servers between which everything may flow.
     #[must_use]
     pub fn permitting(mut self, pairs: &[Ruled<FlowPair>]) -> Self {
         self.permitted = pairs.into();

@@ -18,11 +18,11 @@ use agentsh_fleet::wire::Position;
 const ROWS_IN_STATEMENT: usize = 32;
 const COLUMNS: usize = 13;
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredBatch {
     pub position: Position,
-    /// What was kept now, by type.
+    /// Numbers of newly stored events by type.
     pub kinds: BTreeMap<String, u64>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct ChainMismatch {
     pub kind: &'static str,
     pub session: String,
     pub detail: String,
-    /// What was found instead, so that the same thing is told once.
+    /// The finding, so that the same one is reported once.
     pub found: String,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn take(
     in_transaction(db, |db| taken(db, places, host, batch))
 }
 
-/// What the work refuses is committed too: it may have put something on record.
+/// If the work returns a refusal, the transaction is committed too, because it may have recorded something.
 pub(crate) fn in_transaction<T>(
     db: &mut dyn Connection,
     work: impl FnOnce(&mut dyn Connection) -> Result<T, Refusal>,
@@ -212,7 +212,7 @@ fn misfit_of_place(
         }
         Some(_) => format!("event {} of its journal differs from the one it sent", known.last_id),
     };
-    // Of which session that event was. The server may have forgotten it.
+    // The session of that event. The server may have deleted it.
     let rows = db.rows("SELECT session FROM events WHERE id = $1", &[Value::Int(known.last_event)])?;
     let session = rows.first().and_then(|row| row.first()).map(|id| id.as_text().to_owned());
     let session = session.unwrap_or_default();

@@ -78,7 +78,7 @@ pub(crate) fn put(db: &mut dyn Connection, host: &str, asked: &Ask) -> Result<()
     })
 }
 
-/// What waits, the oldest first, of hosts that still ask.
+/// The pending questions of hosts that still ask, the oldest first.
 pub(crate) fn waiting(db: &mut dyn Connection) -> Result<Vec<Waiting>, agentsh_database::DbError> {
     let now = now();
     let rows = db.rows(
@@ -149,7 +149,7 @@ pub(crate) fn answer(
     })
 }
 
-/// What a host hears of its question. It still asks, by that.
+/// The status of a host's question. Asking for it shows that the host still waits.
 pub(crate) fn heard(db: &mut dyn Connection, host: &str, id: &str) -> Result<QuestionStatus, Refusal> {
     let (now, values) = (now(), [Value::text(id), Value::text(host)]);
     let text = "SELECT state, scope, answered_by, digest, expires_at, heard_at FROM asks WHERE id = $1 AND host = $2";

@@ -73,7 +73,7 @@ struct Token {
     name: String,
     /// The host that it is for.
     again: Option<String>,
-    /// The same was done with it before: nothing is done now.
+    /// The token was used for the same before: nothing happens now.
     was_used: bool,
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn login(db: &mut dyn Connection, token: &str) -> Result<LoggedIn, Re
     })
 }
 
-/// What is refused uses no token up.
+/// A refused request does not use up its token.
 fn spend<T>(
     db: &mut dyn Connection,
     work: impl FnOnce(&mut dyn Connection) -> Result<T, Refusal>,

@@ -21,7 +21,7 @@ pub(crate) fn compare(
     let (until, claimed) = unpacked(body)?;
     crate::fleet::arrival::in_transaction(db, |db| {
         let values = [Value::text(host)];
-        // As every batch does: the two do not run next to each other.
+        // Locks the host's row as every batch does, so that the two never run in parallel.
         db.change("UPDATE hosts SET state = state WHERE id = $1", &values)?;
         let rows = db.rows("SELECT last_id, state FROM hosts WHERE id = $1", &values)?;
         match rows.first().map(Vec::as_slice) {

@@ -37,7 +37,7 @@ impl Places {
         self.behind(0, Timestamp::now())
     }
 
-    /// One that is larger than `place`, which another server may have given, unless that is too far ahead.
+    /// An id larger than `place`, which another server may have given, unless that is too far ahead.
     ///
     /// # Errors
     /// When the clock of this server says a time that no place can have.

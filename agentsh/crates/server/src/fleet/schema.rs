@@ -9,7 +9,7 @@ use jiff::Timestamp;
 /// Held by whoever changes tables.
 pub(crate) const KEY: i64 = 7_452_382;
 
-/// What leads from each version to the next, and the oldest server that can work with it.
+/// The migrations from each version to the next, and the oldest server that can use the result.
 const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2), (1, V3), (1, V4), (1, V5)];
 
 /// Days that tables are there for ahead of time: an idle server, or one that cannot change tables, goes on for so long.
@@ -233,7 +233,7 @@ pub(crate) fn complete(db: &mut dyn Connection) -> Result<u64, DbError> {
     'all: for (index, of) in LATER {
         for day in lacking(db, index)? {
             let own = format!("{day}_{}", index.trim_start_matches("events_"));
-            // One that was not finished is none.
+            // An unfinished index is invalid.
             result = db
                 .run(&format!("DROP INDEX IF EXISTS {own}"))
                 .and_then(|()| db.run(&format!("CREATE INDEX CONCURRENTLY {own} ON {day} {of}")))

@@ -29,7 +29,7 @@ const WRITERS: usize = 4;
 /// How often days are made and forgotten.
 const KEEPING: Duration = Duration::from_secs(3600);
 
-/// What says something to whoever runs the server.
+/// Reports something to the operator of the server.
 pub type OperatorLog = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How a server is run.
@@ -115,7 +115,7 @@ impl Server {
         Ok(Self { listener, acceptor, app: Arc::new(app), address, keep_days, database: kept, tell })
     }
 
-    /// Where it listens; the port is known even when it was asked for as 0.
+    /// The address it listens on; the port is known even if it was requested as 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -127,7 +127,7 @@ impl Server {
         if self.acceptor.is_some() { "https" } else { "http" }
     }
 
-    /// What it answers, for [`crate::Client::inside`].
+    /// The routes, for [`crate::Client::inside`].
     pub fn answers(&self) -> Router {
         router(Arc::clone(&self.app))
     }

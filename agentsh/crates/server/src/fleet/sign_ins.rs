@@ -19,17 +19,17 @@ pub(crate) const NAMES: &str = "oidc:";
 const AT: &str = " at ";
 /// How long one counts, in seconds: what a provider takes back is heard of with the next sign-in.
 pub(crate) const SIGN_IN_LIFETIME_S: i64 = 8 * 3600;
-/// What is over is forgotten after so many seconds.
+/// Expired sign-ins are deleted after so many seconds.
 const KEPT: i64 = 90 * 24 * 3600;
 
-/// Somebody, as a provider says it.
+/// A person according to the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignIn {
     /// The displayed name. Providers may give the same one to several people.
     pub name: String,
     pub role: Role,
     pub issuer: String,
-    /// What the provider never gives to another one.
+    /// The subject, which the provider never gives to another person.
     pub subject: String,
 }
 

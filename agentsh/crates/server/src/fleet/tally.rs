@@ -52,7 +52,7 @@ pub(crate) struct Servers {
     ended: Vec<String>,
 }
 
-/// As it may be in an index and in a text of PostgreSQL, which holds no NUL.
+/// The text for an index and for PostgreSQL, which allows no NUL.
 pub(crate) fn indexed(text: &str) -> String {
     text.chars().take(MAX_INDEXED).map(|one| if one == '\0' { '\u{fffd}' } else { one }).collect()
 }

@@ -33,7 +33,7 @@ const MAX_BODY: usize = 16 << 10;
 const COOKIE: &str = "agentsh-fleet";
 const NOT_A_FORM: &str = "the form has expired; reload the page";
 
-/// What every page needs.
+/// The state that every page needs.
 struct App {
     server: Router,
     place: CommandContext,
@@ -44,7 +44,7 @@ struct App {
     gate: Gate,
 }
 
-/// Somebody whose credential counts.
+/// A person with a valid credential.
 struct Person {
     fleet: Fleet,
     who: Who,
@@ -114,7 +114,7 @@ fn same_site(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
 }
 
 impl App {
-    /// Who has the cookie.
+    /// The owner of the cookie.
     async fn person(&self, headers: &HeaderMap) -> Result<Person, PageFailure> {
         let credential = cookie(headers, COOKIE).ok_or_else(|| self.sign_in(None))?;
         let client = Client::inside(self.server.clone(), Some(credential.clone()));
@@ -160,7 +160,7 @@ fn cookie(headers: &HeaderMap, wanted: &str) -> Option<String> {
     Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
-/// Who knows the page knows it; it says nothing about the credential.
+/// The form token. Everybody who sees the page knows it; it reveals nothing of the credential.
 fn form(credential: &str) -> String {
     keys::digest(format!("agentsh fleet form\n{credential}").as_bytes())
 }
@@ -173,7 +173,7 @@ fn page(html: String) -> Response {
 
 /// Why there is no page.
 enum PageFailure {
-    /// Nobody is signed in. `said`: why the last attempt was none; `provider`: where one may sign in.
+    /// Nobody is signed in. `said`: why the last attempt failed; `provider`: where one may sign in.
     SignIn {
         status: StatusCode,
         said: Option<String>,

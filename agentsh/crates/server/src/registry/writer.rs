@@ -99,7 +99,7 @@ impl<T: Send, F: FnOnce(&mut Ledger<'_>) -> Result<T, Refusal> + Send> Order for
             (Err(error), _) => Err(error.into()),
             (Ok(()), None) => Err(Refusal::Unavailable("nothing was changed".into())),
         };
-        // Whoever asked may have hung up.
+        // The requester may have disconnected.
         let _heard = self.reply.send(outcome);
     }
 }

@@ -15,7 +15,7 @@ use crate::types::{RuleRef, SessionId};
 /// A verdict stands within this many events of its call in the same session.
 const VERDICT_DISTANCE: i64 = 1024;
 
-/// What [`EventFilter::action`] may say next to the values that events have.
+/// A value of [`EventFilter::action`] in addition to those of events.
 const UNDELIVERED: &str = "undelivered";
 
 /// A tool call and what was decided about it. A call without a verdict was under way when agentsh died.
@@ -102,7 +102,7 @@ pub(super) fn call_of(connection: &Connection, verdict: &Record) -> Result<Optio
     let mut query = select();
     query.push(" WHERE session = ").bind(verdict.session.to_string());
     query.push(" AND seq < ").bind(seq).push(" AND seq >= ").bind(seq.saturating_sub(VERDICT_DISTANCE));
-    // One comparison of three columns: no index but that of the chain fits, and there the answer is next door.
+    // A comparison of three columns: only the index of the chain fits, and there the verdict is nearby.
     query.push(" AND (type, server_id, tool_name, jsonrpc_id) = ");
     query.push("(SELECT 'mcp_tool_called', server_id, tool_name, jsonrpc_id FROM events WHERE id = ");
     query.bind(verdict.id).push(") ORDER BY seq DESC LIMIT 1");

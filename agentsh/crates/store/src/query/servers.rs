@@ -23,7 +23,7 @@ const LIFECYCLE: &str = "'process_started', 'process_exited', 'mcp_server_env_fi
 const PROJECT: &str = "(SELECT CASE first.verb WHEN 'demo' THEN 'agentsh demo' ELSE first.project END \
     FROM events AS first WHERE first.session = events.session AND first.seq = 1)";
 
-/// One server as one project has it: the same id may mean something else in another.
+/// One server of one project: the same id may mean something else in another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Server {
     pub server_id: String,
@@ -33,12 +33,12 @@ pub struct Server {
     pub calls: u64,
     /// Refused calls, and refusals to start the server.
     pub refused: u64,
-    /// What it sent that was not forwarded: lines that are no messages, answers that nobody asked for.
+    /// Messages of the server that were not forwarded: invalid lines, answers without a request.
     pub dropped: u64,
     /// `started`, `exited`, `crashed`, `refused`, `mismatch`, `not-pinned`, `seen`; `ended` with its session, and `gone`
     /// where neither an end is recorded nor the process there.
     pub last_status: String,
-    /// Of the newest event about the server as such; null when only calls are in scope.
+    /// The time of the newest event about the server itself; null if only calls are in scope.
     pub last_at: Option<String>,
     /// Directory of the sessions; `agentsh demo` for what the demo did.
     pub project: Option<String>,
