@@ -25,11 +25,11 @@ pub use source::Source;
 
 use policy::{AdvisoryKind, Level};
 
-/// One warning, as it is told.
+/// One warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advisory {
     pub kind: AdvisoryKind,
-    /// As its source calls it.
+    /// The id in its source.
     pub id: String,
     /// Its other names.
     pub aliases: Vec<String>,

@@ -34,7 +34,7 @@ impl<R: Read> Read for LimitedReader<R> {
 struct Items<F> {
     take: F,
     left: Rc<Cell<usize>>,
-    /// What `take` said.
+    /// The refusal of `take`.
     refused: Rc<Cell<Option<String>>>,
 }
 

@@ -32,7 +32,7 @@ pub enum Document {
     Status(Summary),
 }
 
-/// What a source gave.
+/// The documents of a source.
 #[derive(Clone, Debug, Default)]
 pub struct Documents {
     pub all: Vec<Document>,
@@ -137,7 +137,7 @@ fn signed(document: Document, text: &[u8], signatures: Option<&String>) -> Docum
     }
 }
 
-/// One document, or one a line.
+/// One document, or one per line.
 fn small(
     bytes: &[u8],
     tally: &mut Tally,

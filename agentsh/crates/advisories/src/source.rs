@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-/// What can be read at any place.
+/// A source that can be read at any offset.
 pub trait Source {
     /// # Errors
     /// When it cannot be told.
@@ -39,7 +39,7 @@ impl Source for &[u8] {
     }
 }
 
-/// So many bytes at a place; None where it ends before.
+/// So many bytes at an offset; None if it ends before.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -23,7 +23,7 @@ pub fn is_useful() -> bool {
 /// Keeps the thread's runtime from sleeping until then. The time is asked for again and again, so it may move.
 pub async fn poll(until: impl Fn() -> Instant) {
     while Instant::now() < until() {
-        // Whoever else wants this processor goes first.
+        // Other programs that want this processor go first.
         std::thread::yield_now();
         tokio::task::yield_now().await;
     }

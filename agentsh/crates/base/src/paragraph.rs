@@ -46,7 +46,7 @@ impl<W: Write> Write for Folding<W> {
         Ok(bytes.len())
     }
 
-    /// What is not a whole line yet, a question for example, goes out as it is.
+    /// An incomplete line, such as a question, is written as it is.
     fn flush(&mut self) -> io::Result<()> {
         self.stream.write_all(&std::mem::take(&mut self.line))?;
         self.stream.flush()

@@ -1,6 +1,6 @@
 //! Whether a request came from a page of the same site.
 
-/// What a browser says of where a request goes to and comes from.
+/// The headers in which a browser says where a request goes to and comes from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BrowserRequest<'a> {
     /// It only reads: GET or HEAD.

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// What a regular file holds, links followed. None: it is none, or holds more bytes than `most`.
+/// The content of a regular file, links followed. None: it is another kind of file, or longer than `most`.
 ///
 /// # Errors
 /// When it cannot be opened or read.
@@ -26,13 +26,13 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Option<Vec<u8>>> {
     Ok((content.len() as u64 <= most).then_some(content))
 }
 
-/// As [`read`], as text. None too where it is not an UTF-8, or cannot be read.
+/// Like [`read`], as text. None also if it is not UTF-8, or cannot be read.
 #[must_use]
 pub fn text(path: impl AsRef<Path>, most: u64) -> Option<String> {
     String::from_utf8(read(path, most).ok()??).ok()
 }
 
-/// What an open regular file of this size holds, up to `most` bytes. Where it holds what it says, one read is enough.
+/// The content of an open regular file of this size, up to `most` bytes. If the size is right, one read is enough.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -18,7 +18,7 @@ use tokio_rustls::{Connect, TlsConnector};
 
 use super::DbError;
 
-/// What the URL says about TLS, and the rest of it.
+/// The TLS parameters of the URL, and the rest of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     /// Without the words that are read here.

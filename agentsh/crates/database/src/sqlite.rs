@@ -30,7 +30,7 @@ impl Sqlite {
     pub(super) fn open(path: &Path) -> Result<Self, DbError> {
         let connection = rusqlite::Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        // What was answered with 201 is still there after a power cut.
+        // A change that was answered with 201 survives a power cut.
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "trusted_schema", false)?;
         connection.set_prepared_statement_cache_capacity(64);

@@ -42,7 +42,7 @@ pub fn can_prove(env: &BTreeMap<String, String>) -> bool {
 
 /// npm takes its settings from variables in either case.
 const OF_NPM: [&str; 2] = ["NPM_CONFIG_CAFILE", "npm_config_cafile"];
-/// Of a configuration, and of a file with certificates.
+/// Maximum size of a configuration, and of a file with certificates.
 const MAX_BYTES: u64 = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,11 +82,11 @@ impl NamedAuthorities {
     }
 }
 
-/// What the user's variables and tool configurations name, in any order. Files of `project` are not read.
+/// The authorities that the user's variables and tool configurations name, in any order. Files of `project` are not read.
 #[must_use]
 pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) -> Vec<NamedAuthorities> {
     let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    // Where it holds the home, nothing tells them apart.
+    // If the project contains the home, they cannot be told apart.
     let project = project.filter(|project| !home.as_ref().is_some_and(|home| home.starts_with(project)));
     let is_of_project = |path: &Path| project.is_some_and(|project| path.starts_with(project));
     let mut found = Vec::new();
@@ -165,7 +165,8 @@ impl Tool {
         match self {
             Self::Npm => section.is_empty() && matches!(key, "cafile" | "ca" | "ca[]"),
             Self::Pip => key == "cert",
-            // One for a single address (`[http "https://…"]`) is trusted there alone: that cannot be said to others.
+            // An authority for a single address (`[http "https://…"]`) is trusted only there, which other tools cannot
+            // express.
             Self::Git => section == "http" && key == "sslcainfo",
             Self::Cargo => section == "http" && key == "cainfo" || section.is_empty() && key == "http.cainfo",
         }

@@ -75,7 +75,7 @@ pub struct Request {
     /// Sent to the origin of the target, and to no other.
     pub credentials: HeaderMap,
     pub body: Bytes,
-    /// What it says is for this origin alone: a redirection to another is refused.
+    /// Its content is for this origin alone: a redirect to another one is refused.
     pub one_origin: bool,
 }
 
@@ -233,7 +233,7 @@ pub fn whole(bytes: impl Into<Bytes>) -> RequestBody {
 pub struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// Of the origin that was asked first; false behind a redirection to another.
+    /// Whether it is from the first origin; false after a redirect to another.
     pub from_origin: bool,
     body: Incoming,
     decoder: Option<Decoder>,
@@ -297,7 +297,7 @@ impl Response {
             let frame = frame.map_err(|error| HttpError::of(&error))?;
             match frame.into_data() {
                 Ok(bytes) => return Ok(Some(bytes)),
-                // What is neither is nothing that can be asked for.
+                // Other frames are ignored.
                 Err(other) => self.trailers = other.into_trailers().unwrap_or_default(),
             }
         }

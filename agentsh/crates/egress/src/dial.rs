@@ -95,8 +95,8 @@ async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<Ou
     .await
 }
 
-/// As [`tokio::net::TcpStream::connect`], without a turn of the runtime where the connection stands at once: on this machine it
-/// does, although the first call says that it is on its way.
+/// Like [`tokio::net::TcpStream::connect`], without a turn of the runtime if the connection is established at once, as on this
+/// machine.
 async fn connect(address: SocketAddr) -> io::Result<OutboundConnection> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

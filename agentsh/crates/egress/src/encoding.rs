@@ -35,7 +35,7 @@ enum Codec {
     Zlib(ZlibDecoder<Vec<u8>>),
     Raw(DeflateDecoder<Vec<u8>>),
     Brotli(Box<Brotli>),
-    /// It is read when it is whole.
+    /// Decompressed when it is complete.
     Zstd(Vec<u8>),
     Frames(Box<dyn Read + Send>),
 }
@@ -190,7 +190,7 @@ impl Stage {
             // Another one follows.
             self.codec = gzip();
         } else if out.is_empty() {
-            // What stands behind the end is padding.
+            // Bytes after the end are padding.
             input.clear();
         }
         Ok(out)

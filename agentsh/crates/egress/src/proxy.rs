@@ -36,7 +36,7 @@ impl std::fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// What HTTPS_PROXY (or ALL_PROXY) and NO_PROXY say, in capitals or not; None when they say nothing.
+    /// The proxy in HTTPS_PROXY (or ALL_PROXY) and NO_PROXY, in capitals or not; None if there is none.
     ///
     /// # Errors
     /// When the address is none of an HTTP proxy.

@@ -63,7 +63,7 @@ impl AsFd for Socket {
     }
 }
 
-/// What is there, without waiting, and whether the runtime has heard of it or not; 0 at the end.
+/// Reads available bytes without waiting, whether the socket is registered or not; 0 at the end.
 ///
 /// # Errors
 /// `WouldBlock` when nothing is there; the connection's own.
@@ -71,7 +71,7 @@ pub fn recv_now(from: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(from, bytes, RecvFlags::DONTWAIT)?.0)
 }
 
-/// As much as there is room for, without waiting: 0 when there is none.
+/// Writes as much as possible without waiting: 0 if the buffer is full.
 ///
 /// # Errors
 /// The connection's own.

@@ -48,7 +48,7 @@ pub fn special(name: &str) -> Option<&'static str> {
     None
 }
 
-/// What can be in a question to a resolver.
+/// Whether a text can be in a DNS query.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(|label| (1..=63).contains(&label.len()))

@@ -18,7 +18,7 @@ pub const MAX_CHAIN: usize = 8;
 /// Most redirections of one request.
 pub const MAX_REDIRECTS: usize = 3;
 
-/// What else than public addresses over TLS is allowed.
+/// The allowed destinations besides public addresses over TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// `http:` and `https:` to this machine.
@@ -123,14 +123,14 @@ impl Target {
         if next.is_plain() && !self.is_plain() {
             return Err(Refused::Weaker);
         }
-        // What is allowed of this machine is allowed to this one service of it.
+        // An allowed service of this machine does not allow other services of it.
         if next.is_loopback() && !(self.is_loopback() && next.port() == self.port()) {
             return Err(Refused::Elsewhere(next.port()));
         }
         Ok(next)
     }
 
-    /// The same for a parsed URL.
+    /// Like [`Target::parse`], for a parsed URL.
     ///
     /// # Errors
     /// As [`Target::parse`].

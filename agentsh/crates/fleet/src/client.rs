@@ -201,7 +201,7 @@ impl Client {
                 credentials.insert(header::AUTHORIZATION, value.map_err(|_| ClientError::Credential)?);
             }
             Signature::Host(signer) => {
-                // As the server sees it: below a path of its own, if the address has one.
+                // The path as the server sees it: below its base path, if the URL has one.
                 credentials
                     .extend(signer.lines(&method, target.url(), &body).ok_or(ClientError::Credential)?);
             }

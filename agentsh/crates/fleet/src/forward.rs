@@ -40,7 +40,7 @@ pub enum ForwardError {
     Batch(#[from] batch::Unreadable),
 }
 
-/// What was done.
+/// The result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forwarded {
     pub rows: u64,
@@ -84,7 +84,7 @@ pub async fn forward(
                 compare |= is_time(state_dir);
             }
             Err(ForwardError::Client(error)) if !error.is_final() => {
-                // Where it stands may be another place by now.
+                // The server's position may have changed.
                 here = None;
                 let mut pause = wait;
                 if let ClientError::Status { position: Some(_), .. } = &error {
@@ -111,7 +111,7 @@ pub async fn forward(
     }
 }
 
-/// One batch. Gives the number of rows that were sent; 0: everything is there.
+/// Sends one batch. Returns the number of rows; 0: everything has been sent.
 async fn step(
     client: &Client,
     state_dir: &Path,

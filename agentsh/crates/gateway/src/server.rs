@@ -228,7 +228,7 @@ impl Gateway {
         }
         let (limit, peer) = (config.limits.connections, block(peer));
         let of_peer = self.peers.borrow().get(&peer).copied().unwrap_or_default();
-        // One address never has all places.
+        // One address never gets all connections.
         if self.connections.get() >= limit || of_peer >= limit.div_ceil(2) {
             self.metrics.refused(Code::TooManyConnections.as_str());
             return None;
@@ -472,7 +472,7 @@ fn trace_id(request: &Request<Body>) -> Option<String> {
     (id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_owned())
 }
 
-/// What one address is: a customer of IPv6 has 2^64.
+/// The block that counts as one address: an IPv6 customer has 2^64.
 fn block(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -497,7 +497,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// What a connection does.
+/// The activity of a connection.
 #[derive(Default)]
 struct Traffic {
     /// Requests and written bytes, counted together.

@@ -114,7 +114,7 @@ impl SharedSession {
 
     async fn say(&self, mut line: Vec<u8>) {
         line.push(b'\n');
-        // Nobody reads.
+        // The reader is gone.
         let _ = self.output.lock().await.write_all(&line).await;
     }
 }

@@ -19,7 +19,7 @@ pub struct Hosted {
     pub reach: HostedReach,
 }
 
-/// What it can reach.
+/// What the action can reach.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostedReach {
     /// Only the provider's own: an index, the account's files, a machine without network.
@@ -216,9 +216,9 @@ impl HostedTools {
             "searchparameters" if is_there(value) => {
                 self.add(SEARCH, "search_parameters", HostedReach::Anywhere)
             }
-            // Of Azure OpenAI: the conversation goes to the endpoint that each names.
+            // Azure OpenAI: the conversation goes to the endpoint that each names.
             "datasources" => items.iter().for_each(|_| self.add("data_source", "", HostedReach::Anywhere)),
-            // Of Cohere, Alibaba and OpenRouter.
+            // Cohere, Alibaba and OpenRouter.
             "connectors" => items.iter().for_each(|_| self.add(SEARCH, "connectors", HostedReach::Anywhere)),
             "enablesearch" if matches!(value, Json::Bool(true)) => {
                 self.add(SEARCH, "enable_search", HostedReach::Provider);

@@ -18,7 +18,7 @@ pub enum Provider {
     Ollama,
 }
 
-/// What a provider keeps.
+/// Data that a provider stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Later {
     /// Questions, in the body.
@@ -28,7 +28,7 @@ pub enum Later {
     File,
 }
 
-/// What a request is.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// A model answers: calls and texts are judged.

@@ -13,7 +13,7 @@ use crate::route::Provider;
 /// Limit of distinguished conversations; turns of others are unknown.
 const MAX_COUNT: usize = 1024;
 
-/// What identifies a request's conversation.
+/// The identity of a request's conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conversation {
     /// A hash of the user's first message.

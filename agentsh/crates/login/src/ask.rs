@@ -85,7 +85,7 @@ pub(crate) async fn bounded(answer: Response) -> Result<Answer, HttpError> {
     Ok(Answer { status: answer.status, body: answer.decoded().whole(MAX_DOCUMENT).await? })
 }
 
-/// What a document says, or why it is not believed.
+/// The parsed document, or why it is not accepted.
 pub(crate) fn believed<T>(
     what: &'static str,
     place: &str,

@@ -26,10 +26,10 @@ pub struct Callback {
     port: u16,
 }
 
-/// What an answer has to be.
+/// The expected answer.
 #[derive(Clone, Debug)]
 pub struct ExpectedCallback {
-    /// Nobody can guess it.
+    /// An unguessable value.
     pub state: String,
     pub issuer: String,
     /// The authorization server says that it always names itself.
@@ -119,7 +119,7 @@ async fn answer(
     judged
 }
 
-/// Who asked, and the query of a request to the right place. None: nothing was asked.
+/// The connection and the query of a request to the right path. None: no request.
 async fn request(mut stream: TcpStream) -> Option<(TcpStream, Option<String>)> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {

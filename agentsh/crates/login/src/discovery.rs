@@ -16,13 +16,13 @@ const ABOUT_SERVER: &str = "the server's metadata";
 const ABOUT_ISSUER: &str = "the authorization server's metadata";
 const SESSION: &str = "mcp-session-id";
 
-/// Where one logs in.
+/// The server to log in at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginServer {
-    /// What a token is asked for.
+    /// The resource that a token is requested for.
     pub resource: String,
     pub server: AuthorizationServer,
-    /// What the server wants a token to be good for; empty where it does not say.
+    /// The scopes that the server requires; empty if it does not say.
     pub scopes: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ async fn authorization_server(clients: &Clients, issuer: &str) -> Result<Authori
     described(clients, issuer).await
 }
 
-/// What an authorization server says about itself.
+/// The metadata of an authorization server.
 pub(crate) async fn described(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
     let places = believed(ABOUT_ISSUER, issuer, metadata::places_of_issuer(issuer))?;
     for place in places {

@@ -25,7 +25,7 @@ const OFFLINE: &str = "offline_access";
 /// Longest token, in bytes: it goes into a header.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// What a token endpoint gives.
+/// The answer of a token endpoint.
 pub(crate) struct Tokens {
     pub access: String,
     pub refresh: Option<String>,
@@ -149,7 +149,7 @@ pub(crate) fn parsed(text: &str, what: &'static str) -> Result<Url, LoginError> 
     Url::parse(text).map_err(|_| LoginError::Refused { what, why: "it is not a URL".to_owned() })
 }
 
-/// What is asked for: the wanted rights, and to stay logged in where that is one.
+/// The requested scopes: the wanted ones, and offline access if the server knows it.
 fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item = String> + use<'a> {
     let stays = known.iter().any(|scope| scope == OFFLINE) && !wanted.iter().any(|scope| scope == OFFLINE);
     // Alone it would mean everything else is not wanted.
@@ -205,7 +205,7 @@ fn basic(id: &str, secret: &str) -> Result<HeaderValue, LoginError> {
         .map_err(|_| no("its client secret cannot be sent in a header"))
 }
 
-/// What a token endpoint says when it gives none (RFC 6749, 5.2).
+/// The error of a token endpoint (RFC 6749, 5.2).
 fn refusal(body: &[u8]) -> LoginError {
     #[derive(serde::Deserialize)]
     struct TokenErrorBody {

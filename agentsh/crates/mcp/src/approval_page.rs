@@ -11,7 +11,7 @@ use super::lifecycle::private_id;
 /// The page for one answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Of the question.
+    /// The id of the question.
     pub id: String,
     pub url: String,
 }

@@ -225,7 +225,7 @@ impl<R: Recorder> Connection<R> {
         };
         let server = &self.options.server;
         let approve = self.options.approve.as_ref().filter(|_| decision.is_ask());
-        // What a person answers for is what is forwarded.
+        // The forwarded message is the one that the person saw.
         let asked = approve.map(|_| asked(tree, is_call));
         let (tree, shown) = asked.as_ref().map_or((tree, &Json::Null), |(tree, shown)| (tree, shown));
         let person = approve.map(|approve| {

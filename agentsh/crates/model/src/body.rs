@@ -19,10 +19,10 @@ use agentsh_llm::{Provider, Stream};
 
 /// A stream of events, judged event by event. Dropping it hangs up on the model.
 pub(super) struct JudgedStream {
-    /// What was read of it already.
+    /// The bytes that were read already.
     first: Bytes,
     body: Option<Incoming>,
-    /// Of a stream that is compressed.
+    /// The decoder of a compressed stream.
     decoder: Option<Decoder>,
     stream: Stream,
     judge: SessionJudge,
@@ -55,7 +55,7 @@ impl JudgedStream {
         }
     }
 
-    /// What the agent gets of these bytes; None ends the model's stream.
+    /// The bytes for the agent; None ends the model's stream.
     fn take(&mut self, bytes: Option<&[u8]>) -> Vec<u8> {
         let mut out = Vec::new();
         let taken = match bytes {
@@ -73,7 +73,7 @@ impl JudgedStream {
         out
     }
 
-    /// What the agent gets of the next piece that was received; None where there is none.
+    /// The bytes for the agent from the next received piece; None if there is none.
     fn take_received(&mut self) -> Option<Vec<u8>> {
         self.body.as_ref()?;
         let first = std::mem::take(&mut self.first);

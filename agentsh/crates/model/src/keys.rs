@@ -80,7 +80,7 @@ impl Keys {
         let in_query = url::form_urlencoded::parse(query.as_bytes())
             .filter(|(name, _)| is_key_name(name))
             .map(|(_, value)| value.into_owned());
-        // Of an account that nobody gave the agent a key of.
+        // An account without a key that the agent was given.
         let cookies = request.headers().get_all(COOKIE).iter().map(HeaderValue::as_bytes);
         let cookies = String::from_utf8_lossy(&cookies.collect::<Vec<_>>().join(&b';')).into_owned();
         let is_balancer = |one: &&str| {

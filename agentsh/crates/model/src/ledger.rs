@@ -29,7 +29,7 @@ struct BudgetUse {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BudgetExhausted {
     pub why: String,
-    /// When it may be tried again; None: not in this session.
+    /// The time until it may be tried again; None: not in this session.
     pub again: Option<Duration>,
 }
 
@@ -67,7 +67,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What an answer used, and what it cost.
+    /// Adds the usage of an answer, and returns its cost.
     pub(super) fn book(&mut self, model: &str, usage: Usage, now: Instant) -> Option<u64> {
         let cost = self.cost(model, usage);
         let tokens = usage.input.saturating_add(usage.output);

@@ -72,7 +72,7 @@ pub struct Model {
     reachable: OnceCell<Reachable>,
 }
 
-/// One answer of the model, and what judges it.
+/// One answer of the model, and its judge.
 struct PendingAnswer {
     provider: Provider,
     needle: Option<Needle>,
@@ -174,7 +174,7 @@ impl Model {
         SessionJudge::new(own, Rc::clone(&self.servers), self.wire.clone())
     }
 
-    /// One request and its answer.
+    /// Handles one request and its answer.
     async fn serve(&self, mut request: Request<Incoming>, upstream: &Upstream) -> Reply {
         if wants_socket(request.headers()) {
             // Nothing reads what goes through one. Clients that hear this go on without.
@@ -350,7 +350,7 @@ impl Model {
     fn is_new(&self, what: &str) -> bool {
         let mut told = self.told.borrow_mut();
         if told.len() >= MAX_REPORTED {
-            // What is told once more does less harm than what is told no more.
+            // Recording something twice does less harm than not recording it.
             told.clear();
         }
         told.insert(what.to_owned())
@@ -442,7 +442,7 @@ fn wants_socket(headers: &HeaderMap) -> bool {
     named.flat_map(|text| text.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
 }
 
-/// What cannot be read cannot be judged, and neither can a part.
+/// Requests uncompressed and complete answers, because others cannot be judged.
 fn whole_and_plain(headers: &mut HeaderMap) {
     for name in [RANGE, IF_RANGE] {
         headers.remove(name);
@@ -458,7 +458,7 @@ fn hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What happened to an answer, as far as it is in the record.
+/// Whether an event reports a leak of the prompt.
 fn is_leak(told: &EngineEvent) -> bool {
     *told == EngineEvent::Leaked
 }

@@ -40,7 +40,7 @@ pub struct Head {
     pub is_picked: bool,
 }
 
-/// What follows the head.
+/// The body after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Bytes; 0 is none.

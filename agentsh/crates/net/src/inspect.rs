@@ -109,7 +109,7 @@ pub async fn both_ways(
 pub(super) type Program<'a> = tokio_rustls::server::TlsStream<RewoundStream<'a>>;
 pub(super) type Server<'a> = tokio_rustls::client::TlsStream<RewoundStream<'a>>;
 
-/// As TLS names the two.
+/// The protocol names of TLS.
 pub(super) const HTTP_1: &[u8] = b"http/1.1";
 pub(super) const HTTP_2: &[u8] = b"h2";
 

@@ -24,7 +24,7 @@ pub enum Hello {
     },
     /// A whole ClientHello without a name.
     NoName {
-        /// As in [`Hello::Name`].
+        /// Like [`Hello::Name`].
         ech: bool,
     },
     /// TLS, but a ClientHello that agentsh refuses, with the reason.
@@ -252,7 +252,7 @@ fn protocols(content: &mut Input<'_>) -> Option<Vec<Vec<u8>>> {
     Some(protocols)
 }
 
-/// What is left to read.
+/// The unread rest.
 struct Input<'b>(&'b [u8]);
 
 impl<'b> Input<'b> {

@@ -22,7 +22,7 @@ pub(super) struct Context<'a> {
     pub files: Vec<PinnedFile>,
     pub trees: Vec<PinnedTree>,
     env: BTreeMap<String, String>,
-    /// Of `env`, what a wrapper sets.
+    /// The variables of `env` that a wrapper sets.
     worded: BTreeSet<String>,
     /// Packages that the command line adds to the one that it starts.
     pub has_more_packages: bool,

@@ -93,7 +93,7 @@ impl PinError {
         ) || self.is_absent()
     }
 
-    /// It is there and cannot be executed: exit status 126 of a shell.
+    /// It exists and cannot be executed: exit status 126 of a shell.
     #[must_use]
     pub fn is_not_executable(&self) -> bool {
         matches!(self, Self::NotExecutable { .. } | Self::NotRegular { .. } | Self::Unreadable { .. })

@@ -10,13 +10,13 @@ use super::search::{self, Found};
 use super::tree::{Code, Selection};
 use super::{PinError, python};
 
-/// What Python loads as code.
+/// The code that Python loads.
 pub(super) static MODULES: Code =
     Code { endings: &["py", "pyc", "so", "pth", "zip", "egg"], names: &[], installed: None };
 
 #[derive(Debug)]
 pub(super) struct Installation {
-    /// What is executed: inside a virtual environment the link there, else the interpreter itself.
+    /// The executed program: inside a virtual environment the link there, else the interpreter itself.
     pub program: PathBuf,
     /// Minor version of Python 3; None when it cannot be told.
     pub minor: Option<u32>,

@@ -25,7 +25,7 @@ pub enum TreeSource {
     Files,
 }
 
-/// What a lock file says lies in a place.
+/// The content of a place according to a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its own name: an alias puts a package into another one's place.
@@ -35,7 +35,7 @@ pub struct Listed {
 
 #[derive(Debug)]
 pub struct PinnedTree {
-    /// What the tree is to the program, independent of where it lies: `package`, `node_modules`, `venv`.
+    /// The role of the tree for the program, independent of its path: `package`, `node_modules`, `venv`.
     pub name: String,
     /// Absolute, without links.
     pub root: PathBuf,
@@ -57,7 +57,7 @@ pub struct PinnedTree {
 #[derive(Debug)]
 struct Link {
     key: FileKey,
-    /// Where it leads; None when that is nowhere.
+    /// The target; None if it does not exist.
     real: Option<PathBuf>,
     /// The bytes there, when they are a file's.
     bytes: Option<(Stamp, [u8; 32])>,
@@ -88,7 +88,7 @@ impl Code {
     }
 }
 
-/// What of a directory belongs to the tree. `.git` and `__pycache__` never do.
+/// The part of a directory that belongs to the tree. `.git` and `__pycache__` never do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     /// Only these names of the root directory.
@@ -356,7 +356,7 @@ impl PinnedTree {
                 .map_err(|_| changed(&path))?;
             let belongs = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => self.selection.directory(&inside),
-                // As `link` reads it: by what it leads to.
+                // As in `link`: by the target.
                 FileType::Symlink if self.root.join(&inside).is_dir() => self.selection.directory(&inside),
                 FileType::Symlink => self.selection.file(&inside),
                 _ => self.selection.file(&inside),

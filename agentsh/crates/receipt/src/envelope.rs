@@ -48,7 +48,7 @@ pub enum EnvelopeRefusal {
     Future(Timestamp),
 }
 
-/// What is signed: DSSE's pre-authentication encoding.
+/// The signed bytes: DSSE's pre-authentication encoding.
 fn encoded(kind: &str, payload: &str) -> Vec<u8> {
     format!("DSSEv1 {} {kind} {} {payload}", kind.len(), payload.len()).into_bytes()
 }
@@ -108,7 +108,7 @@ pub fn open<'s>(
     })
 }
 
-/// As [`open`]: the text of a profile, which says nothing of when it was signed.
+/// Like [`open`], for a profile, which does not say when it was signed.
 ///
 /// # Errors
 /// Why it is refused.
@@ -153,7 +153,7 @@ fn opened<'s, T>(
         return Err(EnvelopeRefusal::Edited(first.who.clone()));
     }
     let (read, issued) = read(payload)?;
-    // One key may be on several lines, each with its time.
+    // One key may be on several lines, each with its validity.
     let mut refused = odd("it has no signature");
     for signer in own {
         match signer.valid_at(issued).and_then(|()| signer.valid_at(now)) {

@@ -17,7 +17,7 @@ const END: &str = "\n-----END OPENSSH PRIVATE KEY-----\n";
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 /// Begins each file of minisign.
 pub const MINISIGN: &str = "untrusted comment:";
-/// What a file of allowed signers calls this use of a key.
+/// The name of this use of a key in a file of allowed signers.
 const NAMESPACE: &str = "agentsh";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +43,7 @@ pub struct SigningKey(Ed25519KeyPair);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
-/// Who may have signed.
+/// An accepted signer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signer {
     /// The signer's name in the file, or the fingerprint.
@@ -147,13 +147,13 @@ impl PublicKey {
         blob
     }
 
-    /// As `ssh-keygen -l` shows it.
+    /// The fingerprint, as `ssh-keygen -l` prints it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.blob())))
     }
 
-    /// As it is in a file `.pub`, without a comment.
+    /// The line of a `.pub` file, without a comment.
     #[must_use]
     pub fn line(&self) -> String {
         format!("{KIND} {}", STANDARD.encode(self.blob()))
@@ -194,8 +194,8 @@ impl Signer {
     }
 }
 
-/// Who may have signed, by a file `.pub` (of minisign, too) or one of allowed signers. Keys of other kinds, and those for other uses, are
-/// passed over.
+/// The accepted signers in a `.pub` file (of minisign, too) or a file of allowed signers. Keys of other kinds, and those for
+/// other uses, are ignored.
 ///
 /// # Errors
 /// When a line cannot be understood, or nobody is left.

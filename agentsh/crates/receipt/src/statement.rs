@@ -61,7 +61,7 @@ pub struct Predicate {
     /// Commits between the ends of the session that are dated before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unattributed: Option<Unattributed>,
-    /// What whoever signed asked for beyond the rest.
+    /// The additional contents that the signer requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub included: Vec<Included>,
 }
@@ -73,7 +73,7 @@ pub enum Binding {
     /// The record says where the repository stood at both ends of the session; they lie between, and are no older. Or they are
     /// what a review applied.
     Record,
-    /// Whoever signed says so.
+    /// The signer asserts it.
     Signer,
 }
 
@@ -81,7 +81,7 @@ pub enum Binding {
 #[serde(deny_unknown_fields)]
 pub struct Session {
     pub id: String,
-    /// Of agentsh.
+    /// The version of agentsh.
     pub version: String,
     pub verb: String,
     /// The name of the program.
@@ -101,7 +101,7 @@ pub struct Chain {
     pub head: String,
 }
 
-/// One text that the policy is made of.
+/// One file of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layered {
@@ -117,7 +117,7 @@ pub struct Organisation {
     pub state: String,
 }
 
-/// One layer of one sandbox, as the kernel gave it.
+/// One layer of one sandbox, as enforced.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
@@ -143,7 +143,7 @@ pub struct Server {
     pub id: String,
     /// `known`, `first-use`, `not-pinned` or `changed`.
     pub pin: String,
-    /// Of what it offers, as a registry was asked about it, and what that said.
+    /// The hash of its interface at a registry, and the registry's verdict.
     pub interface: Option<String>,
     pub registry: Option<String>,
     /// SHA-256 of a line `HASH NAME` for each tool that it listed, by their names.

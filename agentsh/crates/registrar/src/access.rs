@@ -115,7 +115,7 @@ pub fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Resu
 }
 
 fn asked<'a>(method: &Method, headers: &'a HeaderMap) -> site::BrowserRequest<'a> {
-    // What is not text is not a site of ours.
+    // A header that is not text is not from a page of this site.
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     site::BrowserRequest {
         only_reads: matches!(*method, Method::GET | Method::HEAD),

@@ -14,13 +14,13 @@ use crate::refusal::Refusal;
 const MAX_PENDING: i64 = 1_000;
 const MAX_PENDING_PER_NAME: i64 = 20;
 
-/// Who asks for a change.
+/// The author of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requester {
     Operator(String),
     /// A host of a fleet: it may do what anyone may.
     Host(String),
-    /// Somebody without a token, on a registry that is open.
+    /// A client without a token, on an open registry.
     Anyone,
 }
 
@@ -29,7 +29,7 @@ pub enum Requester {
 pub struct Times {
     pub now: String,
     pub expires: Option<String>,
-    /// Of a request for approval.
+    /// The deadline of a request for approval.
     pub answer_by: String,
 }
 
@@ -265,7 +265,7 @@ pub fn request(
     {
         return Err(Refusal::TooMany("too many pending approval requests"));
     }
-    // What is shown to the person who decides is computed here: a submitted difference may say anything.
+    // The difference for the person who decides is computed here, because a submitted one may say anything.
     let recorded = "SELECT interface FROM servers WHERE name = $1 AND (hash = $2 OR status = 'current') \
                     ORDER BY CASE WHEN hash = $2 THEN 0 ELSE 1 END, id DESC LIMIT 1";
     let recorded_hash = request.recorded.clone().unwrap_or_default();

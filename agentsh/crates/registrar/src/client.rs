@@ -57,7 +57,7 @@ pub enum ClientError {
     Token,
 }
 
-/// What the registry knows of an interface.
+/// The registry's answer about an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// In force under this name.

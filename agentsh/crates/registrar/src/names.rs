@@ -20,7 +20,7 @@ pub fn normal(name: &str) -> Result<String, &'static str> {
     Ok(name)
 }
 
-/// What two names share that people cannot tell apart (Unicode TR39), whatever their case.
+/// The skeleton of a name: equal for names that people cannot tell apart (Unicode TR39), in any case.
 pub fn skeleton(name: &str) -> String {
     unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
 }

@@ -56,7 +56,7 @@ macro_rules! approval_columns {
 /// A metric with its help, and its value by status.
 pub type StatusCounts = (&'static str, &'static str, Vec<(String, i64)>);
 
-/// How many registrations and requests for a decision stand how. Statuses are words of this crate.
+/// Numbers of registrations and requests by status. Statuses are words of this crate.
 pub fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<StatusCounts>, DbError> {
     const OF: [(&str, &str, &str); 2] = [
         (
@@ -84,14 +84,14 @@ pub fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<StatusCounts>, D
     Ok(counted)
 }
 
-/// Which rows of a list, at most 100 of them.
+/// Selects rows of a list, at most 100.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
     pub limit: i64,
     pub offset: i64,
 }
 
-/// As many rows of a page as have room.
+/// As many rows of a page as the limit allows.
 fn page(
     db: &mut dyn Connection,
     (sizes, rows): (&'static str, &'static str),
@@ -267,7 +267,7 @@ pub fn shown(row: &[Value]) -> String {
     out
 }
 
-/// As kiji spells it: `2026-07-28T12:00:00.000000+00:00`.
+/// A time in kiji's spelling: `2026-07-28T12:00:00.000000+00:00`.
 pub fn spelled(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()
 }

@@ -42,13 +42,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Where a server is and what it is told.
 #[derive(Clone)]
 pub struct Settings {
-    /// As messages call it.
+    /// The server's name in messages.
     pub server: String,
     pub client: Client,
     pub url: String,
     /// The user's own, for the server's origin alone.
     pub headers: HeaderMap,
-    /// Of the user as well, for the same origin, where they change while the connection lives.
+    /// Further credentials of the user for the same origin, which may change while the connection lives.
     pub credentials: Option<Rc<dyn Credentials>>,
     /// Said where policy refuses the address: what would allow it.
     pub remedy: String,
@@ -56,7 +56,7 @@ pub struct Settings {
     pub max_message: usize,
     /// Tells the user what goes wrong where nobody waits for an answer.
     pub note: Rc<dyn Fn(&str)>,
-    /// Who wants to know of answers that the server puts off.
+    /// Receives pauses that the server requests.
     pub pauses: Option<PauseSender>,
     /// Writes down a request that the server did not answer.
     pub failed: Rc<dyn Fn(&FailedRequest<'_>)>,
@@ -66,7 +66,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug)]
 pub struct FailedRequest<'a> {
     pub method: &'a str,
-    /// Of a call.
+    /// The tool of a call.
     pub tool: Option<&'a str>,
     pub id: &'a Id,
     /// Why, as whoever asked is told.
@@ -119,7 +119,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
         exit: Box::pin(async move {
             task.await.unwrap_or_else(|_| ExitInfo { code: u8::MAX, cause: "killed".to_owned() })
         }),
-        // Nobody listens any more: it has ended already.
+        // The receiver is gone: the connection has ended already.
         kill: Box::new(move || {
             let _ = kill.send(());
         }),
@@ -127,12 +127,12 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
     })
 }
 
-/// What the parts of a connection share.
+/// The state shared by the parts of a connection.
 pub(crate) struct Link {
     pub settings: Settings,
     /// Where messages are posted; the older transport names another place than its URL.
     pub endpoint: RefCell<Target>,
-    /// Which arguments are in headers too, as the server's listings say.
+    /// Arguments that are repeated in headers, as the server's listings say.
     pub params: RefCell<Params>,
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
@@ -204,7 +204,7 @@ impl Link {
         }
         let Some(id) = message.id.clone() else { return self.pass_on(message).await };
         if message.is_initialize() {
-            // What follows belongs to the session that this begins.
+            // The following messages belong to the session that this one begins.
             if let Err(failure) = self.initialize(&message).await {
                 self.answer(&message, &failure).await;
             }
@@ -272,7 +272,7 @@ impl Link {
         let text = self.in_words(failure);
         let tool = message.name.as_deref().filter(|_| message.method == "tools/call");
         (self.settings.failed)(&FailedRequest { method: &message.method, tool, id, text: &text });
-        // Nobody reads any more.
+        // The reader is gone.
         let _ = self.say(failure.reply(&text, id)).await;
     }
 
@@ -296,7 +296,7 @@ impl Link {
         }
     }
 
-    /// One line to the proxy. What the server was shown of its user does not go on.
+    /// Sends one line to the proxy, unless it contains a secret of the user.
     pub async fn say(&self, mut line: Vec<u8>) -> Result<(), Failure> {
         if self.secrets.contains_secret(&line) {
             return Err(Failure::Echo);

@@ -14,12 +14,12 @@ use super::headers;
 use super::message::{Outgoing, answers};
 use super::sse::Framer;
 
-/// What a client said first.
+/// The first messages of a client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientOpening {
     pub initialize: Option<Outgoing>,
     pub initialized: Option<Outgoing>,
-    /// How many sessions were begun.
+    /// The number of sessions begun.
     pub sessions: u64,
 }
 

@@ -23,13 +23,13 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// How often in a row a stream is taken up again without anything new.
 const MAX_RECONNECTS: u32 = 5;
-/// What follows an answer is read for this long, so that the connection can serve the next request.
+/// Bytes after an answer are read for this long, so that the connection can serve the next request.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamEnd {
-    /// What was asked is answered.
+    /// The request was answered.
     Answered,
     /// By the server, before the answer.
     Closed,
@@ -62,13 +62,13 @@ impl Link {
                 return Ok(false);
             }
             let again = Rc::new(Notify::new());
-            // What broke off is nobody's wish, and mended here.
+            // An interrupted stream is resumed here, because nobody wanted its end.
             if is_closed
                 && let (Some(pauses), Some(id)) =
                     (&self.settings.pauses, asked.and_then(|asked| asked.id.as_ref()))
             {
                 let pause = Pause { key: id.key.clone(), retry: framer.retry(), again: Rc::clone(&again) };
-                // Who does not look waits.
+                // A receiver that does not read waits.
                 let _ = pauses.try_send(pause);
             }
             tokio::select! {

@@ -166,8 +166,8 @@ impl PinStore {
         self.trust_waiting(which, None).await
     }
 
-    /// Like [`Self::trust_interfaces`], for one definition by its hash: if another one is selected too, or none is pending, nothing is trusted
-    /// and nothing is returned.
+    /// Like [`Self::trust_interfaces`], for one definition by its hash: if another one is selected too, or none is pending, nothing
+    /// is trusted and nothing is returned.
     ///
     /// # Errors
     /// If it cannot be written to disk.

@@ -69,7 +69,7 @@ fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &TapMessage) {
     }
 }
 
-/// What leaves the machine: names and codes, nothing of what was in the call or around it.
+/// The alert that leaves the machine: names and codes, nothing of the call's content or context.
 fn alert(event: &Event, event_id: &str, session: SessionId, at: Timestamp) -> Option<Value> {
     let Event::McpExfilDetected {
         server_id,

@@ -70,7 +70,7 @@ impl Subscriber {
                 let told = Audience::open(settings, client, session);
                 told.until(stopped, subscription).await
             });
-            // Nobody waits where the session has ended otherwise.
+            // If the session has ended otherwise, nobody waits.
             let _ = end.send(notes);
         };
         std::thread::Builder::new().name("telemetry".to_owned()).spawn(work)?;
@@ -202,8 +202,8 @@ impl Audience {
     }
 }
 
-/// What webhooks did not take, and why the last of it. It is counted and not recorded: to record it would be one more event,
-/// and what it says is recorded already.
+/// The number of events that webhooks did not accept, and the last reason. It is counted and not recorded, because recording
+/// it would be one more event.
 #[derive(Clone, Default)]
 struct UndeliveredCount(Rc<RefCell<Option<(String, u64)>>>);
 

@@ -36,7 +36,7 @@ pub enum Failure {
     Usage(String),
     #[error("{0}")]
     No(String),
-    /// What was to be done could not be tried, or broke off.
+    /// The task could not be tried, or was interrupted.
     #[error("{0}")]
     Failed(String),
     /// It says by itself what is wrong, with the line: printed as it stands.
@@ -82,7 +82,7 @@ pub fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
         Err(failure) => failure,
     };
     let status = match &failure {
-        // Who reads the output has had enough.
+        // The reader of the output closed it.
         Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return OK,
         Failure::Store(StoreError::UnknownSession(_) | StoreError::AmbiguousSession(_))
         | Failure::Usage(_) => USAGE,
@@ -118,7 +118,7 @@ pub fn table(
     whole_table(out, context, head, rows)
 }
 
-/// As [`table`], with long cells in full.
+/// Like [`table`], with long cells in full.
 pub fn whole_table(
     out: &mut dyn Write,
     context: &Context,
@@ -132,7 +132,7 @@ pub fn whole_table(
     Ok(count)
 }
 
-/// As [`whole_table`], for lists that have no head away from a terminal.
+/// Like [`whole_table`], for lists without a head outside a terminal.
 pub fn list(
     out: &mut dyn Write,
     width: Option<u16>,
@@ -176,7 +176,7 @@ pub fn json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What is left of a text where nobody wants colour.
+/// The text without colours.
 #[must_use]
 pub fn without_colour(text: Vec<u8>) -> String {
     String::from_utf8_lossy(&anstream::adapter::strip_bytes(&text).into_vec()).into_owned()

@@ -27,7 +27,7 @@ pub fn prose(out: &mut dyn Write) -> Folding<&mut dyn Write> {
 /// Titles of columns whose cells are states.
 const STATES: [&str; 4] = ["action", "state", "status", "severity"];
 
-/// What help looks like.
+/// The style of help texts.
 pub const HELP: Styles = Styles::styled()
     .header(HEADING)
     .usage(HEADING)

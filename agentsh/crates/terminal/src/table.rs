@@ -14,7 +14,7 @@ const MIN_LAST_COLUMN_WIDTH: usize = 24;
 struct Column<'a> {
     title: &'a str,
     cells: Vec<String>,
-    /// Of the title and the widest cell.
+    /// The width of the title and the widest cell.
     width: usize,
 }
 

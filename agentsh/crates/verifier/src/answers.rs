@@ -16,7 +16,7 @@ use agentsh_host::copies::write_anew;
 
 /// Next to the journal, which no sandbox reaches.
 const NAME: &str = "vouched.json";
-/// What signs, next to it: 64 hex digits.
+/// The file of the key, next to the answers: 64 hex digits.
 const KEY: &str = "vouched.key";
 /// Longest file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
@@ -35,7 +35,7 @@ pub struct VerificationOutcome {
     pub at: u64,
 }
 
-/// As it is in the file.
+/// An answer as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Signed {
     name: String,
@@ -78,7 +78,7 @@ fn secret(state: &Path) -> std::io::Result<Vec<u8>> {
     bytes(&new).ok_or_else(|| std::io::Error::other("no key"))
 }
 
-/// One server of one project, at one registry.
+/// The key of one server of one project, at one registry.
 #[must_use]
 pub fn key(registry: &str, project: &Path, server: &str) -> String {
     serde_json::json!([registry, project.to_string_lossy(), server]).to_string()
@@ -159,7 +159,7 @@ fn read(file: &Path) -> BTreeMap<String, Signed> {
     let Ok(open) = fs::File::open(file) else { return BTreeMap::new() };
     let Ok(_) = open.take(MAX_BYTES).read_to_end(&mut text) else { return BTreeMap::new() };
     let all: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&text).unwrap_or_default();
-    // One entry of an older form, or of somebody else, takes no other along.
+    // An invalid entry does not invalidate the others.
     all.into_iter().filter_map(|(key, value)| Some((key, serde_json::from_value(value).ok()?))).collect()
 }
 

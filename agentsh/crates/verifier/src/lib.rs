@@ -19,7 +19,7 @@ use agentsh_policy::InterfacePolicy;
 pub use ask::Asker;
 pub use settings::{Settings, SettingsError};
 
-/// How one server stands.
+/// The registry's verdict on one server.
 #[derive(Clone, Debug, Default)]
 enum RegistryStatus {
     #[default]
@@ -41,7 +41,7 @@ struct RegisteredServer {
     is_told: bool,
 }
 
-/// What every connection of a session shares.
+/// The state shared by all connections of a session.
 #[derive(Clone, Debug)]
 pub struct Registered(Rc<Inner>);
 
@@ -77,8 +77,8 @@ impl Registered {
         self.0.settings.as_ref()
     }
 
-    /// What was seen counts from the moment that somebody has said something about it, and no sooner: other connections to
-    /// the server go by the earlier answer until then.
+    /// What was seen counts only when the registry has answered about it: until then, other connections to the server use the
+    /// earlier answer.
     fn note(&self, server: &ServerId, seen: &BTreeSet<String>, standing: RegistryStatus) {
         let known = RegisteredServer { standing, seen: seen.clone(), is_told: false };
         self.0.servers.borrow_mut().insert(server.clone(), known);
@@ -119,7 +119,7 @@ impl Check for Registered {
         };
         let always = matches!(known.standing, RegistryStatus::Bad { always: true, .. });
         let outcome = if settings.enforce || always { Outcome::Block } else { Outcome::Alert };
-        // One alert says it all.
+        // One alert is enough.
         if outcome == Outcome::Alert && std::mem::replace(&mut known.is_told, true) {
             return;
         }

@@ -35,7 +35,7 @@ const KEPT: usize = 4096;
 
 type Hash = [u8; 32];
 
-/// What was said of one text.
+/// The score of one text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
     /// From 0.0 to 1.0: how likely it is an attack.
@@ -44,10 +44,10 @@ pub struct Score {
     pub unseen: usize,
 }
 
-/// What was said of several texts.
+/// The scores of several texts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Of each text the highest score of those of its pieces that have one.
+    /// For each text the highest score of its pieces.
     pub of_texts: Vec<Score>,
     /// Why the first piece that has no score has none.
     pub missing: Option<String>,
@@ -184,7 +184,7 @@ impl Classifier {
         }
         self.left_alone()?;
         let _turn = self.turns.acquire().await;
-        // One of those before it may have found that nobody answers.
+        // An earlier request may have found that the endpoint does not answer.
         self.left_alone()?;
         let said = endpoint::ask(self, text).await;
         self.breaker.borrow_mut().heard(&said, Instant::now());

@@ -36,7 +36,7 @@ pub(super) struct Responses {
 }
 
 struct OpenItem {
-    /// As it began.
+    /// The item as it began.
     item: String,
     /// The open part.
     part: Option<u64>,

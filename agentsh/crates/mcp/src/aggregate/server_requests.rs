@@ -14,7 +14,7 @@ pub struct ServerRequests {
 struct Question {
     server: usize,
     id: Id,
-    /// As the server spelled it.
+    /// The token as the server spelled it.
     token: Option<Box<str>>,
 }
 

@@ -75,12 +75,12 @@ fn length(bytes: &[u8], fits: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| !fits(class(*byte))).unwrap_or(bytes.len())
 }
 
-/// What a word announces.
+/// The kind of value that a word announces.
 enum Expectation {
     Nothing,
     /// A secret: after `password:`, `"token": `, `Bearer`, `password is`, `<password>`.
     Value,
-    /// It is a table cell, perhaps a header for secrets.
+    /// A table cell, perhaps a header for secrets.
     Cell,
 }
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// What remains of a character.
+/// The result of folding a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folding {
     /// Space, punctuation, sign, mark or invisible: not compared.
@@ -31,7 +31,7 @@ struct Page {
 
 static TABLE: [OnceLock<Box<Page>>; PAGES] = [const { OnceLock::new() }; PAGES];
 
-/// What `character` folds to. At most 600 KiB of tables, however hostile the text.
+/// The folding of `character`. At most 600 KiB of tables, however hostile the text.
 #[must_use]
 pub fn folding(character: char) -> Folding {
     let code = character as usize;

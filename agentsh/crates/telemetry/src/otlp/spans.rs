@@ -23,7 +23,7 @@ struct OpenSpan {
     seq: u64,
 }
 
-/// What has begun and not ended.
+/// Spans that have begun and not ended.
 pub struct Spans {
     session: SessionId,
     started: Option<Timestamp>,

@@ -42,7 +42,7 @@ pub struct Ended {
     pub exit_code: u8,
 }
 
-/// What there is to show.
+/// The result of the demo.
 pub struct Done {
     /// None, and why, when the run did not come to its end.
     session: Result<SessionId, String>,

@@ -21,7 +21,7 @@ pub fn read(output: &str) -> Answers {
     answers.map(|answer| (answer.probe.clone(), answer)).collect()
 }
 
-/// What the host knows for the comparison.
+/// The host's facts for the comparison.
 #[derive(Debug, Default)]
 pub struct Host {
     pub namespaces: BTreeMap<String, String>,

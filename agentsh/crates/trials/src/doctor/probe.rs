@@ -20,7 +20,7 @@ const MEMORY_PROCESSES: usize = 3;
 const MEMORY_HELD: Duration = Duration::from_millis(700);
 pub const PIDS_LIMIT: u64 = 24;
 const MAX_FORKS: usize = 100;
-/// So little that even a busy machine gives a loop more than that.
+/// So little that a loop gets more even on a busy machine.
 pub const CPU_PERCENT: u64 = 5;
 /// Processor time and time on the wall, whichever ends first.
 const SPIN_CPU: Duration = Duration::from_millis(15);
@@ -31,7 +31,7 @@ pub const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "c
 /// Shown writable to one probe, and opened by no Landlock rule: whatever is refused there is refused by Landlock.
 pub const LANDLOCK_ONLY: &str = "/run/landlock-only";
 
-/// What the inside has to know about the outside.
+/// The facts about the outside that the inside needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// A process of the host.
@@ -50,7 +50,7 @@ pub struct Facts {
     pub pinned: PathBuf,
 }
 
-/// One probe's attempts, and what it saw.
+/// One probe's attempts and observations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     pub probe: String,
