@@ -18,7 +18,7 @@ pub struct Allow {
 }
 
 impl Allow {
-    /// The same command, to be typed in another directory than the project's.
+    /// The same, for whoever types it in another directory than the project's.
     #[must_use]
     pub fn in_project(mut self, project: &Path) -> Self {
         for word in self.words.iter_mut().filter(|word| word.starts_with('.')) {
@@ -54,7 +54,7 @@ pub fn path(path: &str) -> String {
     if path.starts_with(['/', '~', '.']) { path.to_owned() } else { format!("./{path}") }
 }
 
-/// A word quoted for a shell; None if a terminal would obey or hide a character.
+/// As a shell reads it; None for what a terminal would obey or not show.
 fn typed(word: &str) -> Option<Cow<'_, str>> {
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "/._-~@+=:,%".contains(sign);
     if word.is_empty() || word.starts_with('-') || matches!(escape::line(word), Cow::Owned(_)) {
@@ -72,13 +72,13 @@ pub fn shown(change: &str) -> Cow<'_, str> {
     command(change).map_or(Cow::Borrowed(change), |command| Cow::Owned(format!("`{command}`")))
 }
 
-/// Like [`shown`], without the quotes around it; None if there is no command.
+/// As [`shown`], without the marks around it; None where there is no command.
 #[must_use]
 pub fn command(change: &str) -> Option<String> {
     parse(change)?.line()
 }
 
-/// The command for a piece of policy, as agentsh writes it on one line; None if no command adds it.
+/// What a piece of policy allows, as agentsh writes it on one line; None for what no command adds.
 #[must_use]
 pub fn parse(change: &str) -> Option<Allow> {
     let mut leaves = Vec::new();
@@ -108,7 +108,7 @@ pub fn parse(change: &str) -> Option<Allow> {
     }
     match (read, unmask) {
         (Some(granted), _) => allow.words.push(path(&granted)),
-        // Guarded in the project. In the home it may be a secret that was only to be read.
+        // What is read-only in the project. In the home it may be a secret that was only to be read.
         (None, Some(guarded)) if !guarded.starts_with('~') => {
             allow.write = true;
             allow.words.push(path(&guarded));

@@ -164,14 +164,14 @@ pub struct Endpoint {
     pub shared: Sharing,
 }
 
-/// The client sessions that share a server connection.
+/// Which client sessions share a server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
     /// None. Requests without a session share one per key.
     #[default]
     No,
-    /// Sessions of one key with equal capabilities.
+    /// Those of one key with equal capabilities.
     Key,
     /// All with equal capabilities: the server may pass data between clients.
     Everybody,

@@ -34,7 +34,7 @@ pub fn merge(file: &str, text: &str, piece: &str) -> Result<String, PolicyError>
     }
 }
 
-/// What the file says with the piece added, as a value.
+/// The file's content with the piece added, as a value.
 fn united(there: &Node, wanted: &Node) -> Result<Node, String> {
     let value = match (&there.value, &wanted.value) {
         (Value::Null, wanted) => wanted.clone(),
@@ -216,7 +216,7 @@ fn ended(text: &str) -> String {
     if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
 }
 
-/// One more entry behind the last one of a list or map in brackets.
+/// Adds an entry after the last one of a list or map in brackets.
 fn flow_added(text: &str, open: usize, entry: &str) -> Option<String> {
     let Flow { last, close } = flow_end(text, open)?;
     let inside = text.get(open + 1..=last)?;

@@ -15,7 +15,7 @@ use super::sections::{McpPolicy, Policy, ProcessPolicy};
 use super::{read_profile, resolve, search};
 use crate::types::{RuleRef, ServerId};
 
-/// What one package needs.
+/// The needs of one package.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerProfile {
     /// Name of its file without `.yaml`.
@@ -27,9 +27,9 @@ pub struct ServerProfile {
     pub process: ProcessPolicy,
     /// A directory that is kept from run to run.
     pub state: Option<Ruled<State>>,
-    /// What the server's own configuration opens when the user wrote it.
+    /// Grants by the server's own configuration if the user wrote it.
     pub opened: Vec<Ruled<ProfileGrant>>,
-    /// Whose data the server's answers are.
+    /// The label of the server's results.
     pub source: Option<Ruled<DataSource>>,
     /// Where what the server is told can end up.
     pub sink: Option<Ruled<DataSink>>,
@@ -50,7 +50,7 @@ pub enum Registry {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Package {
     pub registry: Registry,
-    /// As the registry lists it; Python names in lower case with `-`.
+    /// The name in the registry; Python names in lower case with `-`.
     pub name: String,
 }
 
@@ -308,8 +308,8 @@ impl ServerProfile {
 }
 
 impl McpPolicy {
-    /// What a server may touch: what the user's policy says about it, for the rest its package's profile, for the
-    /// rest the defaults; and of all that what the project's policy leaves.
+    /// The rights of a server: the user's policy, else its package's profile, else the defaults, narrowed by the project's
+    /// policy.
     #[must_use]
     pub fn process_of(&self, id: &ServerId, profile: Option<&ServerProfile>) -> ProcessPolicy {
         let server = self.servers.get(id);

@@ -10,20 +10,20 @@ use super::sections::{Policy, RawAgent, RawMcp, RawProcess, RawRoot};
 use super::yaml::{self, Entry, Node, Value};
 use crate::types::RuleRef;
 
-/// One policy file as it was written: checked, but laid over nothing yet.
+/// One policy file as written: checked, but not merged yet.
 #[derive(Clone, Debug, Default)]
 pub struct RawPolicy {
     pub extends: Extends,
     pub agent: RawProcess,
     pub agent_only: RawAgent,
-    /// What `inspect` stands for, then `sandbox.mcp` and `mcp_rules`.
+    /// The keys that `inspect` sets, then `sandbox.mcp` and `mcp_rules`.
     pub mcp: Vec<RawMcp>,
-    /// What `inspect` stands for, then the file itself.
+    /// The keys that `inspect` sets, then the file itself.
     pub root: Vec<RawRoot>,
     pub warnings: Vec<Ruled<String>>,
 }
 
-/// What a file is laid over.
+/// The base of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Extends {
     /// The layers below it.

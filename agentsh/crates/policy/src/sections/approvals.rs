@@ -17,7 +17,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// The longest wait that may be written, in milliseconds.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 
-/// What is in force.
+/// The policy in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ApprovalPolicy {
     /// In milliseconds.
@@ -33,7 +33,7 @@ pub struct ApprovalPolicy {
     pub approved: Vec<Ruled<Approved>>,
 }
 
-/// One thing that a person allowed for good. It stands for no other call.
+/// One permanent approval. It applies to no other call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approved {
     pub server: String,

@@ -19,7 +19,7 @@ pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-aut
 /// Largest compiled pattern, in bytes.
 const MAX_PATTERN: usize = 1 << 20;
 
-/// What a rule leads to.
+/// The outcome of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAction {
     /// Goes on, and is recorded as an alert.
@@ -28,7 +28,7 @@ pub enum RuleAction {
     Block,
 }
 
-/// One rule. All that it names has to hold.
+/// One rule. All of its conditions must match.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRule {
     pub name: Option<String>,
