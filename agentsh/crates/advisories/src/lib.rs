@@ -61,7 +61,7 @@ fn level(word: &str) -> Option<Level> {
     }
 }
 
-/// A level as it is told.
+/// The word for a level.
 #[must_use]
 pub fn word(level: Level) -> &'static str {
     match level {

@@ -168,7 +168,7 @@ impl Range {
         let mut steps = Vec::new();
         for step in &self.events {
             let Some(version) = step.version() else { continue };
-            // The version before all others; and a limit that is none.
+            // The version before all others, and the absent limit.
             let order = match version {
                 "0" if step.introduced.is_some() => Ordering::Greater,
                 "*" if step.limit.is_some() => continue,

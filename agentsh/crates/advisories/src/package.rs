@@ -56,7 +56,7 @@ impl Ecosystem {
         }
     }
 
-    /// Semantic versioning for npm, PEP 440 for PyPI. None: one of them is no version.
+    /// Semantic versioning for npm, PEP 440 for PyPI. None: one of them is not a valid version.
     #[must_use]
     pub fn compare(self, left: &str, right: &str) -> Option<Ordering> {
         match self {

@@ -27,7 +27,7 @@ pub enum Document {
     /// A record, with its text.
     Osv(Box<Record>, String),
     Kev(Catalogue),
-    /// With what it is signed by, where that stands next to it in an archive.
+    /// With its signatures, if they are next to it in an archive.
     Deny(List, Option<Signed>),
     Status(Summary),
 }
@@ -127,7 +127,7 @@ fn signatures(source: &impl Source) -> Result<BTreeMap<String, String>, String> 
     Ok(found)
 }
 
-/// A deny list with the signatures that stand next to it.
+/// A deny list with the signatures next to it.
 fn signed(document: Document, text: &[u8], signatures: Option<&String>) -> Document {
     match (document, signatures) {
         (Document::Deny(list, _), Some(signatures)) => {

@@ -7,7 +7,7 @@ pub trait Source {
     /// # Errors
     /// When it cannot be told.
     fn length(&self) -> io::Result<u64>;
-    /// Reads some of what stands at `offset`; 0: nothing is there.
+    /// Reads some bytes at `offset`; 0: nothing is there.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -16,7 +16,7 @@ pub(super) struct Adapter {
     pub(super) title: &'static str,
     /// Names of its program.
     pub(super) programs: &'static [&'static str],
-    /// Parts of the paths at which its installations lie.
+    /// Parts of the paths of its installations.
     pub(super) installed: &'static [&'static str],
     /// Words of its command line with which it does one task and reads no keys.
     pub(super) headless: &'static [&'static str],

@@ -201,7 +201,7 @@ impl Client {
         Ok(self.rewritten(&Start { command: agentsh.to_owned(), args: all, env }, entry))
     }
 
-    /// A new start; everything else of the entry stays, and stands where it stood.
+    /// Replaces the command; everything else of the entry stays in its place.
     fn rewritten(&self, start: &Start, before: &Value) -> Value {
         let new = self.dialect.written(start, None);
         let mut entry = before.as_object().cloned().unwrap_or_default();
@@ -267,7 +267,7 @@ impl Client {
         Ok(changed)
     }
 
-    /// Only what is changed is written anew: comments stay.
+    /// Writes only what changed: comments stay.
     fn change_toml(
         &self,
         text: &str,

@@ -101,7 +101,7 @@ impl Dialect {
         Value::Object(common)
     }
 
-    /// Whether an entry is not a server of its own, or one that the user has switched off.
+    /// Whether an entry is not a separate server, or disabled by the user.
     #[must_use]
     pub fn is_off(self, entry: &Value) -> bool {
         let flag = |name: &str| entry.get(name).and_then(Value::as_bool);
@@ -112,7 +112,7 @@ impl Dialect {
                 && matches!(kind, Some("builtin" | "platform" | "frontend" | "inline_python")))
     }
 
-    /// A program with its arguments and variables in this form, over what stood there before: members that do not say how a
+    /// A program with its arguments and variables in this form, merged over the old entry: members that do not say how a
     /// server is started stay.
     #[must_use]
     pub fn written(self, start: &Start, before: Option<&Value>) -> Value {

@@ -19,7 +19,7 @@ use agentsh_base::types::ServerId;
 pub(super) struct Facts {
     pub(super) title: &'static str,
     pub(super) own: AgentDirectory,
-    /// Lowest precedence first. The last one of the user is where the bridges stand.
+    /// Lowest precedence first. The bridges are written into the user's last one.
     pub(super) lists: &'static [List],
     pub(super) shown: &'static [HomeEntry],
     pub(super) models: Models,
@@ -50,7 +50,7 @@ pub(super) struct List {
     pub(super) whose: ConfigScope,
     pub(super) path: &'static str,
     pub(super) format: FileFormat,
-    /// The key under which they stand.
+    /// Their key.
     pub(super) key: &'static str,
     pub(super) dialect: Dialect,
 }

@@ -20,7 +20,7 @@ pub struct Context<'a> {
     pub bridge: &'a str,
     /// Value of `AGENTSH_SOCKET` inside the sandbox.
     pub socket: &'a str,
-    /// Directory inside the sandbox where injected files will stand.
+    /// Directory inside the sandbox for injected files.
     pub inject_dir: &'a Path,
     /// `agent.mcp_config` of the policy, expanded.
     pub generic_config: Option<&'a Path>,
@@ -64,7 +64,7 @@ pub enum RemoteKind {
     Other,
 }
 
-/// Where a declaration stands.
+/// The place of a declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// A file, or `command line`.
@@ -153,15 +153,15 @@ pub enum Access {
     Private,
     ReadWrite,
     ReadOnly,
-    /// A directory that is copied, to be written to: changes are thrown away. It may lie in the project.
+    /// A writable copy of a directory: changes are thrown away. It may be in the project.
     Scratch,
     /// A separate one for each project, kept by agentsh, instead of one for all.
     PerProject,
     /// A JSON file with logins: a copy with these members alone, which are the agent's own account; all of them if none is
     /// named. A renewal of that account goes back, and nothing else.
     Login(&'static [&'static str]),
-    /// A directory of the project in which the agent has those of [`Launch::files`] that lie there as files of its own. What
-    /// is there otherwise can only be read. What else the agent makes there is set aside at the end.
+    /// A directory of the project that contains private copies of some of [`Launch::files`]. Its other entries can only be
+    /// read. New entries are set aside at the end.
     Answers,
 }
 
@@ -195,9 +195,8 @@ pub struct Key {
     /// From the top of the document.
     pub at: Vec<String>,
     pub shape: Shape,
-    /// It opens nothing: it goes back into the user's own file. Everything else, such as the trust in a project, whoever
-    /// runs inside could have written himself; agentsh keeps it for the next run in this project, and no program
-    /// outside a sandbox sees it.
+    /// It grants nothing: it is written back to the user's own file. A program inside could have written everything else, such
+    /// as the trust in a project; agentsh keeps it for the next run in this project, and no program outside a sandbox sees it.
     pub opens_nothing: bool,
 }
 

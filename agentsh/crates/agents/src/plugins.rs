@@ -18,9 +18,9 @@ pub(super) struct Plugin {
 
 /// How an agent names and starts the servers of its plugins.
 pub(super) struct PluginLayout<'a> {
-    /// Where a manifest may stand, below the plugin's directory.
+    /// The possible paths of a manifest, below the plugin's directory.
     pub manifests: &'a [&'a str],
-    /// The variables that stand for the plugin's directory.
+    /// The variables that mean the plugin's directory.
     pub root: &'a [&'a str],
     /// The name of a server, from those of its plugin and of its entry.
     pub id: fn(&str, &str) -> String,

@@ -130,7 +130,7 @@ pub(super) fn of_logins(logins: &Value) -> Vec<Endpoint> {
     names.filter_map(known).map(|provider| endpoint::https(provider.host, provider.name)).collect()
 }
 
-/// Base URLs anywhere in the user's own configuration. One that cannot be read is told.
+/// Base URLs anywhere in the user's own configuration. An invalid one is reported.
 pub(super) fn of_configuration(document: &Value, file: &Path, notes: &mut Vec<String>) -> Vec<Endpoint> {
     let mut found = Vec::new();
     below(document, file, &mut found, notes);

@@ -44,7 +44,7 @@ pub(super) struct GatheredServers {
     pub(super) notes: Vec<String>,
 }
 
-/// Where a group of entries stands.
+/// The source of a group of entries.
 #[derive(Debug)]
 pub(super) struct EntrySource<'a> {
     pub(super) file: &'a Path,

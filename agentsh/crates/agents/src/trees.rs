@@ -48,7 +48,7 @@ pub struct Tree {
     pub root: PathBuf,
     /// The directory below which links were looked for.
     top: PathBuf,
-    /// It lies in the project, and not in the user's home.
+    /// It is in the project, and not in the user's home.
     pub of_project: bool,
     /// A link leads to it. What it holds may be anything, so that none of it is kept.
     pub is_linked: bool,
@@ -77,7 +77,7 @@ pub struct Content {
     pub digest: String,
     /// SHA-256 as hex digits by path.
     pub manifest: BTreeMap<String, String>,
-    /// Files as they are, by their hash. Never of what lies behind a link: that may be anybody's secret.
+    /// The texts of files, by their hash. Never from behind a link, because that may be a secret.
     pub texts: BTreeMap<String, Vec<u8>>,
 }
 
@@ -156,7 +156,7 @@ fn has_link(top: &Path, below: &Path) -> bool {
     below.ancestors().filter(|part| !part.as_os_str().is_empty()).any(|part| top.join(part).is_symlink())
 }
 
-/// The plugins of Claude Code's list, wherever they lie.
+/// The plugins of Claude Code's list, at any path.
 fn listed(list: &Path) -> Vec<(String, PathBuf)> {
     let Ok(Some(text)) = read::text(list, read::LIMIT) else { return Vec::new() };
     let Ok(list) = json::parse(&text, list) else { return Vec::new() };

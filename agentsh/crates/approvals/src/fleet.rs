@@ -39,7 +39,7 @@ pub struct PendingQuestion {
 }
 
 impl Fleet {
-    /// None: the fleet is not asked. What cannot be used is told.
+    /// None: the fleet is not asked. An unusable setting is reported.
     #[must_use]
     pub fn of(facts: &Facts, record: &Record) -> Option<Self> {
         let approvals = &facts.policy.mcp.approvals;

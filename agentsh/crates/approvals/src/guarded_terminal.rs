@@ -60,7 +60,7 @@ impl GuardedTerminal {
 
     /// Before anything may change the terminal.
     pub fn ready(&mut self) {
-        // A process that is gone remembers nothing, and the run goes on without it.
+        // If the process is gone, no modes are saved, and the run continues without it.
         let _ = self.socket.read_exact(&mut [0]);
     }
 
@@ -139,7 +139,7 @@ fn wait() -> io::Result<()> {
     match (heard, word[0]) {
         (1, KEEP_MODES) if !changed => return Ok(()),
         (1, _) => tcsetattr(&terminal, SetArg::TCSADRAIN, &before)?,
-        // Killed. A shell with job control may have the terminal already, with modes of its own.
+        // Killed. A shell with job control may have the terminal already, with its own modes.
         _ if is_left_behind(&terminal, job) => {
             tcsetattr(&terminal, SetArg::TCSADRAIN, &before)?;
             // The agent's own group had it.

@@ -302,7 +302,7 @@ impl Approvals {
         items
     }
 
-    /// Answers one question, once. False: there is none of that id any more.
+    /// Answers one question, once. False: it is no longer pending.
     fn answer(&self, id: &str, is_yes: bool, scope: ApprovalScope, by: String) -> bool {
         let open = self.0.state.borrow_mut().open.remove(id);
         open.is_some_and(|open| open.answer.send((is_yes, scope, by)).is_ok())
@@ -395,7 +395,7 @@ impl Approvals {
         Some((item, heard))
     }
 
-    /// The answer about something that is no call: as it is known, or as a person gives it. None: nobody can be asked.
+    /// The answer about a subject other than a call: the known one, or a person's. None: nobody can be asked.
     async fn ask_person(
         &self,
         key: Key,

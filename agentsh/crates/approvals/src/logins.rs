@@ -21,7 +21,7 @@ pub struct FurtherRights {
 }
 
 impl Approvals {
-    /// Waits for a login with these rights: `logged_in` ends when there is one, `log_in` makes one where the answer is yes.
+    /// Waits for a login with these scopes: `logged_in` completes when there is one, `log_in` makes one after an approval.
     ///
     /// # Errors
     /// Why there is none: in a word, or as the login said.

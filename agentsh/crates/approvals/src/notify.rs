@@ -41,8 +41,8 @@ fn how(item: &Item) -> String {
 /// Tells the user about a pending question and how to answer it, whatever draws on the terminal.
 pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
     if record.draws_on_terminal() {
-        // The agent draws here: no text, but what terminals show next to it (OSC 9), and the bell.
-        // What became of it is told when the agent has ended.
+        // The agent draws here: no text, but a notification of the terminal (OSC 9) and the bell. The outcome is reported
+        // after the agent has ended.
         beside(what, "\x07");
     } else {
         record.announce(what);
@@ -79,7 +79,7 @@ fn notify(facts: &Facts, what: &str, how: &str) {
     for (variable, program, words) in
         [("DBUS_SESSION_BUS_ADDRESS", "notify-send", &desktop[..]), ("TMUX", "tmux", &tmux[..])]
     {
-        // Without the program there is no notification, and the question stands all the same.
+        // Without the program there is no notification; the question is pending anyway.
         if facts.context.env.contains_key(variable)
             && let Some(mut command) = host_programs::command_of_system(program)
             && let Ok(mut child) = command.args(words).spawn()

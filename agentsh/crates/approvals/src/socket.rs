@@ -65,7 +65,7 @@ impl ApprovalSocket {
         // By way of a descriptor: the path of a socket has room for 107 bytes.
         let opened = std::fs::File::open(&directory)?;
         let path = directory.join(&name);
-        // It gets its name once it listens: whoever finds a name behind which nobody listens takes it away.
+        // It gets its name once it listens, because others remove a name on which nobody listens.
         let hidden = format!(".{name}");
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/{hidden}", opened.as_raw_fd()))?;
         let hidden = directory.join(hidden);

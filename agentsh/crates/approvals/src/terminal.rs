@@ -46,12 +46,12 @@ const PROCESS_KEPT_RUNNING: &str =
     "agentsh: a process of the agent kept running, so this answer does not count\n";
 /// The palette and the colours of text and background, as the person chose them.
 const RESET_COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
-/// Images lie above text in terminals that draw kitty's.
+/// In terminals with kitty's protocol images cover text.
 const NO_IMAGES: &[u8] = b"\x1b_Ga=d,q=2\x1b\\";
 /// Saves terminal modes that the agent switched on: colours; keys, wrapping, cursor, screen, mouse, focus, paste. Before that,
 /// ends states that would hide these sequences: VT52 mode, an open string.
 const KEEP: &[u8] = b"\x1b<\x1b\\\x1b[#{\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004s";
-/// And gives back. A terminal that does not know these orders stays as the question had it.
+/// Restores them. A terminal that does not know these sequences keeps the modes of the question.
 const RESTORE_TERMINAL: &[u8] = b"\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004r\x1b[#}";
 
 /// The terminal of an agent that leaves it alone.
@@ -100,7 +100,7 @@ impl Terminal {
         modes.input_flags |= InputFlags::ICRNL;
         modes.output_flags |= OutputFlags::OPOST | OutputFlags::ONLCR;
         modes.local_flags |= BY_LINE;
-        // With standard error elsewhere, whoever started agentsh reads it and may be the one who uses the terminal.
+        // With standard error elsewhere, another program reads it and may use the terminal.
         let is_told_here = std::io::stderr().is_terminal();
         let has_neither = !std::io::stdin().is_terminal() && !std::io::stdout().is_terminal();
         let leaves_it = is_told_here && (is_headless || has_neither);
@@ -309,7 +309,7 @@ impl TerminalQuestion {
 /// Keys come line by line, are shown, and mean signals.
 const BY_LINE: LocalFlags = LocalFlags::ICANON.union(LocalFlags::ECHO).union(LocalFlags::ISIG);
 
-/// The terminal, if its keys are this job's and come line by line: whoever reads keys one by one is using it.
+/// The terminal, if its input belongs to this job and is in line mode: a program that reads single keys is using it.
 fn free() -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC);

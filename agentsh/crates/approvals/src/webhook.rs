@@ -59,7 +59,7 @@ struct Reply {
 }
 
 impl Hook {
-    /// None: nobody is asked this way. What cannot be used is told.
+    /// None: there is no webhook. An unusable setting is reported.
     #[must_use]
     pub fn of(facts: &Facts, record: &Record) -> Option<Self> {
         let written = facts.policy.mcp.approvals.webhook.as_ref()?;

@@ -119,7 +119,7 @@ impl Auditors {
         }
     }
 
-    /// Whether the call may go on.
+    /// Whether the call may continue.
     #[must_use]
     pub fn allows_call(&self, audit: &Audit) -> bool {
         match audit {

@@ -20,7 +20,7 @@ use agentsh_terminal::style;
 const MAX_PIECES: usize = 4;
 /// Mode of a policy file that is made.
 const MODE: u32 = 0o600;
-/// In place of what `*` of a host stands for, where the policy is asked about it.
+/// Replaces the `*` of a host when the policy is asked about it.
 const ANY_LABEL: &str = "any";
 
 #[derive(Debug, Args)]

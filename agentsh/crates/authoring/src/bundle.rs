@@ -142,7 +142,7 @@ fn described(bundle: &Bundle) -> String {
     )
 }
 
-/// How the bundle in force stands, for people.
+/// The state of the bundle in force, for people.
 pub fn bundle_status(found: &InForce) -> String {
     let mut text = format!(
         "organisation '{}' version {}, until {}",

@@ -71,7 +71,7 @@ struct FileLocation {
     mode: u32,
 }
 
-/// Its directory is made where there is none.
+/// Its directory is created if it is missing.
 fn place(path: &Path, mode: u32) -> Result<FileLocation, Failure> {
     use std::os::unix::fs::PermissionsExt;
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());

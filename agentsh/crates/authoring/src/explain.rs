@@ -76,7 +76,7 @@ pub struct Explained {
     known: ServerFacts,
     note: Option<&'static str>,
     beware: Option<String>,
-    /// Why the profile says so.
+    /// The profile's reason.
     reason: Option<String>,
     /// The server that was named, when nothing is known of it.
     unknown: Option<ServerId>,

@@ -23,7 +23,7 @@ struct End {
     by: String,
 }
 
-/// Exit status 0: it goes on, if with an alert; 1: a person is asked, or it is refused.
+/// Exit status 0: it passes, perhaps with an alert; 1: a person is asked, or it is refused.
 pub async fn explain(
     which: &Which,
     ends: &[String],

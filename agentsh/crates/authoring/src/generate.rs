@@ -153,7 +153,7 @@ impl Observed {
             Event::ProcessStarted { server_id: Some(server_id), .. } => {
                 self.servers.insert(server_id.clone());
             }
-            // The model of an agent and its registries are found anew at each start.
+            // The model of an agent and its registries are found again at each start.
             Event::McpNetworkConnection {
                 server_id,
                 name,

@@ -60,7 +60,7 @@ pub struct CommandContext {
     pub config_home: PathBuf,
     /// Where the pins are: `$XDG_STATE_HOME/agentsh`, by default `~/.local/state/agentsh`.
     pub state: PathBuf,
-    /// Tells where toolchains lie.
+    /// The environment, which tells where toolchains are.
     pub env: BTreeMap<String, String>,
 }
 

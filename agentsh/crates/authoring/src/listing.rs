@@ -15,7 +15,7 @@ const INDENT: &str = "    ";
 
 pub struct Listing<'a> {
     pub out: &'a mut dyn Write,
-    /// Columns of the terminal; None where there is none.
+    /// Columns of the terminal; None if it is not a terminal.
     pub columns: Option<usize>,
     /// Where the places begin, as far as there is room.
     pub aligned: usize,

@@ -75,7 +75,7 @@ async fn pin_of(id: &ServerId, place: &CommandContext) -> Result<Option<Pin>, St
 
 fn of_pin(pin: &Pin, place: &CommandContext) -> Result<ServerFacts, Unknown> {
     let Some(package) = Package::of_identity(&pin.state.identity) else { return Ok(ServerFacts::default()) };
-    // A pin does not say where a package of npm lies; one in the project is what a launcher takes first.
+    // A pin does not contain the path of an npm package; a launcher prefers one in the project.
     let installed = place.project.join("node_modules").join(&package.name);
     let in_project = Path::new(&pin.state.program).starts_with(&place.project)
         || (package.registry == Registry::Npm && installed.exists());

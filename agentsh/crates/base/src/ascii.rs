@@ -31,7 +31,7 @@ fn small_letters_of(word: u64) -> usize {
     (others.trailing_zeros() / 8) as usize
 }
 
-/// The high bit of each byte that, without its own high bit, lies between two others. Nothing is carried into the next byte.
+/// The high bit of each byte that, without its own high bit, is between two others. Nothing is carried into the next byte.
 #[inline]
 fn between(word: u64, first: u8, last: u8) -> u64 {
     let low = word & !HIGH;

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 /// Before what continues a line.
 const INDENT: usize = 2;
 
-/// `text` for whoever reads that stream: folded in a terminal, as it is anywhere else.
+/// `text` for that stream: wrapped in a terminal, otherwise unchanged.
 #[must_use]
 pub fn shown<'t>(text: &'t str, stream: &impl AsFd) -> Cow<'t, str> {
     match columns(stream) {
@@ -60,7 +60,7 @@ impl<W: Write> Drop for Folding<W> {
     }
 }
 
-/// How wide the terminal is; None for what is none.
+/// The width of the terminal; None if it is not a terminal.
 #[must_use]
 pub fn columns(stream: &impl AsFd) -> Option<usize> {
     if !rustix::termios::isatty(stream) {

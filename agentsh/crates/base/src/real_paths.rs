@@ -56,7 +56,7 @@ impl RealPaths {
         }
     }
 
-    /// Whether something stands at a path of which no part but the last may be a link.
+    /// Whether a path exists whose parents are not links.
     #[must_use]
     pub fn is_there(&self, path: &Path) -> bool {
         !matches!(self.said(path), LinkTarget::Nothing)

@@ -76,8 +76,8 @@ pub fn open_own(path: &Path, appends: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Puts a file with this content (0600) in the place of what stands there; makes the directory (0700) where it is missing. Whoever
-/// reads during the write finds the old content or the new one. Not synced to the disk.
+/// Replaces the content of a file (0600); creates the directory (0700) if it is missing. A reader during the write finds the
+/// old content or the new one. Not synced to the disk.
 ///
 /// # Errors
 /// When it cannot be written; what was there stays.

@@ -31,7 +31,7 @@ pub struct ContentScan {
     secrets: Secrets,
 }
 
-/// A text that is forwarded, and where it stands.
+/// A text that is forwarded, and its position.
 struct Text<'a> {
     value: &'a Json<'a>,
     /// From what is judged down to `value`.
@@ -52,8 +52,8 @@ impl ContentScan {
         }
     }
 
-    /// Compiles the patterns on a thread of its own, which takes some milliseconds: nobody waits for it before the
-    /// first server has started. Where there is no server, nobody needs it.
+    /// Compiles the patterns on a separate thread, which takes some milliseconds: nobody waits for it before the first server
+    /// has started, and without servers nobody needs it.
     pub fn warm_up() {
         std::thread::spawn(|| scan::scan_text("", Channel::Output));
     }
@@ -309,7 +309,7 @@ fn source(subject: &Subject<'_>) -> ToolId {
     ToolId { server: subject.server.clone(), tool: subject.matter.name().to_owned() }
 }
 
-/// A member and where it stands.
+/// A member and its position.
 fn member<'v, 'a>(value: &'v Json<'a>, name: &str) -> Option<(usize, &'v Json<'a>)> {
     let members = value.as_object()?;
     let at = members.iter().position(|(raw, _)| agentsh_base::json::unescape(raw) == name)?;

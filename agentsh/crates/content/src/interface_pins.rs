@@ -141,7 +141,7 @@ impl InterfacePins {
         known.is_some_and(|known| known.pins.keys().any(|(kind, _)| *kind == Offered::Tool))
     }
 
-    /// Writes down what was seen since; why that cannot be done is told.
+    /// Stores new observations, and reports a failure.
     pub async fn keep(&self, store: &PinStore, tell: impl Fn(&str)) {
         if let Err(error) = self.flush(store).await {
             tell(&format!("cannot store what servers offered: {error}"));

@@ -21,7 +21,7 @@ pub(super) fn prepare(path: &Path) -> Result<(), DbError> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     opened.map_err(|error| DbError(format!("cannot open '{}': {error}", path.display())))?;
     let connection = Sqlite::open(path)?.connection;
-    // Write-ahead logging lets readers go on next to the writer.
+    // With write-ahead logging readers continue next to the writer.
     connection.pragma_update(None, "journal_mode", "WAL")?;
     Ok(())
 }

@@ -99,7 +99,7 @@ pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) 
         }
     }
     for (tool, file) in configurations(variable, home.as_deref()) {
-        // Variables may lead there, and whoever works in the project writes it.
+        // Variables may name a file of the project, which the agent can write.
         if is_of_project(&file) {
             continue;
         }

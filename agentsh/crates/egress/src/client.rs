@@ -134,7 +134,7 @@ impl Client {
         &self.rules
     }
 
-    /// Sends one request; the answer is there when its head is.
+    /// Sends one request; returns when the head of the answer has arrived.
     ///
     /// # Errors
     /// As [`HttpError`] says. A status is none.
@@ -169,8 +169,8 @@ impl Client {
         })
     }
 
-    /// Sends a request, and again where the server says so, with the same method and body; a redirection that would make a GET
-    /// of it is an answer. Every hop is vetted like the first.
+    /// Sends a request and follows redirects with the same method and body; a redirect that would make a GET of it is
+    /// returned. Every hop is checked like the first.
     ///
     /// # Errors
     /// As [`Client::send`], and when a redirection is refused.
@@ -244,8 +244,8 @@ pub struct Response {
 }
 
 impl Response {
-    /// With a body as it was before it was compressed, which some servers do unasked. Where that cannot be undone, the headers
-    /// go on saying how it is.
+    /// Decompresses the body, because some servers compress unasked. If that is not possible, the headers still name the
+    /// encoding.
     #[must_use]
     pub fn decoded(mut self) -> Self {
         self.decoder = Decoder::take(&mut self.headers).unwrap_or_default();

@@ -38,8 +38,8 @@ pub struct OutboundConnection {
     pub address: IpAddr,
 }
 
-/// Connects to the first address that answers. The addresses must have been vetted; they are tried in their order,
-/// the first [`MAX_ADDRESSES`] of them.
+/// Connects to the first address that answers. The addresses must have been checked; the first [`MAX_ADDRESSES`] are tried in
+/// order.
 ///
 /// # Errors
 /// The error of the last address that failed, `TimedOut`, or `AddrNotAvailable` when there is none.
@@ -55,7 +55,7 @@ type Attempt = Pin<Box<dyn Future<Output = io::Result<OutboundConnection>> + Sen
 async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<OutboundConnection> {
     let mut waiting = addresses.iter().take(MAX_ADDRESSES).map(|address| SocketAddr::new(*address, port));
     let mut running: Vec<Attempt> = Vec::new();
-    // None before the first address: a timer costs more than a connection that stands at once.
+    // None before the first address: a timer costs more than a connection that is established at once.
     let mut next_start: Option<Pin<Box<Sleep>>> = None;
     let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
     poll_fn(|context| {

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why an address is not public, with the document that says so; None for a public one.
+/// Why an address is not public, with the document that defines it; None for a public one.
 #[must_use]
 pub fn special(address: IpAddr) -> Option<&'static str> {
     match address {

@@ -25,7 +25,7 @@ pub struct Rules {
     pub loopback: bool,
     /// Blocks that are not public and allowed all the same.
     pub permitted: Vec<IpNet>,
-    /// The user named the address himself: it may lie anywhere.
+    /// The user named the address, so it may be anywhere.
     pub anywhere: bool,
 }
 

@@ -79,7 +79,7 @@ impl Signer {
     }
 }
 
-/// Why there is no answer that counts.
+/// The reason why there is no valid answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("cannot use the address of the fleet server: {0}")]

@@ -20,7 +20,7 @@ const COMPARE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// A forwarder that a session started ends after so long without a new row.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to go on.
+/// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardUntil {
     /// Everything that is on disk now is on the server.
@@ -45,7 +45,7 @@ pub enum ForwardError {
 pub struct Forwarded {
     pub rows: u64,
     pub batches: u64,
-    /// Sessions whose chain was computed anew and compared; None: it was not their time.
+    /// Sessions whose chain was computed again and compared; None: it was not due.
     pub compared: Option<u64>,
 }
 
@@ -123,7 +123,7 @@ async fn step(
         Some(position) => position,
         None => client.get("/v1/position").await?,
     };
-    // Opened anew where it was missing: the first session makes it.
+    // Opened again if it was missing, because the first session creates it.
     let Some(mut journal) = Reader::open(state_dir).await? else {
         if position.id > 0 {
             send(client, Batch { after: Place { id: position.id, hash: None }, rows: Vec::new() }).await?;

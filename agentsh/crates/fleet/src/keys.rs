@@ -74,7 +74,7 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
-/// The hash that hex digits stand for.
+/// The hash from its hex digits.
 #[must_use]
 pub fn hash(text: &str) -> Option<[u8; 32]> {
     unhex(text)?.try_into().ok()

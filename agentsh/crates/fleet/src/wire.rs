@@ -68,7 +68,7 @@ impl Who {
     }
 }
 
-/// A credential that was given out. What it is stands nowhere.
+/// An issued credential, without its value, which nobody stores.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Person {
     pub name: String,

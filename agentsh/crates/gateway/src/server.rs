@@ -120,8 +120,8 @@ impl Gateway {
         }))
     }
 
-    /// Takes a configuration, keys and certificate anew. Sessions and streams go on, but those of keys that open them no
-    /// more; only the address stays as it is.
+    /// Replaces configuration, keys and certificate. Sessions and streams continue, except those of keys that lost access;
+    /// only the address stays.
     ///
     /// # Errors
     /// When they cannot be used; nothing changes then.

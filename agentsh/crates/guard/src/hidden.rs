@@ -8,7 +8,7 @@ use crate::decision::used::{fits, pattern};
 use crate::decision::{Decision, Finding, Offer, Subject, SubjectKind, UsedEntry};
 use crate::types::ServerId;
 
-/// Hidden entries of one server that are told apart. A server that hides more is refused as a whole.
+/// Maximum number of hidden entries of one server. A server that hides more is refused as a whole.
 const MAX_COUNT: usize = 4096;
 /// Maximum length of a remembered reason, in characters.
 const MAX_WHAT: usize = 300;

@@ -22,7 +22,7 @@ use super::project_sources::ApprovedSources;
 /// distributions, systemd and container runtimes hand out, below 2^31.
 const UNPRIVILEGED_ID: u32 = 1_785_135_104;
 
-/// Stands for the project where there is none: nothing lies in it.
+/// Represents the project if there is none: it is empty.
 const NO_PROJECT: &str = "/run/agentsh/no-project";
 
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Takes over what sandboxes of this session may write beside the project. What was found out before counts no more.
+    /// Sets the directories next to the project that sandboxes of this session may write. Cached results are dropped.
     pub fn set_writable(&mut self, writable: Vec<PathBuf>) {
         self.writable = writable;
         self.usable_path = OnceLock::new();
@@ -215,7 +215,7 @@ fn links_on(path: &Path, paths: &RealPaths) -> Vec<(PathBuf, PathBuf)> {
             at.pop();
             continue;
         }
-        // An absolute part, as a link may say, begins anew.
+        // An absolute part, as in the target of a link, starts from the root.
         let part_is_name = part != "/";
         let next = at.join(part);
         match paths.link(&next).filter(|_| part_is_name) {
@@ -252,8 +252,8 @@ pub fn project_of(directory: &Path, home: &Path) -> PathBuf {
     top.unwrap_or_else(|| directory.to_owned())
 }
 
-/// The nearest directory with a `.git`, from where agentsh was started upwards. It counts if it belongs to whoever owns
-/// that directory, as git itself requires: another user's `.git` further up must not widen the project.
+/// The nearest directory with a `.git`, from where agentsh was started upwards. It counts if it has the same owner, as git
+/// itself requires: another user's `.git` further up must not widen the project.
 fn repository_top(directory: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let owner = |path: &Path| std::fs::symlink_metadata(path).ok().map(|found| found.uid());

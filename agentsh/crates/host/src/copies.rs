@@ -39,8 +39,7 @@ pub enum Copy {
         changed: (i64, i64),
     },
     Directory(BTreeMap<PathBuf, Copy>),
-    /// On the way stands something that is not a directory, such as a link: what lies behind it is not looked at. `as_is` is
-    /// what is there.
+    /// A parent is not a directory, for example a link: what is behind it is not examined. `as_is` is what is there.
     Unreachable {
         there: PathBuf,
         as_is: Box<Copy>,
@@ -129,7 +128,7 @@ impl Copy {
         }
     }
 
-    /// Makes the path what it was. Files come anew: whoever holds one of the old ones open writes into nothing.
+    /// Restores the path. Files are created again: a program that holds an old one open changes nothing.
     ///
     /// # Errors
     /// What was not kept, or may not be made.
@@ -145,8 +144,8 @@ impl Copy {
         self.make(&path)
     }
 
-    /// Writes what is there anew, so that nobody who holds it open writes into it. What somebody else puts there
-    /// meanwhile stays.
+    /// Writes the content to a new file, so that a program that holds the old one open changes nothing. A concurrent change of
+    /// the name stays.
     ///
     /// # Errors
     /// When that is not possible.
@@ -202,7 +201,7 @@ impl<'p> DirectoryEntry<'p> {
     }
 }
 
-/// Gives what stands at a path another name next to it, under which nothing uses it.
+/// Renames what is at a path, so that nothing uses it.
 ///
 /// # Errors
 /// When it cannot be renamed.

@@ -34,7 +34,7 @@ pub struct Facts {
     pub project_shown: bool,
     /// Changes of the project are reviewed afterwards.
     pub is_reviewed: bool,
-    /// Files that programs look for and that are not there inside are told, which takes its time.
+    /// Missing files that programs look for are reported, which takes time.
     pub tells_files: bool,
     pub started: Instant,
 }
@@ -48,7 +48,7 @@ impl Facts {
         Some(if is_at_top { allow } else { allow.in_project(&self.context.project) })
     }
 
-    /// How a piece of policy is told: the command that adds it, or itself.
+    /// The remedy for a piece of policy: the command that adds it, or the text itself.
     #[must_use]
     pub fn remedy<'t>(&self, change: &'t str) -> Cow<'t, str> {
         let command = self.allowing(change).and_then(|allow| allow.line());

@@ -160,7 +160,7 @@ impl Copy<'_> {
     }
 }
 
-/// A condition about a place next to the configuration, which the copy is not beside.
+/// A condition relative to the configuration file, whose copy is elsewhere.
 fn anchored(condition: &[u8], beside: &Path) -> Vec<u8> {
     for kind in [b"gitdir:".as_slice(), b"gitdir/i:"] {
         if let Some(place) = condition.strip_prefix(kind).and_then(|rest| rest.strip_prefix(b"./")) {

@@ -110,7 +110,7 @@ fn absolute(text: &str, context: &PathContext) -> PathBuf {
     place::resolve(text, context)
 }
 
-/// Paths that stand as arguments on a server's command line, which the user therefore meant it to have.
+/// Paths in the arguments of a server's command line, which the user therefore meant it to have.
 ///
 /// Relative ones count from `directory`, where the server starts. `everywhere` is false for a declaration that came with the project: it may only name what is in the project.
 /// Options of the form `--dir=PATH` count. Whatever would open the whole machine does not.

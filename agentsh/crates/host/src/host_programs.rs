@@ -132,7 +132,7 @@ fn all_in<'f>(
     })
 }
 
-/// Whether a sandbox, of this session or of another one, may be able to write what lies at a path.
+/// Whether a sandbox, of this session or of another one, may be able to write what is at a path.
 fn is_writable_inside(path: &Path, writable: &[&Path]) -> bool {
     PathChecks::default().is_writable_inside(path, writable)
 }

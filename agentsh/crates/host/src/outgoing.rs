@@ -48,7 +48,7 @@ pub async fn asked(url: &str, max: usize) -> Result<Response, String> {
     Ok(answer)
 }
 
-/// The proxy by which the connections of a process leave this machine.
+/// The proxy for the connections of a process.
 ///
 /// # Errors
 /// When the policy names one that cannot be used. One of the environment is told, and not used then.
@@ -71,7 +71,7 @@ pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Op
     }
 }
 
-/// Public addresses over TLS; and this machine where the user says so, and the networks that the server's rules name.
+/// Public addresses over TLS; also this machine if the user says so, and the networks that the server's rules name.
 pub fn rules(facts: &Facts, id: &ServerId, url: &str, from_user: bool) -> Rules {
     let mut rules = Rules::default();
     let Ok(url) = Url::parse(url) else { return rules };

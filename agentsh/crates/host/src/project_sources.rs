@@ -17,7 +17,7 @@ use agentsh_sandbox::host::{Host, RealHost};
 
 /// Longest list that is read: 65 bytes are one source.
 const MAX_BYTES: u64 = 4 << 20;
-/// New sources that are told one by one.
+/// New sources that are reported singly.
 const MAX_REPORTED: usize = 5;
 
 /// The sources that count, because they existed at the first run or the user agreed.

@@ -84,7 +84,7 @@ impl Published {
 /// Without the right to enter.
 pub fn enter(pid: u32) -> io::Result<Vec<OwnedFd>> {
     let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
-    // A thread of its own, which ends there.
+    // A separate thread, which ends there.
     let inside = std::thread::Builder::new().name("published".to_owned()).spawn(move || {
         let kind = rustix::thread::LinkNameSpaceType::Network;
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind))?;

@@ -103,7 +103,7 @@ impl Record {
         }
     }
 
-    /// Refusals that were held back are told, unless a summary follows that has them.
+    /// Reports the held refusals, unless a summary with them follows.
     pub fn release_refusals(&self, summary_follows: bool) {
         for message in self.refusals.borrow_mut().drain(..).filter(|_| !summary_follows) {
             self.note(&message);

@@ -38,7 +38,7 @@ struct Ecosystem {
     hosts: fn(&Context) -> Vec<RegistryAddress>,
 }
 
-/// The address of a registry, and the file or variable that says so.
+/// The address of a registry, and the file or variable that names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RegistryAddress {
     pub url: String,
@@ -86,8 +86,8 @@ const ECOSYSTEMS: &[Ecosystem] = &[
     Ecosystem { id: "debian", files: &["debian/control"], hosts: |_| debian() },
 ];
 
-/// The registries of the project's ecosystems, and those that a tool without a configuration of its own has built in
-/// (`first_index` of the session).
+/// The registries of the project's ecosystems, and the built-in ones of tools without a configuration (`first_index` of the
+/// session).
 #[must_use]
 pub fn contribution(
     context: &Context,
@@ -440,7 +440,7 @@ pub fn directories(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Empty where there is none, or it is larger than any configuration.
+/// Empty if there is none, or if it is too large for a configuration.
 fn read(file: &Path) -> String {
     small_file::text(file, MAX_BYTES).unwrap_or_default()
 }

@@ -105,7 +105,7 @@ fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
     found
 }
 
-/// Directories of objects that a repository reads beside its own (`git clone --shared`), and what these read.
+/// Object directories that a repository reads in addition to its own (`git clone --shared`), recursively.
 fn borrowed(objects: PathBuf) -> BTreeSet<PathBuf> {
     let (mut found, mut open) = (BTreeSet::new(), vec![objects]);
     while let Some(objects) = open.pop().filter(|_| found.len() < MAX_BORROWED) {
@@ -130,7 +130,7 @@ fn parts_elsewhere(repository: &Path) -> Vec<(PathBuf, &'static str)> {
     ["objects", "hooks", "info", "rr-cache"].into_iter().filter_map(part).collect()
 }
 
-/// The configurations of the project's repository, and that repository if it lies elsewhere.
+/// The configurations of the project's repository, and that repository if it is elsewhere.
 fn configurations(context: &Context) -> (Vec<PathBuf>, Option<PathBuf>) {
     let dot = context.project.join(".git");
     let elsewhere = repository_elsewhere(&dot);
@@ -138,7 +138,7 @@ fn configurations(context: &Context) -> (Vec<PathBuf>, Option<PathBuf>) {
     (vec![config], elsewhere)
 }
 
-/// The addresses of the project's remotes, each with the configuration that says so. Read once.
+/// The addresses of the project's remotes, each with the configuration that names it. Read once.
 #[must_use]
 pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
     context.remotes.get_or_init(|| read_addresses(context)).clone()

@@ -116,7 +116,7 @@ pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Tool
     out
 }
 
-/// Where what is hidden by its name really lies: links may show it by another one.
+/// The real paths of hidden names, because links may show them under others.
 pub fn elsewhere(hidden: &[PathBuf]) -> Vec<PathBuf> {
     hidden.iter().filter_map(|path| path.canonicalize().ok().filter(|real| real != path)).collect()
 }
@@ -254,7 +254,7 @@ fn may_be_shown(path: &Path, around: &SearchContext<'_>) -> bool {
         && around.own.iter().all(|own| !own.starts_with(path))
 }
 
-/// Below the home alone: what lies elsewhere is shared with others.
+/// Only below the home, because other directories are shared with other users.
 fn may_hold_cache(path: &Path, around: &SearchContext<'_>) -> bool {
     is_plain(path) && path.starts_with(around.home) && !path.starts_with(around.project)
 }
@@ -270,7 +270,7 @@ fn is_plain(path: &Path) -> bool {
 pub struct Caches {
     /// Directories of the project's own: place below `base` and inside.
     pub own: Vec<(PathBuf, PathBuf)>,
-    /// Where they lie on the host: beside the layers, which no sandbox sees.
+    /// Their directory on the host: next to the layers, which no sandbox sees.
     base: PathBuf,
     /// The user's caches, each below a layer of the project.
     pub layers: Vec<CacheLayer>,
@@ -294,8 +294,8 @@ impl Caches {
 /// Runs in one project at a time that have layers of their own; more share what they write, without the user's.
 const MAX_AT_ONCE: usize = 16;
 
-/// Makes the project's caches at these places. What the user has is below, unless one of `hidden` lies there; what is written
-/// stays with the project. `links` are those of the sandbox.
+/// Mounts the project's caches at these paths, above the user's, unless one of `hidden` is in them; what is written stays with
+/// the project. `links` are those of the sandbox.
 ///
 /// # Errors
 /// When a directory cannot be made.

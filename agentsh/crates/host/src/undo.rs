@@ -79,8 +79,8 @@ impl SavedVersions {
     }
 }
 
-/// Puts the newest version of a file that was set aside in its place, and sets aside what was there: doing it twice
-/// changes nothing. Says what was done; None when no session knows the file.
+/// Restores the newest saved version of a file, and saves the current one: doing it twice changes nothing. Returns what was
+/// done; None if no session knows the file.
 ///
 /// # Errors
 /// When it cannot be read or written.

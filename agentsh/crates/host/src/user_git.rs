@@ -77,8 +77,8 @@ impl<'a> Git<'a> {
         Some(Self { program: host_programs::find(context, "git")?, context })
     }
 
-    /// The settings of the machine, the user and the environment, in git's order; of those that are not harmless, where
-    /// they stand. Asked once in a session. None: it does not list them, as before version 2.26.
+    /// The settings of the machine, the user and the environment, in git's order; of those that are not harmless, only the
+    /// location. Asked once in a session. None: git does not list them (before version 2.26).
     pub fn top(&self) -> Option<Settings> {
         let mut known = self.context.git_says.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(said) = known.get(&self.program) {

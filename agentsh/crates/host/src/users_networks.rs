@@ -24,7 +24,7 @@ const USERS_NETWORKS: [&str; 12] = [
     "2001:db8::/32",
 ];
 
-/// Private networks in which a name may lie that the user's own configuration gives, as conditions of its rule.
+/// Private networks that may contain a name from the user's own configuration, as conditions of its rule.
 #[must_use]
 pub fn users_networks(rule: &RuleRef) -> Vec<Ruled<IpNet>> {
     let blocks = USERS_NETWORKS.iter().filter_map(|block| block.parse().ok()).flat_map(without_metadata);

@@ -68,7 +68,7 @@ fn folded(text: &str) -> String {
 }
 
 impl Needle {
-    /// The first distinctive sentence of a system prompt. None: there is none.
+    /// The first distinctive sentence of a system prompt, if there is one.
     #[must_use]
     pub fn arm(prompt: &str) -> Option<Self> {
         Self::of(sentences(prompt).take(1))

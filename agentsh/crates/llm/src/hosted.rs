@@ -178,7 +178,7 @@ impl HostedTools {
         }
     }
 
-    /// A part that is no text: whatever in it is a URL, somebody loads.
+    /// A part other than text: somebody loads every URL in it.
     fn medium(&mut self, value: &Json<'_>) {
         match value {
             Json::Array(items) => items.iter().for_each(|item| self.medium(item)),
@@ -318,7 +318,7 @@ impl HostedTools {
     }
 }
 
-/// Whether a part of this type stands for something else than a text, and is not what a tool did.
+/// Whether a part of this type is something other than a text or the output of a tool.
 fn is_medium(kind: &str) -> bool {
     ["audio", "document", "file", "image", "video"].iter().any(|medium| kind.contains(medium))
         && ["_call", "_output", "_result"].iter().all(|end| !kind.ends_with(end))

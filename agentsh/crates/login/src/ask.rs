@@ -41,8 +41,7 @@ pub(crate) fn place(
     Ok((client, target))
 }
 
-/// A document about somebody; None where there is none at this place. What is public is asked for without anything secret, so a
-/// redirection is followed.
+/// A metadata document; None if there is none at this URL. It is requested without secrets, so redirects are followed.
 pub(crate) async fn document(
     clients: &Clients,
     what: &'static str,

@@ -54,7 +54,7 @@ impl Callback {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
 
-    /// The code of the answer. What belongs to another login, or to none, is dropped, and told by `note`.
+    /// The code of the answer. Answers that belong to another login, or to none, are dropped, and reported by `note`.
     ///
     /// # Errors
     /// When the authorization server refused, when somebody else answered in its place, or nobody in time.

@@ -12,7 +12,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// The first challenge for bearer tokens in the values of the header. None: there is no such one.
+    /// The first challenge for bearer tokens in the values of the header, if there is one.
     #[must_use]
     pub fn read<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         values.into_iter().find_map(|value| Self::of_value(value.as_bytes()))

@@ -26,7 +26,7 @@ pub struct LoginServer {
     pub scopes: Vec<String>,
 }
 
-/// Asks a server and its authorization server.
+/// Finds the authorization server of a server.
 ///
 /// # Errors
 /// When there is none, when what they say does not fit together, and when one of them may not be asked.
@@ -48,7 +48,7 @@ pub async fn discover(clients: &Clients, server: &Url) -> Result<LoginServer, Lo
     Err(last.unwrap_or(LoginError::NoLogin))
 }
 
-/// The revision of March 2025: a server that says nothing about itself is its own authorization server, or there is none.
+/// The revision of March 2025: a server without metadata is its own authorization server, or there is none.
 async fn of_origin(clients: &Clients, server: &Url, challenge: Challenge) -> Result<LoginServer, LoginError> {
     let origin = server.origin().ascii_serialization();
     match authorization_server(clients, &origin).await {

@@ -15,7 +15,7 @@ use super::registration::Registered;
 /// The scope for which a token endpoint returns an id token.
 const OPENID: &str = "openid";
 
-/// A sign-in that waits for its user. Whoever has the browser keeps the three words, and nobody else knows them.
+/// A pending sign-in. Only the user's browser keeps the three values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PendingSignIn {
     /// Where the browser goes.

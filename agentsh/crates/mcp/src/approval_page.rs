@@ -52,7 +52,7 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Takes an acknowledgement; false: it is none.
+    /// Takes an acknowledgement; false: it is another message.
     pub fn take_page_answer(&mut self, key: &Key) -> bool {
         self.shown.remove(key)
     }

@@ -54,7 +54,7 @@ pub struct StartError {
     pub recorded: bool,
     /// The status of a shell: 127 for a missing program, 126 for one that cannot be executed.
     pub status: u8,
-    /// Stable code, for whoever waits for the server.
+    /// Stable code, for clients that wait for the server.
     pub reason: &'static str,
 }
 

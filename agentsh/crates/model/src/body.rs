@@ -89,7 +89,7 @@ impl JudgedStream {
         }
     }
 
-    /// Ends the stream with an error as the provider's clients read it. What was held does not go on.
+    /// Ends the stream with an error in the provider's format. Held text is not forwarded.
     fn withhold(&mut self, why: &str) -> Vec<u8> {
         self.body = None;
         self.judge.withheld(self.provider, why);
@@ -158,7 +158,7 @@ pub(super) async fn first_piece(body: &mut Incoming) -> Bytes {
     Bytes::new()
 }
 
-/// Why an answer does not go on when nothing came for this time.
+/// The error if nothing arrived for this time.
 pub(super) fn silent(timeout: Duration) -> String {
     format!("the model sent nothing for {} ms (llm.timeout)", timeout.as_millis())
 }

@@ -31,7 +31,7 @@ impl Canary {
         })
     }
 
-    /// The request as it goes on.
+    /// The request with the canary.
     ///
     /// # Errors
     /// When it cannot be read.

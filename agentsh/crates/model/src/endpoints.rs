@@ -37,7 +37,7 @@ fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bo
     }
 }
 
-/// Whether questions to models that nobody named are looked for, where there is no TLS.
+/// Whether questions to unknown models without TLS are recognised.
 #[must_use]
 pub fn is_everywhere(facts: &Facts) -> bool {
     facts.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)

@@ -59,7 +59,7 @@ impl Model {
         let _ = self.reachable.set(reachable);
     }
 
-    /// The question as it goes on, when the policy allows all that it makes the provider do.
+    /// The request as forwarded, if the policy allows all that it makes the provider do.
     pub(super) async fn allow_hosted(
         &self,
         provider: Provider,
@@ -218,7 +218,7 @@ impl Model {
             self.record.journal.record(event);
         }
         if said.outcome == Outcome::Block {
-            // It does not go on either way.
+            // It is not forwarded either way.
             let _ = self.record.journal.flush().await;
         }
     }

@@ -101,7 +101,7 @@ impl SessionJudge {
         }
     }
 
-    /// A stream that does not go on.
+    /// A stream that is withheld.
     pub(super) fn withheld(&self, provider: Provider, why: &str) {
         self.record
             .journal

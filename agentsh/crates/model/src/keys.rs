@@ -26,11 +26,11 @@ const VARIABLES: [&str; 8] = [
 /// Headers in which clients send it.
 const HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
 
-/// Parts of the names of headers, cookies and parts of a query that carry a key, whatever stands around them.
+/// Parts of names of headers, cookies and query parameters that carry a key.
 const KEY_WORDS: [&str; 7] =
     ["api-key", "apikey", "authorization", "auth-token", "access-token", "oauth-token", "session-token"];
 
-/// How the names of cookies begin that a load balancer sets, and clients send back: they are nobody's account.
+/// Prefixes of load balancer cookies, which belong to no account.
 const BALANCER_COOKIES: [&str; 6] = ["__cf", "_cf", "cf_", "awsalb", "gclb", "arraffinity"];
 
 /// The part of a query in which Google's clients send it.
@@ -39,7 +39,7 @@ const IN_QUERY: &str = "key";
 /// Where a key may go.
 pub(super) type HostPort = (Host, u16);
 
-/// Placeholders and the keys that they stand for.
+/// Placeholders and their keys.
 #[derive(Default)]
 pub(super) struct Keys {
     held: RefCell<BTreeMap<String, Key>>,

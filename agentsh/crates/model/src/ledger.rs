@@ -8,7 +8,7 @@ use agentsh_policy::Ruled;
 use agentsh_policy::{Budget, LlmPolicy, Price, dollars};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Requests of one minute that are told apart.
+/// Maximum number of requests of one minute that are counted singly.
 const MAX_REQUESTS: usize = 100_000;
 
 /// The books of one session. Requests that are under way are not in them yet.
@@ -25,7 +25,7 @@ struct BudgetUse {
     minute: VecDeque<(Instant, u64)>,
 }
 
-/// Why a request does not go on.
+/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BudgetExhausted {
     pub why: String,

@@ -83,7 +83,7 @@ struct PendingAnswer {
     since: Instant,
 }
 
-/// Different things that are told once each.
+/// Maximum number of different messages, each reported once.
 const MAX_REPORTED: usize = 4096;
 
 type Outgoing = Either<Full<Bytes>, Incoming>;
@@ -177,7 +177,7 @@ impl Model {
     /// Handles one request and its answer.
     async fn serve(&self, mut request: Request<Incoming>, upstream: &Upstream) -> Reply {
         if wants_socket(request.headers()) {
-            // Nothing reads what goes through one. Clients that hear this go on without.
+            // agentsh does not read WebSockets. Clients that get this error continue without.
             let why =
                 "[agentsh] web sockets to the model are not allowed: agentsh could not inspect the answers";
             let body = error_body(Provider::OpenAiResponses, StatusCode::UPGRADE_REQUIRED, why);
@@ -305,8 +305,7 @@ impl Model {
         Response::from_parts(head, Either::Left(Full::new(body)))
     }
 
-    /// A request and its body, without the encoding that it came in. None: it is no question, at a place of which nobody said that a
-    /// model is there.
+    /// A request and its body, decompressed. None: it is not a question, and its URL is not a known model.
     async fn read(
         &self,
         provider: Provider,
@@ -332,7 +331,7 @@ impl Model {
         }
     }
 
-    /// The body as it goes on, when the provider may do what it says, the budgets have room for it and no secret keeps it.
+    /// The body as forwarded, if the provider may do what it says, the budgets allow it and no secret blocks it.
     async fn admit(
         &self,
         provider: Provider,
@@ -371,7 +370,7 @@ impl Model {
         self.facts.policy.mcp.exfiltration.enabled && !self.servers.is_empty()
     }
 
-    /// Secrets that the agent read with tools of its own are looked for in what servers are sent, like those of files.
+    /// Secrets in results of the agent's own tools are searched in messages to servers, like those of files.
     fn remember_own(&self, own: &[secrets::OwnResult]) {
         for read in own.iter().filter(|read| self.is_new(&read.hash)) {
             let Ok(lines) = agentsh_base::json::read(read.lines.as_bytes()) else { continue };
@@ -382,7 +381,7 @@ impl Model {
         }
     }
 
-    /// The request as it goes on, with what the policy says of the secrets in it.
+    /// The request as forwarded, with its secrets treated as the policy says.
     async fn search(&self, provider: Provider, body: Bytes) -> Result<Bytes, Reply> {
         let (policy, key, text) = (self.facts.policy.llm.clone(), self.key, body.clone());
         // Off the thread that carries messages: a request has megabytes.
@@ -450,7 +449,7 @@ fn whole_and_plain(headers: &mut HeaderMap) {
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
-/// Headers that are about one connection; lengths are set anew.
+/// Headers of a single connection; lengths are set again.
 fn hop_by_hop(headers: &mut HeaderMap) {
     const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
     for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE, KEEP_ALIVE] {

@@ -38,7 +38,7 @@ const UNTAGGED_MEMBERS: [&str; 17] = [
 
 /// The findings in a request, and its outcome.
 pub(super) struct Searched {
-    /// None: it goes on as it is.
+    /// None: it is forwarded unchanged.
     pub body: Option<String>,
     pub action: OnSecret,
     pub found: Vec<SecretFound>,

@@ -43,7 +43,7 @@ pub struct Head {
 /// The body after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Bytes; 0 is none.
+    /// A number of bytes; 0: no body.
     Length(u64),
     Chunked,
     /// Nothing, until the server accepts the web socket.

@@ -105,7 +105,7 @@ fn program(context: &mut Context<'_>, command: &Command, found: &Found) -> Resul
     direct(context, command, found)
 }
 
-/// They run a file that stands among their arguments; what that file loads is not followed.
+/// Interpreters that run a file from their arguments; what that file loads is not followed.
 const OTHER_INTERPRETERS: &[&str] = &[
     "ruby", "perl", "php", "lua", "luajit", "java", "dotnet", "pypy", "pypy3", "Rscript", "julia", "tclsh",
     "guile", "elixir", "escript", "wasmtime", "wasmer", "groovy", "scala", "racket", "awk", "gawk", "make",

@@ -157,7 +157,7 @@ impl<'a> Context<'a> {
         self.trees.iter().any(|tree| tree.holds(directory, code))
     }
 
-    /// Whether what lies in a directory may be what the command means.
+    /// Whether the command may mean a file in a directory.
     pub fn counts(&self, directory: &Path) -> bool {
         self.request.not_below.is_none_or(|foreign| !directory.starts_with(foreign))
     }
@@ -169,7 +169,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// A directory where unrelated things of a person lie side by side: never shown or pinned as a whole.
+    /// A directory with unrelated personal files: never visible or pinned as a whole.
     pub fn is_personal(&self, directory: &Path) -> bool {
         let home = std::fs::canonicalize(self.request.home).unwrap_or_else(|_| self.request.home.to_owned());
         home.starts_with(directory)

@@ -214,7 +214,7 @@ pub(super) fn behind_shell_header(script: &Path, head: &[u8]) -> Option<PathBuf>
     (python.is_absolute() && named).then_some(python)
 }
 
-/// The program that a pyenv shim stands for: the shim is one script for every name, so pinning it pins nothing.
+/// The program of a pyenv shim: the shim is one script for every name, so pinning it pins nothing.
 pub(super) fn behind_shim(
     context: &Context<'_>,
     found: &Found,

@@ -41,7 +41,7 @@ pub(super) fn command(word: &OsStr, cwd: &Path, path_env: &OsStr) -> Result<Foun
     if !word.is_empty() {
         for directory in path_directories(path_env) {
             let path = directory.join(word);
-            // Most directories of PATH do not hold it, and one look says so.
+            // Most directories of PATH do not contain it, which one call shows.
             if matches!(rustix::fs::lstat(&path), Err(Errno::NOENT | Errno::NOTDIR)) {
                 continue;
             }

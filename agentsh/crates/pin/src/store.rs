@@ -90,7 +90,7 @@ impl Store {
     }
 }
 
-/// The part of a stored tree that is loaded, and that its name stands for.
+/// The part of a stored tree that is loaded, and that its name covers.
 fn code(registry: Registry, root: &Path) -> PathBuf {
     match registry {
         Registry::Npm => root.join("node_modules"),
@@ -98,7 +98,7 @@ fn code(registry: Registry, root: &Path) -> PathBuf {
     }
 }
 
-/// A tree of the store must be what its name says, whoever asks.
+/// A tree of the store must match its name.
 pub(super) fn verify(store: &Store, trees: &[PinnedTree]) -> Result<(), PinError> {
     let Some(directory) = search::directory(&store.trees()) else { return Ok(()) };
     for tree in trees {

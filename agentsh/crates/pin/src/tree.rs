@@ -44,7 +44,7 @@ pub struct PinnedTree {
     /// Relative path to `sha256:HEX`, or to `link:TARGET`, followed by ` sha256:HEX` when the target is a file.
     pub manifest: BTreeMap<PathBuf, String>,
     pub source: TreeSource,
-    /// The packages inside by the place where each lies, where a lock file or the installer's records tell them.
+    /// The packages inside by their directories, as far as a lock file or the installer's records name them.
     pub packages: BTreeMap<String, Listed>,
     /// Links to directories outside the tree: the link's relative path, and the directory.
     pub(super) outside: Vec<(PathBuf, PathBuf)>,
@@ -218,14 +218,14 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The target's name is recorded, and the bytes behind it: they may lie outside the tree, or in a part of
-    /// it that is not hashed. Directories outside are left to the caller, who knows what they are.
+    /// Records the target's name and content: the target may be outside the tree, or in a part of it that is not hashed.
+    /// Directories outside are left to the caller, who knows what they are.
     fn link(&mut self, parent: &OwnedFd, relative: &Path, name: &Path, key: FileKey) -> Result<(), PinError> {
         let shown = self.tree.root.join(relative);
         let target = rustix::fs::readlinkat(parent, name, Vec::new())
             .map_err(|source| PinError::io(&shown, source))?;
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-        // A link into its own tree by absolute path is the same link when the tree lies elsewhere.
+        // A link into its own tree by absolute path stays the same link if the tree is elsewhere.
         let (prefix, rest) = match target.strip_prefix(&self.tree.root) {
             Ok(inside) => ("link:{tree}/", inside),
             Err(_) => ("link:", target.as_path()),

@@ -167,12 +167,12 @@ fn line_start(text: &str, line: u64) -> Option<usize> {
     text.match_indices('\n').nth(before - 1).map(|(at, _)| at + 1)
 }
 
-/// Where the line ends in which `at` lies, its line break left out.
+/// The end of the line that contains `at`, without its line break.
 fn line_end(text: &str, at: usize) -> usize {
     text.get(at..).and_then(|rest| rest.find('\n')).map_or(text.len(), |found| at + found)
 }
 
-/// The bracket that opens a list or map on one line; None: it is written in lines of its own.
+/// The bracket that opens a list or map on one line; None: it is written on several lines.
 fn bracket(text: &str, node: &Node) -> Option<usize> {
     let start = line_start(text, node.place.line)?;
     let line = text.get(start..line_end(text, start))?;
@@ -284,7 +284,7 @@ fn flow_end(text: &str, open: usize) -> Option<Flow> {
     None
 }
 
-/// In lines of its own, each behind `indent` blanks.
+/// Written on separate lines, each after `indent` blanks.
 fn block(node: &Node, indent: usize) -> String {
     match &node.value {
         Value::Map(map) => map.iter().map(|entry| block_entry(entry, indent)).collect(),

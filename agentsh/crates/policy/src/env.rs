@@ -109,8 +109,8 @@ pub struct EnvDecision {
 }
 
 impl EnvPolicy {
-    /// Decides about one variable of the environment that agentsh was started in. `section` is where a rule would
-    /// stand that changes the answer, such as `agent`.
+    /// Decides about one variable of agentsh's environment. `section` is the place of a rule that would change the answer,
+    /// such as `agent`.
     ///
     /// What `never` names is stripped in every case; otherwise a name in the allow list passes. What no list names
     /// passes only where the policy says so (`others`).

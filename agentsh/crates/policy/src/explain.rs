@@ -450,7 +450,7 @@ fn allowed(rule: RuleRef, text: impl Into<String>) -> Answer {
     Answer { allow: true, rule, text: text.into(), change: None }
 }
 
-/// Sockets behind which somebody acts for whoever may talk to them.
+/// Sockets of powerful services, which act for every client.
 const POWERFUL_SOCKETS: [&str; 8] = [
     "docker.sock",
     "podman.sock",

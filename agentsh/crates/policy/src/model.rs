@@ -310,7 +310,7 @@ pub enum MarkerPlace {
     Suffix,
     Prefix,
     Both,
-    /// Behind a word that is chosen anew each time.
+    /// After a word that is chosen at random each time.
     Between,
 }
 

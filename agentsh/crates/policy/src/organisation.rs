@@ -108,7 +108,7 @@ impl Organisation {
         self.directory.join(format!("{}.bundle", self.name))
     }
 
-    /// Where stands why another one was refused.
+    /// The file with the reason why another bundle was refused.
     #[must_use]
     pub fn refusal(&self) -> PathBuf {
         self.directory.join(format!("{}.refused", self.name))
@@ -133,8 +133,8 @@ impl Organisation {
         })
     }
 
-    /// The kept bundle as a layer, and how it stands. One that expired stays in force: without it there would be less
-    /// policy, not more.
+    /// The stored bundle as a layer, and its state. An expired one stays in force, because without it the policy would be
+    /// weaker.
     ///
     /// # Errors
     /// As [`Organisation::bundle`], and when nothing was ever pulled.

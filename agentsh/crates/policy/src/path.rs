@@ -60,7 +60,7 @@ pub(super) fn lifts_something(text: &str) -> bool {
                     .iter()
                     .any(|entry| is_whole(entry.path) || matches!(rest, [name] if entry.matches(name)))
         }
-        // An absolute path may lie in the home or in the project: only the plan knows.
+        // An absolute path may be in the home or in the project: only the plan knows.
         _ => true,
     }
 }
@@ -198,7 +198,7 @@ fn run<P: AsRef<str>, T: AsRef<str>>(
     states[pattern.len()]
 }
 
-/// `**` may stand for nothing.
+/// `**` may match nothing.
 fn skip_stars(pattern: &[impl AsRef<str>], states: &mut [bool]) {
     for (at, wanted) in pattern.iter().enumerate() {
         if states[at] && wanted.as_ref() == "**" {

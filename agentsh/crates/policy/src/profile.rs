@@ -31,7 +31,7 @@ pub struct ServerProfile {
     pub opened: Vec<Ruled<ProfileGrant>>,
     /// The label of the server's results.
     pub source: Option<Ruled<DataSource>>,
-    /// Where what the server is told can end up.
+    /// Where data for the server can end up.
     pub sink: Option<Ruled<DataSink>>,
     /// Whether the package works only when its own scripts run at installation.
     pub install_scripts: Option<Ruled<bool>>,
@@ -66,7 +66,7 @@ pub struct ProfileGrant {
     pub what: What,
 }
 
-/// Where in a server's configuration a value stands.
+/// The place of a value in a server's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// `--db-path VALUE` or `--db-path=VALUE`
@@ -300,7 +300,7 @@ impl ServerProfile {
         if mistakes.is_empty() { Ok(self) } else { Err(PolicyError::Invalid(mistakes)) }
     }
 
-    /// A place of its own: where a profile is used must not decide whether it can be.
+    /// A fixed context: a profile must not be valid only in some projects.
     #[must_use]
     pub fn test_context() -> PathContext {
         PathContext { home: "/home/user".into(), project: "/home/user/src/project".into() }

@@ -81,7 +81,7 @@ pub fn top_keys() -> Vec<&'static Key> {
     TOP.iter().chain(RawRoot::keys()).collect()
 }
 
-/// Reads one file. Every mistake that can be found in one go is reported. Lists of a `bare` file stand alone, as
+/// Reads one file, and reports every mistake that can be found in one go. Lists of a `bare` file replace the defaults, as
 /// after `extends: none`.
 pub fn read(source: Source<'_>, bare: bool) -> Result<RawPolicy, Vec<Diagnostic>> {
     let tree = yaml::parse(source).map_err(|problem| vec![*problem])?;

@@ -27,7 +27,7 @@ pub(crate) struct Reader<'t> {
     pub source: Source<'t>,
     /// The name of the outermost map.
     pub root: &'static str,
-    /// Nothing is below this file: its lists stand alone.
+    /// Nothing is below this file: its lists replace the defaults.
     pub is_bare: bool,
     /// The keys come from `inspect`: a section exists only for the keys in it.
     pub is_front: bool,

@@ -368,8 +368,8 @@ impl Loaded {
     }
 }
 
-/// Where `~` and the project of a file's tests are. A built-in policy is tested in a place of its own: where it is
-/// used must not decide whether it can be.
+/// The values of `~` and the project for a file's tests. A built-in policy has a fixed context, because it must not be valid
+/// only in some projects.
 fn test_context(file: &str, project: &Path) -> PathContext {
     if file.starts_with(BUILT_IN) {
         return PathContext { home: "/home/user".into(), project: "/home/user/src/project".into() };
@@ -421,7 +421,7 @@ fn refuse_yml(file: &Path) -> Result<(), PolicyError> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Links {
     Follow,
-    /// The project may be hostile: its policy is a file of its own, not a way to show another one.
+    /// The project may be hostile: its policy must be a regular file, not a link to another one.
     Refuse,
 }
 

@@ -12,7 +12,7 @@ pub(crate) trait Section<P>: Default {
     /// Its keys in the map that it shares with the other sections of `P`.
     const KEYS: &'static [Key];
 
-    /// Takes its keys from the map. A mistake is told to the reader, and reading goes on.
+    /// Reads its keys from the map. A mistake is reported to the reader, and reading continues.
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self;
 
     /// Lays what this file writes over what the layers below say. What it does not name stays as it is.

@@ -70,8 +70,8 @@ pub struct Predicate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
-    /// The record says where the repository stood at both ends of the session; they lie between, and are no older. Or they are
-    /// what a review applied.
+    /// The record has the repository's commits at both ends of the session; they are in between, and not older. Or they are
+    /// the files that a review applied.
     Record,
     /// The signer asserts it.
     Signer,

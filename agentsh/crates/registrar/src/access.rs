@@ -106,7 +106,7 @@ fn random_token() -> Result<String, TokenError> {
     Ok(format!("agr_{digits}"))
 }
 
-/// Whether the request was sent to a host that this server is, by a page of its own or by no page at all.
+/// Whether the request was sent to a host name of this server, by a page of the same site or by no page at all.
 ///
 /// # Errors
 /// For a name that was rebound to this address, and for pages of other sites.

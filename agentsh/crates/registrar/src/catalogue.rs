@@ -38,7 +38,7 @@ pub struct PendingApproval {
     pub name: String,
     /// Like [`Registered`].
     pub reads_like: Option<String>,
-    /// The hash that whoever asked has on record.
+    /// The hash that the requester has stored.
     pub recorded: Option<String>,
     pub hash: String,
     /// From what is in force, computed when it was asked.
@@ -98,9 +98,9 @@ impl Catalogue {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Approves or rejects a request in the name of an operator, and gives what became of it: another word than the one that was
-    /// asked for, where somebody else was first or nobody in time. None: there is no such request. What comes into force holds
-    /// as long as what it takes the place of.
+    /// Approves or rejects a request in the name of an operator, and returns its status: not the requested one if another
+    /// person was first, or if it has expired. None: there is no such request. The new interface is valid as long as the one
+    /// that it replaces.
     ///
     /// # Errors
     /// When the database cannot be written; nothing was changed then.

@@ -115,8 +115,7 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Puts an interface in force under its name, and gives its record. Without an operator only a name that nobody holds
-/// can be had: whoever comes first holds it.
+/// Registers an interface under its name, and returns its record. Without an operator only a free name can be registered.
 pub fn register(
     ledger: &mut Ledger<'_>,
     registration: &Registration,

@@ -21,8 +21,8 @@ pub trait Credentials {
     /// The `Authorization` of the next request; None if there is none.
     fn current(&self) -> CredentialFuture<'_, Result<Option<HeaderValue>, String>>;
 
-    /// The server answered 401 or 403, with these values of `WWW-Authenticate`, to a request with `used`. Another value to try,
-    /// None where the answer is about something else, or why there is none. After `is_last` no other value is tried.
+    /// The server answered 401 or 403, with these values of `WWW-Authenticate`, to a request with `used`. Another value to
+    /// try, None if the answer is about something else, or why there is none. After `is_last` no other value is tried.
     fn refused(
         &self,
         status: StatusCode,

@@ -39,7 +39,7 @@ const IN_ORDER: Duration = Duration::from_secs(1);
 /// How long the server may take to hear that the session is over.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where a server is and what it is told.
+/// The address and settings of a server.
 #[derive(Clone)]
 pub struct Settings {
     /// The server's name in messages.
@@ -69,7 +69,7 @@ pub struct FailedRequest<'a> {
     /// The tool of a call.
     pub tool: Option<&'a str>,
     pub id: &'a Id,
-    /// Why, as whoever asked is told.
+    /// The reason, for the client.
     pub text: &'a str,
 }
 
@@ -262,7 +262,7 @@ impl Link {
         true
     }
 
-    /// Tells whoever waits that there will be no answer; a lost session ends everything at once instead.
+    /// Answers a waiting request with an error; a lost session ends everything at once instead.
     async fn answer(&self, message: &Outgoing, failure: &Failure) {
         let Some(id) = &message.id else { return };
         if matches!(failure, Failure::SessionLost | Failure::Closed) {

@@ -20,7 +20,7 @@ use super::headers;
 use super::message::{Outgoing, answers};
 use super::streams::DRAIN_TIMEOUT;
 
-/// How often a server may say that it is busy, and for how long, before whoever asked is told.
+/// How often a server may be busy, and for how long, before the client gets an error.
 const BUSY_TIMES: u32 = 3;
 const BUSY_LIMIT: Duration = Duration::from_secs(60);
 /// Longest explanation of an error, in bytes.
@@ -71,7 +71,7 @@ impl Link {
             Err(Failure::SessionLost) => {
                 self.renew(session).await?;
                 let answer = self.post(message).await?;
-                // The session has only just begun: something else is not there, and the session goes on.
+                // The session is new: something else is missing, and the session continues.
                 match answer.status {
                     StatusCode::NOT_FOUND => self.refused(answer, message).await,
                     _ => self.receive(answer, message).await,
@@ -84,7 +84,7 @@ impl Link {
     /// Posts what has no answer, or one that comes by another way. Nobody reads what is said here instead.
     pub async fn tell(&self, message: &Outgoing) -> Result<(), Failure> {
         let answer = self.post(message).await?;
-        // The next request begins a session anew where this one is lost.
+        // The next request begins a new session if this one is lost.
         let is_lost = answer.status == StatusCode::NOT_FOUND && self.session.borrow().is_some();
         if answer.status.is_success() || is_lost { Ok(()) } else { Err(self.quoted(answer).await) }
     }

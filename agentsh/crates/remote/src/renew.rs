@@ -24,7 +24,8 @@ pub(crate) struct ClientOpening {
 }
 
 impl Link {
-    /// Begins another session in the place of number `lost`, unless somebody has. An error is why there is none.
+    /// Begins another session instead of number `lost`, unless that has happened already. An error is the reason why there is
+    /// none.
     pub async fn renew(self: &Rc<Self>, lost: u64) -> Result<(), Failure> {
         let _one_at_a_time = self.renewing.lock().await;
         if self.opening.borrow().sessions != lost {

@@ -22,7 +22,7 @@ const GATHER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The writer does not wait longer once this many events are queued.
 const FLUSH_EVENTS: usize = 4096;
 
-/// From here on [`Journal::wait_for_room`] makes whoever records wait for the disk.
+/// The queue length from which [`Journal::wait_for_room`] waits for the disk.
 const CROWDED_EVENTS: usize = 16_384;
 const BACKPRESSURE_BYTES: usize = 8 * 1024 * 1024;
 
@@ -107,8 +107,8 @@ impl Journal {
         Ok(Self { handle })
     }
 
-    /// Every event of this session from now on, once it is on disk. The journal waits for no subscriber: one that is
-    /// too slow is told how many events it lost.
+    /// Every event of this session from now on, once it is on disk. The journal waits for no subscriber: a slow one gets the
+    /// number of events that it lost.
     #[must_use]
     pub fn subscribe(&self) -> Subscription {
         self.shared().tap.subscribe()
@@ -170,8 +170,8 @@ impl Journal {
         self.shared().wake(true);
     }
 
-    /// Returns once the disk has kept up so far. Whoever records on behalf of a peer that can send without end
-    /// waits here before it takes the next message, so that a fast peer slows down instead of breaking the journal.
+    /// Returns when the disk has caught up. Recording on behalf of a peer that can send without end waits here before its next
+    /// message, so that a fast peer slows down instead of breaking the journal.
     pub async fn wait_for_room(&self) {
         loop {
             let emptied = self.shared().emptied.notified();
@@ -303,7 +303,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A writer that gathers is not woken by what it gathers: that costs whoever records more than all the rest of it.
+    /// A writer that collects is not woken by each event, because waking costs more than everything else in recording.
     fn wake_for(&self, is_first: bool, urgent: bool) {
         if is_first || urgent {
             self.wake(urgent);

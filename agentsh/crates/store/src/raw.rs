@@ -46,7 +46,7 @@ impl Raw {
         chain::hash(prev, &self.session, self.seq, &self.time, &self.body)
     }
 
-    /// None: it is none that this version knows.
+    /// None: this version does not know it.
     #[must_use]
     pub fn event(&self) -> Option<Event> {
         serde_json::from_str(&self.body).ok()

@@ -99,7 +99,7 @@ struct RemainingBudget {
     chars: usize,
 }
 
-/// None: there is no room for it.
+/// None: it exceeds the limit.
 fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut RemainingBudget) -> Option<Value> {
     let secret = name.is_some_and(redact::is_hidden_name);
     match value {

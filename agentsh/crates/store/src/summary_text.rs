@@ -242,7 +242,7 @@ impl Summary {
             .collect()
     }
 
-    /// From where to where, drawn as arrows; and where each of them stands.
+    /// The flows, drawn as arrows, each with its position.
     fn flowed(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.flows.values().map(flow).collect();
         if !lines.is_empty() {

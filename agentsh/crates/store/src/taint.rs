@@ -70,7 +70,7 @@ pub struct OpenedTaintStore {
     pub set_aside: Option<SetAside>,
 }
 
-/// Where the key of a database stands.
+/// The file of a database's key.
 #[must_use]
 pub fn key_file(database: &Path) -> PathBuf {
     database.with_extension("key")

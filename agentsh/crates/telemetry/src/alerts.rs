@@ -56,7 +56,7 @@ fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &TapMessage) {
     let event_id = Uuid::now_v7().to_string();
     match heard {
         TapMessage::Event(told) => {
-            // Most events are none of these, and need not be read.
+            // Most events are other ones, and need not be parsed.
             if !told.body.contains("mcp_exfil_detected") {
                 return;
             }

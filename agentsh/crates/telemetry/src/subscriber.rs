@@ -88,7 +88,7 @@ impl Subscriber {
     }
 }
 
-/// Everybody who is told.
+/// All receivers.
 struct Audience {
     otlp: Option<Otlp>,
     file: Option<Lines>,

@@ -36,7 +36,7 @@ impl Syslog {
     pub fn tell(&mut self, entry: &Entry) {
         let message = message(&self.host, std::process::id(), entry);
         let sent = self.socket.send(message.as_bytes()).or_else(|_| {
-            // The daemon may have been started anew.
+            // The daemon may have been restarted.
             self.socket.connect(&self.path)?;
             self.socket.send(message.as_bytes())
         });

@@ -39,7 +39,7 @@ pub enum Failure {
     /// The task could not be tried, or was interrupted.
     #[error("{0}")]
     Failed(String),
-    /// It says by itself what is wrong, with the line: printed as it stands.
+    /// A complete message with its line, printed unchanged.
     #[error("{0}")]
     Rendered(String),
     #[error("cannot write the answer: {0}")]
@@ -101,8 +101,8 @@ pub fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
     status
 }
 
-/// Untrusted text in `rows` is escaped here, and long cells are cut. Gives the number of rows; none of them is no table
-/// in a terminal.
+/// Untrusted text in `rows` is escaped here, and long cells are cut. Returns the number of rows; without rows nothing is
+/// printed in a terminal.
 pub fn table(
     out: &mut dyn Write,
     context: &Context,
@@ -162,7 +162,7 @@ pub fn named(ids: &[String]) -> String {
     }
 }
 
-/// Columns of the terminal that standard output is; None when it is none.
+/// Columns of the terminal on standard output; None if it is not a terminal.
 pub fn terminal_width() -> Option<u16> {
     let stdout = io::stdout();
     let size = rustix::termios::isatty(&stdout).then(|| rustix::termios::tcgetwinsize(&stdout));

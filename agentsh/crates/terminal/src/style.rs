@@ -58,7 +58,7 @@ pub fn of_cell(title: &str, cell: &str) -> Style {
     }
 }
 
-/// The lines of a report: titles stand at the margin, and what was refused or is weaker than requested stands out.
+/// The lines of a report: titles are at the margin, and refused or weaker parts are emphasised.
 pub fn report(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut painted = String::with_capacity(text.len() + 256);

@@ -70,7 +70,7 @@ impl Try {
     }
 }
 
-/// The kernel's number behind an error of the standard library; a timeout has none of its own.
+/// The error number of an error of the standard library; a timeout has none.
 #[must_use]
 pub fn errno(error: &io::Error) -> Errno {
     match error.raw_os_error() {

@@ -22,7 +22,7 @@ const KEY: &str = "vouched.key";
 const MAX_BYTES: u64 = 4 << 20;
 /// Servers that are remembered.
 const MAX_COUNT: usize = 4_096;
-/// Seconds after which the same answer is written down anew.
+/// Seconds after which the same answer is stored again.
 const REWRITE_INTERVAL_S: u64 = 3600;
 
 /// The last answer about one server.
@@ -66,7 +66,7 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
     hex.len().is_multiple_of(2).then(|| (0..hex.len()).step_by(2).map(digits).collect())?
 }
 
-/// The key, made where there is none.
+/// The key, created if it is missing.
 fn secret(state: &Path) -> std::io::Result<Vec<u8>> {
     let file = state.join(KEY);
     let known = fs::read_to_string(&file).ok().and_then(|text| bytes(text.trim()));
@@ -84,7 +84,7 @@ pub fn key(registry: &str, project: &Path, server: &str) -> String {
     serde_json::json!([registry, project.to_string_lossy(), server]).to_string()
 }
 
-/// The last answer. What cannot be read, or is not signed, is none.
+/// The last answer. An unreadable or unsigned one does not count.
 #[must_use]
 pub fn find(state: &Path, key: &str) -> Option<VerificationOutcome> {
     let signed = read(&file(state)).remove(key)?;

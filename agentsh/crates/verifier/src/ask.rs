@@ -204,7 +204,7 @@ impl Inner {
             && same_but(before, live, |name| pinning.ignored(&server.0, name))
     }
 
-    /// Under which name the server stands.
+    /// The registered name of the server.
     fn expected(&self, server: &ServerId) -> Option<String> {
         let named = self.settings.names.get(&server.0).cloned();
         named.or_else(|| self.last(server).map(|last| last.name))
@@ -315,7 +315,7 @@ impl Inner {
         }
     }
 
-    /// Writes down how a server stands, and tells the user what is new about it.
+    /// Stores the status of a server, and reports a change to the user.
     fn settle(&self, server: &ServerId, offered: &OfferedInterface, word: InterfaceWord, what: String) {
         use InterfaceWord::{Approved, Cached, Registered as New, Rejected, Same};
         let first = what.lines().next().unwrap_or_default().to_owned();

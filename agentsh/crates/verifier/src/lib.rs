@@ -37,7 +37,7 @@ struct RegisteredServer {
     standing: RegistryStatus,
     /// Hash of every entry that the verdict covers.
     seen: BTreeSet<String>,
-    /// An alert about how it stands was given.
+    /// An alert about its status was raised.
     is_told: bool,
 }
 
@@ -93,7 +93,7 @@ impl Check for Registered {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         let Some(settings) = &self.0.settings else { return };
         let entry = match subject.matter {
-            // No hash of the registry covers templates: they stand and fall with the server.
+            // The registry's hash does not cover templates: they share the status of the server.
             SubjectKind::Offer { kind: Offer::Template, .. } => None,
             SubjectKind::Definition { hash, .. } | SubjectKind::Offer { hash, .. } => Some(hash),
             SubjectKind::Call { hash, .. } => hash,

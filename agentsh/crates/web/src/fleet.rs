@@ -5,7 +5,7 @@ use crate::row::rows;
 use crate::session::{list_part, listed, part, turn};
 use crate::{Frame, Href, Html, Listed, Question, Row, Word};
 
-/// A host in the list, with what whoever looks may do about it.
+/// A host in the list, and what the viewer may do about it.
 #[derive(Clone, Debug)]
 pub struct HostLine {
     pub id: String,

@@ -8,7 +8,7 @@ use crate::{Html, Tone};
 
 /// Boxes of one column; more are one box.
 const MAX_BOXES: usize = 16;
-/// Characters of a name in a box, and of what stands at a line.
+/// Maximum length of a name in a box, and of a line's label.
 const NAME: usize = 64;
 const COUNT: usize = 48;
 
@@ -18,7 +18,7 @@ const STEP: usize = 46;
 const LEFT: usize = 10;
 const LETTER: usize = 8;
 const SMALL_LETTER: usize = 7;
-/// How far a line from server to server stands out.
+/// How far a line from server to server curves.
 const CURVE_OFFSET: usize = 60;
 
 /// Where something begins or ends.
@@ -150,8 +150,7 @@ impl Flow {
         Drawing { agent, columns, width, boxes, left_out, height, servers }
     }
 
-    /// Where each column begins, how wide its boxes are, and how wide all of it is: as its names and what stands at the lines
-    /// need.
+    /// The position of each column, the width of its boxes, and the total width, as names and labels require.
     fn columns(&self, agent: &str) -> ([(usize, usize); 3], usize) {
         let mut columns = [(LEFT, 0); 3];
         let mut x = LEFT;
@@ -177,7 +176,7 @@ impl Flow {
         (columns, x + LEFT)
     }
 
-    /// The ends of one column, as they are first named: hosts then stand next to who reached them.
+    /// The ends of one column, in the order of their first use: so hosts are next to the server that reached them.
     fn ends(&self, column: usize) -> Vec<&End> {
         let mut known = BTreeSet::new();
         let all = self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]).chain([&End::Agent]);

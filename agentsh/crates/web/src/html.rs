@@ -7,7 +7,7 @@ use crate::escape::{is_odd_space, is_unsafe};
 #[derive(Debug, Default)]
 pub struct Html {
     text: String,
-    /// The page stands alone: its links lead nowhere and are written as text.
+    /// The page is a single file: its links are written as text.
     is_alone: bool,
 }
 
@@ -77,7 +77,7 @@ impl Html {
         self.shown(rest, false);
     }
 
-    /// Text of anybody where no element may stand: in a title, an option or a drawing.
+    /// Arbitrary text where no element is allowed: in a title, an option or a drawing.
     pub fn plain(&mut self, text: &str) {
         for character in text.chars() {
             if is_unsafe(character) {

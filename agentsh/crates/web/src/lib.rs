@@ -39,7 +39,7 @@ pub use row::{Row, Tone, Word, counted};
 pub use server::{Change, Field, Offer, Server, ServerLine, Servers, ToolRow, server, servers};
 pub use session::{Layer, Listed, Process, Session, Timeline, alone, session};
 
-/// The one script, from a file of its own: the pages allow no other.
+/// The one script, as a separate file: the pages allow no other.
 pub const SCRIPT: &str = include_str!("live.js");
 
 /// The one stylesheet.

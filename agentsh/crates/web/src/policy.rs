@@ -51,7 +51,7 @@ pub struct PolicyPreview {
 
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Why there is none.
+    /// The policy in force, or an error.
     pub effective: Result<Effective, String>,
     pub asked: PolicyQuestion,
     /// The session that was named, and what would have been.

@@ -12,7 +12,7 @@ pub struct RegistrationRow {
     pub beware: Option<String>,
     pub hash: String,
     pub status: Word,
-    /// Whether the interface on record has the hash that stands next to it, computed here.
+    /// Whether the stored interface has the hash shown next to it, computed here.
     pub checked: Word,
     pub registered: String,
     pub tools: usize,
@@ -154,7 +154,7 @@ pub(crate) fn requested(html: &mut Html, token: &str, all: &[Requested]) {
     }
 }
 
-/// Below the line that names a component its own lines stand two places in.
+/// The lines of a component are indented by two below its name.
 fn difference(html: &mut Html, text: &str) {
     let lines: Vec<_> = text.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
     crate::server::diff(html, &lines.join("\n"));

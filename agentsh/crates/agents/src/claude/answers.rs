@@ -13,8 +13,8 @@ use crate::{
 
 const FILE: &str = "settings.local.json";
 
-/// Gives Claude Code that file, with what the project's says as far as `launch` does not cover it. Nothing where it lies
-/// outside of the project, or behind a link.
+/// Gives Claude Code that file, with the project's content as far as `launch` does not cover it. Nothing if it is outside the
+/// project, or behind a link.
 pub(super) fn own(context: &Context<'_>, sources: &Sources, launch: &mut Launch) {
     let root = Path::new(&sources.project_key);
     let directory = root.join(".claude");

@@ -21,7 +21,7 @@ pub(super) const KEPT: &[&str] = &["timeout", "alwaysLoad"];
 pub(super) struct Sources {
     /// `~/.claude`, or `CLAUDE_CONFIG_DIR`.
     pub(super) directory: PathBuf,
-    /// `~/.claude.json`, wherever it stands.
+    /// The path of `~/.claude.json`.
     pub(super) state_path: PathBuf,
     pub(super) state: Option<Value>,
     /// Key of this project in `projects` of the state: the repository, else the working directory.

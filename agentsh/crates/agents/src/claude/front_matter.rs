@@ -55,11 +55,11 @@ pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) 
         }
     }
     if !is_closed {
-        // Three dashes end it for Claude Code, wherever they stand.
+        // For Claude Code three dashes end it anywhere.
         let text = body.strip_prefix(first).unwrap_or_default();
         return text.contains("---").then(|| text.to_owned());
     }
-    // All keys stand at the margin, or none: then a line that begins with a space is a key, and not more of a value.
+    // If no key is at the margin, a line that begins with a space is a key, and not a continued value.
     let is_at_margin = front
         .iter()
         .find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
@@ -91,7 +91,7 @@ pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) 
     taken.then(|| format!("{first}{kept}{rest}"))
 }
 
-/// `key: value`, a comment, an empty line, or one that goes on with what is above.
+/// `key: value`, a comment, an empty line, or the continuation of the line above.
 fn is_plain(line: &str) -> bool {
     let Some(letter) = line.chars().next() else { return true };
     if letter.is_whitespace() || matches!(letter, '#' | '-') {

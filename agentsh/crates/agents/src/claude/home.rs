@@ -236,7 +236,7 @@ pub(super) fn endpoints(
             && !has_login
             && sources.state.as_ref().is_none_or(|state| state.get("primaryApiKey").is_none());
         let found = Endpoint { only_keys, ..moved.unwrap_or_else(default) };
-        // A certificate of its own proves Claude Code to nobody but the model's host itself.
+        // A client certificate proves Claude Code only to the model's host itself.
         let has_certificate = value("CLAUDE_CODE_CLIENT_CERT").is_some();
         add(if has_certificate { found } else { found.judged(TlsInspection::ByDefault) });
         let keyed = KEYS.iter().any(|name| value(name).is_some()) || settings.key_helper;

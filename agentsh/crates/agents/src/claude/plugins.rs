@@ -14,7 +14,7 @@ use crate::{Context, Scope, json, read};
 
 const LIST: &str = "plugins/installed_plugins.json";
 const MANIFEST: &str = ".claude-plugin/plugin.json";
-/// The marketplace of plugins that lie among the skills.
+/// The marketplace of plugins in the skills directory.
 const OF_SKILLS: &str = "skills-dir";
 /// Skills that are looked at: those behind have no servers, for Claude Code starts none but those of the list.
 const MAX_SKILLS: usize = 1_000;

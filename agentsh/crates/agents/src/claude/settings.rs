@@ -37,7 +37,7 @@ const NARROWING_LISTS: &[&str] = &["claudeMdExcludes", "deniedMcpServers", "disa
 /// Switches that take something away when they are on.
 const NARROWING_SWITCHES: &[&str] =
     &["disableAllHooks", "disableArtifact", "disableAutoMode", "disableWorkflows"];
-/// Switches, numbers and words that change how things look, or what the model is told about the work.
+/// Switches, numbers and words that change how things look, or what the model knows about the work.
 const PLAIN: &[&str] = &[
     "$schema",
     "alwaysThinkingEnabled",
@@ -179,7 +179,7 @@ impl Settings {
         }
     }
 
-    /// Where a link leads is what is covered; what lies outside the project did not come with it.
+    /// Covers the target of a link; a target outside the project did not come with it.
     fn mask(&mut self, project: &Path, path: &Path, content: Vec<u8>) {
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let project = std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());

@@ -205,7 +205,7 @@ fn cover_other_layers(
     Ok(())
 }
 
-/// Numbers, switches and words of a project's file that change how things look, or what the model is told about the work.
+/// Numbers, switches and words of a project's file that change how things look, or what the model knows about the work.
 const PLAIN: &[&str] = &[
     "disable_paste_burst",
     "file_opener",

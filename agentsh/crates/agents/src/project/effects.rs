@@ -69,7 +69,7 @@ fn walk(value: &Value, above: &str, left: usize, acts: &mut Vec<String>) {
                 if let Some(what) = of_member(name, inner, value) {
                     acts.push(format!("{what} ({})", shown(&here)));
                 }
-                // Variables are told by their names alone.
+                // Of variables only the names are reported.
                 if name != "env" {
                     walk(inner, &here, left, acts);
                 }

@@ -7,10 +7,10 @@ use sha2::{Digest, Sha256};
 use super::super::read;
 use super::{AGENTS, effects};
 
-/// Where what others made lies, or what nobody reads.
+/// Directories of third-party files, or that nothing reads.
 const SKIPPED: &[&str] = &[".git", ".hg", ".jj", "node_modules", "target", ".venv", "venv", "__pycache__"];
 const DEPTH: usize = 24;
-/// Files that are told.
+/// Maximum number of reported files.
 const MAX_FILES: usize = 2_000;
 
 /// The agent files of a project.

@@ -260,7 +260,7 @@ fn only_looked_for(access: &str) -> Option<&'static str> {
         .then_some("it was to be created; add its directory if everything in there may be written")
 }
 
-/// Why a directory is none that an entry names because something was looked for in it.
+/// Why an entry does not name a directory only because something in it was looked up.
 fn shared(path: &Path, paths: &PathContext) -> Option<&'static str> {
     let in_home = SHARED_IN_HOME.iter().any(|shared| path == paths.home.join(shared));
     let is_shared = in_home

@@ -28,7 +28,7 @@ const MIN_SCRUBBED: usize = 8;
 #[derive(Default)]
 pub struct BrokerSetup {
     pub broker: Option<Rc<Broker>>,
-    /// Files of the home, made anew: path inside and content.
+    /// Generated files of the home: path inside and content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// Additional lines of git's global configuration.
     pub git: String,
@@ -45,7 +45,7 @@ pub(super) struct Secret {
     pub secret: String,
 }
 
-/// Reads every secret that the policy names. One that cannot be had is told, and the agent does without.
+/// Reads every secret that the policy names. A missing one is reported, and the agent runs without it.
 pub async fn read(facts: &Facts, record: &Record) -> BrokerSetup {
     let asked = &facts.policy.agent_only.credentials;
     if asked.is_empty() {

@@ -25,7 +25,7 @@ use agentsh_store::{escape, words::LoginWord};
 pub struct Request {
     /// A name, or a URL.
     pub server: String,
-    /// Where a profile of that name says so.
+    /// The URL of a profile of that name.
     pub url: Option<String>,
     /// Profiles of servers behind a URL.
     pub profiles: Vec<String>,
@@ -95,7 +95,7 @@ pub async fn log_in(
     }
 }
 
-/// Logs in anew to a server of a running session, with rights beside those that were had. Must be called inside a `LocalSet`.
+/// Logs in again to a server of a running session, with additional scopes. Must be called inside a `LocalSet`.
 ///
 /// # Errors
 /// Why nothing came of it.
@@ -121,7 +121,7 @@ pub async fn step_up(
     log_in(session, &request, (id, url, None), &mut out).await.map_err(|error| error.to_string())
 }
 
-/// Says the address for the browser to whoever sits before the session.
+/// Tells the user of the session the URL for the browser.
 struct UrlNotice<'s> {
     session: &'s LoginSession,
     server: &'s ServerId,

@@ -22,7 +22,7 @@ use agentsh_approvals::FurtherRights;
 use agentsh_content::content::since_1970;
 use agentsh_host::address::shown_url as shown;
 
-/// Shared with a renewal that is under way: it goes on where its request does not.
+/// Shared with a running renewal, which continues even if its request ends.
 #[derive(Clone)]
 pub struct StoredLogin(Rc<Inner>);
 
@@ -92,8 +92,8 @@ impl StoredLogin {
         }))
     }
 
-    /// Another grant than one with this token, or why there is none. A request may end while it waits, but no renewal: its
-    /// answer holds the only refresh token that is still good.
+    /// Another grant than one with this token, or why there is none. A waiting request may end, but not a renewal, because its
+    /// answer holds the only valid refresh token.
     async fn renewed(&self, token: &str) -> Result<Grant, NoToken> {
         let (inner, token) = (Rc::clone(&self.0), token.to_owned());
         let renewal = agentsh_base::task::spawn_local(async move { inner.renewed(&token).await });
@@ -189,8 +189,8 @@ impl Inner {
         format!("{said}. To use your own token, add to its headers: Authorization: Bearer ${{NAME}}")
     }
 
-    /// A header with further rights. Where a person can be asked, the request waits for the login; after `is_last`, and where
-    /// nobody can, whoever asked is told how to get one.
+    /// A header with further scopes. If a person can be asked, the request waits for the login; after `is_last`, and if nobody
+    /// can, the error says how to get one.
     async fn step_up(&self, challenge: &Challenge, used: &str, is_last: bool) -> Result<HeaderValue, String> {
         let options: String =
             challenge.scopes.iter().map(|scope| format!(" --scope {}", word(scope))).collect();

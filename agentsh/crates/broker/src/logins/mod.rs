@@ -86,8 +86,8 @@ pub fn record(
     });
 }
 
-/// Clients for everything that a login to this server asks. The authorization server may lie where the server itself may: on
-/// this machine only if the server does, in a private network only if the rules of the server name it.
+/// Clients for all requests of a login to this server. The authorization server may be where the server itself may: on this
+/// machine only if the server is, in a private network only if the rules of the server name it.
 ///
 /// # Errors
 /// When this machine cannot resolve names, or the policy names a proxy that is none.

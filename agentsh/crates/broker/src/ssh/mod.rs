@@ -32,7 +32,7 @@ use request::Key;
 /// The keys and settings for the agent.
 #[derive(Default)]
 pub struct SshGrants {
-    /// Files of the home, made anew: path inside and content.
+    /// Generated files of the home: path inside and content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// Additional lines of git's global configuration.
     pub git: String,
@@ -82,8 +82,8 @@ pub fn hosts(ssh: &[Ruled<SshAccess>]) -> Contribution {
     part
 }
 
-/// Finds the keys that the policy names, and serves them on a socket in this directory. What cannot be had is told, and the
-/// agent does without.
+/// Finds the keys that the policy names, and serves them on a socket in this directory. A missing one is reported, and the
+/// agent runs without it.
 ///
 /// # Errors
 /// When the socket cannot be made.

@@ -22,9 +22,10 @@ use agentsh_host::Record;
 
 /// Programs that speak with the agent at once; further ones are turned away.
 const MAX_CLIENTS: usize = 32;
-/// Refusals of one [`RefusalSubject`] that go on record one by one; the others are counted. A program inside can cause them without end.
+/// Refusals of one [`RefusalSubject`] that are recorded singly; the others are counted. A program inside can cause them
+/// without end.
 const MAX_RECORDED: u64 = 256;
-/// Refusals of one [`RefusalSubject`] that the user is told about at once.
+/// Refusals of one [`RefusalSubject`] that are reported to the user at once.
 const MAX_REPORTED: u64 = 5;
 /// How long no further client is taken when one could not be: descriptors may be short for a moment.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);

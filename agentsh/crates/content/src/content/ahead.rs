@@ -37,7 +37,7 @@ struct Search {
 impl Content {
     pub(super) fn search_ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         let (carried, may_name) = carried(&subject.matter)?;
-        // Otherwise it is done here, once more for what stands around each marker.
+        // Otherwise it is done here, once more for the text around each marker.
         if !unmarked(carried, |text| self.flow.unmarked(text)).is_empty() {
             return None;
         }

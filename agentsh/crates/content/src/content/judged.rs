@@ -35,7 +35,7 @@ impl Content {
         }
     }
 
-    /// A compressed file is taken for a copy, since whoever packs a text hides it; what only looks drawn is told.
+    /// A compressed file counts as a copy, because packing hides its text; random-looking data is reported.
     pub(super) fn of_unread(&self, flowed: Flowed, server: &ServerId, tool: &str) -> Option<Finding> {
         let policy = &self.settings.policy;
         let written = policy.on_opaque.as_ref();

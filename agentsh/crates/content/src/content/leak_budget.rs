@@ -157,7 +157,7 @@ impl LeakBudget {
         });
     }
 
-    /// Whether a call says so little that it may go; then it counts.
+    /// Whether a call is within the budget; then it counts.
     pub fn says<'v>(
         &mut self,
         server: &ServerId,

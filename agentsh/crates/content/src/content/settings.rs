@@ -14,7 +14,7 @@ use agentsh_policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnFlow, Ruled
 #[derive(Clone, Debug)]
 pub struct Destinations {
     pub allowed: Vec<Ruled<NetworkRule>>,
-    /// Where the list stands.
+    /// The place of the list.
     pub rule: RuleRef,
     /// A host outside of the list is refused whatever becomes of other findings.
     pub is_closed: bool,
@@ -54,7 +54,7 @@ pub struct Settings {
 pub enum AfterReadAction {
     /// A person is asked, who is there.
     Ask,
-    /// The first one is told for each pair of servers.
+    /// One alert for each pair of servers.
     TellOnce,
 }
 

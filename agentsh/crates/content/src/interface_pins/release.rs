@@ -98,7 +98,7 @@ impl InterfacePins {
         heard.entry(server.clone()).or_insert_with(|| watch::channel(ReleaseCounts::default()).0).subscribe()
     }
 
-    /// Clients of this server are told to list its tools again.
+    /// Tells clients of this server to list its tools again.
     pub fn relist(&self, server: &ServerId) {
         if let Some(heard) = self.0.borrow().releases.heard.get(server) {
             heard.send_modify(|released| released.tools += 1);
@@ -124,8 +124,8 @@ impl InterfacePins {
         self.0.borrow().servers.get(server)?.drifted(&used, None).cloned()
     }
 
-    /// A person approved the new definition of an entry: it counts as trusted in this session, and clients are told to list
-    /// again. False where the server offers another definition by now.
+    /// A person approved the new definition of an entry: it counts as trusted in this session, and clients list again. False
+    /// if the server offers another definition by now.
     #[must_use]
     pub fn accept(&self, server: &ServerId, (kind, name): (Offered, &str), hash: &str) -> bool {
         let mut state = self.0.borrow_mut();

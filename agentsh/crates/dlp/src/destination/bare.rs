@@ -168,7 +168,7 @@ fn is_host_in_prose(word: &str, after: &[u8], alone: bool) -> bool {
     let last = last.to_ascii_lowercase();
     let called = after.first() == Some(&b'(');
     if let Ok(address) = word.parse::<std::net::Ipv4Addr>() {
-        // Versions have four numbers too; an address has a port, a path, or stands alone and is no 1.2.3.4.
+        // Versions have four numbers too; an address has a port, a path, or is the whole text and not like 1.2.3.4.
         return port(after) > 0 || after.first() == Some(&b'/') || alone && address.octets()[0] >= 10;
     }
     let www = labels[0].eq_ignore_ascii_case("www");

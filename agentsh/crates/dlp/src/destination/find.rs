@@ -4,8 +4,8 @@ use super::key::{Key, Trust};
 use super::{Destination, Form, Sink, bare, mail, shell, url_forms};
 use crate::text::{Decoded, Step, View};
 
-/// Gives every destination in `text`, a string of a call's arguments; `key` is the name under which it stands, if
-/// any (for the items of an array: that of the array). Some are given more than once. Linear.
+/// Reports every destination in `text`, a string of a call's arguments; `key` is its name, if any (for the items of an array:
+/// that of the array). Some are reported more than once. Linear.
 ///
 /// What is encoded in the text is not looked at: see [`find_in_views`].
 pub fn find(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {

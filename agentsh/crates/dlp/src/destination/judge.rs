@@ -43,7 +43,7 @@ pub fn judge<'r>(destination: &Destination, allowed: &'r [Ruled<NetworkRule>]) -
     }
 }
 
-/// Hosts whose addresses name vocabularies. Whoever runs them is not a friend of who would send something there.
+/// Hosts whose addresses name vocabularies. Their operators would not help an attacker.
 const NAMESPACES: [&str; 16] = [
     "www.w3.org",
     "w3.org",

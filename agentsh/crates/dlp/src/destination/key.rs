@@ -9,7 +9,7 @@ pub(super) enum Trust {
     Likely,
     /// `endpoint`, `server`: whatever has a dot.
     Address,
-    /// `host`, `proxy`: whatever stands there.
+    /// `host`, `proxy`: any value.
     Host,
 }
 

@@ -49,8 +49,8 @@ pub struct Destination {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Host(Host),
-    /// Something that stands where a host has to stand and that programs read differently or not at all; at most
-    /// 80 characters of it. No rule allows it.
+    /// Text in the place of a host that programs read differently or not at all; at most 80 characters of it. No rule allows
+    /// it.
     Unreadable(String),
 }
 

@@ -22,7 +22,7 @@ enum Kind {
     Copy,
     /// Every plain word with an `@` is where a message goes.
     Mail,
-    /// Only what stands behind certain options.
+    /// Only the values of certain options.
     Options,
     Socat,
 }

@@ -49,7 +49,7 @@ pub struct Flow {
     repeats: Repeats,
     private_until: Option<Duration>,
     lifetime: Duration,
-    /// From whom to whom everything may go: it is nobody's loss, and counts nowhere.
+    /// Pairs of servers between which everything may flow: such flows are not counted.
     permitted: Arc<[Ruled<FlowPair>]>,
 }
 

@@ -79,8 +79,8 @@ impl Labels {
         self.source == Source::Shareable || (self.role, other.role) == (Role::Repository, Role::Forge)
     }
 
-    /// The labels of a server that says this of one of its tools: what any of its tools is told may leave by that one.
-    /// Never less than without it.
+    /// The labels of a server with these annotations: data given to any of its tools may leave by that one. Never less strict
+    /// than without them.
     #[must_use]
     pub fn suspect(self, says: Annotations) -> Self {
         Self { sink: if says.open_world { Sink::External } else { self.sink }, ..self }

@@ -38,7 +38,7 @@ const MAX_SINKS: usize = 256;
 #[derive(Clone, Debug, Default)]
 struct Tail {
     text: Folded,
-    /// Text without spaces, as it stood: pieces of something encoded.
+    /// Text without spaces, unchanged: pieces of something encoded.
     raw: String,
     /// The text that came last, when it is short, and how often in a row.
     last: String,
@@ -74,7 +74,7 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Whether a hit goes on from an earlier call into this one. One letter that goes on by chance is not a next piece,
+    /// Whether a hit continues from an earlier call into this one. One letter that continues by chance is not a next piece,
     /// unless it is all that was sent.
     pub fn is_split(&self, hit: &Hit) -> bool {
         let piece = self.text.symbols.len().saturating_sub(self.border).min(MIN_SHARE);
@@ -189,8 +189,8 @@ impl Calls {
 }
 
 impl Tail {
-    /// Whether `text` is what came last: a name or a setting that stands in every call, and no next piece. One
-    /// character may well come a few times.
+    /// Whether `text` repeats the last value: a name or a setting in every call, not a next piece. One character may well
+    /// repeat a few times.
     fn is_repeated(&mut self, text: &str) -> bool {
         if text == self.last {
             self.times = self.times.saturating_add(1);

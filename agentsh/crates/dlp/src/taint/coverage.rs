@@ -66,7 +66,7 @@ struct Secret {
 pub(super) struct Coverage {
     secrets: BTreeMap<u64, Secret>,
     next: u64,
-    /// Where each piece stands.
+    /// The positions of each piece.
     places: BTreeMap<u32, Vec<(u64, u32)>>,
     /// The number of pieces.
     known: usize,
@@ -74,7 +74,7 @@ pub(super) struct Coverage {
     before: BTreeMap<u64, Ranges>,
     /// Pieces of the last call: one that comes again covers nothing new.
     seen: BTreeSet<u32>,
-    /// Short values that were sent last, each with the argument it stood in.
+    /// Short values that were sent last, each with its argument.
     pieces: VecDeque<(u64, String)>,
     last: BTreeMap<u64, String>,
     /// The changes of the last call to both, for `adopt`.
@@ -133,7 +133,7 @@ impl Detector for Coverage {
         }
     }
 
-    /// Its short values stay: what comes next may go on from them.
+    /// Its short values stay: later ones may continue them.
     fn forget(&mut self) {
         for (key, before) in std::mem::take(&mut self.before) {
             if let Some(secret) = self.secrets.get_mut(&key) {
@@ -263,7 +263,7 @@ impl Coverage {
         }
         let (old, new) = own_part(&last, text);
         if old.len() < last.len() && old.len() <= MAX_PIECE {
-            // Only now it shows that what stood around it comes again and again.
+            // Only now it is clear that the surrounding text repeats.
             self.note(Noted::NoPiece(path, last.clone()));
             if self.pieces.back().is_none_or(|(_, piece)| piece != old) {
                 self.note(Noted::Piece(path, old.to_owned()));

@@ -35,7 +35,7 @@ pub(super) trait Detector: Sized {
     /// Gets the n-grams of a text, block by block.
     fn see(&mut self, _: &Grams<'_>) {}
 
-    /// Looks at the text of which it saw the grams: a call as it stands, names of its members, or what decodes from it.
+    /// Looks at the text whose n-grams it saw: a call, names of its members, or what decodes from it.
     fn look(&mut self, _: &Text<'_>, _: &mut Hits) {}
 
     /// Looks at a whole call, and counts as sent what it brings. `views` decode from it.

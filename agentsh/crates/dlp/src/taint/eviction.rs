@@ -43,7 +43,7 @@ impl TaintMemory {
         ((evicted.results > 0).then_some(evicted), moved)
     }
 
-    /// Forgets one result, wherever it stands.
+    /// Forgets one result, at any position.
     pub(super) fn forget(&mut self, id: OriginId) {
         let Some(at) = self.place(id) else { return };
         let entry = &mut self.entries[at];

@@ -123,7 +123,7 @@ pub fn long(first: u64, second: u64) -> u32 {
     (first.wrapping_mul(MIX_OLD).wrapping_add(second.wrapping_mul(MIX)) >> 32) as u32
 }
 
-/// The tag under which a short gram stands in an index.
+/// The tag of a short n-gram in an index.
 #[must_use]
 pub fn tag(gram: u64) -> u32 {
     (gram >> 32) as u32

@@ -58,7 +58,7 @@ pub(super) struct Hits {
     pub list: Vec<Hit>,
     /// Parts of prose that may not go there, too short to be a copy by themselves: each place of a result once.
     pub pieces: Vec<Piece>,
-    /// Where they stand in the text, each time that they do: ranges in order.
+    /// Their ranges in the text, in order, with repetitions.
     pub of_pieces: Vec<Range<usize>>,
     /// There are more of them than are counted.
     pub has_more_pieces: bool,

@@ -193,9 +193,9 @@ impl Judge {
         self.memory.sources.iter().any(leaving)
     }
 
-    /// Everything in the arguments that came out of a result, whatever the server, up to a number that is counted
-    /// apart for results that are `leaving`: those that may not go there. Nothing is looked for when there are none of
-    /// them: whatever the call holds may go where it goes. Remembers what is sent, for the next call.
+    /// Everything in the arguments that came from a result, whatever the server, up to a number that is separate for results
+    /// that are `leaving`: those that may not go there. If there are none of them, nothing is searched. Remembers what is
+    /// sent, for the next call.
     pub fn judge(
         &mut self,
         sink: &ServerId,

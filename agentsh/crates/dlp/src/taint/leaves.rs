@@ -132,7 +132,7 @@ impl<'a> Leaves<'a> {
         self.items.iter().map(|leaf| leaf.text.len()).sum()
     }
 
-    /// Where a leaf stands, as a JSON pointer. Names that could be what leaked are replaced by their place.
+    /// The position of a leaf, as a JSON pointer. Names that could be leaked data are replaced by their number.
     #[must_use]
     pub fn pointer(&self, leaf: usize) -> String {
         let Some(item) = self.items.get(leaf) else { return String::new() };
@@ -152,7 +152,7 @@ impl<'a> Leaves<'a> {
         steps.iter().rev().fold(String::new(), |pointer, step| pointer + "/" + step)
     }
 
-    /// The name of the member that a leaf stands under, however many lists are in between.
+    /// The name of the member of a leaf, through any number of lists.
     #[must_use]
     pub fn name_of(&self, leaf: usize) -> Option<&str> {
         let mut node = self.items.get(leaf)?.node;

@@ -153,8 +153,8 @@ fn weights(text: &str) -> (usize, usize) {
     (letters, others)
 }
 
-/// Several lines of which each has the same number of separators: another character would change the last field. Two
-/// sentences with a comma each are none.
+/// Several lines with the same number of separators: another character would change the last field. Two sentences with a comma
+/// each are not a table.
 fn is_table(text: &str) -> bool {
     [(b',', 3), (b';', 2), (b'\t', 2), (b':', 2)].iter().any(|(separator, rows)| {
         let lines = text.lines().filter(|line| !line.is_empty());

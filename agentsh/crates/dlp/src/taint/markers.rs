@@ -9,7 +9,7 @@ use super::memory::TaintMemory;
 use super::origin::OriginId;
 use crate::Severity;
 
-/// Markers that stand for something before those of forgotten results are swept, and at most.
+/// Minimum and maximum number of markers before those of forgotten results are removed.
 const MIN_SWEEP: usize = 1024;
 const MAX_MARKERS: usize = 65_000;
 
@@ -29,8 +29,7 @@ impl Default for Markers {
 }
 
 impl Markers {
-    /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random`
-    /// chooses it.
+    /// The number of a marker for a result, which may not be remembered yet. `random` chooses it.
     pub fn add(&mut self, memory: &TaintMemory, origin: OriginId, random: u64) -> u16 {
         let mut number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
         if self.results.len() >= self.sweep_at {
@@ -65,7 +64,7 @@ impl Markers {
         search: &mut Search<'_, '_>,
     ) {
         for mark in marker::find(text) {
-            // A damaged one does not say whose it is: the newest marked result stands for it.
+            // A damaged marker does not name its result: the newest marked result counts.
             let id = match mark.number {
                 Some(number) => self.results.get(&number).copied(),
                 None => self.results.values().max().copied(),

@@ -44,7 +44,7 @@ impl Passages<'_> {
         (shadow, tags)
     }
 
-    /// `see` is shown all grams in order, with where the first of them stands.
+    /// `see` gets all n-grams in order, with the position of the first.
     fn read(
         &self,
         text: &[u8],
@@ -81,7 +81,7 @@ impl Passages<'_> {
         }
     }
 
-    /// Whether a run of known grams may go through these, of which the first stands at `at`.
+    /// Whether a run of known n-grams may go through these, the first of which is at `at`.
     fn may_be_known(&self, text: &[u8], at: usize, grams: &[u64]) -> bool {
         let mut seeming = kept(at, grams).filter(|(_, gram)| self.known.may_have(hash::tag(*gram)));
         // A single known n-gram is mostly chance, so its neighbours decide.

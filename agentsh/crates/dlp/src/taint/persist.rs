@@ -96,7 +96,7 @@ impl TaintMemory {
         if !reader.0.is_empty() || !is_consistent(&print) {
             return Err(ImportError::Contradiction);
         }
-        // Whether it was repeated does not stand in its own record.
+        // Its own record does not say whether it was repeated.
         let until = origin.time + self.config.lifetime + repeats::WITHIN;
         // A time in the future would never end.
         let is_live = origin.time <= now && now < until;
@@ -144,7 +144,7 @@ fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
     Some((Origin { server, tool, call, time, private }, print))
 }
 
-/// Every position lies inside the result, and the result is one that could have been remembered.
+/// Every position is inside the result, and the result is one that could have been remembered.
 fn is_consistent(print: &Print) -> bool {
     let symbols = print.shadow.len() as u32;
     print.shadow.len() <= MAX_SYMBOLS

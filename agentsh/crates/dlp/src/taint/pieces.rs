@@ -44,7 +44,7 @@ pub(super) fn is_followed(text: &str) -> bool {
     text.len() <= MAX_TEXT && marker::is_prose(text.trim_start_matches(['#', '-', '*', ' ', '\n']))
 }
 
-/// The tags that are kept of prose that stands at these places of a result; none of what its `shadow` says counts nowhere.
+/// The kept tags of prose at these positions of a result, without n-grams that `shadow` excludes.
 pub(super) fn kept(
     hasher: &Hasher,
     symbols: &[u8],

@@ -5,7 +5,7 @@ use super::slices::Followed;
 /// Secrets of one result that are followed in pieces, and cells of it.
 pub(super) const MAX_FOLLOWED: usize = 512;
 pub(super) const MAX_CELLS: usize = 4096;
-/// Symbols of one result; what stands beyond is not remembered, and who stored it is told.
+/// Maximum number of symbols of one result; the rest is not remembered, which is reported.
 pub(super) const MAX_SYMBOLS: usize = 8 << 20;
 /// The detectors' indices into [`Print::tags`].
 pub(super) const RUNS: usize = 0;

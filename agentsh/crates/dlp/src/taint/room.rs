@@ -27,7 +27,7 @@ struct ServerResults {
 pub(super) struct Room {
     shelves: BTreeMap<ServerId, ServerResults>,
     pub used: usize,
-    /// Bytes of forgotten results that stand between others.
+    /// Bytes of forgotten results between others.
     pub waste: usize,
 }
 
@@ -41,7 +41,7 @@ impl Room {
         shelf.whole.push_back(id);
     }
 
-    /// A result is forgotten; one that stands between others leaves its room behind.
+    /// A result is forgotten; one between others leaves a gap.
     pub fn remove(&mut self, entry: &Entry, is_first: bool) {
         let size = entry.size;
         self.used -= size;

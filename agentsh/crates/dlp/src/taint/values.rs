@@ -28,7 +28,7 @@ use agentsh_secrets::values::{self, Kind};
 const MIN_PIECE: usize = 12;
 /// Every third n-gram of a secret is kept.
 const SECRET_STEP: usize = 3;
-/// A shorter value is none.
+/// A shorter value does not count.
 const MIN_VALUE: usize = 5;
 /// Bytes of the arguments in which values are named, and in which single words are looked up.
 const MAX_NAMED: usize = 64 * 1024;
@@ -117,14 +117,14 @@ impl Detector for Values {
     }
 }
 
-/// The span that a gram lies in, the innermost one.
+/// The innermost span that contains an n-gram.
 fn span_at(spans: &[Span], at: u32) -> Option<&Span> {
     let after = spans.partition_point(|span| span.start <= at);
     spans[..after].iter().rev().take(16).find(|span| at < span.end)
 }
 
 impl Values {
-    /// Links of a call that stood whole in a result.
+    /// Links of a call that were whole in a result.
     pub fn links(&mut self, memory: &TaintMemory, call: &Leaves<'_>) -> Vec<Link> {
         let mut links = Vec::new();
         let mut named = MAX_NAMED;

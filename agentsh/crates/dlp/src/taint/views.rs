@@ -3,8 +3,8 @@
 use super::leaves::Leaf;
 use crate::text::{Limits, Step, View, looks_encoded, visit, visit_orders, visit_plainly};
 
-/// Every text that [`visit`] finds, without the text itself. What a bound left out is not seen here; the search of the text
-/// as it stands has no bound.
+/// Every text that [`visit`] finds, without the text itself. Texts beyond the limits are not decoded; the search of the text
+/// itself has no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Views {
     pub limits: Limits,

@@ -29,7 +29,7 @@ const LOWER: u8 = 2;
 const DIGIT: u8 = 4;
 const HEX: u8 = 8;
 const WHITE: u8 = 16;
-/// Signs that stand in prose, names and addresses.
+/// Signs of prose, names and addresses.
 const COMMON: u8 = 32;
 /// Other signs.
 const SIGN: u8 = 64;

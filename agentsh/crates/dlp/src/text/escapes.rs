@@ -75,7 +75,7 @@ impl Unit {
     }
 }
 
-/// The escape that `out` ends with: its length and what it stands for, which is always shorter.
+/// The escape at the end of `out`: its length and its meaning, which is always shorter.
 fn ending(out: &[u8]) -> Option<(usize, Unit)> {
     match *out.last()? {
         last if last.is_ascii_hexdigit() => numeric(out).or_else(|| simple(out)),

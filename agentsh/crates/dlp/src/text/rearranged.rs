@@ -64,8 +64,8 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     }
 }
 
-/// Letters that stand for others: each for the one so many places further on, counted from `z` backwards when mirrored;
-/// and digits, as far on as `digits`.
+/// A substitution of letters: each for the one so many places further on, counted from `z` backwards if mirrored; and of
+/// digits, by `digits`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Alphabet {
     mirrored: bool,
@@ -105,7 +105,7 @@ impl Alphabet {
     }
 }
 
-/// The alphabet in which these bytes are language. None: as they stand, or in none.
+/// The alphabet in which these bytes are language. None: unchanged, or in none.
 fn likely(bytes: &[u8]) -> Option<Alphabet> {
     let (mut counts, mut letters) = ([0; 26], 0);
     for byte in bytes.iter().filter(|byte| byte.is_ascii_alphabetic()) {
@@ -113,7 +113,7 @@ fn likely(bytes: &[u8]) -> Option<Alphabet> {
         letters += 1;
     }
     let enough = LANGUAGE * letters;
-    // Whatever letters stand for, some are more frequent than others: of drawn ones their squares are smaller.
+    // In any substitution some letters are more frequent than others; random letters have smaller squares.
     let squares: u32 = counts.iter().map(|count| count * count).sum();
     let is_language = letters as usize * 2 >= bytes.len() && squares * 1000 >= 70 * letters * letters;
     if letters < 16 || !is_language || Alphabet::PLAIN.score(&counts) >= enough {

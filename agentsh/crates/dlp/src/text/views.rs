@@ -10,7 +10,7 @@ use super::{
     base85, encoded_words, escapes, hidden, interspersed, looks_encoded, morse, numbers, radix, rearranged,
 };
 
-/// Gives `sink` the text as it stands, then every text that decodes from it.
+/// Passes the text to `sink`, then every text that decodes from it.
 ///
 /// Time and the bytes of all views are in proportion to the text (see [`Limits`]). What was left out is said in
 /// the outcome.

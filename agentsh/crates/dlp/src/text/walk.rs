@@ -108,8 +108,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The text with small parts of it decoded, at these `places`. When they are few in a long text, only what stands
-    /// around them is another text; what else is encoded in it was found in the text itself.
+    /// The text with small parts of it decoded, at these `places`. If there are few in a long text, only their surroundings
+    /// are another text; other encodings in it were found in the text itself.
     pub(super) fn found_rewritten(&mut self, step: Step, bytes: &[u8], at: Range<usize>, places: &[usize]) {
         if bytes.len() <= SHORT || places.len() * 100 >= bytes.len() {
             return self.found_bytes(step, bytes, at);

@@ -129,7 +129,7 @@ impl Profile {
         let bits = before.and_then(|before| self.sequence.surprise(before, tool, self.tools.len(), counts));
         let mut size = with.request.look(length(bytes), tuning);
         if own.is_none() {
-            // Each tool has a length of its own: only what is longer than all of them is news.
+            // Each tool has its own length: only calls longer than those of all tools are unusual.
             (size.z, size.drifts) = (size.z.max(0.0), false);
         }
         let size = with.request.is_known().then_some(size);
@@ -236,7 +236,7 @@ fn length(bytes: usize) -> f64 {
     count(bytes as u64).ln_1p()
 }
 
-/// Counts with the same spread wherever they lie.
+/// Counts, transformed to equal variance.
 fn calls(in_minute: u64) -> f64 {
     2.0 * (count(in_minute) + 0.375).sqrt()
 }

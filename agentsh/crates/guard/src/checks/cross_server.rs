@@ -94,7 +94,7 @@ const COMPUTE: [&str; 9] =
     ["run", "exec", "execute", "eval", "evaluate", "calculate", "compute", "transform", "convert"];
 
 impl Kind {
-    /// The first verb decides, wherever it stands: `readFile`, `send-mail`, `issue_create`.
+    /// The first verb decides, anywhere in the name: `readFile`, `send-mail`, `issue_create`.
     #[must_use]
     pub fn of(tool: &str) -> Self {
         let kinds = words(tool).into_iter().filter_map(|word| {
@@ -147,7 +147,7 @@ impl CrossServer {
         }
     }
 
-    /// Whether a server was declared before another. Whoever answers faster is not the first for that.
+    /// Whether a server was declared before another. The order of answers does not matter.
     fn comes_before(&self, server: &ServerId, other: &ServerId) -> bool {
         let rank = |server: &ServerId| self.order.iter().position(|declared| declared == server);
         rank(server).zip(rank(other)).is_some_and(|(own, other)| own < other)
@@ -449,7 +449,7 @@ fn alike(one: &str, other: &str, threshold: f64) -> bool {
         // In a short name one letter is a larger share, but just as easily overlooked.
         share >= threshold || (distance == 1 && length > MIN_LENGTH)
     };
-    // An `m` looks like `rn`: a letter in its place is then two, so the names count as they are written, too.
+    // An `m` looks like `rn`: replacing it changes two letters, so the names are also compared as written.
     let (seen, seen_other) = (looks(one), looks(other));
     seen == seen_other || near(&seen, &seen_other) || near(one, other)
 }

@@ -108,7 +108,7 @@ impl Decision {
         self.findings.push(finding);
     }
 
-    /// Takes in a verdict of whoever was asked. An answer to `Ask` replaces it; otherwise the stricter one stays.
+    /// Adds the verdict of a person or auditor. An answer to `Ask` replaces it; otherwise the stricter one stays.
     pub fn answer(&mut self, verdict: Verdict) {
         if self.verdict.outcome == Outcome::Ask || verdict.outcome > self.verdict.outcome {
             // A refused caller is still told what the question was about.

@@ -58,7 +58,7 @@ impl SubjectKind<'_> {
     }
 }
 
-/// A template as a pattern of names: every expression in it stands for any text.
+/// A template as a pattern of names: every expression in it matches any text.
 pub(crate) fn pattern(template: &str) -> String {
     if template.len() > MAX_TEMPLATE {
         return "*".to_owned();

@@ -10,7 +10,7 @@ use super::directory_handle::{DirectoryHandle, Kind, Stamp, hash};
 use super::journal::Mark;
 use agentsh_store::escape;
 
-/// A larger file is told by its size and hash.
+/// Of a larger file only size and hash are shown.
 const MAX_BYTES: u64 = 1 << 20;
 /// Characters of the first line of a script that is not text.
 const MAX_COLUMNS: usize = 120;
@@ -97,7 +97,7 @@ fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (DiffSide
     }
 }
 
-/// A NUL in a script, or a byte of another encoding, makes nothing binary: whoever runs it reads past them.
+/// A NUL in a script, or a byte of another encoding, does not make a file binary, because interpreters read past them.
 fn text(content: &[u8]) -> DiffSide {
     if let Ok(text) = std::str::from_utf8(content) {
         return DiffSide::Text(text.to_owned());

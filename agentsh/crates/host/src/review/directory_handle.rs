@@ -68,7 +68,7 @@ impl Stamp {
         }
     }
 
-    /// Whether it is still what it was. Of a directory, what lies in it is told apart by itself.
+    /// Whether it is unchanged. The content of a directory is compared separately.
     #[must_use]
     pub fn is_unchanged(&self, now: &Self) -> bool {
         if self.kind == Kind::Directory {

@@ -75,7 +75,7 @@ impl Merged {
     }
 }
 
-/// How what was put in place is told from everything else.
+/// The metadata by which an applied file is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub kind: Kind,
@@ -125,7 +125,7 @@ impl Run {
         Ok(run)
     }
 
-    /// An earlier one. A line that was cut off when it was killed is none.
+    /// Reads an earlier one. A line that was cut off by a kill is ignored.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -296,7 +296,7 @@ impl Review {
         matches!(lock(&self.directory, RUNNING), Ok(None))
     }
 
-    /// Where the layer's own version of a file lies.
+    /// The directory of the layer's own versions of files.
     #[must_use]
     pub fn upper(&self) -> PathBuf {
         self.directory.join(UPPER)

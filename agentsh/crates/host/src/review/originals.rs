@@ -21,7 +21,7 @@ pub const NAME: &str = "originals";
 pub const MAX_BYTES: u64 = 256 << 10;
 /// Maximum size of all together.
 const MAX_TOGETHER: u64 = 64 << 20;
-/// Directories of what can be made anew, and of git.
+/// Directories that can be generated again, and git's.
 const SKIPPED_DIRECTORIES: [&str; 4] = [".git", "node_modules", "target", ".venv"];
 
 #[derive(Serialize, Deserialize)]

@@ -77,7 +77,7 @@ impl Review {
         letters.iter().rev().take(12).rev().collect()
     }
 
-    /// Applies what is selected and stands as it stood. Without paths, one that was interrupted goes on with its own.
+    /// Applies what is selected and unchanged. Without paths, an interrupted one continues with its own selection.
     ///
     /// # Errors
     /// When nothing could be begun; what was done until then is in the journal.
@@ -234,7 +234,7 @@ fn first_of_last(runs: &[Run]) -> usize {
 fn of_last(runs: &[Run]) -> Vec<Step> {
     let mut done_already: BTreeMap<&Path, usize> = BTreeMap::new();
     let mut rest = runs;
-    // An undo that was interrupted goes on.
+    // An interrupted undo continues.
     if runs.last().is_some_and(|run| run.began().is_undo && !run.has_ended()) {
         let (before, undo) = runs.split_at(first_of_last(runs));
         for done in undo.iter().flat_map(Run::done) {

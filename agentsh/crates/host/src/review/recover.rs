@@ -14,7 +14,7 @@ use super::hard_links::{UnlinkedName, remove};
 use super::journal::{About, Done, Line, Mark, Run, Staged};
 
 impl Applier<'_> {
-    /// After a kill: finishes what was put in its place, and takes back what was not. Gives what stays open.
+    /// After a kill: completes or reverts each file. Returns what stays open.
     ///
     /// # Errors
     /// When the journal cannot be written.
@@ -72,7 +72,7 @@ impl Applier<'_> {
                 set_mode(&parent, name, mark.mode)?;
                 Ok((true, None))
             }
-            // Nothing beside: it never began, or was finished.
+            // No temporary file: the step never began, or was finished.
             (Some(_), None) => Ok((has_mark(name)?, None)),
             (None, None) => Ok((there.is_none(), None)),
             // The temporary file is the new version.
@@ -107,7 +107,7 @@ fn kept_beside(name: &OsStr) -> io::Error {
     ))
 }
 
-/// Whether what stands at a name is what the journal says was to come.
+/// Whether a name has the new version according to the journal.
 fn marked(parent: BorrowedFd<'_>, name: &OsStr, mark: &Mark) -> io::Result<bool> {
     let Some(found) = stamp_of(parent, name)? else { return Ok(false) };
     if found.kind != mark.kind || (mark.kind == Kind::File && found.given_mode() != mark.mode) {

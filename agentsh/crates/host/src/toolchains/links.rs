@@ -138,7 +138,7 @@ fn follow(path: &Path, around: &SearchContext<'_>, paths: &RealPaths) -> Option<
             continue;
         }
         let next = at.join(part);
-        // Inside, the home and the project lie where they are called to be.
+        // Inside, the home and the project are at their given paths.
         let is_above = around.home.starts_with(&next) || around.project.starts_with(&next);
         match paths.link(&next) {
             Some(to) if !is_above => {

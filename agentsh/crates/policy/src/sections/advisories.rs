@@ -15,7 +15,7 @@ use crate::types::RuleRef;
 pub enum OnAdvisory {
     /// Not compared.
     Off,
-    /// It runs, and everybody is told.
+    /// It runs, with a warning.
     Warn,
     /// The server is not started.
     Block,

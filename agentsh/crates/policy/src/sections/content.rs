@@ -105,7 +105,7 @@ impl ContentPolicy {
         self.hidden_html.unwrap_or(default)
     }
 
-    /// Commands that do harm are refused whatever was written: a client of the gateway is nobody's own agent.
+    /// Harmful commands are refused whatever the policy says, because a gateway's clients are not the user's own agents.
     pub fn at_gateway(&mut self) {
         if self.arguments < OnFinding::Block {
             let id = "sandbox.mcp.content.arguments".to_owned();

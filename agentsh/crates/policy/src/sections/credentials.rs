@@ -13,7 +13,7 @@ use crate::section::{Section, merge_list};
 use crate::sections::{AgentPolicy, network};
 use crate::types::RuleRef;
 
-/// Requests that a credential goes on where its entry lists none: what reads.
+/// The requests of a credential whose entry lists none: reading.
 const READING: [&str; 3] = ["GET /**", "HEAD /**", "POST /**/git-upload-pack"];
 
 /// One secret of the user, and its allowed use.
@@ -199,7 +199,7 @@ fn variables_of_gh(host: &str) -> [&'static str; 2] {
     }
 }
 
-/// The interface of a forge has a host of its own, and the same account.
+/// The API of a forge has another host with the same account.
 #[must_use]
 pub fn forge_of(host: &str) -> &str {
     ["api.", "uploads."].iter().find_map(|prefix| host.strip_prefix(prefix)).unwrap_or(host)

@@ -76,7 +76,7 @@ impl CrossServerPolicy {
         self.asked() && is_on(self.shadow.as_ref())
     }
 
-    /// How alike names of servers are that are told, from 0 to 1. None: they are not compared.
+    /// The similarity of server names that raises an alert, from 0 to 1. None: they are not compared.
     #[must_use]
     pub fn similarity(&self) -> Option<f64> {
         let wanted = is_on(self.enabled.as_ref()) && is_on(self.similarity.as_ref());

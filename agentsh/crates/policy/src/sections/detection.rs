@@ -56,7 +56,7 @@ pub struct DetectionPolicy {
     /// The outcome for a definition with such a finding, if it was written.
     pub actions: BTreeMap<Level, Ruled<OnFinding>>,
     pub patterns: Vec<Ruled<CustomPattern>>,
-    /// Sections that have `enabled: true`: with one of them the pattern set of the page is used beside the built-in scan.
+    /// Sections with `enabled: true`: with one of them the documented pattern set is used in addition to the built-in scan.
     pub documented: BTreeMap<&'static str, RuleRef>,
     /// For every sampling and elicitation request. Without it a scan decides: see `content.requests`.
     pub requests: Option<Ruled<OnRequest>>,

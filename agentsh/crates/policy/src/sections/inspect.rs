@@ -175,7 +175,7 @@ struct Line {
     written: Option<String>,
 }
 
-/// The keys that a section stands for, as a file that wrote them would have them.
+/// The keys that a section sets, as if the file had written them.
 pub fn resolve(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Node> {
     let fields = reader.map(here, INSPECT)?;
     let mut lines: Vec<Line> = Vec::new();
@@ -261,7 +261,7 @@ impl Cell {
 }
 
 impl Node {
-    /// The entry of a map, made where there is none. None: it is not a map.
+    /// The entry of a map, created if it is missing. None: it is not a map.
     fn entry(&mut self, key: &str, place: Place) -> Option<&mut Node> {
         let Value::Map(entries) = &mut self.value else { return None };
         let at = entries.iter().position(|entry| entry.key == key).unwrap_or(entries.len());

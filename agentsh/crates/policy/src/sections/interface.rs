@@ -52,7 +52,7 @@ pub enum OnUnreachable {
     Block,
     /// Its last answer counts.
     Cached,
-    /// It goes on, with an alert.
+    /// It passes, with an alert.
     Warn,
 }
 

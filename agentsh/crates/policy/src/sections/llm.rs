@@ -28,7 +28,7 @@ pub struct LlmPolicy {
     pub replacement: Option<Ruled<String>>,
     /// How long a model may say nothing, in milliseconds.
     pub timeout_ms: Option<Ruled<u64>>,
-    /// Requests to the model's host that go on though agentsh knows no such route of a model.
+    /// Requests to the model's host that pass although agentsh does not know their route.
     pub allow: Vec<Ruled<RequestRule>>,
     /// The outcome for a request with secrets; None: they are recorded.
     pub secrets: Option<Ruled<OnSecret>>,
@@ -46,7 +46,7 @@ pub enum OnLeak {
     Pass,
     /// The rest of it, from the sentence on, is replaced; what was streamed before that is with the agent.
     Replace,
-    /// All of it is replaced: no text goes on before the whole of it was looked through.
+    /// All of it is replaced: no text is forwarded before the whole was searched.
     Hold,
 }
 

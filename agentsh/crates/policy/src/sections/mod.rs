@@ -88,7 +88,7 @@ sections! {
         ssh: Vec<Ruled<ssh::SshAccess>>
     }
     tell_sandbox: briefing::Briefing => {
-        /// The agent is told where it is, unless this says no.
+        /// The agent is told about its sandbox, unless this is false.
         tell_sandbox: Option<Ruled<bool>>
     }
 }
@@ -149,8 +149,8 @@ sections! {
     anomaly: anomaly::Anomaly => { anomaly: anomaly::AnomalyPolicy }
     cross_server: cross_server::CrossServer => { cross_server: cross_server::CrossServerPolicy }
     later: later::Later => {
-        /// Sections whose engines are not built yet are parsed and kept, so that a documented file loads unchanged;
-        /// this names them and every session says so.
+        /// Sections that are not implemented are parsed and kept, so that a documented file loads unchanged; this names them,
+        /// and every session reports them.
         not_enforced: Vec<RuleRef>
     }
     servers: servers::Servers => { servers: BTreeMap<ServerId, ServerPolicy> }

@@ -119,7 +119,7 @@ impl Section<ProcessPolicy> for Network {
         Self { allow, loopback, proxy, unknown }
     }
 
-    /// Among equals the first rule decides, so the higher layer's stand first.
+    /// The first of equal rules decides, so those of the higher layer come first.
     fn merge(&self, below: &mut ProcessPolicy) {
         let network = &mut below.network;
         if let Some(list) = &self.allow {

@@ -53,7 +53,7 @@ pub struct Condition {
     pub test: Test,
 }
 
-/// Where the value of a condition stands.
+/// The place of a condition's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Every string of the arguments.
@@ -210,7 +210,7 @@ impl Section<McpPolicy> for Rules {
 }
 
 impl CallRule {
-    /// Whether it is about a client at this address. A rule about networks is none about a client that is in none.
+    /// Whether it applies to a client at this address. A rule about networks does not apply to a client without an address.
     #[must_use]
     pub fn is_from(&self, address: Option<IpAddr>) -> bool {
         if self.from.is_empty() && self.not_from.is_empty() {

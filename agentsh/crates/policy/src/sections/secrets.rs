@@ -21,7 +21,7 @@ pub enum OnSecret {
     /// It goes through, and that it did is recorded.
     #[default]
     Audit,
-    /// A tag is in its place.
+    /// A tag replaces it.
     Redact,
     /// The call or the result is refused.
     Block,

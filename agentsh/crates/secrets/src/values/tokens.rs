@@ -180,7 +180,7 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
     }
 }
 
-/// Where `://` stands.
+/// The position of `://`.
 fn find_scheme(word: &str) -> Option<usize> {
     memchr::memchr_iter(b':', word.as_bytes()).find(|at| word.as_bytes()[*at..].starts_with(b"://"))
 }

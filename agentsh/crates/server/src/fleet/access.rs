@@ -57,7 +57,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// None: it is none of a host.
+    /// None: it is not a host's request.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let text = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
         Some(Self {

@@ -182,7 +182,7 @@ fn hold(db: &mut dyn Connection, host: &str) -> Result<HostRow, Refusal> {
     })
 }
 
-/// The row behind which the host goes on has to be the one that is here.
+/// The host must continue after the newest row that is stored here.
 fn misfit_of_place(
     db: &mut dyn Connection,
     known: &HostRow,

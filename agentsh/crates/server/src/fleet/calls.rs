@@ -60,7 +60,7 @@ fn key(row: &Row, body: &Json) -> Option<Key> {
     Some((row.session.clone(), indexed(server), indexed(&request)))
 }
 
-/// Where the calls stand.
+/// The ids of the calls.
 fn places(db: &mut dyn Connection, verdicts: &[(Key, u64)]) -> Result<Vec<Value>, DbError> {
     let mut values = Vec::new();
     let mut lines = Vec::new();

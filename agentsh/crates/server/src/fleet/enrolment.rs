@@ -16,7 +16,7 @@ use agentsh_fleet::wire::{AskToken, Enrol, Enrolled, GotToken, LoggedIn};
 /// A token that is wanted.
 pub type NewToken = AskToken;
 
-/// Makes a token in a database, for whoever may open that: the first one, and on the server's own machine.
+/// Creates a token directly in a database: the first one, on the server's own machine.
 ///
 /// # Errors
 /// When the database cannot be used, or the token is none.

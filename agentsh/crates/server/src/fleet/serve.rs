@@ -178,8 +178,8 @@ async fn keep(app: Arc<App>, keep_days: Option<u32>, database: Database, tell: O
             })
             .await;
         heard(&app.metrics, &tell, "forgetting", &forgotten);
-        // On a connection of its own: it takes as long as it takes. Behind the days that were dropped: an index that is built
-        // on one would keep everybody from the table until it is done.
+        // On a separate connection, because it takes long. After dropped days, because building an index on one would block
+        // the table.
         let (own, app, tell) = (database.clone(), Arc::clone(&app), Arc::clone(&tell));
         tokio::task::spawn_blocking(move || {
             let completed = own.connect(None).and_then(|mut db| schema::complete(db.as_mut()).map(drop));

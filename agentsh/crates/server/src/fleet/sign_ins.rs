@@ -78,7 +78,7 @@ pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refu
     Ok(Who { name: clean(name.as_text()), role: role.as_text().to_owned(), subject })
 }
 
-/// Ends one; what is none ends nothing.
+/// Ends one; an unknown one is ignored.
 pub(crate) fn close(db: &mut dyn Connection, credential: &str) -> Result<(), DbError> {
     let at = Value::text(format!("{:.6}", Timestamp::now()));
     let values = [Value::text(keys::digest(credential.as_bytes())), at];

@@ -61,7 +61,7 @@ enum Ask {
     Finish { query: String, words: SignInSecrets, reply: oneshot::Sender<Result<SignIn, SignInRefusal>> },
 }
 
-/// The provider, for whoever has another thread.
+/// A handle of the provider for other threads.
 #[derive(Clone)]
 pub(crate) struct Identity {
     asks: mpsc::Sender<Ask>,
@@ -170,7 +170,7 @@ impl Provider {
             scopes: Vec::new(),
         };
         let clients: Clients = Rc::new(move |url: &str| {
-            // The operator wrote the issuer, which may lie anywhere; what that only names is public.
+            // The operator wrote the issuer, which may be anywhere; addresses that it names must be public.
             let is_own = self::origin(url).as_ref() == Some(&origin);
             let rules = if is_own { Rules::user_configured() } else { Rules::default() };
             Ok(Http::new(lookup.clone(), rules).with_proxy(proxy.clone()))

@@ -96,7 +96,7 @@ async fn gate(request: Request, next: Next) -> Response {
     response
 }
 
-/// By whatever name the server is called: a name that somebody else gave it has no cookie of ours.
+/// The server accepts any name: under a foreign name there is no cookie.
 fn same_site(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let host = text("host");
@@ -171,7 +171,7 @@ fn page(html: String) -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
 }
 
-/// Why there is no page.
+/// The reason why there is no page.
 enum PageFailure {
     /// Nobody is signed in. `said`: why the last attempt failed; `provider`: where one may sign in.
     SignIn {

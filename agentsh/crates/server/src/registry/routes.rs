@@ -432,7 +432,7 @@ fn no_integer(place: Value, text: &str) -> Value {
     })
 }
 
-/// The number of a request for approval. One that no row can have is none that is known.
+/// The number of a request for approval. An impossible one is unknown.
 fn number(text: &str) -> Result<i64, Refusal> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Refusal::Invalid(vec![no_integer(json!(["path", "approval_id"]), text)]));

@@ -12,7 +12,7 @@ use super::super::{Event, Reader, Record, StoreError};
 use super::EventFilter;
 use crate::types::{RuleRef, SessionId};
 
-/// A verdict stands within this many events of its call in the same session.
+/// A verdict is within this many events of its call in the same session.
 const VERDICT_DISTANCE: i64 = 1024;
 
 /// A value of [`EventFilter::action`] in addition to those of events.
@@ -58,7 +58,7 @@ fn calls(connection: &Connection, filter: &EventFilter) -> Result<Vec<Call>, Sto
     let mut lost = BTreeMap::new();
     let mut before = i64::MAX;
     while calls.len() < wanted {
-        // Types are told apart below: asked for here, they would have every call there is collected and sorted.
+        // Types are distinguished below: in the query they would make the database collect and sort every call.
         let mut query = select();
         query.push(" WHERE jsonrpc_id IS NOT NULL AND id < ").bind(before);
         scope.push_to(&mut query);

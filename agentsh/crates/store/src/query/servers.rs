@@ -19,7 +19,7 @@ const LIFECYCLE: &str = "'process_started', 'process_exited', 'mcp_server_env_fi
     'mcp_server_binary_mismatch', 'mcp_server_binary_not_pinned', 'mcp_server_binary_pinned', 'mcp_server_crashed', \
     'mcp_server_refused', 'mcp_tool_seen'";
 
-/// Where the session of a row ran. Every demo makes a project of its own, and all of them are one thing to a reader.
+/// The project of a row's session. Every demo creates its own project; readers see all of them as one.
 const PROJECT: &str = "(SELECT CASE first.verb WHEN 'demo' THEN 'agentsh demo' ELSE first.project END \
     FROM events AS first WHERE first.session = events.session AND first.seq = 1)";
 

@@ -52,7 +52,7 @@ impl Reader {
 /// A session by its first and its last event: what a list can show without counting.
 #[derive(Clone, Debug)]
 pub struct ListedSession {
-    /// The first event: its id is where a list goes on.
+    /// The first event: the next page begins at its id.
     pub first: Record,
     pub last: Record,
 }

@@ -220,7 +220,7 @@ pub struct Answers {
     pub unpriced: u64,
 }
 
-/// Requests to a model, and its answers, that did not go on for one reason.
+/// Requests to a model, and its answers, that were withheld for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Withheld {
     pub reason: String,

@@ -280,7 +280,7 @@ impl Metrics {
     }
 }
 
-/// Equal refusals that the event stands for.
+/// The number of equal refusals that the event counts.
 fn count(entry: &Entry) -> u64 {
     entry.number("count").unwrap_or(1)
 }

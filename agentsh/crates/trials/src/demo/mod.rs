@@ -95,7 +95,7 @@ pub async fn perform() -> Result<Done, String> {
     Ok(Done { session, rows, not_enforced: table::not_enforced(&seen.events) })
 }
 
-/// Runs the session process and gives back what it said on standard error. Interrupted, nothing is left either.
+/// Runs the session process and returns its standard error. Leaves nothing behind even if interrupted.
 #[expect(clippy::disallowed_methods, reason = "agentsh itself, which makes the sandboxes")]
 async fn run_to_end(place: &DemoProject, executable: &Path, state: &Path) -> io::Result<String> {
     let (root, errors) = (place.root(), place.root().join("session.err"));

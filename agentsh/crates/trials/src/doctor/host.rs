@@ -94,7 +94,7 @@ async fn notices_damage(state: &Path) -> Result<bool, StoreError> {
             bytes[at] = b'D';
             changed += 1;
         }
-        // A file that cannot be written back leaves the damage undone, and the check below says so.
+        // If the file cannot be written, nothing is damaged, and the check below reports that.
         let _ = std::fs::write(entry.path(), bytes);
     }
     Ok(changed > 0 && !verified().await.unwrap_or(false))

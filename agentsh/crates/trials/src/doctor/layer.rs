@@ -145,7 +145,7 @@ fn shown(layer: &Layer, width: usize) -> String {
         State::Absent => BAD,
         State::NotNeeded | State::Found | State::NotFound => QUIET,
     };
-    // Too narrow for three columns: what follows the name starts a line of its own.
+    // Too narrow for three columns: the text after the name is on a separate line.
     let indent = if width < STATE + NAME + 24 { 4.min(width / 2) } else { STATE + NAME };
     let room = width.saturating_sub(indent).max(1);
     let mut text = format!("{}{}", paint(style, layer.state.words()), pad(layer.state.words(), STATE));

@@ -297,7 +297,7 @@ fn lingering_children() -> Answer {
         0
     };
     let child = attempt::in_child(|| {
-        // A session of its own and a grandchild: as far away as a process can get from who started it.
+        // A separate session and a grandchild: as far as a process can get from its starter.
         let _ = nix::unistd::setsid();
         let _ = attempt::in_child(stay);
         stay()
