@@ -34,12 +34,12 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 
 const WRITE: LandlockAccess = LandlockAccess::Write { execute: true, sockets: true };
 
-/// What one sandbox has in place of a root of its own. Dropped, its private directory goes.
+/// The private files of one sandbox, in place of a root. The directory is removed on drop.
 pub struct ContainerFiles {
     directory: PathBuf,
     /// Guarded paths and what was there, to be restored when all processes have ended.
     pub guarded: BTreeMap<PathBuf, Copy>,
-    /// Where the sockets may lie that the program connects to.
+    /// The directories of sockets that the program may connect to.
     sockets: Vec<PathBuf>,
     connector: Option<Connector>,
 }
@@ -262,7 +262,7 @@ impl ContainerFiller<'_> {
         }
     }
 
-    /// Where something stands that has no place of its own on this machine.
+    /// The path inside of a file that has no path on this machine.
     fn inside(&self, target: &Path) -> Option<PathBuf> {
         if let Ok(rest) = target.strip_prefix(OWN_DIRECTORY) {
             return Some(self.place.own().join(rest));

@@ -187,7 +187,7 @@ impl Change {
         self.old.as_ref().is_some_and(|old| old.content == self.new.content)
     }
 
-    /// What stood there.
+    /// The old version.
     #[must_use]
     pub fn before(&self) -> Copy {
         self.old.as_ref().map_or(Copy::Absent, Version::copy)

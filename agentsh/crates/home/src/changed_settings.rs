@@ -17,7 +17,7 @@ use agentsh_host::{Facts, Record};
 const MAX_COUNT: usize = 5_000;
 /// Files that are named.
 const MAX_NAMED: usize = 4;
-/// What was there, by path, below what is kept for a project.
+/// The file with the project's earlier settings, by path.
 const NAME: &str = "brought.json";
 const MAX_BYTES: u64 = 1 << 20;
 

@@ -30,7 +30,7 @@ pub struct Sockets {
     pub listeners: Vec<TcpListener>,
     pub resolver_udp: UdpSocket,
     pub resolver_tcp: TcpListener,
-    /// Of [`unconnected`].
+    /// The sockets of [`unconnected`].
     pub unconnected: Vec<OwnedFd>,
     /// [`unanswered_packets::sockets`]; empty if they are not available.
     pub refused: Vec<OwnedFd>,

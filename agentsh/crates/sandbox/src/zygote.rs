@@ -70,7 +70,7 @@ impl Zygote {
         close_through(self.socket.borrow().as_ref(), descriptors);
     }
 
-    /// The same for another thread.
+    /// A handle for another thread.
     #[must_use]
     pub fn closer(&self) -> Closer {
         Closer(self.socket.borrow().as_ref().and_then(|socket| socket.try_clone().ok()))
@@ -124,7 +124,7 @@ fn close_through(socket: Option<&OwnedFd>, descriptors: Vec<OwnedFd>) {
         Some(socket) if control::send(socket.as_fd(), &ZygoteRequest::Close, &borrowed).is_ok() => {}
         _ => {
             drop(borrowed);
-            // Where there is no thread for it, they are closed here.
+            // Without a thread they are closed here.
             let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(descriptors));
         }
     }
@@ -173,7 +173,7 @@ pub fn ahead() -> Option<u32> {
 )]
 pub fn fork_ahead() -> Option<u8> {
     raise_limits();
-    // Where it fails, the process is executed when it is needed.
+    // If it fails, the process is executed when it is needed.
     let (of_this_process, theirs) = control::pair().ok()?;
     // SAFETY: this process is single-threaded, so the child may use everything that the parent may.
     if let nix::unistd::ForkResult::Parent { child } = unsafe { nix::unistd::fork() }.ok()? {
@@ -276,7 +276,7 @@ fn serve() -> io::Result<u8> {
         // However the session ended, its stubs are removed.
         stubs::clean_up_after(&records, pid);
     }
-    // Which closes what was given up.
+    // Which closes the deferred descriptors.
     std::process::exit(0)
 }
 
