@@ -1,8 +1,8 @@
 //! Restores the terminal's modes whenever a run ends, even if agentsh is killed.
 //!
-//! The agent has the terminal itself (decision 4), so nobody sees what it switches on. A process beside agentsh remembers
-//! the modes and waits. It outlives agentsh by a moment, in a process group of its own, so that what ends a job does not
-//! end it.
+//! The agent has the terminal itself (decision 4), so agentsh does not see which modes it switches on. A separate process
+//! remembers the modes and waits. It outlives agentsh by a moment, and has its own process group, so that signals that end
+//! the job do not end it.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};

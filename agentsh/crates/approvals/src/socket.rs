@@ -1,7 +1,7 @@
 //! The socket on which `agentsh approvals` lists and answers a session's questions. One line of JSON each way.
 //!
-//! It lies in the state of agentsh (0700), which no sandbox is shown. Who connects has to be the user who started
-//! the session, or root, and to be in the same user namespace: a process of a sandbox does not.
+//! It is in the state directory of agentsh (0700), which no sandbox sees. The caller has to be the user who started the
+//! session, or root, and has to be in the same user namespace, in which no process of a sandbox is.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};

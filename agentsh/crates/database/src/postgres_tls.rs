@@ -1,6 +1,6 @@
 //! TLS to PostgreSQL: the URL parameters, and a connector on rustls.
 //!
-//! Whoever asks for TLS gets a server that is known: `require` checks the certificate and its name as `verify-full` does.
+//! TLS always means a verified server: `require` checks the certificate and its name as `verify-full` does.
 
 use std::fs;
 use std::future::Future;

@@ -1,8 +1,8 @@
 //! Answers that an agent stores in its own files: kept after the run, and restored at the next start.
 //!
-//! Its files are inside as private copies. At the end they are read out of the sandbox, and of them the keys that the
-//! adapter lists, with values of the shape that it lists, and only where the agent changed them. Those that open nothing
-//! go back into the user's own file; the others are kept for the next run in this project (decision 170).
+//! The agent works on private copies of its files. At the end they are read out of the sandbox: only the keys that the
+//! adapter lists, only values of the listed shape, and only if the agent changed them. Answers that permit nothing more go
+//! back into the user's own file; the others are kept for the next run in this project (decision 170).
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;

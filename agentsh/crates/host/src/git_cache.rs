@@ -1,8 +1,8 @@
 //! A cache of git's settings, valid while the files that git reads are unchanged. Without it every run would start git
 //! several times.
 //!
-//! Kept is what is harmless, and where something else is said, never a secret. An answer holds as long as the program and every
-//! file that it reads are what they were, those that are missing among them.
+//! Harmless settings are kept with their values; of others only the place where they are set, never a secret. An answer is valid as
+//! long as the program and every file that it reads are unchanged, and files that were missing are still missing.
 
 use std::collections::BTreeMap;
 use std::fs::File;

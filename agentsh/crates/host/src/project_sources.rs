@@ -1,9 +1,9 @@
 //! Network rights that project files may give: a remote of the repository, a module in a lock file.
 //!
-//! An agent writes such files. What they say counts as it stood when agentsh first ran in the project, kept by hash outside of
-//! every sandbox; what came later is opened once the user agrees to it (`agentsh run --agree`). A project is known by its path, by
-//! its repository (it may have been moved, or be another working tree), and by the directories around it: an agent may have
-//! made all of it there.
+//! An agent can write such files. So the entries count that were there when agentsh first ran in the project; their hashes are kept
+//! outside every sandbox. Later entries are opened once the user agrees to them (`agentsh run --agree`). A project is recognised by
+//! its path, by its repository (it may have been moved, or be another working tree), and by the directories around it, because an
+//! agent may have made the whole project there.
 
 use std::collections::BTreeSet;
 use std::io::Read;

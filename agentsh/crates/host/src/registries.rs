@@ -1,7 +1,7 @@
 //! Package registries for the project's dependencies: only GET, with inspection.
 //!
-//! Which ecosystems the project uses is told by its lock files. Which hosts that means is not: a file of the project could
-//! name any. Hosts come from the user's own configuration, else from what the installed tools have built in.
+//! The lock files of the project say which ecosystems it uses. They do not decide which hosts are opened, since a file of the
+//! project could name any: hosts come from the user's own configuration, or else from the defaults of the installed tools.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

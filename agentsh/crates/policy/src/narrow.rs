@@ -1,8 +1,8 @@
 //! A policy inside the project can only narrow: a cloned repository must not grant itself anything.
 //!
-//! Its deny lists are added. Its allow lists replace the ones in force when everything on them is in force anyway,
-//! and are a mistake otherwise. Whatever is wider than without the file is a mistake, never silently ignored. How
-//! each key is compared stands with its section.
+//! Its deny lists are added. Its allow lists replace the ones in force if everything on them is in force anyway, and are
+//! an error otherwise. A key that would allow more than without the file is an error, never silently ignored. Each
+//! section says how its keys are compared.
 
 use super::diagnostic::{Diagnostic, Source};
 use super::keys::Key;

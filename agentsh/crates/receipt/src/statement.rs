@@ -1,8 +1,8 @@
 //! The statement: an in-toto Statement v1 whose subjects are commits and their trees, or files. It has one canonical
 //! form: the fields in the order here, without white space; any other form is refused.
 //!
-//! No argument, no path beyond the names of files that are its subjects, no value of a variable stands in it. What was added after
-//! the first version is left out where there is nothing of it, so that what was signed before keeps its one spelling.
+//! It contains no arguments, no values of variables, and no paths except the names of files that are its subjects. Fields that were
+//! added after the first version are left out if they are empty, so that older signed statements keep their canonical form.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};

@@ -1,9 +1,9 @@
-//! What is shown of `/etc`, kept from one start to the next: most of it is the same for every sandbox, and dozens of small files
-//! would be read, and written again, each time.
+//! A cache of the `/etc` that a sandbox sees, from one start to the next: most of it is the same for every sandbox, and dozens of
+//! small files would be read and written again each time.
 //!
-//! Two things are kept in the state directory, which no sandbox sees: which files and directories are small, as long as they are what
-//! they were; and directories that hold all that one plan makes in `/etc`, with copies of what is small, under the hash of just that,
-//! so that one mount shows it.
+//! Two things are kept in the state directory, which no sandbox sees. First, which files and directories are small, until they
+//! change. Second, for each plan a directory with everything that the plan makes in `/etc`, including copies of the small files; its
+//! name is the hash of that content, and one mount shows it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

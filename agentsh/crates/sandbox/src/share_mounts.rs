@@ -1,8 +1,8 @@
 //! Parts of a running sandbox's tree, for another sandbox of the same session: servers see the project's layer as the
-//! agent does. A layer can be mounted once only, so that the others get mounts of that one.
+//! agent does. A layer can be mounted only once, so the others get mounts of that one.
 //!
-//! And names that stay while another sandbox starts from them (decision 780). The kernel refuses to rename or remove what something
-//! is mounted on in the caller's own tree: each name gets a mount, in a copy of the tree that nobody inside can reach.
+//! Also keeps names in place while another sandbox starts from them (decision 780). The kernel refuses to rename or remove a mount
+//! point of the caller's own tree: each name gets a mount, in a copy of the tree that nobody inside can reach.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! The process that every pid 1 is born from, with one thread, no environment and no arguments: for a verb that runs something,
-//! agentsh forked before it read anything; else, or where that one died, agentsh executed once more.
+//! The process from which every pid 1 is cloned. It has one thread, no environment and no arguments. For a verb that runs something,
+//! agentsh forks it before it reads anything; otherwise, or if that process died, agentsh executes itself once more.
 //!
 //! No memory of the session can leak into a sandbox, and start-up work happens once. `CLONE_PARENT` makes the clones
 //! children of the session, which waits for them and with which they die.

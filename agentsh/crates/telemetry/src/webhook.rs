@@ -1,7 +1,7 @@
 //! Alerts to a URL of the user: signed, retried, and recorded if delivery fails.
 //!
-//! Whoever raises an alert never waits. Every alert has a task of its own; beyond [`MAX_WAITING`] an alert is only
-//! put on record.
+//! The code that raises an alert never waits. Every alert has its own task; beyond [`MAX_WAITING`] of them an alert is
+//! only recorded.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

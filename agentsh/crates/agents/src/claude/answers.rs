@@ -1,8 +1,8 @@
 //! The project's `.claude/settings.local.json`, where Claude Code stores answers: permissions, and servers of the
 //! project.
 //!
-//! Hooks would stand in the same file, so nothing inside may write the project's own. Claude Code gets a file of its own there;
-//! of what it writes, the answers are kept for the next run in this project.
+//! The same file can hold hooks, so nothing inside may write the project's own. Claude Code gets a separate file at that path; of
+//! what it writes there, the answers are kept for the next run in this project.
 
 use std::path::Path;
 

@@ -1,8 +1,9 @@
-//! Labels: what a server is, for data: where it comes from, and where it goes. Every finding of a copy is a refusal only
-//! after them; a call that carries what no search can see is found by them alone, as 16 of 207 attempts are.
+//! Labels of a server: whether its data is private, and whether it sends data out. A copy that was found is refused only
+//! if the labels say so. They alone refuse a call whose data no search can see: 16 of 207 attempts.
 //!
-//! Numbers: none here; those of calls that are small enough to pass belong to whoever asks. Cost: a comparison for each
-//! result that is found. They remember nothing. They miss what a server is not: one that says it stays here, and does not.
+//! Numbers: none here; the limits for calls that are small enough to pass are the caller's. Cost: a comparison for each
+//! result that is found. They remember nothing. They miss a server with a wrong label: one that is said to stay here, and
+//! sends data out.
 
 use agentsh_policy::profile::Package;
 use agentsh_policy::{ServerPolicy, ServerProfile};

@@ -1,10 +1,10 @@
-//! Ends of calls: a text that is cut into calls. The end of what was sent to a server before under a name, together with
-//! the beginning of what is sent under it now, is searched as one text, and decoded as one.
+//! Ends of calls: finds a text that is cut into several calls. The end of the last value that a server got under a name
+//! and the beginning of the next one are searched and decoded as one text.
 //!
-//! Numbers: 256 symbols of the end and 128 of the beginning, more than four of the runs that are looked for; 2 KiB of what
-//! has no spaces, a long token; 64 names of 256 servers bound its memory, the longest unused goes first. Cost: one more
-//! search of 384 symbols for each argument. Alone it finds 2 of 207 attempts. It missed one code of a character for each
-//! call.
+//! Numbers: 256 symbols of the end and 128 of the beginning, more than four of the runs that are searched for; 2 KiB of
+//! text without spaces, a long token; 64 names of 256 servers bound its memory, and the longest unused goes first. Cost:
+//! one more search of 384 symbols for each argument. Alone it finds 2 of 207 attempts. It misses calls that each carry the
+//! code of a single character.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Values of JSON, CSV, YAML and tables without their names: whoever sends several of one result sends the result,
-//! whatever form it has then, and to however many servers. Kept as keyed hashes.
+//! Values of JSON, CSV, YAML and tables without their names: several values of one result count as that result, in any
+//! form, and added up over all servers. Kept as keyed hashes.
 //!
 //! Numbers: four in one call, because a question about two things of one row has three; eight over all calls, twice as
-//! many. What stands three times in one result is a category. 65,536 cells bound its memory. Cost: up to six hashes for
-//! each word of a call. Alone it finds 9 of 207 attempts. It missed values that are cut or rewritten.
+//! many. A value that a result has three times is a category. 65,536 cells bound its memory. Cost: up to six hashes for
+//! each word of a call. Alone it finds 9 of 207 attempts. It misses values that are cut or rewritten.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,9 +1,9 @@
-//! How much of each secret has arrived: the places of it that short pieces covered, over all calls to all servers that
-//! leave, whatever the argument and the order. A piece that is shorter still counts with the short values sent around it.
+//! How much of each secret has been sent: which of its places short pieces covered, over all calls to all servers outside,
+//! in any argument and any order. An even shorter piece counts together with the short values sent around it.
 //!
-//! Numbers: more than a quarter of a secret is too much (eight symbols of a short one): who guesses the rest of a drawn key
-//! of 24 symbols has to try 2^90 then (decision 440). 2,048 secrets bound its memory. Cost: one hash for each symbol of the
-//! first and last 32 KiB of a call, twice. Alone it finds 4 of 207 attempts. It missed pieces of which each was turned into
+//! Numbers: more than a quarter of a secret is too much (eight symbols of a short one): to guess the rest of a random
+//! key of 24 symbols then takes 2^90 attempts (decision 440). 2,048 secrets bound its memory. Cost: one hash for each symbol of the
+//! first and last 32 KiB of a call, twice. Alone it finds 4 of 207 attempts. It misses pieces that are each turned into
 //! numbers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

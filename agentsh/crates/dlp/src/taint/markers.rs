@@ -1,5 +1,5 @@
-//! Which result each marker stands for. A marker is found wherever it was copied, also where what stands around it is too
-//! short to be a copy. It costs a search for two bytes; it misses copies without it, and what no marker was put into.
+//! Which result each marker belongs to. A marker is found wherever it was copied, even if the text around it is too short
+//! to be found as a copy. Cost: a search for two bytes. It misses copies without the marker, and results that got none.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Which passages of a result count, and the tags that are kept of them.
 //!
 //! Of neighbouring grams one is kept, at places that are [`SHORT`] from each other. Arguments are searched gram
-//! by gram, so that a copy is found wherever it stands in them, and nothing has to be chosen by what the grams are.
+//! by gram, so that a copy is found at any place in them, and no gram has to be chosen by its content.
 
 use std::ops::Range;
 

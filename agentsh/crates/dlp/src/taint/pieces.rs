@@ -1,13 +1,13 @@
-//! Prose in pieces: how much of each text has arrived in pieces that are cut anywhere, in the middle of a word too, over
-//! all calls to all servers that leave, in any order and with whatever around them.
+//! Prose in pieces: how much of each text has been sent in pieces, over all calls to all servers outside, in any order. A
+//! piece may be cut in the middle of a word and have other text around it.
 //!
 //! Of the prose of a private result every fifth short gram is kept. A call that has one of them has the symbols around it
-//! as well, as far as both texts agree: where a piece was cut costs nothing but the place of the cut.
+//! as well, as far as both texts agree: only the symbols right at a cut are lost.
 //!
 //! Numbers: 96 symbols (a sentence) and a quarter of the prose are the text (decision 501); texts of 16 KiB, since a longer
-//! one goes in so many pieces that the labels decide; 512 results and 8,192 pieces of one text bound its memory. Cost: one
-//! tag for five symbols of prose, one look for each symbol of a call. Alone it finds 12 of 207 attempts. It missed single
-//! words in another order, and every word in other words.
+//! one needs so many pieces that the labels decide; 512 results and 8,192 pieces of one text bound its memory. Cost: one
+//! tag for five symbols of prose, one lookup for each symbol of a call. Alone it finds 12 of 207 attempts. It misses single
+//! words in another order, and text in other words.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

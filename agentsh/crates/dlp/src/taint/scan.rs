@@ -1,5 +1,5 @@
-//! All detectors, and the one pass over the grams of a text that those share which compare grams: a bounded number of steps
-//! for each symbol, however much is remembered.
+//! All detectors. Those that compare grams share one pass over the text: a bounded number of steps for each symbol,
+//! however much is remembered.
 
 use super::calls::Calls;
 use super::cells::Cells;

@@ -1,10 +1,10 @@
 //! Named secrets and personal values: keys, passwords, cards, accounts, telephone numbers, by themselves.
 //!
-//! Numbers: the whole of a personal value; 12 symbols of a secret, which are as bad as all of it, since a quarter of a key
-//! may not leave (`slices`); a short value from five symbols on, and only as a whole, since shorter ones stand everywhere.
-//! Of a secret every third gram is kept, so that each piece of 12 has one. Values are looked for by name in 64 KiB of a
-//! call and word by word in 256 KiB, bounds on its time. Cost: one look for each word, and one for each symbol where
-//! secrets are known. Alone they find 6 of 207 attempts. They missed the last four digits of a number, and hashes of keys.
+//! Numbers: the whole of a personal value; 12 symbols of a secret, because a quarter of a key may not be sent
+//! (`slices`); a short value from five symbols on, and only as a whole, since shorter ones occur everywhere.
+//! Of a secret every third gram is kept, so that each piece of 12 has one. Values are searched for by name in 64 KiB of a
+//! call and word by word in 256 KiB, bounds on its time. Cost: one lookup for each word, and one for each symbol where
+//! secrets are known. Alone they find 6 of 207 attempts. They miss the last four digits of a number, and hashes of keys.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Alphabets in which each letter stands for a fixed number of bits: binary, hex, base32, base64. What stands in
-//! front of an encoded secret may shift it.
+//! Alphabets in which each letter encodes a fixed number of bits: binary, hex, base32, base64. Text in front of an encoded
+//! secret may shift it.
 
 use std::ops::Range;
 

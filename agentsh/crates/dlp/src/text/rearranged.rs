@@ -1,5 +1,6 @@
-//! Plain text whose letters or words stand in another order, or are other letters: words or letters backwards, letters with
-//! others between them, a shifted or mirrored alphabet, rot47, letters upside down. Cheap enough to be shown without a sign that they were used.
+//! Plain text whose letters or words are in another order or replaced: words or letters backwards, letters with others
+//! between them, a shifted or mirrored alphabet, rot47, letters upside down. All are cheap enough to be tried on every
+//! text.
 
 use super::Step;
 use super::profile::Profile;

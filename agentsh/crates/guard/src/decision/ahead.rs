@@ -1,8 +1,8 @@
 //! Long subjects: slow searches run on another thread, and their findings are judged here.
 //!
-//! The state of a session stays on one thread. A check gives away a part of its work ([`PrecomputeJob`]) with all that it needs;
-//! [`OffloadJob`] is these parts and a copy of the subject. What they saw comes back as [`PrecomputedFindings`] and only counts in
-//! [`Check::judge`](super::Check::judge), which may find that it is out of date and do the work itself.
+//! The state of a session stays on one thread. A check hands a part of its work ([`PrecomputeJob`]) with all its input to another
+//! one; [`OffloadJob`] is these parts and a copy of the subject. Their results come back as [`PrecomputedFindings`], and only
+//! [`Check::judge`](super::Check::judge) uses them: it may find that they are out of date, and do the work itself.
 
 use std::any::Any;
 use std::cell::RefCell;

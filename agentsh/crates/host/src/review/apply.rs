@@ -1,9 +1,9 @@
 //! Applies changes to the project, one file at a time and each in one step.
 //!
-//! For every batch: what is there is copied aside, what is to be there is written next to its place, both are on
-//! disk, the journal says what comes next; then each is exchanged with what was there, which is looked at once more: if
-//! somebody changed it meanwhile, it goes back. Whatever moment the process is killed in, each file is whole, old or new,
-//! and [`super::recover`] knows which.
+//! For every batch: the old files are copied aside and the new ones are written next to their places. Once both are on disk,
+//! the journal names the next step. Then each new file is exchanged with the old one, and the old one is compared once
+//! more: if somebody changed it meanwhile, it is put back. At whatever moment the process is killed, each file is
+//! complete, old or new, and [`super::recover`] knows which.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
 //! Traces, logs and metrics to an OpenTelemetry receiver, over HTTP or gRPC.
 //!
-//! Whoever tells of an event never waits: what is to be sent waits in queues with an end. A receiver that does not answer
-//! is asked again; what has no place by then is dropped, counted, and said.
+//! The code that reports an event never waits: events wait in bounded queues. A request without an answer is sent again;
+//! events for which the queue has no room are dropped and counted, and the number is reported.
 
 mod grpc;
 mod logs;
