@@ -335,5 +335,5 @@ fn config_error(place: &EntrySource<'_>, line: u64, what: String, fix: &str) -> 
     AgentError::Config { path: PathBuf::from(place.file), line, what, fix: fix.to_owned() }
 }
 
-/// Stands for a file in the origin of what was written on the command line.
+/// Used in place of a file for the origin of text from the command line.
 pub(super) const COMMAND_LINE: &str = "command line";

@@ -220,7 +220,7 @@ const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOC
 const DIRECTORY: OFlags = FILE.union(OFlags::DIRECTORY);
 
 impl Walk<'_> {
-    /// Every name is opened in the directory that was listed: whatever takes its place in the meantime is not followed.
+    /// Every name is opened in the directory that was listed: anything that takes its place in the meantime is not followed.
     fn directory(&mut self, directory: OwnedFd, below: &Path, depth: usize) -> Result<(), String> {
         let depth = depth.checked_sub(1).ok_or("its directories are too deep")?;
         let entries = Dir::read_from(&directory).map_err(|error| self.failed(below, error))?;
@@ -250,7 +250,7 @@ impl Walk<'_> {
                 let inner = open(DIRECTORY | OFlags::NOFOLLOW).map_err(|error| self.failed(path, error))?;
                 return self.directory(inner, path, depth);
             }
-            // A link counts as where it leads, and as what is there.
+            // A link counts by its target's path and type.
             FileType::Symlink => {
                 let to = rustix::fs::readlinkat(directory, name, Vec::new());
                 let to = to.map_err(|error| self.failed(path, error))?;

@@ -64,7 +64,7 @@ impl GuardedTerminal {
         let _ = self.socket.read_exact(&mut [0]);
     }
 
-    /// The program did not end by itself, or ended with an error: whatever it switched on is switched off.
+    /// The program did not end by itself, or ended with an error: all modes that it switched on are switched off.
     pub fn restore(&mut self) {
         self.last_word = RESTORE;
     }

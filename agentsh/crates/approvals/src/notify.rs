@@ -8,7 +8,7 @@ use super::Item;
 use agentsh_host::host_programs;
 use agentsh_host::{Facts, Record};
 
-/// Tells the user at once, whatever draws on the terminal.
+/// Tells the user at once, even while another program draws on the terminal.
 pub fn tell(facts: &Facts, record: &Record, item: &Item) {
     notice(facts, record, &what(item), &how(item));
 }
@@ -38,7 +38,7 @@ fn how(item: &Item) -> String {
     format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id)
 }
 
-/// Tells the user about a pending question and how to answer it, whatever draws on the terminal.
+/// Tells the user about a pending question and how to answer it, even while another program draws on the terminal.
 pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
     if record.draws_on_terminal() {
         // The agent draws here: no text, but a notification of the terminal (OSC 9) and the bell. The outcome is reported

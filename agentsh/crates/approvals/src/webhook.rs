@@ -165,7 +165,7 @@ impl Hook {
     }
 }
 
-/// `sha256=` and HMAC-SHA256 in hex digits, compared in the same time whatever they are.
+/// `sha256=` and HMAC-SHA256 in hex digits, compared in constant time.
 fn is_signed(secret: &[u8], text: &[u8], signature: &str) -> bool {
     let Some(hex) = signature.strip_prefix("sha256=").filter(|hex| hex.len() == 64 && hex.is_ascii()) else {
         return false;

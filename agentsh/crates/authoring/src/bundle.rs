@@ -28,7 +28,7 @@ pub fn keygen(file: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(OK)
 }
 
-/// Never over what is there.
+/// Never overwrites a file.
 fn create(file: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::Failed(format!("cannot write {}: {error}", escape::line(&file.display().to_string())))

@@ -84,7 +84,7 @@ fn process(
             warn(&entry.rule, text);
         }
     }
-    // In the home itself nothing starts, whatever the policy says.
+    // Nothing starts in the home itself, whatever the policy says.
     let is_home = context.home.starts_with(&context.project);
     if let Some(why) = grants::contribution(files, context).err().filter(|_| !is_home) {
         let rule = files.write.first().or(files.read.first()).map(|entry| entry.rule.clone());

@@ -1,7 +1,7 @@
 //! Busy polling: checks for the next event instead of sleeping.
 //!
 //! Programs that answer each other within microseconds lose more by sleeping: it takes ten to thirty of them to wake an
-//! idle processor of a virtual machine, and whoever wakes it pays as much again.
+//! idle processor of a virtual machine, and the program that wakes it loses as much again.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};

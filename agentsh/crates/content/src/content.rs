@@ -43,7 +43,7 @@ pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 pub use standalone::{MarkedText, Searched};
 
-/// Requests of the protocol itself, which a client sends whatever its agent wants. In all others an agent may choose what
+/// Requests of the protocol itself, which a client sends by itself. In all others an agent may choose what
 /// is there.
 const OF_PROTOCOL: [&str; 10] = [
     "initialize",

@@ -258,7 +258,7 @@ impl State {
             let (kind, name) = key.clone();
             self.releases.ask(WithheldEntry { server, kind, name, hash, what, rule, is_hidden });
         }
-        // Once for each change: a client may list again and again. What a person is asked about is what is there.
+        // Once for each change: a client may list again and again. A person is asked about the current definition.
         let entry = (audience.to_owned(), key);
         let is_news = known.told.get(&entry).is_none_or(|last| last != hash);
         if is_news && (known.told.len() < MAX_ENTRIES || known.told.contains_key(&entry)) {

@@ -27,7 +27,7 @@ fn open(url: &str) -> Result<Client, DbError> {
     let asked = TlsOptions::read(url)?;
     let mut config: Config = asked.url.parse().map_err(failed)?;
     let mut client = if asked.tls {
-        // Never without it, whatever the server says.
+        // Never without TLS, whatever the server says.
         config.ssl_mode(SslMode::Require).connect(asked.maker()?).map_err(failed)
     } else {
         config.ssl_mode(SslMode::Disable).connect(NoTls).map_err(failed)

@@ -1,6 +1,6 @@
 //! Names that are not on the public internet. Pure.
 //!
-//! Such a name means this machine, a machine nearby, or nothing, whatever it resolves to.
+//! Such a name means this machine, a machine nearby, or nothing, even if it resolves to another address.
 
 /// Last labels, each with why nothing below it is public.
 const SUFFIXES: &[(&str, &str)] = &[

@@ -49,7 +49,7 @@ pub struct Forwarded {
     pub compared: Option<u64>,
 }
 
-/// Sends until `until`. `compare`: also the ends of all chains, whatever the time. `say` hears what is in the way, once for
+/// Sends until `until`. `compare`: also the ends of all chains, at any time. `say` gets the reasons why sending fails, once for
 /// each new reason.
 ///
 /// # Errors

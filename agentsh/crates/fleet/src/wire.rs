@@ -112,7 +112,7 @@ pub struct GotToken {
 }
 
 /// Asks that the credentials of people of one name count no more. With the subject behind it as records have it: those of this
-/// person, under whatever name.
+/// person, under any name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokePeople {
     pub name: String,

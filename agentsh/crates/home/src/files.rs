@@ -121,7 +121,7 @@ fn scratch_of(facts: &Facts, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std
     Ok(directory)
 }
 
-/// Git inside does not list what is there for this run alone.
+/// Git inside does not list files that exist only for this run.
 const UNLISTED: &str = ".gitignore";
 
 /// A directory for this run with the agent's own files, in which the project's entries are mounted.

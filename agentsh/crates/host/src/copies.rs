@@ -39,7 +39,7 @@ pub enum Copy {
         changed: (i64, i64),
     },
     Directory(BTreeMap<PathBuf, Copy>),
-    /// A parent is not a directory, for example a link: what is behind it is not examined. `as_is` is what is there.
+    /// A parent is not a directory, for example a link: what is behind it is not examined. `as_is` is the parent as it is.
     Unreachable {
         there: PathBuf,
         as_is: Box<Copy>,

@@ -1,5 +1,5 @@
 //! The modules that a Go proxy may be asked for: only those that `go.mod`, `go.sum` and `go.work` name. A proxy
-//! fetches from wherever the name says, so any other name would be a way to any host.
+//! fetches from the host in the name, so any other name would be a way to any host.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -113,7 +113,7 @@ fn absolute(text: &str, context: &PathContext) -> PathBuf {
 /// Paths in the arguments of a server's command line, which the user therefore meant it to have.
 ///
 /// Relative ones count from `directory`, where the server starts. `everywhere` is false for a declaration that came with the project: it may only name what is in the project.
-/// Options of the form `--dir=PATH` count. Whatever would open the whole machine does not.
+/// Options of the form `--dir=PATH` count. An option that would open the whole machine does not.
 #[must_use]
 pub fn from_arguments(
     arguments: &[String],

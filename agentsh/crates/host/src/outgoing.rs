@@ -51,7 +51,7 @@ pub async fn asked(url: &str, max: usize) -> Result<Response, String> {
 /// The proxy for the connections of a process.
 ///
 /// # Errors
-/// When the policy names one that cannot be used. One of the environment is told, and not used then.
+/// When the policy names one that cannot be used. An unusable one from the environment is reported and ignored.
 pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Option<Proxy>, String> {
     let variable = |name: &str| facts.context.env.get(name).cloned();
     match rules.proxy.as_ref().map(|choice| (&choice.value, &choice.rule)) {

@@ -148,7 +148,7 @@ async fn connect(socket: &OwnedFd, to: SocketAddr) -> io::Result<TcpStream> {
     tokio::time::timeout(CONNECT_TIMEOUT, TcpSocket::from_std_stream(own).connect(to)).await?
 }
 
-/// Ends whatever the socket was connected to.
+/// Ends any connection of the socket.
 fn is_free_again(socket: &OwnedFd) -> bool {
     rustix::net::connect_unspec(socket).is_ok()
 }

@@ -11,7 +11,7 @@ use agentsh_base::paragraph;
 
 /// Pieces that wait for a reader.
 const MAX_WAITING: usize = 64;
-/// How long a message is waited for, so that it is before whatever is written next. Only once: a reader that let one
+/// How long a message is waited for, so that it appears before the next output. Only once: a reader that let one
 /// message wait this long is not waited for again until it has read everything.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(250);
 

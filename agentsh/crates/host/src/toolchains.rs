@@ -71,7 +71,7 @@ impl Toolchains {
     }
 }
 
-/// Looks at what is there. Starts nothing.
+/// Only reads files. Starts nothing.
 #[must_use]
 pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Toolchains {
     let around = around.into();
@@ -170,7 +170,7 @@ fn on_path(around: &SearchContext<'_>, paths: &RealPaths) -> Vec<PathBuf> {
     found
 }
 
-/// Directories next to a `bin` in an installation, whatever was installed.
+/// Directories next to a `bin` in an installation of any tool.
 const PREFIX: [&str; 12] =
     ["bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include", "man", "doc", "docs", "locale"];
 /// Like [`PREFIX`], but never visible, because configuration may contain secrets.

@@ -23,8 +23,8 @@ pub const MAX_BYTES: u64 = 256 << 10;
 /// For one answer of git, which takes some milliseconds.
 const GIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where every git of PATH looks for what holds in all repositories, and what the environment tells it. Beside the files
-/// that say something now, those that git would read if somebody made them.
+/// Where every git of PATH looks for settings of all repositories, and what the environment adds. Besides the files
+/// that exist now, also those that git would read if somebody made them.
 #[must_use]
 pub fn everywhere(context: &Context) -> GitEverywhere {
     let value = |name: &str| context.env.get(name).filter(|value| !value.is_empty());

@@ -1,4 +1,4 @@
-//! Judges one HTTP/1 request head. Refuses whatever two servers could parse differently.
+//! Judges one HTTP/1 request head. Refuses every head that two servers could parse differently.
 
 use std::net::IpAddr;
 use std::rc::Rc;

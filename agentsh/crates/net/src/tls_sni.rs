@@ -1,6 +1,6 @@
 //! Reads the server name from a ClientHello, without decryption, in any fragmentation. Pure.
 //!
-//! Refuses whatever servers could read differently: two names, a repeated name, inconsistent lengths.
+//! Refuses everything that servers could read differently: two names, a repeated name, inconsistent lengths.
 
 use super::reason::Reason;
 

@@ -161,7 +161,7 @@ impl Resolved {
     }
 }
 
-/// Stands in a manifest for program text that was given on the command line.
+/// The name in a manifest for program text from the command line.
 const INLINE: &str = "(program text on the command line)";
 
 fn tree_label(tree: &str, relative: &Path) -> String {

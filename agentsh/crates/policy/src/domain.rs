@@ -204,7 +204,7 @@ impl NetworkRule {
             && self.permits_conditions_of(inner)
     }
 
-    /// Whether whatever passes the conditions of `inner`, host and ports aside, passes the ones here too.
+    /// Whether everything that passes the conditions of `inner`, except host and ports, passes the ones here too.
     #[must_use]
     pub fn permits_conditions_of(&self, inner: &Self) -> bool {
         let any_request = self.requests.is_empty();

@@ -433,7 +433,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it says, either nothing changes, or all of the old lines are there in their order.
+        /// For any text either nothing changes, or all of the old lines are still there in their order.
         #[test]
         fn old_text_survives(text in "(agent|sandbox|[ \\-#:\\[\\]{},\"'\n]|network|allow|a){0,40}") {
             if let Ok(after) = merge("x", &text, HOST) {

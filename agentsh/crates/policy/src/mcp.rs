@@ -24,7 +24,7 @@ pub enum Definition<'a> {
     /// It was never listed. That allows nothing, and takes nothing off a denylist: otherwise a client that skips
     /// `tools/list` would pass.
     Unknown,
-    /// Whatever a rule asks for: the question is about names alone.
+    /// Ignores the conditions of rules: only names are compared.
     Any,
 }
 

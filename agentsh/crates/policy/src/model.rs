@@ -50,7 +50,7 @@ pub struct NetworkPolicy {
 /// The proxy for connections that leave this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyChoice {
-    /// None, whatever the environment says.
+    /// None, even if the environment names some.
     Off,
     /// The one of HTTPS_PROXY and NO_PROXY.
     Environment,
@@ -131,7 +131,7 @@ pub struct EnvPolicy {
     pub others: bool,
     /// Where `env_inherit` was written.
     pub inherit_rule: Option<RuleRef>,
-    /// Never passed, whatever `allow` says: what a layer above takes away.
+    /// Never passed, whatever `allow` says: a layer above removes it.
     pub never: Vec<Ruled<String>>,
 }
 

@@ -253,7 +253,7 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     parts.filter(|part| !part.is_empty()).collect()
 }
 
-/// `YYYYMMDD[HHMM[SS]][Z]`. Without the Z as well it is read as UTC, wherever this runs.
+/// `YYYYMMDD[HHMM[SS]][Z]`. It is read as UTC, with or without the Z.
 fn time(text: &str) -> Option<Timestamp> {
     let digits = text.strip_suffix(['Z', 'z']).unwrap_or(text);
     let whole = match digits.len() {

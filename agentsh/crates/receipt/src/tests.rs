@@ -289,7 +289,7 @@ fn a_public_key_of_minisign_is_read() {
     }
 }
 
-/// Even whoever has the key cannot write what two readers would understand differently.
+/// Even with the key nobody can sign a text that two readers would understand differently.
 #[test]
 fn there_is_one_spelling() {
     let key = key();

@@ -116,7 +116,7 @@ fn page(
     db.rows(rows, &values)
 }
 
-/// The record of one interface, in whatever state.
+/// The record of one interface, in any state.
 pub fn record(db: &mut dyn Connection, name: &str, hash: &str) -> Result<Option<Row>, DbError> {
     let sql = concat!("SELECT ", server_columns!(), " FROM servers WHERE name = $1 AND hash = $2");
     Ok(db.rows(sql, &[Value::text(name), Value::text(hash)])?.into_iter().next())

@@ -173,7 +173,7 @@ impl Link {
         };
         self.streams.borrow_mut().abort_all();
         requests.abort_all();
-        // Whatever it answers, this side is done.
+        // This side is done, whatever the answer is.
         let _ = timeout(CLOSE_TIMEOUT, self.end_session()).await;
         exit
     }

@@ -81,7 +81,7 @@ impl Link {
         }
     }
 
-    /// Posts what has no answer, or one that comes by another way. Nobody reads what is said here instead.
+    /// Posts a message without an answer, or whose answer comes another way. The body of this response is not read.
     pub async fn tell(&self, message: &Outgoing) -> Result<(), Failure> {
         let answer = self.post(message).await?;
         // The next request begins a new session if this one is lost.

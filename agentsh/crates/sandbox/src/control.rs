@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever waits for one message does not take another one for it.
+    /// Waiting for one message never returns another one.
     #[test]
     fn no_two_messages_are_written_alike() {
         let bytes =

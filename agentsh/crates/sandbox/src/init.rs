@@ -359,8 +359,8 @@ fn take_numbered(plan: &Plan, passed: &mut [Option<OwnedFd>]) -> Result<Vec<(u32
 #[expect(unsafe_code, reason = "dup2 has no safe wrapper: it may close a descriptor that others own")]
 fn place(open: &OwnedFd, number: u32) -> io::Result<()> {
     let number = libc::c_int::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: the control socket and what is still to be placed lie above all numbers; whatever else had this one is closed
-    // by execve, which comes next.
+    // SAFETY: the control socket and the descriptors still to be placed are above all of these numbers; any other owner of this
+    // number is closed by execve, which comes next.
     match unsafe { libc::dup2(open.as_raw_fd(), number) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -171,7 +171,7 @@ fn what_runs_later_must_not_come_into_being() {
     assert!(has_stub("x.code-workspace", Stub::Socket));
     assert!(has_stub(".claude", Stub::Directory));
     is_bound(&layout, "/home/u/project/.claude", Access::ReadOnly);
-    // Nobody here obeys these at once: what appears is set aside, and until then nothing lies in the project.
+    // No program here obeys these at once: a new one is set aside, and until then nothing is created in the project.
     assert!(!has_stub(".vscode", Stub::Directory) && !has_stub(".envrc", Stub::Socket));
     assert_eq!(layout.worked_in, [PathBuf::from(PROJECT)]);
 }

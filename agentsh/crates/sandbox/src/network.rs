@@ -1,5 +1,5 @@
 //! Sets up the network namespace: loopback, routes, and the sockets that the session serves. The sockets are created
-//! inside, so they belong to this namespace whoever holds them.
+//! inside, so they belong to this namespace, whichever process holds them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};

@@ -28,7 +28,7 @@ enum RegistryStatus {
     Waiting,
     /// The registry vouches for what was seen.
     Good,
-    /// It does not. `always`: whatever `enforce` says.
+    /// It does not. `always`: regardless of `enforce`.
     Bad { why: String, always: bool },
 }
 

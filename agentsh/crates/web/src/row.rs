@@ -75,7 +75,7 @@ impl Row {
             && (&self.detail, &self.rule, &self.input) == (&other.detail, &other.rule, &other.input)
     }
 
-    /// Whether another row is about the same thing, whatever was said with it.
+    /// Whether another row is about the same thing, even with another text.
     #[must_use]
     pub fn is_alike(&self, other: &Self) -> bool {
         (&self.server, &self.agent, self.kind, &self.what, &self.verdict, &self.change)

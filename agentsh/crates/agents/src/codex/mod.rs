@@ -62,7 +62,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     let mut front = Vec::new();
     let mut rest = parsed.rest.clone();
     if parsed.ignore_user_config {
-        // In front, and wherever one was taken out: the last `-c` of a key is the one that counts.
+        // In front, and at each place where one was removed: the last `-c` of a key counts.
         let ours = format!("mcp_servers={}", Value::Table(servers));
         for at in &parsed.taken_out {
             rest[*at].clone_from(&ours);

@@ -171,7 +171,7 @@ impl Entries {
         let _infallible = writeln!(text, "{:indent$}filesystem:", "");
         for (word, list) in &self.lists {
             let _infallible = writeln!(text, "{:indent$}  {}:", "", word.as_str());
-            // Denials of layers below stay whatever is written above them.
+            // Denials of layers below stay, even if a layer above grants the same.
             let replaces = self.is_whole && *word != FileWord::Deny;
             let indent = if replaces { indent + 2 } else { indent };
             if replaces {

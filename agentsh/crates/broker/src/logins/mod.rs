@@ -54,7 +54,7 @@ impl Logins {
         self.approvals.get()?.there().filter(Approvals::can_ask)
     }
 
-    /// Asks the user, once for each question, whatever draws on the terminal. False: that was asked before.
+    /// Asks the user, once for each question, even while another program draws on the terminal. False: this was asked before.
     fn ask(session: &LoginSession, what: &str, how: &str) -> bool {
         let is_new = session.logins.is_new(format!("{what} {how}"));
         if is_new {

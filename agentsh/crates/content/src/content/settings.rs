@@ -16,7 +16,7 @@ pub struct Destinations {
     pub allowed: Vec<Ruled<NetworkRule>>,
     /// The place of the list.
     pub rule: RuleRef,
-    /// A host outside of the list is refused whatever becomes of other findings.
+    /// A host outside of the list is refused, whatever is done about other findings.
     pub is_closed: bool,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Found<'p> {
     pub severity: Severity,
     pointer: String,
     context: String,
-    /// It refuses wherever that was written, however bad it is.
+    /// It refuses in every place and at every severity.
     is_sure: bool,
 }
 

@@ -7,7 +7,7 @@ pub(super) enum Trust {
     Nothing,
     /// `url`, `target`, `repo`: what has a dot and an end that names of machines have. It may be a file as well.
     Likely,
-    /// `endpoint`, `server`: whatever has a dot.
+    /// `endpoint`, `server`: anything with a dot.
     Address,
     /// `host`, `proxy`: any value.
     Host,

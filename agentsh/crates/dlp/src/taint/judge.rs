@@ -121,7 +121,7 @@ impl Judge {
         Stored { truncated: read.truncated, ..self.store(origin, &read.print) }
     }
 
-    /// A reader for another thread. It does not know what is said in the meantime.
+    /// A reader for another thread. It does not see later messages.
     pub fn reader(&mut self) -> Reader {
         let (hasher, known) = self.prepare();
         Reader { hasher: hasher.clone(), known: known.clone() }

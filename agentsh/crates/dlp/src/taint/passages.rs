@@ -131,7 +131,7 @@ fn kept(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
 }
 
 /// The ranges of `grams` grams that count. A reference closes every gram that begins in it and does not leave it by
-/// much; a secret opens its own again, whatever closed them.
+/// much; a secret opens its own again, even if a reference closed them.
 fn open(
     grams: usize,
     mut closed: Vec<Range<usize>>,

@@ -1,5 +1,5 @@
-//! Percent and backslash escapes, nested and mixed, resolved in one pass: whatever is written is
-//! looked at from its end, so that an escape that arises from another one is resolved as well.
+//! Percent and backslash escapes, nested and mixed, resolved in one pass: all output is
+//! checked from its end, so that an escape that arises from another one is resolved as well.
 
 use super::Step;
 use super::profile::Profile;
@@ -54,7 +54,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 /// Longest escape, in bytes.
 const MAX_LENGTH: usize = 12;
 
-/// Stands in every escape, at most [`MAX_LENGTH`] bytes before its end.
+/// Occurs in every escape, at most [`MAX_LENGTH`] bytes before its end.
 fn begins(byte: u8) -> bool {
     matches!(byte, b'%' | b'\\')
 }

@@ -82,7 +82,7 @@ mod tests {
     use agentsh_dlp::taint::marker::Position;
     use agentsh_dlp::taint::{Leaves, Origin};
 
-    /// What a server says comes back to it as what it said, whatever of it was marked.
+    /// A server gets its own text back as it sent it, without the markers that were put in.
     fn round_trip(flow: &mut Flow, texts: &[String], position: Position, random: u64, escape: bool) -> usize {
         let items: Vec<Value> = texts.iter().map(|text| json!({"type": "text", "text": text})).collect();
         let said = json!({"jsonrpc": "2.0", "id": 1, "result": {"content": items}}).to_string();

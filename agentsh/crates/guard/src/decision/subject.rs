@@ -88,7 +88,7 @@ impl Offer {
 }
 
 impl<'a> SubjectKind<'a> {
-    /// The arguments of a call, whoever makes it.
+    /// The arguments of a call, from any caller.
     #[must_use]
     pub fn arguments(&self) -> Option<&'a Json<'a>> {
         match *self {

@@ -154,7 +154,7 @@ impl Applier<'_> {
         Ok(outcome)
     }
 
-    /// Copies aside what is there, and writes next to it what is to be there.
+    /// Copies the old file aside, and writes the new one next to its place.
     fn stage(
         &self,
         run: u32,

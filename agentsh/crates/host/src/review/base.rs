@@ -99,7 +99,7 @@ impl Base {
         run.done().for_each(|done| self.done(done));
     }
 
-    /// Whether what is there is what was seen.
+    /// Whether the file is still the one that was seen.
     #[must_use]
     pub fn is_unchanged(&self, was: &Stamp, now: &Stamp) -> bool {
         self.names.is_unchanged(was, now)

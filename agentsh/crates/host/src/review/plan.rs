@@ -350,7 +350,7 @@ fn steps(chosen: &[&Change]) -> Vec<Step> {
         |path: &Path| path.iter().any(|part| part == ".git") && path.iter().any(|part| part == "objects");
     let order = |step: &Step| {
         let is_directory = step.new.as_ref().is_some_and(|(stamp, _)| is_directory(stamp));
-        // Directories from the top down, whatever they are for. A further name comes when the file is there.
+        // Directories first, from the top down. A hard link comes after its file.
         (!is_directory, !is_directory && !is_object(&step.path), step.same.is_some())
     };
     made.sort_by(|one, other| (order(one), &one.path).cmp(&(order(other), &other.path)));

@@ -8,7 +8,7 @@ use super::rig::{Rig, run, setup};
 use crate::guard::{Guard, Precompute, Report, Subject};
 use crate::types::ServerId;
 
-/// Looks until it is told to go on; where nothing is long, at once.
+/// Waits until it may go on; if no text is long, returns at once.
 #[derive(Debug)]
 struct Slow {
     begun: mpsc::Sender<()>,

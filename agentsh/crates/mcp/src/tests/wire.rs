@@ -52,7 +52,7 @@ fn odd(text: &str) -> String {
     text.replace("ODD", ODD)
 }
 
-/// The id as it stands in one of the requests above.
+/// The id as one of the requests above has it.
 fn id_of(request: &str) -> String {
     let tree = crate::json::read(request.as_bytes()).unwrap();
     tree.member("id").unwrap().to_compact()

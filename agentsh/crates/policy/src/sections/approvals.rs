@@ -40,9 +40,9 @@ pub struct Approved {
     pub tool: String,
     /// Data of this server may go to `server`, whatever the call is; None: the entry is about calls.
     pub from: Option<String>,
-    /// Hash of the canonical arguments; None: whatever they are.
+    /// Hash of the canonical arguments; None: any arguments.
     pub arguments: Option<String>,
-    /// Hash of the tool's definition; None: whatever it is.
+    /// Hash of the tool's definition; None: any definition.
     pub interface: Option<String>,
 }
 

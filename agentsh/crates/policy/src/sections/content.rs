@@ -11,7 +11,7 @@ use crate::section::Section;
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
-/// The file of rules that the gateway has whatever a policy says.
+/// The file of rules that the gateway always has, whatever a policy says.
 pub const GATEWAY: &str = "gateway";
 
 /// The outcome for a text with a finding. From the mildest to the strictest.

@@ -94,7 +94,7 @@ impl<T: Send, F: FnOnce(&mut Ledger<'_>) -> Result<T, Refusal> + Send> Order for
     fn answer(self: Box<Self>, committed: Result<(), DbError>) {
         let outcome = match (committed, self.outcome) {
             (Ok(()), Some(outcome)) => outcome,
-            // A refusal is final, whatever happened to the changes of others.
+            // A refusal is final, even if changes of others failed.
             (Err(_), Some(Err(refusal))) => Err(refusal),
             (Err(error), _) => Err(error.into()),
             (Ok(()), None) => Err(Refusal::Unavailable("nothing was changed".into())),

@@ -143,7 +143,7 @@ impl Call {
     }
 }
 
-/// None for what is said of a server and not of one call.
+/// None for events about a server and not about one call.
 fn key(record: &Record) -> Option<Key> {
     let server = record.body.get("server_id")?.as_str()?;
     Some((record.session, server.to_owned(), record.body.get("jsonrpc_id")?.to_string()))

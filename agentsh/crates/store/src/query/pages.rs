@@ -19,7 +19,7 @@ pub struct Page {
     /// None of these types.
     pub without: &'static [&'static str],
     pub action: Option<&'static str>,
-    /// Only what was refused, of whatever type. In one session: elsewhere no index answers.
+    /// Only refusals, of every type. Only within one session: elsewhere there is no index for this.
     pub refused: bool,
     /// Only records with a smaller id.
     pub before: Option<i64>,

@@ -195,7 +195,7 @@ impl Shared {
                 return;
             }
             if !(traces && logs && metrics) {
-                // Whatever was added wakes us up, and a receiver in trouble is left alone for a while.
+                // Every new event wakes this thread, and a receiver in trouble gets no requests for a while.
                 tokio::select! {
                     () = sleep(POLL_INTERVAL) => {}
                     () = self.ended() => {}

@@ -1,5 +1,5 @@
 //! Makes the table from reports of the attacking side, the journal, and what the host saw. An attack that was not
-//! reported is shown as not tried, and one that the host saw succeed as succeeded, whatever the inside says.
+//! reported is shown as not tried, and one that the host saw succeed as succeeded, whatever its report says.
 
 use std::collections::BTreeMap;
 

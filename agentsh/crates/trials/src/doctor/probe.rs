@@ -28,7 +28,7 @@ const SPIN_WALL: Duration = Duration::from_millis(1200);
 /// The namespaces whose identity is compared with the host's.
 pub const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 
-/// Shown writable to one probe, and opened by no Landlock rule: whatever is refused there is refused by Landlock.
+/// Shown writable to one probe, and opened by no Landlock rule: every refusal there is one of Landlock.
 pub const LANDLOCK_ONLY: &str = "/run/landlock-only";
 
 /// The facts about the outside that the inside needs.
