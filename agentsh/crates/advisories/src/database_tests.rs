@@ -91,7 +91,7 @@ fn a_source_takes_nothing_from_another_one() {
     take(&mut database, "c", &osv().replace("2026-01-01", "2026-05-02").replace("it leaks", "it gushes"));
     let told = found(&database);
     assert!(told.len() == 2 && told.iter().any(|(_, summary)| summary == "it gushes"), "{told:?}");
-    // An older record does not replace what its own source said.
+    // An older record does not replace a newer one of the same source.
     take(&mut database, "c", &osv());
     assert_eq!(found(&database), told);
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 /// A source that can be read at any offset.
 pub trait Source {
     /// # Errors
-    /// When it cannot be told.
+    /// When it is not known.
     fn length(&self) -> io::Result<u64>;
     /// Reads some bytes at `offset`; 0: nothing is there.
     ///

@@ -473,7 +473,7 @@ fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(
     if let Some(path) = facts.models.logins {
         let path = facts.place(context, path);
         let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
-        // A login that nobody can read opens nothing.
+        // An unreadable login opens nothing.
         let logins = json::parse_relaxed(&text, &path).unwrap_or_default();
         found.extend(providers::of_logins(&logins));
     }

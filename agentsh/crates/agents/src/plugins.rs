@@ -32,7 +32,7 @@ pub(super) struct PluginLayout<'a> {
 /// Where a plugin declares its servers when its manifest says nothing.
 const USUAL_FILE: &str = ".mcp.json";
 
-/// Adds the servers of a plugin as the user's declarations. What cannot be read or bridged is said, and is not started.
+/// Adds the servers of a plugin as the user's declarations. One that cannot be read or bridged is reported and not started.
 pub(super) fn add(
     context: &Context<'_>,
     plugin: &Plugin,

@@ -392,7 +392,7 @@ mod tests {
         assert!(!found.is_empty() && found.iter().all(|tree| tree.is_linked));
     }
 
-    /// Somebody swaps a directory for a link to a secret while it is looked at.
+    /// A directory is swapped for a link to a secret while it is read.
     #[test]
     fn a_directory_that_becomes_a_link_meanwhile_is_not_followed() {
         use std::sync::atomic::{AtomicBool, Ordering};

@@ -69,7 +69,7 @@ impl Fleet {
                     let path = format!("/v1/asks/{}/over", ask.id);
                     let nothing = serde_json::json!({});
                     let told = client.post::<Value>(&path, &nothing);
-                    // Without this message the server notices that nobody asks any more.
+                    // Without this message the server notices by itself that the question is over.
                     let _may_be_untold = timeout(DRAIN_TIMEOUT, told).await;
                 }
                 answer = until_answered(&client, &ask) => match answer {

@@ -95,12 +95,12 @@ pub fn understands_reset() -> bool {
 pub fn main() -> u8 {
     match wait() {
         Ok(()) => 0,
-        // There is nobody left to report to.
+        // There is no way left to report it.
         Err(_) => 1,
     }
 }
 
-/// Whether nobody has the terminal but the job, or a group of the agent's that dies with agentsh.
+/// Whether only the job has the terminal, or a process group of the agent that dies with agentsh.
 fn is_left_behind(terminal: &io::Stdout, job: Pid) -> bool {
     const DEATH_TIMEOUT: Duration = Duration::from_secs(1);
     const POLL_INTERVAL: Duration = Duration::from_millis(5);

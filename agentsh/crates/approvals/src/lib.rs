@@ -70,7 +70,7 @@ enum Key {
     File { path: String, hash: String },
     /// Further rights of the user's login to a server.
     Login { server: ServerId, scopes: String },
-    /// The current definition of a server under this name, which nobody can call before it is shown.
+    /// The current definition of a server under this name, which cannot be called before it is shown.
     Release { server: ServerId, kind: Offered, name: String },
     /// A flow from one server to another: this text, or any.
     Flow { client: Option<String>, from: ServerId, to: ServerId, what: FlowContent },
@@ -223,7 +223,7 @@ struct State {
     open: BTreeMap<String, OpenQuestion>,
     granted: BTreeSet<Key>,
     denied: BTreeSet<Key>,
-    /// There once somebody was asked.
+    /// Set once a person was asked.
     door: Option<socket::ApprovalSocket>,
 }
 
@@ -467,7 +467,7 @@ impl Approvals {
         if item.is_withheld() && scope == ApprovalScope::Once {
             scope = ApprovalScope::Session;
         }
-        // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
+        // A refusal of a call stays one for the session; a yes only if the person said so. Data between two servers is
         // asked again: one refused text is not a verdict on the next.
         let lasts = match (&key, is_yes) {
             (Key::Flow { .. }, false) => false,

@@ -65,7 +65,7 @@ impl ApprovalSocket {
         // By way of a descriptor: the path of a socket has room for 107 bytes.
         let opened = std::fs::File::open(&directory)?;
         let path = directory.join(&name);
-        // It gets its name once it listens, because others remove a name on which nobody listens.
+        // It gets its name once it listens, because other sessions remove a socket without a listener.
         let hidden = format!(".{name}");
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/{hidden}", opened.as_raw_fd()))?;
         let hidden = directory.join(hidden);
@@ -86,7 +86,7 @@ async fn serve(listener: UnixListener, inner: Weak<Inner>) {
         let accepted = listener.accept().await;
         let Some(inner) = inner.upgrade() else { return };
         let Ok((stream, _)) = accepted else {
-            // No descriptors, or who called has gone: the next one is heard all the same.
+            // No descriptors, or the caller is gone: the next one is accepted all the same.
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
@@ -126,7 +126,7 @@ fn is_user(uid: u32, pid: Option<i32>) -> bool {
         && namespace("self") == namespace(&pid.to_string())
 }
 
-/// The sockets of all sessions of this user that asked somebody, by session.
+/// The sockets of all sessions of this user that have asked a question, by session.
 #[must_use]
 pub fn sockets(state: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory(state)).into_iter().flatten().flatten();

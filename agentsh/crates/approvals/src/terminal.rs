@@ -139,7 +139,7 @@ impl Terminal {
         Some(PendingQuestion(task.abort_handle()))
     }
 
-    /// None: the person said nothing, or the terminal was not free when its turn came.
+    /// None: the person gave no answer, or the terminal was not free when its turn came.
     async fn until_answered(&self, approvals: &Approvals, item: &Item) -> Option<Answer> {
         let freezer = match &self.0.group {
             Some(directory) => Freezer::group(directory),
@@ -218,7 +218,7 @@ impl Drop for AgentPause<'_> {
     }
 }
 
-/// A question on the terminal. Dropped without an answer: somebody else has answered, or the time is over.
+/// A question on the terminal. Dropped without an answer: it was answered elsewhere, or the time is over.
 struct TerminalQuestion {
     /// Two handles of the same terminal. These types are for pipes, but nothing in them needs one except a check, which is
     /// skipped.

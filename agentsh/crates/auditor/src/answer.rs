@@ -27,7 +27,7 @@ pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
     }
 }
 
-/// The text after the thoughts, if there are any. None: they do not end, or there are several, so that nobody can say where
+/// The text after the thoughts, if there are any. None: they do not end, or there are several, so that it is unclear where
 /// they end.
 pub fn without_thoughts(text: &str) -> Option<&str> {
     let Some((open, close)) = THOUGHTS.into_iter().find(|(open, _)| text.starts_with(open)) else {

@@ -218,7 +218,7 @@ fn asked(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding> {
     shown.collect()
 }
 
-/// Why nothing is said of a finding here. None: it was looked for.
+/// Why a finding is not reported here. None: it was searched for.
 fn unjudged(subject: Of, finding: &str, policy: &Policy) -> Option<&'static str> {
     match finding {
         "drift" => Some("not checked here: it is compared with the pin"),

@@ -52,7 +52,7 @@ pub fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option
     Ok(backup)
 }
 
-/// Writes the file in one step, where it still says what it said before. Links are followed, and its mode is kept.
+/// Writes the file in one step, if it has not changed since it was read. Links are followed, and its mode is kept.
 pub fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), Failure> {
     let FileLocation { real, mode } = place(path, mode)?;
     // Another program may have written the file since it was read.

@@ -86,7 +86,7 @@ pub async fn of_session(state: &Path, which: &str) -> Result<String, StoreError>
     Ok(observed.policy(&session.to_string(), &paths, records.len() as u64 == MAX_EVENTS))
 }
 
-/// A policy that is there belongs to somebody: it is never written over.
+/// An existing policy is never overwritten.
 ///
 /// # Errors
 /// The path and why.

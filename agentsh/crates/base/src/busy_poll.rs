@@ -6,8 +6,8 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// How long at most, each time: this much of one processor, which nobody else wants, is lost by it. Long enough for all
-/// the steps of somebody near, and next to nothing next to the work of anybody else.
+/// How long at most, each time: this much of one otherwise idle processor is lost by it. Long enough for all
+/// the steps of a local program, and next to nothing compared with other work.
 pub const POLL_DURATION: Duration = Duration::from_micros(200);
 
 /// With one processor, looking would keep the others from answering.

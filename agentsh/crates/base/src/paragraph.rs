@@ -55,7 +55,7 @@ impl<W: Write> Write for Folding<W> {
 
 impl<W: Write> Drop for Folding<W> {
     fn drop(&mut self) {
-        // With the stream gone there is nobody to tell.
+        // Without the stream there is no way to report it.
         let _ = self.flush();
     }
 }

@@ -29,7 +29,7 @@ const MAX_LINKS: usize = 40;
 enum LinkTarget {
     Link(PathBuf),
     Other,
-    /// Nothing is there, or nobody may look.
+    /// It does not exist, or cannot be read.
     Nothing,
 }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 /// # Errors
 /// When it cannot be opened or read.
 pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Option<Vec<u8>>> {
-    // A pipe would wait for somebody who writes.
+    // A pipe would wait for a writer.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = File::options();
     options.read(true).custom_flags(flags);
@@ -48,7 +48,7 @@ pub fn content_of(mut file: File, size: u64, most: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Opens a file that a setting names, to write, or makes it, for its owner alone (0600). No link is followed: somebody else could
+/// Opens a file that a setting names, to write, or makes it, for its owner alone (0600). No link is followed: another user could
 /// lead it elsewhere.
 ///
 /// # Errors

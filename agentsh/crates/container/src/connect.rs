@@ -35,7 +35,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// With the sockets at which the session takes what is for it to relay; none when nobody relays.
+    /// With the sockets at which the session takes what is for it to relay; none without a relay.
     ///
     /// # Errors
     /// When there are no sockets or threads left.
@@ -56,7 +56,7 @@ impl Connector {
                     resolver_udp,
                     resolver_tcp,
                     unconnected: Vec::new(),
-                    // The listener of system calls hears of every connection itself.
+                    // The listener of system calls sees every connection itself.
                     refused: Vec::new(),
                 };
                 (Some(relay), Some(sockets))

@@ -52,8 +52,8 @@ impl ContentScan {
         }
     }
 
-    /// Compiles the patterns on a separate thread, which takes some milliseconds: nobody waits for it before the first server
-    /// has started, and without servers nobody needs it.
+    /// Compiles the patterns on a separate thread, which takes some milliseconds: nothing waits for it before the first server
+    /// has started, and without servers it is not needed.
     pub fn warm_up() {
         std::thread::spawn(|| scan::scan_text("", Channel::Output));
     }

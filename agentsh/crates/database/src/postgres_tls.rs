@@ -30,7 +30,7 @@ pub(super) struct TlsOptions {
 
 impl TlsOptions {
     /// # Errors
-    /// A word that is not known, and plain text for another machine that nobody asked for.
+    /// An unknown word, and plain text to another machine without an explicit setting.
     pub fn read(url: &str) -> Result<Self, DbError> {
         let (before, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut mode, mut roots, mut rest) = (None, None, Vec::new());

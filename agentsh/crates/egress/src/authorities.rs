@@ -86,7 +86,7 @@ impl NamedAuthorities {
 #[must_use]
 pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) -> Vec<NamedAuthorities> {
     let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    // If the project contains the home, they cannot be told apart.
+    // If the project contains the home, they cannot be distinguished.
     let project = project.filter(|project| !home.as_ref().is_some_and(|home| home.starts_with(project)));
     let is_of_project = |path: &Path| project.is_some_and(|project| path.starts_with(project));
     let mut found = Vec::new();

@@ -26,7 +26,7 @@ use super::tls;
 
 /// Longest head of an answer, in bytes.
 const MAX_HEAD: usize = 32 << 10;
-/// A connection that nobody uses is closed after this long.
+/// An idle connection is closed after this long.
 const KEPT: Duration = Duration::from_secs(60);
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,4 +1,4 @@
-//! A socket that is registered with the runtime only when somebody has to wait for it.
+//! A socket that is registered with the runtime only if a task has to wait for it.
 //!
 //! Registration costs a system call and memory. The first bytes of a program, and a connection to this machine, are
 //! available at once, so both ends are registered while the server prepares its answer.

@@ -243,7 +243,7 @@ impl Target {
         }
     }
 
-    /// The addresses to connect to, out of what the resolver said: all of them, or none. A name with one address that is not
+    /// The addresses to connect to, from the resolver's answer: all of them, or none. A name with one address that is not
     /// allowed is not asked at its others.
     ///
     /// # Errors
@@ -315,7 +315,7 @@ fn check_literal(address: IpAddr, rules: &Rules) -> Result<(), Refused> {
     if rules.permits(address) {
         return Ok(());
     }
-    // A resolver may translate an IPv4 address for this network; nobody has a reason to write a translated one down.
+    // A resolver may translate an IPv4 address for this network; there is no reason to write a translated one into a policy.
     let why = special_use::special(address)
         .or_else(|| special_use::is_translated(address).then_some("IPv4 translated to IPv6, RFC 6052"));
     why.map_or(Ok(()), |why| Err(Refused::Special { address, why }))

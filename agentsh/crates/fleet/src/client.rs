@@ -124,7 +124,7 @@ impl Client {
         }
     }
 
-    /// Asks the server of this process as somebody with a credential does; without one as anybody. The answers are those
+    /// Asks the server of this process as a caller with this credential; without one as an anonymous caller. The answers are those
     /// that go over the wire: what a role may is decided in one place.
     #[must_use]
     pub fn inside(server: Router, credential: Option<String>) -> Self {

@@ -68,7 +68,7 @@ impl Who {
     }
 }
 
-/// An issued credential, without its value, which nobody stores.
+/// An issued credential, without its value, which is never stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Person {
     pub name: String,
@@ -111,7 +111,7 @@ pub struct GotToken {
     pub expires_at: String,
 }
 
-/// Asks that the credentials of people of one name count no more. With the subject behind it as records have it: those of this
+/// Revokes the credentials of all people with one name. With the subject behind it as records have it: those of this
 /// person, under any name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokePeople {
@@ -211,7 +211,7 @@ pub struct SelfCheck {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// 32 hex digits that nobody can guess.
+    /// 32 random hex digits.
     pub id: String,
     /// The question, as JSON: an answer is bound to these letters.
     pub question: String,
@@ -247,7 +247,7 @@ pub struct ApprovalAnswer {
 /// The status of a question, for its host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QuestionStatus {
-    /// `waiting`, `approved`, `denied`, or `over`: nobody answered in time.
+    /// `waiting`, `approved`, `denied`, or `over`: no answer in time.
     pub state: String,
     pub scope: String,
     pub by: String,

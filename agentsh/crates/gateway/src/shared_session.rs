@@ -43,7 +43,7 @@ pub fn attach(connection: Rc<Client>, longest: usize) -> DuplexStream {
                 Some(_) = answers.join_next(), if !answers.is_empty() => {}
             }
         }
-        // Nobody waits for the rest.
+        // The rest is not needed.
         let left: Vec<Key> = seat.running.borrow().keys().cloned().collect();
         for key in left {
             seat.cancel(&key).await;

@@ -186,7 +186,7 @@ impl Guard {
         promised.is_some_and(|at| now.saturating_sub(at) <= ANNOUNCED_CALL_TIMEOUT)
     }
 
-    /// Does what checks put off. To be called when nobody waits for an answer, and again soon if it is false.
+    /// Does work that checks put off. To be called when no caller waits for an answer, and again soon if it is false.
     pub fn catch_up(&mut self) -> bool {
         let mut done = true;
         self.checks.iter_mut().for_each(|check| done &= check.catch_up());

@@ -38,7 +38,7 @@ pub enum Reason {
     ContentSuspicious,
     /// A rule of the policy about what calls say.
     PolicyRule,
-    /// A person, or what a person said before, allowed it.
+    /// A person allowed it, now or by an earlier answer.
     Approved,
     /// A person refused it.
     ApprovalDenied,
@@ -58,7 +58,7 @@ pub enum Reason {
     ToolNotListed,
     /// Something in a text that a policy does not let pass, such as a secret.
     SecretFound,
-    /// Something was taken out of a text that nobody is shown.
+    /// Something was taken out of a text that no person sees.
     TextCleaned,
     /// Servers may not ask for this at all.
     RequestNotAllowed,

@@ -349,7 +349,7 @@ mod tests {
         std::fs::write(&name.from, "three\n").unwrap();
         let second = Change::read(&name).ok().unwrap();
         assert_ne!(first.hash(), second.hash());
-        // Somebody else was faster.
+        // Another process was faster.
         std::fs::write(&name.to, "four\n").unwrap();
         assert!(matches!(second.write(true), Err(Refusal::Because(_))));
         std::fs::write(&name.from, "x\n".repeat(20_000)).unwrap();

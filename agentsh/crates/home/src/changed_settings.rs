@@ -21,7 +21,7 @@ const MAX_NAMED: usize = 4;
 const NAME: &str = "brought.json";
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Compares with the last start, and tells what is new.
+/// Compares with the last start, and reports what is new.
 pub fn tell(facts: &Facts, record: &Record, kind: Kind) {
     if kind.is_unknown() {
         return;

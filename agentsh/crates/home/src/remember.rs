@@ -27,7 +27,7 @@ const MAX_MEMBERS: usize = 512;
 const MAX_WORD: usize = 64;
 const MAX_NAME: usize = 128;
 const MAX_RULE: usize = 1024;
-/// How often a file that somebody else writes at the same time is read again.
+/// How often a file is read again that another program writes at the same time.
 const TRIES: usize = 3;
 
 /// The file with the answers that are kept for a project.

@@ -245,7 +245,7 @@ pub fn without_shims(env: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The project of somebody who is in this directory: the repository around it, else the directory.
+/// The project for this working directory: the repository around it, else the directory.
 #[must_use]
 pub fn project_of(directory: &Path, home: &Path) -> PathBuf {
     let top = repository_top(directory).filter(|top| check_project(top, home).is_ok());
@@ -292,7 +292,7 @@ fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
     Ok(())
 }
 
-/// For an ordinary user: that user. For root: the user who called sudo, else an id that nobody has.
+/// For an ordinary user: that user. For root: the user who called sudo, else an unused id.
 fn identity(env: &BTreeMap<String, String>) -> Identity {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if uid != 0 {

@@ -168,7 +168,7 @@ fn is_writable_by_others(path: &Path) -> bool {
 
 fn may_be_written_by_others(mode: u32) -> bool {
     const OTHERS: u32 = 0o002;
-    // In a sticky directory nobody replaces what is somebody else's.
+    // In a sticky directory no user can replace another user's files.
     const STICKY: u32 = 0o1000;
     mode & (OTHERS | STICKY) == OTHERS
 }

@@ -25,7 +25,7 @@ pub struct Record {
     unheld: Cell<u64>,
     /// Refusals that happened while messages were held.
     refusals: RefCell<Vec<String>>,
-    /// Why servers did not start, as the user was told, and whether the user knows what is missing because of it.
+    /// Why servers did not start, as reported to the user, and whether the user was told which tools are missing.
     pub told: RefCell<BTreeMap<String, bool>>,
 }
 

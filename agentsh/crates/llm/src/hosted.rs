@@ -178,7 +178,7 @@ impl HostedTools {
         }
     }
 
-    /// A part other than text: somebody loads every URL in it.
+    /// A part other than text: every URL in it is loaded.
     fn medium(&mut self, value: &Json<'_>) {
         match value {
             Json::Array(items) => items.iter().for_each(|item| self.medium(item)),

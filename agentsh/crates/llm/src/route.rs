@@ -220,7 +220,7 @@ mod tests {
             ("POST", "/api/chat", Route::Model(Provider::Ollama)),
             ("POST", "/api/generate", Route::Model(Provider::Ollama)),
             ("POST", "/api/event_logging", Route::Unknown),
-            // What can be read in several ways is not a route that anybody knows.
+            // A path that can be read in several ways is not a known route.
             ("POST", "//v1/messages", Route::Unknown),
             ("POST", "/v1//messages", Route::Unknown),
             ("POST", "/files/../v1/messages", Route::Unknown),

@@ -14,9 +14,9 @@ use super::registration::shown;
 
 /// Longest request, in bytes: a code may be long.
 const MAX_REQUEST: usize = 32 << 10;
-/// How long somebody may take who connects.
+/// How long a connection may take to send its request.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections that are heard at once.
+/// Connections that are served at once.
 const MAX_OPEN: usize = 16;
 const PATH: &str = "/callback";
 
@@ -57,7 +57,7 @@ impl Callback {
     /// The code of the answer. Answers that belong to another login, or to none, are dropped, and reported by `note`.
     ///
     /// # Errors
-    /// When the authorization server refused, when somebody else answered in its place, or nobody in time.
+    /// When the authorization server refused, when another server answered in its place, or when no answer came in time.
     pub async fn code(
         &self,
         expected: &ExpectedCallback,
@@ -68,7 +68,7 @@ impl Callback {
     }
 
     async fn hear(&self, expected: &ExpectedCallback, note: &dyn Fn(&str)) -> Result<String, LoginError> {
-        // Browsers open connections before they know what for: nobody waits for another one.
+        // Browsers open connections in advance: no request waits for an idle one.
         let mut open = JoinSet::new();
         loop {
             tokio::select! {

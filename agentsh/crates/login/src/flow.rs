@@ -88,7 +88,7 @@ impl Login {
     /// Waits for the user, and trades the code for tokens. `name` and `address` are the server's, `now` in seconds since 1970.
     ///
     /// # Errors
-    /// When the user, or the authorization server, says no; or nobody says anything in time.
+    /// When the user, or the authorization server, says no; or no answer comes in time.
     pub async fn finish(
         self,
         clients: &Clients,
@@ -135,7 +135,7 @@ pub(crate) async fn refresh(clients: &Clients, grant: &Grant, token: &str) -> Re
     tokens(&ask(clients, &grant.client, &grant.token_endpoint, &asked).await?)
 }
 
-/// Where a browser goes to ask for a code. What is empty is not said.
+/// The URL at which a browser requests a code. Empty parameters are left out.
 pub(crate) fn asking(endpoint: &str, asked: &[(&str, &str)]) -> Result<Url, LoginError> {
     let mut url = parsed(endpoint, "its authorization endpoint")?;
     url.query_pairs_mut()
@@ -157,7 +157,7 @@ fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item =
     wanted.iter().cloned().chain(more)
 }
 
-/// Asks a token endpoint for tokens (RFC 6749, 3.2): what it says, spelled as in [`plain`].
+/// Requests tokens from a token endpoint (RFC 6749, 3.2). Returns its answer, spelled as in [`plain`].
 pub(crate) async fn ask(
     clients: &Clients,
     client: &Registered,

@@ -83,7 +83,7 @@ impl Grant {
         }
     }
 
-    /// Tells the authorization server that the tokens are used no more (RFC 7009). False: it has no place for that.
+    /// Revokes the tokens at the authorization server (RFC 7009). False: it has no endpoint for that.
     ///
     /// # Errors
     /// When it cannot be asked, or says no.

@@ -50,7 +50,7 @@ struct RegistrationErrorBody {
 /// Registers agentsh for one redirect address, and says who it is from then on.
 ///
 /// # Errors
-/// When the authorization server registers nobody, or not agentsh.
+/// When the authorization server registers no clients, or not agentsh.
 pub async fn register(
     clients: &Clients,
     server: &AuthorizationServer,

@@ -120,7 +120,7 @@ impl Body for JudgedStream {
             }
             let out = match ready!(polled) {
                 Some(Ok(frame)) => {
-                    // Trailers say nothing that anybody here asks for.
+                    // Nothing here needs the trailers.
                     let Ok(bytes) = frame.into_data() else { continue };
                     let timeout = self.timeout;
                     self.quiet.as_mut().reset(Instant::now() + timeout);

@@ -149,7 +149,7 @@ mod tests {
         for scheme in [Scheme::Http, Scheme::Https] {
             assert_eq!(way(Some(false), scheme, TlsInspection::ByDefault), None);
         }
-        // Without authorities nobody could be proven: better unread than unreachable.
+        // Without authorities no server can be verified: rather unread than unreachable.
         assert_eq!(chosen(None, &endpoint(Scheme::Https, TlsInspection::ByDefault), || false), None);
     }
 }

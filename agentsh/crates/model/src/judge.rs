@@ -82,7 +82,7 @@ impl SessionJudge {
         Self { facts, record, servers, wire, refused: Vec::new() }
     }
 
-    /// Writes down what happened, before the agent hears of it. False: that is not possible.
+    /// Writes down what happened, before the agent gets it. False: it cannot be written.
     pub(super) async fn record(&mut self, provider: Provider, told: &[EngineEvent]) -> bool {
         let events = self.events(provider, told);
         if events.is_empty() {

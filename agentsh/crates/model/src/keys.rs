@@ -58,7 +58,7 @@ impl Keys {
         Self { own, ..Self::default() }
     }
 
-    /// A key of another account would take what it is sent with to somebody else, under the name of the user's own model.
+    /// With a key of another account, requests would go to that account, under the name of the user's own model.
     ///
     /// # Errors
     /// When the user's key for that place is known and the request has another one.

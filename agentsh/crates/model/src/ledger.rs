@@ -43,7 +43,7 @@ impl Ledger {
         self.prices.iter().map(|price| &price.value).find(|price| price.is_for(model))
     }
 
-    /// In millionths of a dollar; None: nobody knows the price.
+    /// In millionths of a dollar; None: the price is unknown.
     fn cost(&self, model: &str, usage: Usage) -> Option<u64> {
         let price = self.price(model)?;
         let part = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price) / 1_000_000;

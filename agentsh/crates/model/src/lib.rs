@@ -63,10 +63,10 @@ pub struct Model {
     keys: Keys,
     /// For hashes of secrets; it ends with the session.
     key: [u8; 32],
-    /// Routes and secrets that were told already.
+    /// Routes and secrets that were reported already.
     told: RefCell<BTreeSet<String>>,
     turns: RefCell<Turns>,
-    /// Judges calls, here and on the wire, and hears in which turn they are.
+    /// Judges calls, here and on the wire, and learns in which turn they are.
     wire: Wire,
     /// Where the provider may go for the agent.
     reachable: OnceCell<Reachable>,

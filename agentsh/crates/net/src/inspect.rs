@@ -45,8 +45,8 @@ pub struct Inspected<'a> {
     pub used: &'a dyn Fn(Use) -> bool,
 }
 
-/// Carries requests and responses to the end. `refused` is called before the program hears of a refusal; if it returns
-/// false, the program hears nothing. Counts plaintext bytes.
+/// Carries requests and responses to the end. `refused` is called before the program gets a refusal; if it returns
+/// false, the program gets no answer. Counts plaintext bytes.
 pub async fn both_ways(
     inside: &TcpStream,
     outside: &TcpStream,

@@ -12,7 +12,7 @@ use super::{Launcher, PinError, Request, Resolved};
 /// Directories that every sandbox shows anyway.
 const ALWAYS_SHOWN: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
 
-/// Directories in which package managers keep packages, and nobody anything else.
+/// Directories in which package managers keep packages and nothing else.
 const INSTALLED_IN: [&str; 7] =
     ["node_modules", ".pnpm", ".yarn", ".bun", "site-packages", "dist-packages", "Cellar"];
 
@@ -131,7 +131,7 @@ impl<'a> Context<'a> {
             || !self.is_personal(directory) && (is_installed() || self.is_workspace_of(root, directory))
     }
 
-    /// The project, without links where that can be told.
+    /// The project, without links if they can be resolved.
     fn project(&self) -> PathBuf {
         let project = self.request.project;
         std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned())

@@ -99,7 +99,7 @@ impl PinError {
         matches!(self, Self::NotExecutable { .. } | Self::NotRegular { .. } | Self::Unreadable { .. })
     }
 
-    /// A failed system call on a file, told apart by whether it was forbidden.
+    /// A failed system call on a file: forbidden, or another error.
     pub fn io(path: &Path, source: impl Into<io::Error>) -> Self {
         let (path, source) = (path.to_owned(), source.into());
         if source.kind() == io::ErrorKind::PermissionDenied {

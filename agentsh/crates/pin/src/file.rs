@@ -88,7 +88,7 @@ pub struct PinnedFile {
     pub sha256: [u8; 32],
     /// `O_RDONLY | O_NOFOLLOW | O_CLOEXEC`.
     pub file: File,
-    /// Only root can replace it: the file and every directory above it belong to root and nobody else may write.
+    /// Only root can replace it: the file and every directory above it belong to root, and no other user may write.
     pub system_owned: bool,
     pub(super) stamp: Stamp,
 }

@@ -76,7 +76,7 @@ pub struct Request<'a> {
     /// `unpinned` says so.
     pub accept_missing_package: bool,
     /// Packages and modules below this directory are not what the command means, unless it says so (`npx --no-install`,
-    /// `uv run` without `--with`): it came from somebody who knows nothing of them.
+    /// `uv run` without `--with`): it was written without knowledge of them.
     pub not_below: Option<&'a Path>,
     /// Packages that were fetched before; they come after what is installed and before the caches of launchers.
     pub store: Option<&'a Store>,

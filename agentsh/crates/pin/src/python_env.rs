@@ -18,7 +18,7 @@ pub(super) static MODULES: Code =
 pub(super) struct Installation {
     /// The executed program: inside a virtual environment the link there, else the interpreter itself.
     pub program: PathBuf,
-    /// Minor version of Python 3; None when it cannot be told.
+    /// Minor version of Python 3; None if it is unknown.
     pub minor: Option<u32>,
     /// Directories with the standard library, in Python's order.
     pub library: Vec<PathBuf>,

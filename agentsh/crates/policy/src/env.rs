@@ -33,7 +33,7 @@ pub const SENSITIVE_SUFFIXES: &[&str] = &[
     "_PEM",
 ];
 
-/// Variables that make a program load or run what somebody else chose (globs). They pass only when listed by
+/// Variables that make a program load or run code that another one chose (globs). They pass only when listed by
 /// their full name.
 pub const LOADER: &[&str] = &[
     "LD_*",

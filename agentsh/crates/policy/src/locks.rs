@@ -87,7 +87,7 @@ fn is_within(path: &str, above: &str) -> bool {
 }
 
 impl Policy {
-    /// Whether an organisation locks this section, so that nobody here can open it.
+    /// Whether an organisation locks this section, so that no policy here can open it.
     #[must_use]
     pub fn is_locked(&self, path: &str) -> bool {
         self.organisation.as_ref().is_some_and(|found| found.locks.has(path))

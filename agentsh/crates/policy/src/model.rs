@@ -169,7 +169,7 @@ pub struct ToolRule {
     pub content_hash: Option<String>,
 }
 
-/// `sandbox.mcp.exfiltration`: what one server said, in calls of another one.
+/// `sandbox.mcp.exfiltration`: data of one server in calls of another one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExfiltrationPolicy {
     /// Whether `run` and `mcp run` look into arguments and results. `proxy` always does.

@@ -1,7 +1,7 @@
 //! Profiles of well-known servers: what a package needs, by the package that will really be loaded.
 //!
 //! A profile is below what the user's own policy says about a server and above the defaults of a server that
-//! nobody mentions. A policy inside the project narrows it like everything else.
+//! no rule mentions. A policy inside the project narrows it like everything else.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

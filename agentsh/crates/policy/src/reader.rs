@@ -7,7 +7,7 @@ use super::units;
 use super::yaml::{Entry, Node, Value};
 use crate::types::RuleRef;
 
-/// More mistakes than anybody reads at once.
+/// More errors than are useful at once.
 const MAX_PROBLEMS: usize = 20;
 /// Longest name, pattern or path.
 const MAX_TEXT: usize = 4096;

@@ -204,7 +204,7 @@ pub struct Model {
     pub output_tokens: u64,
 }
 
-/// Commits that came to the branch during the session and that nobody can say who made.
+/// Commits that came to the branch during the session and whose maker is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unattributed {

@@ -146,7 +146,7 @@ fn an_honest_receipt_is_good() {
     assert_eq!(text, around(&read.text().unwrap(), &key), "what DSSE says is signed");
 }
 
-/// What somebody without the key can make of a receipt: a hundred other values in the place of each.
+/// Forgeries of a receipt without the key: a hundred other values in the place of each.
 #[test]
 fn a_hundred_mutations_of_every_field_are_refused() {
     let (key, other) = (key(), key());

@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 
 /// Longest body, in bytes.
 pub const MAX_BODY: usize = 8 << 20;
-/// Longest text of a difference or a reason that somebody sends, in bytes.
+/// Longest text of a difference or a reason in a request, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 /// Longest input that a mistake repeats, in bytes.
 const MAX_ECHO: usize = 1 << 10;

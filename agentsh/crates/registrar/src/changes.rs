@@ -144,7 +144,7 @@ pub fn register(
     required(reads::record(ledger.db, &submission.name, &submission.hash)?)
 }
 
-/// Why somebody without a token may not register this, if so.
+/// Why this may not be registered without a token, if so.
 fn may_be_first(ledger: &mut Ledger<'_>, submission: &Submission) -> Result<(), Refusal> {
     let alike = "SELECT name, hash, status FROM servers WHERE skeleton = $1 ORDER BY id DESC LIMIT 1";
     let found = ledger.db.rows(alike, &[Value::text(skeleton(&submission.name))])?;

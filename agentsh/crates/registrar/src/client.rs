@@ -88,7 +88,7 @@ impl Client {
         Self { http, base: base.trim_end_matches('/').to_owned(), shows }
     }
 
-    /// Each request is signed by somebody whom the server knows.
+    /// Each request is signed with a key that the server knows.
     #[must_use]
     pub fn signed(http: Http, base: &str, sign: Sign) -> Self {
         Self { shows: RequestIdentity::Signature(sign), ..Self::new(http, base, None) }

@@ -45,7 +45,7 @@ macro_rules! server_columns {
     };
 }
 
-/// `$1` is now: a request that nobody answered in time has expired, whether or not that was written down yet.
+/// `$1` is now: a request without an answer in time has expired, even if that is not recorded yet.
 macro_rules! approval_columns {
     () => {
         "id, name, recorded_hash, new_hash, new_interface, diff, CASE WHEN status = 'pending' AND expires_at <= $1 \

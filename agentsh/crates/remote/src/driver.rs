@@ -34,7 +34,7 @@ const PIPE_BYTES: usize = 256 << 10;
 const MAX_OPEN: usize = 1024;
 /// How long a message that has no answer may take to be accepted.
 pub(crate) const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
-/// How long what follows such a message waits for it, so that the server hears one after the other.
+/// How long the next message waits for such a one, so that the server gets them in order.
 const IN_ORDER: Duration = Duration::from_secs(1);
 /// How long the server may take to hear that the session is over.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,11 +50,11 @@ pub struct Settings {
     pub headers: HeaderMap,
     /// Further credentials of the user for the same origin, which may change while the connection lives.
     pub credentials: Option<Rc<dyn Credentials>>,
-    /// Said where policy refuses the address: what would allow it.
+    /// For a refusal of the address by policy: what would allow it.
     pub remedy: String,
     /// Longest message of the server, in bytes.
     pub max_message: usize,
-    /// Tells the user what goes wrong where nobody waits for an answer.
+    /// Reports errors to the user when no caller waits for an answer.
     pub note: Rc<dyn Fn(&str)>,
     /// Receives pauses that the server requests.
     pub pauses: Option<PauseSender>,
@@ -153,7 +153,7 @@ pub(crate) struct Link {
     pub listener: RefCell<Option<AbortHandle>>,
     /// The server did not take a message without an answer at once.
     is_slow: Cell<bool>,
-    /// Streams that nobody asked for in particular. They end with the connection.
+    /// Streams that belong to no request. They end with the connection.
     pub streams: RefCell<JoinSet<()>>,
 }
 
@@ -320,7 +320,7 @@ impl Link {
             return;
         }
         let headers = headers::of_stream(self.version.borrow().as_ref());
-        // A server may refuse to be told.
+        // A server may refuse this message.
         let _ = self.send(Method::DELETE, headers, Vec::new()).await;
     }
 }

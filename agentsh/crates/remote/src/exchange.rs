@@ -293,7 +293,7 @@ async fn body_of(mut answer: Response) -> Vec<u8> {
     body
 }
 
-/// How long the server asks to be left alone.
+/// How long the server asks the client to wait.
 fn busy(answer: &Response) -> Option<Duration> {
     if !matches!(answer.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         return None;

@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     /// The server does not know the session any more: the next one begins with a new handshake.
     SessionLost,
     Kind(String),
-    /// Packed in a way that nobody asked for, and that nobody here reads.
+    /// Compressed in a way that was not requested and that agentsh cannot read.
     Packed(String),
     Unreadable(JsonError),
     TooLong(usize),

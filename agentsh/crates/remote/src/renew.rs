@@ -45,7 +45,7 @@ impl Link {
         Ok(())
     }
 
-    /// The handshake, of which the client hears nothing but that what is offered may be something else.
+    /// The new handshake. The client only learns that the offered tools may have changed.
     async fn begin(self: &Rc<Self>, initialize: &Outgoing) -> Result<(), Failure> {
         let answer = self.first_post(initialize).await?;
         if !answer.status.is_success() {

@@ -62,7 +62,7 @@ impl Link {
                 return Ok(false);
             }
             let again = Rc::new(Notify::new());
-            // An interrupted stream is resumed here, because nobody wanted its end.
+            // An interrupted stream is resumed here, because neither side ended it.
             if is_closed
                 && let (Some(pauses), Some(id)) =
                     (&self.settings.pauses, asked.and_then(|asked| asked.id.as_ref()))

@@ -115,7 +115,7 @@ pub(super) fn order(
     }
 }
 
-/// In a child of the zygote: tells what came of it.
+/// In a child of the zygote: reports the result.
 pub(super) fn tell(socket: BorrowedFd<'_>, done: Result<Vec<OwnedFd>, StageError>) {
     // A session that is gone needs no answer.
     let _ = match done {

@@ -216,7 +216,7 @@ pub enum Event {
         name: String,
         word: ApprovalWord,
         scope: Option<ApprovalScope>,
-        /// Who answered, as uid and process; empty if nobody did.
+        /// Who answered, as uid and process; empty without an answer.
         by: String,
         after_ms: u64,
     },

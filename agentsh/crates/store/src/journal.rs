@@ -26,7 +26,7 @@ const FLUSH_EVENTS: usize = 4096;
 const CROWDED_EVENTS: usize = 16_384;
 const BACKPRESSURE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Beyond either of these the journal is broken: somebody records without waiting for room, and an unrecorded
+/// Beyond either of these the journal is broken: some code records without waiting for room, and an unrecorded
 /// call must not run.
 const MAX_QUEUED_EVENTS: usize = 65_536;
 const MAX_QUEUED_BYTES: usize = 32 * 1024 * 1024;
@@ -54,7 +54,7 @@ struct Shared {
 struct State {
     batch: Batch,
     bytes: usize,
-    /// Somebody waits, or the queue is long: do not collect any more.
+    /// A caller waits, or the queue is long: do not collect any more.
     urgent: bool,
     /// Until then more is to come soon.
     gathers: bool,
@@ -160,7 +160,7 @@ impl Journal {
         written.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
     }
 
-    /// Collects events until [`Journal::flush_now`], until somebody waits for one, or for two seconds.
+    /// Collects events until [`Journal::flush_now`], until a caller waits for one, or for two seconds.
     pub fn gather(&self) {
         self.shared().state().gathers = true;
     }
@@ -343,7 +343,7 @@ impl Batch {
     }
 }
 
-/// Held by the writer: however it ends, nobody waits for it afterwards.
+/// Held by the writer: however it ends, no caller waits for it afterwards.
 struct Task<'a>(&'a Shared);
 
 impl Drop for Task<'_> {

@@ -49,7 +49,7 @@ impl Drop for RunningMark {
     }
 }
 
-/// Whether a session runs now. What cannot be told counts as no.
+/// Whether a session runs now. Unknown counts as no.
 #[must_use]
 pub fn is_running(state_dir: &Path, session: SessionId) -> bool {
     let path = directory(state_dir).join(session.to_string());
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!((is_running(state.path(), session), running(state.path())), (true, vec![session]));
         drop(mark);
         assert_eq!((is_running(state.path(), session), running(state.path())), (false, vec![]));
-        // Killed: the file is there, and nobody holds it.
+        // Killed: the file exists, and no process holds it.
         let path = directory(state.path()).join(session.to_string());
         fs::write(&path, "").unwrap();
         assert!(!is_running(state.path(), session) && !path.exists());

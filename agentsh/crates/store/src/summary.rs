@@ -22,7 +22,7 @@ pub use rows::{
 /// Longest text taken over from an event, in characters.
 const MAX_TEXT: usize = 300;
 
-/// Said of a rule for a name: it was refused before its program could say which port it wants.
+/// For a rule about a name: the refusal came before the program could say which port it wants.
 pub const PORTS_UNKNOWN: &str = " (ports 443 and 80; with `:PORT` for another)";
 
 /// Most different details of one kind of rejected messages.

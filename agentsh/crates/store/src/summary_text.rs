@@ -424,7 +424,7 @@ impl Summary {
             }
         }
         let shown = alike.into_iter().map(|(who, names)| {
-            // A shell sets these by itself, and nobody misses them.
+            // A shell sets these by itself, and they are not missed.
             let names =
                 names.iter().filter(|name| !matches!(name.as_str(), "PWD" | "OLDPWD" | "SHLVL" | "_"));
             (who.join(", "), names.map(|name| line(name).into_owned()).collect::<Vec<_>>())
@@ -435,7 +435,7 @@ impl Summary {
             .collect()
     }
 
-    /// The id of what the proxy itself does, which is not a server of anybody.
+    /// The id for the proxy's own actions, which belong to no server.
     fn is_own(&self, server: &ServerId) -> bool {
         self.verb.as_deref() == Some("proxy") && server.0 == "canary"
     }

@@ -159,7 +159,7 @@ impl TaintStore {
     /// Returns when everything queued is on disk.
     ///
     /// # Errors
-    /// What the database said when it could not be written.
+    /// The database's error when it could not be written.
     pub async fn flush(&self) -> Result<(), StoreError> {
         let (done, written) = oneshot::channel();
         {

@@ -43,7 +43,7 @@ pub enum TapMessage {
 pub struct Subscription(broadcast::Receiver<Arc<CommittedEvent>>);
 
 impl Subscription {
-    /// None when the journal is closed and everything was heard.
+    /// None when the journal is closed and all events were received.
     pub async fn next(&mut self) -> Option<TapMessage> {
         match self.0.recv().await {
             Ok(told) => Some(TapMessage::Event(told)),

@@ -43,10 +43,10 @@ impl<R: Recorder + Clone + 'static> Alerts<R> {
         Self { webhook, stop, listening }
     }
 
-    /// Tells what is on disk so far, and waits for what is on the way.
+    /// Sends what is on disk so far, and waits for alerts that are being sent.
     pub async fn finish(self, within: Duration) -> Option<(u64, String)> {
         self.stop.notify_one();
-        // A panic was told where it happened.
+        // A panic was reported where it happened.
         let _ = self.listening.await;
         self.webhook.finish(within).await
     }

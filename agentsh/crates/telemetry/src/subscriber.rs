@@ -70,14 +70,14 @@ impl Subscriber {
                 let told = Audience::open(settings, client, session);
                 told.until(stopped, subscription).await
             });
-            // If the session has ended otherwise, nobody waits.
+            // If the session has ended in another way, nothing waits for this.
             let _ = end.send(notes);
         };
         std::thread::Builder::new().name("telemetry".to_owned()).spawn(work)?;
         Ok(Self { stop, ended })
     }
 
-    /// Tells what is on disk so far, waits for what is on its way, and says what went wrong.
+    /// Sends what is on disk so far, waits for events that are being sent, and returns the errors.
     pub async fn finish(self) -> Vec<String> {
         let _ = self.stop.send(());
         let stuck = || vec!["it did not finish in time; what it had not sent is lost".to_owned()];

@@ -167,7 +167,7 @@ impl<R: Recorder> Inner<R> {
             max_answer: MAX_ANSWER,
         };
         match self.client.post(post).await {
-            // A long or broken text behind a status that nobody saw: the alert may have arrived, and may not have.
+            // A response that is too long or broken before its status: the alert may have arrived or not.
             Err(error) => Err((error.to_string(), !error.is_permanent())),
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {

@@ -92,7 +92,7 @@ pub fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
         ) => NO,
         Failure::Failed(_) | Failure::Rendered(_) | Failure::Store(_) | Failure::Output(_) => FAILED,
     };
-    // With standard error gone there is nobody to tell.
+    // Without standard error there is no way to report it.
     if let Failure::Rendered(text) = failure {
         let _ = err.write_all(text.as_bytes());
         return status;

@@ -15,7 +15,7 @@ pub struct HostLine {
     pub version: String,
     pub events: u64,
     pub sessions: u64,
-    /// The incident, and whether somebody accepted it.
+    /// The incident, and whether an operator accepted it.
     pub found: Vec<String>,
     pub may_accept: bool,
     pub may_revoke: bool,
@@ -208,7 +208,7 @@ pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
     })
 }
 
-/// The way in. `said`: why the last attempt was none; `provider`: name and path of another way.
+/// The sign-in page. `said`: why the last attempt failed; `provider`: name and path of another way to sign in.
 #[must_use]
 pub fn sign_in(said: Option<&str>, provider: Option<(&str, &str)>) -> String {
     let mut html = Html::new(false);

@@ -65,7 +65,7 @@ impl Html {
         );
     }
 
-    /// Text of anybody on one line: what would be markup, a line break or invisible is shown as what it is, and a hash by its
+    /// Untrusted text on one line: what would be markup, a line break or invisible is shown as what it is, and a hash by its
     /// first digits.
     pub fn text(&mut self, text: &str) {
         let mut rest = text;

@@ -10,7 +10,7 @@ pub struct Timeline {
     pub rows: Vec<Row>,
     pub newer: Option<Href>,
     pub older: Option<Href>,
-    /// Said where not everything is there.
+    /// Shown if parts are missing.
     pub note: Option<String>,
     /// The views: name, link, and whether it is the current one.
     pub views: Vec<(&'static str, Href, bool)>,

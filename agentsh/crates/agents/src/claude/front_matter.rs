@@ -67,7 +67,7 @@ pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) 
     let breaks = ['\u{85}', '\u{2028}', '\u{2029}'];
     let is_one_line =
         |line: &&str| !line.trim_end_matches(['\r', '\n']).contains('\r') && !line.contains(breaks);
-    // A key that is spelled in another way than as a plain word is read by nobody here: nothing of such a file passes.
+    // A key that is not a plain word is not understood here: nothing of such a file passes.
     if !is_at_margin || !front.iter().all(|line| is_plain(line) && is_one_line(line)) {
         return Some(rest.split_once('\n').map(|(_, body)| body.to_owned()).unwrap_or_default());
     }

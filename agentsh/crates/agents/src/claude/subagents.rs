@@ -9,7 +9,7 @@ use super::argv::Parsed;
 use super::front_matter::{Block, without};
 use crate::{Context, read, walk};
 
-/// Tools that change nothing and reach nobody: a project may allow them.
+/// Tools that change nothing and connect to nothing: a project may allow them.
 const READING: &[&str] = &["AskUserQuestion", "Glob", "Grep", "LS", "NotebookRead", "Read", "TodoWrite"];
 /// Modes in which Claude Code asks as it does without one.
 const ASKING: &[&str] = &["default", "manual", "plan"];

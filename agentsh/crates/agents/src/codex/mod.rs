@@ -41,7 +41,7 @@ const KEPT: &[&str] = &[
 ];
 /// Whether it looks for a newer version of itself.
 const UPDATE_CHECK: &str = "check_for_update_on_startup";
-/// Its place for what a developer tells the model.
+/// Its setting for developer instructions to the model.
 const INSTRUCTIONS: &str = "developer_instructions";
 
 fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::json;
 use super::keys::is_disallowed_in_project;
 
-/// Told of one file.
+/// The report about one file.
 const MAX_COUNT: usize = 64;
 /// Characters of what a file says that are shown.
 const MAX_SHOWN: usize = 160;

@@ -40,7 +40,7 @@ type Hash = [u8; 32];
 pub struct Score {
     /// From 0.0 to 1.0: how likely it is an attack.
     pub score: f64,
-    /// Bytes at its end that nobody looked at.
+    /// Bytes at its end that were not examined.
     pub unseen: usize,
 }
 

@@ -19,7 +19,7 @@ use agentsh_store::{Event, FileGrant, escape};
 /// More files of one directory that were refused are the directory.
 const MAX_OF_ONE: usize = 8;
 
-/// Directories of many programs and people: none is an entry because somebody looked for it.
+/// Directories of many programs and people: a lookup alone makes none of them an entry.
 const SHARED: [&str; 12] =
     ["/", "/boot", "/etc", "/home", "/mnt", "/opt", "/root", "/run", "/srv", "/var", "/var/lib", "/var/run"];
 /// The same below the home directory.

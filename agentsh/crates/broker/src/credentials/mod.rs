@@ -180,7 +180,7 @@ fn git(host: &str, place: &str, user: &str, placeholder: &str) -> String {
     )
 }
 
-/// A file of secrets must be the user's, and readable for nobody else.
+/// A file of secrets must belong to the user, and no other user may read it.
 pub(super) fn private(path: &Path) -> Result<String, String> {
     use std::io::Read as _;
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

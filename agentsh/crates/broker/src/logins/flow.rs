@@ -39,7 +39,7 @@ pub struct Request {
     pub limit: Duration,
 }
 
-/// Why nobody is logged in.
+/// Why the login failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
     #[error("{0}")]
@@ -174,7 +174,7 @@ async fn attempt(
     let opened = request.browser && open_browser(&session.facts, login.url());
     let where_to = if opened { "a browser opens this address" } else { "open this address in a browser" };
     session.record.announce(&format!("{where_to}, and log in at {}:", escape::line(&issuer)));
-    // Without standard output the address was opened, or nobody can be asked.
+    // Without standard output the address was opened, or no person can be asked.
     let _ = writeln!(out, "{}", login.url()).and_then(|()| out.flush());
     let note = |text: &str| session.record.announce(text);
     let now = || since_1970().as_secs();

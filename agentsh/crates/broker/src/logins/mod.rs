@@ -49,7 +49,7 @@ impl Logins {
         let _ = self.approvals.set(approvals.elsewhere());
     }
 
-    /// None: nobody can be asked.
+    /// None: no person can be asked.
     fn approvals(&self) -> Option<Approvals> {
         self.approvals.get()?.there().filter(Approvals::can_ask)
     }
@@ -63,7 +63,7 @@ impl Logins {
         is_new
     }
 
-    /// True the first time. A server that says something else each time is heard no more at some point.
+    /// True the first time. A server that names another one each time is ignored after a limit.
     fn is_new(&self, what: String) -> bool {
         let mut told = self.told.borrow_mut();
         told.len() < MAX_REPORTED && told.insert(what)

@@ -20,7 +20,7 @@ use agentsh_host::copies::write_anew;
 /// Below the state directory.
 const DIRECTORY: &str = "logins";
 
-/// Tells whether a file is still the one that was read.
+/// Checks whether a file is still the one that was read.
 pub type Stamp = (u64, u64, i64, i64);
 
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use agentsh_base::types::ServerId;
 /// Bits that one call may say, and all calls of a session to one server.
 const MAX_CALL_BITS: u32 = 48;
 const MAX_SESSION_BITS: u32 = 1024;
-/// The part of a session's bits for values that nobody offered. Each costs at least four, and the number after the last one
+/// The part of a session's bits for values that no server offered. Each costs at least four, and the number after the last one
 /// costs one.
 pub(super) const OF_ANSWERS: u32 = 16;
 const ANSWER_BITS: u32 = 4;
@@ -25,7 +25,7 @@ const MAX_TEXT: usize = 16 << 10;
 const MAX_TOOLS: usize = 1024;
 /// Words that every reader knows.
 const COMMON_WORDS: [&str; 9] = ["", "yes", "no", "true", "false", "on", "off", "asc", "desc"];
-/// A character of a name that nobody declared, and of a number.
+/// A character of an undeclared name, and of a number.
 const CHARACTER_BITS: u32 = 6;
 const DIGIT_BITS: u32 = 4;
 
@@ -34,7 +34,7 @@ const DIGIT_BITS: u32 = 4;
 pub(super) enum BudgetVerdict {
     /// The call is within the budget, and now counts.
     Within,
-    /// Little, and with what was said before too much.
+    /// Little by itself, but too much together with earlier calls.
     UsedUp,
     Much,
 }
@@ -78,7 +78,7 @@ impl RecentWords {
     }
 }
 
-/// Bits that were said to a server, and those of answers among them.
+/// Bits that were sent to a server, and how many of them in answers.
 #[derive(Clone, Copy, Debug, Default)]
 struct SpentBits {
     all: u32,
@@ -102,7 +102,7 @@ struct Answer {
 }
 
 impl Counted {
-    /// The bits for somebody who knows the call before it: repeating a value costs nothing.
+    /// The bits for a reader who knows the call before it: repeating a value costs nothing.
     fn after(&self, last: Option<&Self>) -> u32 {
         let all = self.answers.iter().map(|answer| answer.bits);
         let Some(last) = last.filter(|last| last.shape == self.shape) else { return all.sum() };
@@ -120,7 +120,7 @@ impl Counted {
 }
 
 impl LeakBudget {
-    /// Hears what a server says of one of its tools.
+    /// Takes in a server's description of one of its tools.
     pub fn declare(&mut self, server: &ServerId, definition: &Json<'_>) {
         let Some(schema) = definition.member("inputSchema") else { return };
         let words = self.declared.entry(server.clone()).or_default();
@@ -255,7 +255,7 @@ impl LeakBudget {
 }
 
 impl Counted {
-    /// Notes a value that nobody offered, and gives its bits.
+    /// Notes a value that no server offered, and returns its bits.
     fn answer(&mut self, random: &RandomState, value: &str, bits: u32) -> u32 {
         let (value, number) = (random.hash_one(value), value.parse().ok());
         self.answers.push(Answer { value, number, bits: bits.max(ANSWER_BITS) });
@@ -263,7 +263,7 @@ impl Counted {
         bits
     }
 
-    /// Notes a name that nobody declared, or the length of a list: another one in the next call says something.
+    /// Notes an undeclared name, or the length of a list: a different one in the next call carries bits.
     fn form(&mut self) {
         self.answers.push(Answer { value: 0, number: None, bits: NEXT_ITEM_BITS });
     }

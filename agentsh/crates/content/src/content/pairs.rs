@@ -243,7 +243,7 @@ pub(super) fn ways(policy: &ExfiltrationPolicy, from: &ServerId, to: &ServerId) 
     )
 }
 
-/// A key of the section that holds though nobody wrote it.
+/// A key of the section that is in force by default.
 pub(super) fn part_of(section: &RuleRef, key: &str) -> RuleRef {
     RuleRef { id: format!("sandbox.mcp.exfiltration.{key}"), ..section.clone() }
 }

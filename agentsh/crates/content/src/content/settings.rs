@@ -91,7 +91,7 @@ impl Settings {
     }
 }
 
-/// How long a result is remembered unless somebody says otherwise.
+/// How long a result is remembered by default.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// The name in reports of `@exfil/canary`.

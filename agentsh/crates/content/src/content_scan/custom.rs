@@ -38,7 +38,7 @@ impl Custom {
         let documented = documented_patterns().iter().filter(|_| self.documented);
         let mut missing: Vec<(&CustomPattern, bool)> = own.chain(documented.map(|one| (one, true))).collect();
         texts(value, &mut String::new(), &mut |pointer, text, is_name| {
-            // A list of names of parameters says nothing to anybody.
+            // A list of parameter names would help no reader.
             let says_nothing = is_name || pointer.contains("/required/");
             // Letters that only look like others are read as these.
             let folded =

@@ -20,7 +20,7 @@ const MAX_ASKED: usize = 16;
 /// Maximum for one server, so that one with endless changes does not block the others.
 const MAX_OF_ONE: usize = 4;
 
-/// Something that is not the trusted version, and that nobody calls before it is shown.
+/// A definition that is not the trusted version, and cannot be called before it is shown.
 #[derive(Clone, Debug)]
 pub struct WithheldEntry {
     pub server: ServerId,
@@ -36,10 +36,10 @@ pub struct WithheldEntry {
     pub is_hidden: bool,
 }
 
-/// Begins to ask about something; None: nobody can be asked.
+/// Begins to ask about an entry; None: no person can be asked.
 type AskReview = dyn Fn(WithheldEntry) -> Option<AbortHandle>;
 
-/// The pending questions about hidden entries, and the connections that are told of released ones.
+/// The pending questions about hidden entries, and the connections that are notified of released ones.
 #[derive(Default)]
 pub(super) struct Releases {
     asks: Option<Rc<AskReview>>,

@@ -6,12 +6,12 @@ use super::host::{Authority, read};
 use super::key::{Key, Trust, has};
 use super::{Destination, Form, Sink, Target};
 
-/// Ends of names that nobody uses for anything else.
+/// Top-level domains that occur only in host names.
 const OLDEST: &str = "com net org edu gov mil int info";
 const CERTAIN: &str = "biz xyz online site top club shop store cloud tech space website \
      live click link host press agency digital solutions systems network email example test invalid onion \
      internal corp lan local localdomain arpa dev page icu";
-/// Whether nobody uses this end of a name for anything else.
+/// Whether this top-level domain occurs only in host names.
 fn ends_host(end: &str) -> bool {
     has(OLDEST, end) || has(CERTAIN, end)
 }

@@ -27,7 +27,7 @@ pub fn find_number(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destinati
 }
 
 fn find_in_view(view: &View<'_>, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
-    // Another order of the same letters makes names that nobody wrote.
+    // Another order of the same letters makes names by chance.
     if view.how.last().is_some_and(|step| step.is_permutation()) {
         return;
     }

@@ -13,7 +13,7 @@ pub enum Judgement<'r> {
     /// A mail address whose host no rule names. A message to it leaves through the server that sends mail, so
     /// that what it carries decides, not where a connection goes.
     Addressee,
-    /// The name of a standard, which documents of everybody bear and nobody connects to.
+    /// The name of a standard (a namespace), which many documents contain and no program connects to.
     Namespace,
     /// No rule names the host.
     NotListed,

@@ -200,7 +200,7 @@ fn read(text: &str, offset: usize, runs: bool, depth: usize, sink: &mut Sink<'_>
     }
 }
 
-/// Whether a word is what somebody says of a change: `git commit -m`, `gh pr create --title`.
+/// Whether a word is the description of a change: `git commit -m`, `gh pr create --title`.
 fn is_message(command: &[Word], first: usize, index: usize) -> bool {
     const SAY: [&str; 6] = ["git", "gh", "glab", "hg", "svn", "jj"];
     const MESSAGES: [&str; 8] =

@@ -74,7 +74,7 @@ impl Flow {
         self
     }
 
-    /// Remembers what a server said.
+    /// Remembers a server's text.
     pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, views: &Views) -> Stored {
         self.note_private(&origin);
         self.judge.remember(origin, result, views)
@@ -126,7 +126,7 @@ impl Flow {
         self.judge.memory.next_id(others)
     }
 
-    /// Does what the last judgement left to be done when nobody waits.
+    /// Does work of the last judgement that was put off until nothing waits.
     pub fn settle(&mut self) {
         self.judge.settle();
     }
@@ -249,7 +249,7 @@ impl Flow {
     }
 }
 
-/// Whether what a result said may not go to a server.
+/// Whether the data of a result may not go to a server.
 fn leaves(origin: &Origin, server: &ServerId, labels: Labels, permitted: &[Ruled<FlowPair>]) -> bool {
     origin.server != *server
         && labels.sink != Sink::Local

@@ -30,7 +30,7 @@ const MIN_SYMBOLS: usize = 5;
 /// Letters and digits of it that say something.
 const MIN_OWN: usize = 4;
 const MAX_SYMBOLS: usize = 64;
-/// A value that occurs more often in one result is a category, not somebody's value.
+/// A value that occurs more often in one result is a category, not private data.
 const MAX_TIMES: u8 = 2;
 /// Cells of all results, and of public ones.
 const MAX_CELLS: usize = 65_536;
@@ -67,7 +67,7 @@ struct Carried {
     over_calls: usize,
 }
 
-/// The tags of the cells of a result: of a private one those that are somebody's.
+/// The tags of the cells of a result: of a private one those that may be private data.
 pub(super) fn of_result(hasher: &Hasher, private: bool, result: &Leaves<'_>) -> Vec<u64> {
     let mut times: BTreeMap<u64, u8> = BTreeMap::new();
     each_cell(result, &mut |cell| {
@@ -311,7 +311,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
-/// The tag of a whole cell. None: it is too short to be somebody's, or too long to be a cell.
+/// The tag of a whole cell. None: it is too short to be private data, or too long to be a cell.
 fn tag(hasher: &Hasher, cell: &str) -> Option<u64> {
     if cell.len() > MAX_SYMBOLS * 4 {
         return None;

@@ -1,7 +1,7 @@
 //! What all detectors have in common. Each is a file with its own state. The head of the file says what it finds,
 //! what its numbers are and why, what it costs, and what it misses of 207 attempts (docs/exfiltration.md).
 //!
-//! What results said and where (`memory`), the grams of a text (`scan`) and what decodes from a call (`decoded_views`)
+//! The remembered results (`memory`), the grams of a text (`scan`) and what decodes from a call (`decoded_views`)
 //! are made once and handed in: detectors that read every text by themselves would read it five times.
 
 use super::blocks::Grams;

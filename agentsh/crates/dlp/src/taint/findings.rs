@@ -21,7 +21,7 @@ pub const SPLIT: &str = "taint-split";
 pub const NEAR: &str = "taint-near";
 pub const CELLS: &str = "taint-cells";
 pub const COVERAGE: &str = "taint-coverage";
-/// Bytes that nobody can read: no copy, and maybe one.
+/// Bytes that cannot be read: they may be a copy or not.
 pub const OPAQUE: &str = "taint-opaque";
 /// The category of those that are a compressed file or stream.
 pub const PACKED: &str = "packed";

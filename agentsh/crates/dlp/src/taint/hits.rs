@@ -88,7 +88,7 @@ impl Hits {
         self.list.push(hit);
     }
 
-    /// Where something in the text is somebody else's, in symbols.
+    /// Where the text has data of a result, in symbols.
     pub fn places(&self) -> Vec<Range<usize>> {
         let copies = self.list.iter().map(|hit| hit.start..hit.end);
         copies.chain(self.of_pieces.iter().cloned()).collect()

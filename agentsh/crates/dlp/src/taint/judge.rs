@@ -165,7 +165,7 @@ impl Judge {
         self.memory.size() + self.all.size()
     }
 
-    /// Does what the last call left to be done when nobody waits.
+    /// Does work of the last call that was put off until nothing waits.
     pub fn settle(&mut self) {
         let Some(NewSymbols(tainted)) = self.unsaid.take() else { return };
         let tainted = tainted.unwrap_or_else(|| self.all.copies(&self.memory, &self.values).places());
@@ -270,7 +270,7 @@ impl Judge {
         self.single = text;
     }
 
-    /// Bytes that nobody can read, which may be anything that was read: of the newest result that may not go there.
+    /// Unreadable bytes, which may be any data that was read: they count as the newest result that may not go there.
     fn opaque(&self, views: &Views, search: &mut Search<'_, '_>) {
         let mut leaves = search.call.items.iter().enumerate();
         let found = leaves.find_map(|(at, leaf)| {

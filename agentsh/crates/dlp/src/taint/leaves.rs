@@ -43,7 +43,7 @@ pub struct Leaf<'a> {
     encoded: Answer,
 }
 
-/// Yes or no, and nothing before somebody asked, in one byte.
+/// Yes, no or not computed yet, in one byte.
 #[derive(Debug, Default)]
 struct Answer(AtomicU8);
 
@@ -109,7 +109,7 @@ impl<'a> Leaves<'a> {
         leaves
     }
 
-    /// A result, an error, or anything else that a server said.
+    /// A result, an error, or any other text of a server.
     #[must_use]
     pub fn of(value: &Json<'a>) -> Self {
         let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };

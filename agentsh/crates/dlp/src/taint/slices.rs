@@ -8,7 +8,7 @@ use agentsh_secrets::values::Kind;
 
 /// Symbols of a piece.
 pub(super) const SLICE: usize = 6;
-/// Marks that a secret has at least, and symbols: in what is less, a piece may be somebody's word.
+/// The least number of marks and symbols of a secret: a piece of a shorter one may be an ordinary word.
 const MIN_MARKS: usize = 3;
 const MIN_SECRET: usize = 10;
 /// Symbols of a secret that count.

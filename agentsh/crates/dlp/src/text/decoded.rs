@@ -36,7 +36,7 @@ impl Decoded {
         Self { views, is_opaque: outcome.opaque || outcome.too_deep, is_packed: outcome.packed }
     }
 
-    /// Whether bytes are encoded in it that nobody can read: encrypted, or encoded too often.
+    /// Whether it has encoded bytes that cannot be read: encrypted, or encoded too often.
     #[must_use]
     pub fn is_opaque(&self) -> bool {
         self.is_opaque

@@ -89,7 +89,7 @@ fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 fn is_periodic(bytes: &[u8]) -> bool {
     // A bound on time: each period is one more comparison with the whole text.
     const MAX_LENGTH: usize = 8;
-    // Fewer repetitions are a word that was said again.
+    // Fewer repetitions are a repeated word.
     const REPEATS: usize = 4;
     let longest = MAX_LENGTH.min(bytes.len() / REPEATS);
     (1..=longest).any(|period| bytes[period..] == bytes[..bytes.len() - period])

@@ -16,7 +16,7 @@ const AROUND: usize = 512;
 /// Fewer bytes are a hash, a signature or a key.
 const MIN_NOISE: usize = 256;
 
-/// Bytes of which nobody can say what they are: they look drawn, and begin as nothing that programs exchange openly.
+/// Bytes of unknown content: they look random, and do not begin like a known open format.
 fn is_noise(bytes: &[u8]) -> bool {
     // Pictures, sound, fonts, programs, databases and certificates.
     const KNOWN: &[u8] = b"\x89PNG \xff\xd8\xff GIF8 RIFF %PDF OggS ID3 \xff\xfb wOFF wOF2 fLaC \

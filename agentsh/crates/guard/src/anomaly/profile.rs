@@ -136,7 +136,7 @@ impl Profile {
         let rate = with.rate.is_known().then_some(rate);
         let mut score = score("request", size, rate, bits.zip(before), tuning);
         if own.is_none() && score.composite < MIN_COMBINED_SCORE {
-            // Alone the order says something of a tool that nobody knows, and nothing while it is learned.
+            // Only the order of calls says something about an unknown tool, and nothing while it is learned.
             let tells_order = known.is_none_or(|known| known.is_learned(now, tuning.learning_s));
             score.what.retain(|what| tells_order && what.starts_with(RARELY_FOLLOWS));
         }

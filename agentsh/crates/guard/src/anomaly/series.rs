@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::AnomalyPolicy;
 
-/// Values before anything is said.
+/// Values before the first finding.
 const WARM_UP: u64 = 30;
 /// The least standard deviation that is reckoned with: what never varies would otherwise be unusual at once.
 const MIN_DEVIATION: f64 = 0.15;

@@ -13,7 +13,7 @@ use crate::verdict::{Outcome, Reason, Verdict};
 
 /// Names of tools that are remembered: a server may list names without end.
 const MAX_TOOLS: usize = 20_000;
-/// A name is too short to be told from another by one letter.
+/// Below this length, one different letter does not make a lookalike.
 const MIN_LENGTH: usize = 5;
 /// The finding of a server whose name another one imitates that answered first.
 pub const RESEMBLED: &str = "resembled";
@@ -31,7 +31,7 @@ pub struct CrossServer {
     /// When each server was read from last, and with which tool.
     reads: BTreeMap<ServerId, Read>,
     calls: BTreeMap<ServerId, VecDeque<Duration>>,
-    /// Servers with tools of one name, as far as that was told.
+    /// Servers with tools of one name that were reported already.
     told: BTreeSet<(ServerId, ServerId)>,
     /// Hints in the annotations of tools that add to their names.
     hints: BTreeMap<ToolId, Hints>,
@@ -169,7 +169,7 @@ impl CrossServer {
         }
         let comes_before = self.comes_before(server, first);
         if other.tool == tool && self.policy.blocks_names() {
-            // Nobody can say which of the two is meant, so both are refused.
+            // It is unclear which of the two is meant, so both are refused.
             if !self.collided.contains_key(&form) {
                 report.find(self.displacing(&other));
                 report.displace(other.clone());
@@ -226,7 +226,7 @@ impl CrossServer {
         }
         if let Some(first) = self.shadowed(server, name, report) {
             let place = self.policy.place("shadow_tool");
-            // Two servers may well have a `search` each; only who asks for it wants one of them gone.
+            // Two servers may well have a `search` each; one of them is removed only if the policy asks for it.
             if first.tool == name && !self.policy.blocks_names() {
                 if self.told.insert((server.clone(), first.server.clone())) {
                     let what = format!("server '{}' has a tool of the same name", first.server);
@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(define(&mut guard, "honest", "read_all").verdict.outcome, Outcome::Alert);
         assert_eq!(call(&mut guard, 0, "quick", "re\u{430}d_all"), "tool-shadowed");
         assert_eq!(call(&mut guard, 0, "honest", "read_all"), "");
-        // Two servers may have a tool of one name where nobody asked for more; one that only looks like it goes.
+        // Two servers may have a tool of one name unless the policy asks for more; a lookalike is removed.
         let mut guard = Guard::of_declared(&McpPolicy::default(), &order);
         for (name, alike, count) in [("search", "search", 0), ("search_all", "se\u{430}rch_all", 1)] {
             assert!(!define(&mut guard, "quick", alike).verdict.is_block());

@@ -84,7 +84,7 @@ enum Kind {
 }
 
 impl OffloadJob {
-    /// None: nobody can do anything of it elsewhere.
+    /// None: no part of it can be done on another thread.
     pub(crate) fn new(subject: &Subject<'_>, checks: &mut [Box<dyn Check>]) -> Option<Self> {
         let kind = match subject.matter {
             SubjectKind::Call { .. } => Kind::Call,

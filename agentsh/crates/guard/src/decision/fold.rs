@@ -118,14 +118,14 @@ impl Decision {
         }
     }
 
-    /// There is nobody who could be asked: a question is a refusal.
+    /// No person can be asked: a question is a refusal.
     pub fn refuse_instead_of_asking(&mut self) {
         if self.is_ask() {
             self.answer(Verdict::new(Outcome::Block, Reason::NobodyToAsk, self.verdict.rule.clone()));
         }
     }
 
-    /// Whether it is not passed on. A question that nobody answered is a refusal.
+    /// Whether it is not passed on. A question without an answer is a refusal.
     #[must_use]
     pub fn is_block(&self) -> bool {
         self.verdict.outcome >= Outcome::Ask

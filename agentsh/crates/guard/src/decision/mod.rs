@@ -41,14 +41,14 @@ pub trait Check: Debug {
     /// No check blocked it, nor another part of the same message. Who counts what happened, and not what was tried, counts here.
     fn passed(&mut self, _subject: &Subject<'_>) {}
 
-    /// Does what was put off. To be called when nobody waits for an answer, and again soon if it is false: another thread
+    /// Does work that was put off. To be called when no caller waits for an answer, and again soon if it is false: another thread
     /// is at work.
     fn catch_up(&mut self) -> bool {
         true
     }
 }
 
-/// A check that somebody else asks too, such as for a report.
+/// A check that other code asks too, for example for a report.
 impl<C: Check + ?Sized> Check for Rc<RefCell<C>> {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         self.borrow_mut().judge(subject, report);

@@ -45,7 +45,7 @@ pub enum SubjectKind<'a> {
         unlisted: bool,
         arguments: Option<&'a Json<'a>>,
     },
-    /// A model says that a tool is to be called. The agent has not heard of it yet; what its arguments carry is judged on the
+    /// A model says that a tool is to be called. The agent has not got it yet; what its arguments carry is judged on the
     /// wire.
     ModelCall { tool: &'a str, arguments: Option<&'a Json<'a>> },
     /// Lines with a secret that an agent read with its own tool and sends to its model.
@@ -101,7 +101,7 @@ impl<'a> SubjectKind<'a> {
     #[must_use]
     pub fn value(&self) -> Option<&'a Json<'a>> {
         match *self {
-            // These are not sent to anybody; they are only remembered.
+            // These are not sent anywhere; they are only remembered.
             Self::Server | Self::OwnRead { .. } => None,
             Self::Definition { definition, .. } | Self::Offer { definition, .. } => Some(definition),
             Self::Call { arguments, .. } | Self::ModelCall { arguments, .. } => arguments,

@@ -474,7 +474,7 @@ fn copy_file(from: &mut File, to: &mut File) -> io::Result<String> {
             break;
         }
     }
-    // A hole at the end, or a file that is shorter by now, which its stamp tells.
+    // A hole at the end, or a file that is shorter by now: its stamp will differ.
     to.set_len(size)?;
     Ok(agentsh_base::hex(&hash.finalize()))
 }

@@ -51,7 +51,7 @@ const ABOUT: &str = "about";
 const RUNNING: &str = "running";
 /// A layer that is being removed.
 const GONE: &str = "gone";
-/// Held while somebody applies.
+/// Held while changes are applied.
 const APPLYING: &str = "applying";
 
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +90,7 @@ struct Name(#[serde(with = "bytes")] PathBuf);
 /// The layer of a run that has begun.
 pub struct Layer {
     pub directory: PathBuf,
-    /// Before the lock goes, so that nobody reads half of it.
+    /// Before the lock is released, so that no reader sees half of it.
     _originals: Copying,
     /// Locked for as long as it is open.
     _running: File,
@@ -197,7 +197,7 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// None when somebody else holds it.
+/// None when another process holds it.
 fn lock(directory: &Path, name: &str) -> Result<Option<File>> {
     let path = directory.join(name);
     let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);

@@ -30,7 +30,7 @@ impl Selection {
 pub struct Applied {
     pub applied: Vec<PathBuf>,
     pub conflicts: Vec<(PathBuf, String)>,
-    /// Left because they run automatically outside, and nobody named them.
+    /// Left because they run automatically outside, and were not named.
     pub guarded: Vec<(PathBuf, String)>,
     /// Never applied.
     pub refused: Vec<(PathBuf, String)>,

@@ -19,7 +19,7 @@ struct Question {
 }
 
 impl ServerRequests {
-    /// The number under which the client hears of a request; its progress token, if it has one, becomes the same.
+    /// The number under which the client gets a request; its progress token, if it has one, becomes the same.
     pub fn add(&mut self, server: usize, id: &Id, token: Option<Box<str>>) -> u64 {
         self.last += 1;
         self.numbers.insert((server, id.key.clone()), self.last);

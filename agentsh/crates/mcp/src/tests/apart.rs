@@ -1,4 +1,4 @@
-//! Long matters are judged on another thread: who sent one waits, and nobody else.
+//! Long messages are judged on another thread: only their sender waits.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -82,7 +82,7 @@ pub struct AdvisoryPolicy {
     community: Option<Ruled<OnAdvisory>>,
     availability: Option<Ruled<OnAdvisory>>,
     block_from: Option<Ruled<Level>>,
-    /// Ids that are not told.
+    /// Ids that are not reported.
     pub ignore: Vec<Ruled<String>>,
     /// Public keys whose holders sign deny lists.
     pub signers: Vec<Ruled<String>>,

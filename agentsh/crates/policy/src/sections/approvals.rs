@@ -22,7 +22,7 @@ const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 pub struct ApprovalPolicy {
     /// In milliseconds.
     pub wait_ms: Option<Ruled<u64>>,
-    /// Wait even where nobody seems to be there.
+    /// Wait even if no person seems to be there.
     pub headless: Option<Ruled<bool>>,
     /// An address that is asked, and may answer.
     pub webhook: Option<Ruled<String>>,

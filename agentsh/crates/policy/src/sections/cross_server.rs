@@ -326,7 +326,7 @@ impl Section<McpPolicy> for CrossServer {
         below.kinds.extend(own.kinds.clone());
     }
 
-    /// A project may ask for the section where nobody did; what somebody asked for stays as it is.
+    /// A project may turn the section on if no other layer did; a setting of another layer stays as it is.
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         let Some(rule) = &self.written.rule else { return };
         let switches_off = self.written.enabled.as_ref().is_some_and(|enabled| !enabled.value);

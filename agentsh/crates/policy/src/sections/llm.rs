@@ -53,10 +53,10 @@ pub enum OnLeak {
 /// The sentences of the system prompt that the canary searches for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sentences {
-    /// The first one that tells.
+    /// The first distinctive sentence.
     #[default]
     First,
-    /// Every one that tells.
+    /// Every distinctive sentence.
     Every,
 }
 

@@ -35,7 +35,7 @@ const WORDS: [(&str, OnSecret); 4] = [
 ];
 const WORD: Kind = Kind::Word(&["off", "audit", "redact", "block"]);
 
-/// Kinds that say who somebody is.
+/// Kinds that identify a person.
 pub const PERSONAL: [&str; 5] = ["CREDIT CARD", "EMAIL", "IBAN", "PHONE", "SSN"];
 /// Kinds that open something.
 pub const CREDENTIALS: [&str; 20] = [

@@ -271,7 +271,7 @@ impl ServerPolicy {
         process
     }
 
-    /// Whether somebody wrote the whole list, such as `network.allow`, so that nothing else belongs to it.
+    /// Whether a policy wrote the whole list, such as `network.allow`, so that nothing else belongs to it.
     #[must_use]
     pub fn is_whole(&self, key: &str) -> bool {
         self.own.iter().any(|own| own.written(true).contains(&key))

@@ -213,7 +213,7 @@ impl Section<Policy> for Telemetry {
         merge_list(&self.webhooks, &mut below.webhooks);
     }
 
-    /// A repository neither hears what its user does nor keeps others from hearing it.
+    /// A repository can neither receive telemetry of its user nor turn it off.
     fn narrow(&self, _: &mut Policy, narrowing: &mut Narrowing<'_>) {
         let written = [
             self.endpoint.as_ref().map(|value| &value.rule),

@@ -346,7 +346,7 @@ fn call_of(row: &Raw, facts: &Facts) -> Value {
     body.get("jsonrpc_id").map_or(Value::Null, |id| Value::Text(indexed(&id.to_string())))
 }
 
-/// The host is refused until somebody accepts what was found.
+/// The host is refused until an operator accepts the incident.
 pub(crate) fn put_on_record(
     db: &mut dyn Connection,
     places: &Places,

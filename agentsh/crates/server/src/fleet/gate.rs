@@ -34,12 +34,12 @@ impl Gate {
     /// The identity of a request, by a signature or a credential; and the request, whose body has at most `most` bytes.
     ///
     /// # Errors
-    /// The answer to somebody who is not known.
+    /// The answer to an unknown caller.
     pub async fn identify(&self, request: Request, most: usize) -> Result<(Identity, Request), Response> {
         self.identified(request, most).await.map_err(IntoResponse::into_response)
     }
 
-    /// A credential for somebody whom an identity provider vouches for.
+    /// A credential for a person whom an identity provider has verified.
     ///
     /// # Errors
     /// When the database does not keep it.

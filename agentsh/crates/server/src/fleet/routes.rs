@@ -82,7 +82,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 impl App {
-    /// Asks what changes nothing.
+    /// A read-only request.
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut dyn Connection) -> Result<T, DbError> + Send + 'static,

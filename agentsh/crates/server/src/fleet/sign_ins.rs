@@ -13,11 +13,11 @@ use agentsh_fleet::wire::{Person, Who};
 
 /// How their credentials begin.
 const PREFIX: &str = "agf_in_";
-/// How their names begin: nobody who has a token is called so.
+/// How their names begin: no holder of a token has such a name.
 pub(crate) const NAMES: &str = "oidc:";
 /// Between a subject and its issuer, which is a URL: the last one is it.
 const AT: &str = " at ";
-/// How long one counts, in seconds: what a provider takes back is heard of with the next sign-in.
+/// How long one counts, in seconds: a provider's revocation takes effect at the next sign-in.
 pub(crate) const SIGN_IN_LIFETIME_S: i64 = 8 * 3600;
 /// Expired sign-ins are deleted after so many seconds.
 const KEPT: i64 = 90 * 24 * 3600;

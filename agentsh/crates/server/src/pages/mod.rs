@@ -128,7 +128,7 @@ impl App {
         Ok(Person { fleet: Fleet::of(client), who, role, form: form(&credential) })
     }
 
-    /// The way in. `said`: why the last attempt was none.
+    /// The sign-in page. `said`: why the last attempt failed.
     fn sign_in(&self, said: Option<String>) -> PageFailure {
         self.sign_in_as(StatusCode::UNAUTHORIZED, said)
     }

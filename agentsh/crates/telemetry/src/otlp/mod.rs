@@ -42,7 +42,7 @@ pub use self::grpc::call;
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// So many items are sent without waiting for it.
 const BATCH: usize = 512;
-/// Of one request, where nothing else is said.
+/// The default for one request.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a receiver answers is not used.
 const MAX_ANSWER: usize = 64 << 10;
@@ -326,7 +326,7 @@ fn logs_of(resource: &Value, records: Vec<Value>) -> Value {
     json!({ "resourceLogs": [{ "resource": resource, "scopeLogs": [{ "scope": scope(), "logRecords": records }] }] })
 }
 
-/// Who tells: sums of two sessions are never those of one.
+/// Identifies the sender, so that the sums of two sessions are never mixed.
 fn resource(settings: &Settings, session: SessionId) -> Value {
     let own = Attributes::default()
         .text("service.name", Some(&settings.service))

@@ -8,7 +8,7 @@ use crate::attempt::Try;
 
 pub const HOSTILE: &str = "demo-hostile";
 pub const CLOCK: &str = "demo-clock";
-/// Tools of the hostile server: one that changes once it was used, one with an order that nobody sees, and one that looks like
+/// Tools of the hostile server: one that changes once it was used, one with an invisible instruction, and one that looks like
 /// the clock's.
 pub const RUG: &str = "weather";
 pub const POISON: &str = "note";

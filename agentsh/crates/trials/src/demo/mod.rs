@@ -146,7 +146,7 @@ async fn forget_pins(state: &Path, project: &Path) {
     let scope = project.display().to_string();
     // The clock is the user's own server here, whose pin holds everywhere: the next demo has another one.
     for (id, scope) in [(HOSTILE, scope.as_str()), (CLOCK, "")] {
-        // The names are the demo's: nobody else's pin goes.
+        // The names are the demo's: no other pin is removed.
         let _ = pins.reset(Some(&ServerId(id.to_owned())), Some(scope)).await;
     }
 }

@@ -14,7 +14,7 @@ use super::{Ended, Probed};
 pub type Answers = BTreeMap<String, Answer>;
 
 const REPORT: &str = "this should not happen: please report it with the output of `agentsh doctor --json`";
-/// Lines that are not answers are left out: the row then says that nothing was heard.
+/// Lines that are not answers are left out: the row then says that there was no answer.
 #[must_use]
 pub fn read(output: &str) -> Answers {
     let answers = output.lines().filter_map(|line| serde_json::from_str::<Answer>(line).ok());

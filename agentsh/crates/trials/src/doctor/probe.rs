@@ -44,7 +44,7 @@ pub struct Facts {
     pub queue: i32,
     pub home: PathBuf,
     pub project: PathBuf,
-    /// A file that nobody granted.
+    /// A file without a grant.
     pub outside: PathBuf,
     /// A file whose pinned bytes are shown.
     pub pinned: PathBuf,
@@ -147,7 +147,7 @@ fn mounts(facts: &Facts) -> Answer {
 }
 
 fn network(facts: &Facts) -> Answer {
-    // Addresses that are reserved for documentation: nobody is disturbed if one is reached after all.
+    // Addresses that are reserved for documentation: no server is disturbed if one is reached after all.
     let (four, six) = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
     let host: SocketAddr = (Ipv4Addr::LOCALHOST, facts.port).into();
     let forbidden = vec![
