@@ -70,7 +70,7 @@ impl Drop for HeldNames {
     }
 }
 
-/// The first directory on the way to a path that the agent may write in: nobody inside renames it itself.
+/// The first directory on the way to a path that the agent may write in: the name itself cannot be changed inside.
 fn writable_above<'s>(spec: &'s SandboxSpec, path: &Path) -> Option<&'s Path> {
     let paths = &spec.paths;
     let project = (paths.project_access == Some(Access::ReadWrite)).then_some(paths.project.as_path());
