@@ -164,7 +164,7 @@ fn a_repository_that_lies_elsewhere_is_shown_once_agreed() {
     }
 }
 
-/// Whatever stands at a guarded name, the run starts, and what is next to it is there.
+/// With any kind of file at a guarded name the run starts, and the files next to it are there.
 #[test]
 fn odd_things_at_guarded_names_keep_no_run_from_starting() {
     for mode in Mode::all() {

@@ -24,7 +24,7 @@ use crate::support::{Outcome, Place, skip};
 fn tools(place: &Place) -> Vec<PathBuf> {
     let all = std::env::var_os("AGENTSH_TEST_TOOLS").unwrap_or_default();
     let is_readable = |path: &PathBuf| Outcome::of(place.command("test").arg("-x").arg(path)).code == 0;
-    // And the cargo that builds this, where it really lies.
+    // And the cargo that builds this, at its real path.
     let cargo = Path::new(env!("CARGO")).canonicalize().ok();
     let cargo = cargo.as_deref().and_then(Path::parent).map(Path::to_owned);
     let all = std::env::split_paths(&all).filter(|path| path.is_absolute());

@@ -28,7 +28,7 @@ fn is_installed(place: &Place, program: &str) -> bool {
         .any(|directory| directory.join(program).exists())
 }
 
-/// A new copy of the project with what lies next to it.
+/// A new copy of the project and of the files next to it.
 fn copy(place: &Place, number: usize) -> PathBuf {
     let template = place.home.join("template");
     if !template.exists() {

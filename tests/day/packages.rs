@@ -45,7 +45,7 @@ const TWINE: Tool = Tool {
              --repository-url https://allowed.test:8443/legacy/ agentsh_day-1.0-py3-none-any.whl",
 };
 
-/// Where a program of whoever runs the tests lies, and the directory that has to be shown for it.
+/// The path of a program of the user who runs the tests, and the directory that has to be shown for it.
 fn installed(program: &str) -> Option<(PathBuf, PathBuf)> {
     let own = std::env::var_os("PATH").unwrap_or_default();
     let mut places: Vec<PathBuf> = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec();
@@ -83,7 +83,7 @@ fn publishes(tool: &Tool) {
             return skip(&format!("{} is not installed", tool.name));
         };
         let place = forge(mode, "userns");
-        // Also for whoever has no way to it outside.
+        // Also for a user who cannot reach it outside.
         let seen = Outcome::of(place.command("test").arg("-x").arg(directory.join(tool.name)));
         if seen.code != 0 {
             skip(&format!("{mode:?}: {} cannot be read", directory.display()));
@@ -108,7 +108,7 @@ fn publishes(tool: &Tool) {
             }
         };
 
-        // Without the right to it: refused before the registry hears of it, with the line.
+        // Without the right to it: refused before the registry gets the request, with the policy line.
         policy(&place, tool, &top, "");
         let outcome = inside(&place, &script);
         assert_ne!(outcome.code, 0, "{mode:?}: {outcome}");

@@ -48,7 +48,7 @@ fn it_can_neither_be_changed_nor_gives_its_credentials_away() {
     }
 }
 
-/// What lies next to what is installed is not shown with it, and neither are configurations that hold a token.
+/// Files next to an installation are not shown with it, and neither are configurations that contain a token.
 #[test]
 fn what_others_keep_beside_programs_is_not_shown() {
     for mode in Mode::all() {
@@ -144,7 +144,7 @@ fn a_cache_that_the_policy_hides_is_the_projects_alone() {
     }
 }
 
-/// Installed by pip into an environment, or by npm beside other packages: PATH leads there, and the programs are whole.
+/// Installed by pip into an environment, or by npm next to other packages: PATH leads there, and the programs are complete.
 #[test]
 fn a_tool_works_wherever_it_was_installed() {
     for mode in Mode::all() {
@@ -197,7 +197,7 @@ fn an_installation_behind_links_is_whole() {
         link(&place, "../../apps/tool/bin/tool", ".local/bin/tool");
         link(&place, "../../.ssh/key", ".local/bin/key");
         link(&place, "apps/tool/bin", "linked");
-        // As the user calls it, which is not where it lies.
+        // By the name that the user calls, which is not its path.
         place.user_policy("agent: {filesystem: {deny: [~/apps/tool/lib/denied]}}\n");
         for directory in [".local/bin", "apps/tool/bin", "linked"] {
             let home = place.home.display();

@@ -1,4 +1,4 @@
-//! The agent knows where it is, and is told why something is refused.
+//! The agent knows that it is in a sandbox, and gets the reason of each refusal.
 
 use crate::support::{Mode, Outcome, Place, skip};
 

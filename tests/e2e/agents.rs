@@ -345,7 +345,7 @@ sandbox:
 ";
 const BLOCKED: &str = "read_text_file' blocked by policy";
 
-/// An agent that is told nothing finds its model behind TLS, which ends at the session: it trusts the session's authority,
+/// An agent without configuration finds its model behind TLS, which ends at the session: it trusts the session's authority,
 /// what the policy denies becomes a text, and with the channel off it speaks with the model itself.
 pub fn trusts_the_session(
     place: &Place,

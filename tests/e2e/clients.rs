@@ -45,7 +45,7 @@ pub const CLIENTS: &[Client] = &[
 
 pub struct Server {
     pub name: &'static str,
-    /// `{e2e}` stands for the installation.
+    /// `{e2e}` is replaced by the path of the installation.
     command: &'static [&'static str],
     env: &'static [(&'static str, &'static str)],
     policy: Option<&'static str>,
@@ -282,7 +282,7 @@ fn forget_lists_that_only_the_proxy_has(direct: &mut Value, guarded: &mut Value)
     }
 }
 
-/// A tool that the server never listed is refused before the server hears of it: another error, and the only one.
+/// A tool that the server never listed is refused before the server gets it: another error, and the only one.
 fn refused_without_a_listing(direct: &mut Value, guarded: &mut Value) {
     let calls = direct["calls"].as_array_mut().into_iter().flatten();
     for (call, other) in calls.zip(guarded["calls"].as_array_mut().into_iter().flatten()) {

@@ -1,4 +1,4 @@
-//! What a fleet stands beside: a receiver made of OpenTelemetry's own packages, and an OpenID provider made of Authlib.
+//! Programs that a fleet works with: a receiver made of OpenTelemetry's own packages, and an OpenID provider made of Authlib.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -37,7 +37,7 @@ fn root() -> PathBuf {
 struct Agent {
     /// What is typed to start it.
     typed: &'static str,
-    /// Stands on its screen when it waits for a task.
+    /// The text on its screen when it waits for a task.
     ready: &'static str,
     /// What it asks, and the keys that say yes.
     asks: &'static [(&'static str, &'static [&'static str])],

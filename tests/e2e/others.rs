@@ -119,7 +119,7 @@ pub fn copilot_reads(starter: Starter) {
     assert_read(&place, &ended, chat::result(&model.conversation()));
 }
 
-/// It has no servers; the file is in what it sends, and so is what it is told about its sandbox.
+/// It has no servers; its requests contain the file, and the briefing about its sandbox.
 pub fn aider_reads(starter: Starter) {
     let place = project(starter);
     let model = chat::start(script());

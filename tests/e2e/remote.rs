@@ -178,7 +178,7 @@ pub fn with_the_official_server(starter: Starter) {
     let events = place.ask(&["mcp", "events", "--type", "server_login", "--json"]).to_string();
     assert!(events.contains("\"renewed\""), "{events}");
     let ended = run(&mut place.agentsh(["logout", "far"]));
-    // This library's place for that refuses clients without a secret, which is told.
+    // This library's endpoint for that refuses clients without a secret, which is reported.
     assert!(ended.status == Some(0) && ended.stderr.contains("logged out of 'far'"), "{}", ended.stderr);
     assert!(ask(&place, Agent::Claude, "", None).1.is_none());
 }

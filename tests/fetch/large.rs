@@ -113,7 +113,7 @@ fn an_archive_may_be_of_any_size() {
     let place = Place::new(Mode::Invoker);
     let path = place.path("all.zip");
     let mut zip = Zip::make(&path);
-    // More than half a GiB when it is unpacked, and 160 MiB as it lies.
+    // More than half a GiB when it is unpacked, and 160 MiB packed.
     let filler = vec![b' '; 4 << 20];
     for number in 0..120 {
         zip.add(&format!("filler{number}.txt"), &filler, true);
@@ -236,7 +236,7 @@ fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
     }
 }
 
-/// What stands next to lists is held until they are read: how much of it there can be is bounded, names and all.
+/// Members next to lists are held until the lists are read: their size is bounded, names included.
 #[test]
 fn files_of_signatures_in_an_archive_are_bounded() {
     let place = Place::new(Mode::Invoker);

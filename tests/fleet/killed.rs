@@ -116,7 +116,7 @@ fn at_any_moment_and_nothing_is_lost_or_there_twice() {
     drop(cluster);
 }
 
-/// Whoever reads for long, such as a backup, keeps a day from going, and no host from sending.
+/// A long reader, such as a backup, delays the removal of a day, and no host's sending.
 #[test]
 fn a_day_in_use_is_forgotten_later_and_holds_nobody_up() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };

@@ -1,4 +1,4 @@
-//! A day without the server: what waits stands in the journal alone, is caught up with, and costs running sessions next to nothing.
+//! A day without the server: pending events stay in the journal, are sent afterwards, and cost running sessions next to nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

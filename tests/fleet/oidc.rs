@@ -1,4 +1,4 @@
-//! Signing in to the pages at an OpenID provider: who gets which role, and whoever is turned away.
+//! Signing in to the pages at an OpenID provider: who gets which role, and who is refused.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use super::{Server, pages};
 use crate::support::authority::browse;
 use crate::support::{Mode, Outcome, Place};
 
-/// A provider, and what a server is told of it.
+/// A provider, and a server's configuration for it.
 pub(super) struct Told {
     pub provider: Provider,
     listen: String,

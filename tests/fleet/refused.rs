@@ -172,7 +172,7 @@ fn nothing_is_left_behind() {
     assert!(refused.stderr.contains("only to this machine"), "{refused}");
 }
 
-/// More batches than a host may have under way: it is told to come later, and the others go on.
+/// More batches than a host may have under way: it is told to retry later, and the others go on.
 #[test]
 fn what_is_too_much_is_asked_to_come_later() {
     let at = Place::new(Mode::Invoker);
@@ -216,7 +216,7 @@ fn row(id: i64, session: &str) -> agentsh_store::raw::Raw {
     }
 }
 
-/// The journal as it stands.
+/// The journal as it is.
 fn rows_of(host: &Place) -> Vec<agentsh_store::raw::Raw> {
     let connection = rusqlite::Connection::open(host.home.join(".local/state/agentsh/agentsh.db")).unwrap();
     let mut statement =

@@ -1,4 +1,4 @@
-//! Whoever decides is recorded by what the identity provider never gives to another one, beside the name of the moment.
+//! An approver is recorded by the subject, which the identity provider never gives to another person, next to the current name.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Servers of two versions on one database: tables change under whoever writes, and nobody who cannot go on does.
+//! Servers of two versions on one database: tables change while servers write, and a server that no longer fits stops.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -179,7 +179,7 @@ fn what_the_version_before_writes_beside_this_one_is_taken() {
     );
     assert_eq!(asked(at, &server, &["mcp", "events", "--limit", "1000"]).len(), before + 1);
     assert_eq!(hosts(at).0.len(), 2);
-    // The row is none that the host wrote: that is found, whoever took it.
+    // The row is none that the host wrote: that is found, whichever server accepted it.
     let said = forward(&host, &["--check"]);
     assert!(said.code != 0, "{said}");
 }
@@ -192,7 +192,7 @@ fn days_that_cannot_be_made_are_told() {
     let mut server = Server::start(at, &database.cluster.url, &[]);
     server.login(at, "viewer");
     server.end();
-    // The last day lies in a table of another name.
+    // The last day is in a table with another name.
     let last = database.say(
         "SELECT relname || ' ' || pg_get_expr(relpartbound, oid) FROM pg_class WHERE relispartition AND relkind = 'r' \
          AND relname LIKE 'events\\_2%' ORDER BY relname DESC LIMIT 1",
@@ -241,7 +241,7 @@ fn the_version_before_goes_on_beside_this_one() {
         let mut command = Command::new(&binary);
         command.args(ours.get_args()).env_clear().current_dir(&at.project);
         command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        // PostgreSQL trusts its socket, whoever comes.
+        // PostgreSQL trusts every connection to its socket.
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -286,7 +286,7 @@ fn the_version_before_goes_on_beside_this_one() {
     }
     assert!(within(Duration::from_secs(20), || database.lacking() == "0"), "{}", database.lacking());
     agree(at, &server, &old_url, &[&one, &two]);
-    // The older one starts again on the newer tables, and whoever signed in at a provider is nobody there.
+    // The older one starts again on the newer tables, and a person who signed in at a provider is unknown there.
     drop(older);
     let older = start("127.0.0.1:0");
     let old_url = format!("http://{}", older.address);

@@ -135,7 +135,7 @@ fn what_a_server_with_sessions_asks_and_tells_reaches_a_client_without() {
     again["params"]["inputResponses"] = json!({"input": {"action": "accept", "content": {"name": "Ann"}}});
     let done = alone(&gateway, "/mcp/far", &again, &[]).last();
     assert_eq!((&done["id"], &done["result"]["content"][0]["text"]), (&json!(2), &json!("Ann")), "{done}");
-    // Who listens hears what changes.
+    // A listening client gets the changes.
     let (message, headers) =
         dressed(&request(3, "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})));
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();

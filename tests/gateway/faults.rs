@@ -1,4 +1,4 @@
-//! What goes wrong behind the gateway and before it: each is told in the shape of the protocol, and on record.
+//! Errors of servers and of clients: each is reported in the form of the protocol, and recorded.
 
 use std::time::Instant;
 
@@ -203,7 +203,7 @@ fn clients_that_are_slow_or_send_packed_messages_are_let_go() {
     drop(quiet);
     let packed = gateway.ask("POST", "/mcp/fs", &[("Content-Encoding", "gzip")], "....");
     assert_eq!((packed.status, packed.code().as_str()), (415, "BLOCKED_MALFORMED"));
-    // An address has half of the connections: its next one hears nothing, until one is free.
+    // An address has half of the connections: its next one gets no answer until one is free.
     let held: Vec<_> = (0..2).map(|_| TcpStream::connect(&gateway.address).unwrap()).collect();
     assert!(crate::support::eventually(|| {
         let mut stream = TcpStream::connect(&gateway.address).unwrap();

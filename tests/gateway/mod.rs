@@ -249,7 +249,7 @@ fn keys_open_their_endpoints_and_sessions_are_bound_to_them() {
     let say = call(1, "echo", json!({"text": "mine"}));
     let mine = gateway.post("/mcp/fs", &[session, ("Authorization", &own)], &say);
     assert_eq!(mine.last()["result"]["content"][0]["text"], "mine");
-    // Another key does not find the session, whoever told it the name.
+    // Another key does not find the session, even with its name.
     assert_eq!(gateway.post("/mcp/fs", &[session, ("Authorization", &foreign)], &say).status, 404);
     let listen = |session: &str, key: &str| {
         let headers = [("Mcp-Session-Id", session), ("Authorization", key), ("Accept", "text/event-stream")];

@@ -57,7 +57,7 @@ fn a_page_of_a_listed_origin_asks_first_shows_its_key_then_and_reads_the_answers
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert!(answer.header("mcp-session-id").is_some());
     assert_eq!(gateway.post("/mcp/fs", &[EVIL, ("Authorization", &key)], &hello).status, 403);
-    // Who is not a page is told of no origin.
+    // A client that is no web page gets no header about origins.
     let plain = gateway.post("/mcp/fs", &[("Authorization", &key)], &hello);
     assert_eq!((plain.status, plain.header("access-control-allow-origin")), (200, None));
 }

@@ -40,7 +40,7 @@ fn tls_ends_here_and_a_new_certificate_is_taken_up() {
     let more = format!("{OPEN}tls: {{certificate: server.pem, key: server.key}}\n");
     let gateway = Gateway::start(&place, &file(&place, &more));
     assert!(ask(&gateway, &first).unwrap().ends_with("ready\n"));
-    // Clients that are offered HTTP/2 name the host beside the headers.
+    // Clients that are offered HTTP/2 name the host apart from the headers.
     let mut curl = place.command("curl");
     curl.args([
         "-sSk",
@@ -54,7 +54,7 @@ fn tls_ends_here_and_a_new_certificate_is_taken_up() {
     curl.arg(format!("https://{}/mcp/fs", gateway.address.replace("127.0.0.1", "localhost")));
     let said = Outcome::of(&mut curl).expect_code(0).stdout;
     assert!(said.ends_with(" 2 200") && said.contains("serverInfo"), "{said}");
-    // Plain text is not a handshake, and nothing is told.
+    // Plain text is not a handshake, and gets no answer.
     let mut plain = TcpStream::connect(&gateway.address).unwrap();
     plain.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     plain.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();

@@ -68,7 +68,7 @@ fn built_in_signatures_are_refused_with_400_whatever_the_policy_says() {
             error["error"]["message"].as_str().unwrap().contains("no policy can allow this command here")
         );
     }
-    // What is read counts as what is called does, and a client that takes streams hears the status all the same.
+    // Reads of resources count as calls do, and a client that takes streams still gets the status.
     let read = json!({"jsonrpc": "2.0", "id": 50, "method": "resources/read", "params": {"uri": "file:///etc/shadow"}});
     let streams = [headers[0], ("Accept", "text/event-stream, application/json")];
     let answer = gateway.post("/mcp/far", &streams, &read);

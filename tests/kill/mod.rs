@@ -50,7 +50,7 @@ fn an_agent_and_its_daemons_end() {
     }
 }
 
-/// The thread that serves everything stands still: for a moment, and for good. `kill -9` is then done by agentsh itself.
+/// The thread that serves everything is stopped: for a moment, and for good. `kill -9` is then done by agentsh itself.
 #[test]
 #[ignore = "takes long"]
 fn a_session_that_stands_still_is_ended() {
@@ -108,7 +108,7 @@ fn at_any_moment_of_the_start() {
     }
 }
 
-/// The project is elsewhere when agentsh starts again: the last check waits for it, and is told once.
+/// The project is elsewhere when agentsh starts again: the last check waits for it, and is reported once.
 #[test]
 fn what_a_run_leaves_is_checked_wherever_the_project_is_then() {
     for mode in Mode::all() {

@@ -61,7 +61,7 @@ fn a_login_is_for_one_server_and_bound_to_one_browser() {
     }
 }
 
-/// A name that means no server is a mistake of the command line: it is told what there is, and nothing was begun.
+/// A name that means no server is an error of the command line: the message lists the servers, and no login begins.
 #[test]
 fn a_name_that_is_unknown_begins_no_session() {
     for mode in Mode::all() {

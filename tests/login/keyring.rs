@@ -44,7 +44,7 @@ fn is_installed(program: &str) -> bool {
     std::path::Path::new("/usr/bin").join(program).exists()
 }
 
-/// Files below this directory in which a token stands.
+/// Files below this directory that contain a token.
 fn holding(at: &std::path::Path) -> usize {
     let found = Command::new("grep").args(["-rl", MARK]).arg(at).output().unwrap();
     String::from_utf8(found.stdout).unwrap().lines().count()

@@ -1,4 +1,4 @@
-//! Servers and authorization servers that do not say the truth. In every case the user's code and tokens stay where they are.
+//! Servers and authorization servers that lie. In every case the user's code and tokens stay where they are.
 
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ fn a_server_that_describes_another_one() {
     authority.state().resource_metadata = Some(about.clone());
     fails(&authority, &place, "is not this server");
     assert!(other.server.asked().is_empty() && authority.server.asked().is_empty());
-    // It may stand elsewhere, as long as it is about this one.
+    // It may be at another address, as long as it is about this server.
     other.state().about_resource.insert("resource", json!(authority.mcp.url()));
     other.state().about_resource.insert("authorization_servers", json!([authority.issuer()]));
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);

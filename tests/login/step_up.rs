@@ -98,7 +98,7 @@ fn a_no_holds_for_the_session() {
     assert_eq!(peer.text("read", json!({})), "from afar");
 }
 
-/// Which rights are lacking stands nowhere: only a login gives any, and what is renewed meanwhile is not a login.
+/// The missing rights are not named: only a login gives further ones, and a renewal in the meantime is not a login.
 #[test]
 fn a_renewal_is_no_login() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());

@@ -283,7 +283,7 @@ fn the_desktops_store_of_secrets_has_the_tokens_where_there_is_one() {
     assert_eq!(peer.text("read", json!({})), "from afar");
     assert_eq!((search(&state), search(&keyring)), (0, 1));
     peer.finish();
-    // It is locked: nobody is told that he has to log in, but what is the matter.
+    // The keyring cannot be read: the message says so, and asks for no login.
     std::fs::rename(&keyring, place.home.join("away")).unwrap();
     let answer = self::peer(&place, &authority).shake_hands();
     assert!(answer["error"]["message"].as_str().unwrap().contains("`secret-tool lookup`"), "{answer}");

@@ -51,7 +51,7 @@ fn files_of_the_project_name_nobody() {
     }
 }
 
-/// Programs with a list of their own do not know what stands in the machine's: whoever names a file for one of them means all.
+/// Programs with their own list of authorities do not read the machine's: a file that is named for one of them is used for all.
 #[test]
 fn what_the_machine_knows_too_is_named_to_programs_with_a_list_of_their_own() {
     let Some(machine) = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"]

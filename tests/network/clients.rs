@@ -110,7 +110,7 @@ fn what_people_use() {
             ],
         );
         wanted.expected.extend([
-            // Where no rule looks into TLS, nobody is told to trust anything more.
+            // If no rule inspects TLS, no program gets another authority to trust.
             no("environment NODE_EXTRA_CA_CERTS"),
             yes(format!("https allowed.test:8443 {ca} allowed.test")),
             yes(format!("https v6.test:8443 {ca} v6.test")),

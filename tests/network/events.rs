@@ -1,4 +1,4 @@
-//! Every connection and every refusal is recorded, with its rule; the user hears how to allow it.
+//! Every connection and every refusal is recorded, with its rule; the user is shown how to allow it.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ fn connections_and_refusals_are_on_record() {
     });
 }
 
-/// Whoever chooses when to end cannot choose what is recorded.
+/// A program that ends early cannot keep its connections off the record.
 #[test]
 fn a_connection_is_on_record_with_its_bytes_whenever_the_program_ends() {
     online(|sandbox| {
@@ -126,7 +126,7 @@ fn what_a_run_learned_is_a_policy_that_lets_the_same_run_work() {
         let mut command = place.agentsh(&["run", "--policy", "learned.yaml", "--quiet", "--"]);
         let outcome = Outcome::of(command.arg(&probe).arg(attempt));
         assert_eq!(outcome.stdout, "DONE\n", "{outcome}");
-        // A policy belongs to whoever wrote it.
+        // A policy belongs to its author.
         let mut command = place.agentsh(&["run", "--learn", "learned.yaml", "--"]);
         Outcome::of(command.arg(&probe).arg(attempt)).expect_code(125);
         // Addresses that are not public are not learned.

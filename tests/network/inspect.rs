@@ -188,7 +188,7 @@ fn no_mcp_server_is_asked_past_the_bridges() {
             client(secure, "-X POST -H Accept:text/event-stream -H Accept:Application/JSON"),
         ];
         let is_agent = sandbox.kind == Kind::Agent;
-        // The twin is told by the answer, which names the method.
+        // The allowed twin is recognised by the answer, which names the method.
         let shown = asks.iter().filter(|line| is_agent || !line.contains("POST"));
         let mut attempts: Vec<_> =
             shown.map(|line| if is_agent { no(line.clone()) } else { yes(line.clone()) }).collect();

@@ -93,7 +93,7 @@ fn a_name_that_leads_inside_is_refused() {
     });
 }
 
-/// An address that stands for none is this machine, whatever block is open.
+/// An address that belongs to no name is this machine, even if its block is open.
 #[test]
 fn every_address_is_not_this_machine() {
     online(|sandbox| {

@@ -23,7 +23,7 @@ while read -r line; do
 done
 "#;
 
-/// Names of the tools that a client with these capabilities sees, whether a call of `read` runs, and what the user is told.
+/// Names of the tools that a client with these capabilities sees, whether a call of `read` runs, and the messages to the user.
 fn seen(place: &Place, capabilities: Value) -> (Vec<String>, bool, String) {
     let server = place.script(place.home.join("server"), SERVER);
     let mut peer = Peer::start(place.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(server));

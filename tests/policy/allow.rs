@@ -77,7 +77,7 @@ fn a_tool_goes_to_the_allow_list_and_comments_stay() {
     assert!(policy(&place, &["explain", "--tool", "fs/other"]).starts_with("denied"));
 }
 
-/// The refusal that an agent hears names the command, and the command is enough.
+/// The refusal that an agent gets names the command, and the command is enough.
 #[test]
 fn a_refused_tool_names_the_command_that_allows_it() {
     let place = Place::new(Mode::Invoker);

@@ -374,7 +374,7 @@ fn everything_that_a_server_is_sent_is_judged() {
     assert_eq!(place.detections().len(), 4);
 }
 
-/// What nobody can read may be anything: it is told, and refused where the policy says so. What is packed is refused as
+/// Unreadable data may be anything: it is reported, and refused if the policy says so. Packed data is refused as
 /// a copy is.
 #[test]
 fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {

@@ -397,7 +397,7 @@ fn a_day_passes_and_what_is_private_does_not() {
     assert_eq!(found.iter().filter(|event| event["action"] == "block").count(), leaks().len(), "{found:?}");
 }
 
-/// The same day in a run, where nobody wrote anything: it is told, and nothing is refused or asked.
+/// The same day in a run without a policy: findings are reported, and nothing is refused or asked.
 #[test]
 #[ignore = "takes long"]
 fn nothing_of_a_day_is_refused_by_default() {

@@ -116,7 +116,7 @@ fn what_has_arrived_counts_after_a_restart() {
     let refused = peer.call("three__echo", json!({"text": &KEY[12..18]}));
     assert_eq!(reason(&refused), "tainted-data", "{refused}");
     peer.finish();
-    // Twelve characters are there now: with six more it is told again, and the same six are nothing new.
+    // Twelve characters have been sent: six more are reported again, and the same six are nothing new.
     let mut peer = started("log");
     let before = place.detections().len();
     for _ in 0..2 {

@@ -265,7 +265,7 @@ fn a_server_that_cannot_start_is_told_of_once_with_its_line() {
 /// Codex gives up a server that is not ready within 10 s.
 const CODEX_LIMIT: Duration = Duration::from_secs(10);
 
-/// Whoever looks on takes this for a hang.
+/// To a user this looks like a hang.
 const HANG: Duration = Duration::from_secs(5);
 
 /// One server of each kind that a client would wait for, and one that is there.

@@ -1,4 +1,4 @@
-//! A detection is told to the webhook: signed, sent again when that may help, on record when it was in vain.
+//! A detection is sent to the webhook: signed, retried when that may help, and recorded when it failed.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn start(place: &Place, answer: impl Fn(usize) -> u16 + Send + Sync + 'static) -
     (receiver, command)
 }
 
-/// The proxy, told of a receiver.
+/// The proxy, configured with a receiver.
 fn command(place: &Place, port: u16) -> Command {
     let server = place.program("fixture_server");
     let file = json!({"servers": [{"id": "one", "command": server}, {"id": "two", "command": server}]});
@@ -116,7 +116,7 @@ fn an_alert_that_nobody_took_is_on_record() {
     assert_eq!((lost.len(), &lost[0]["attempts"]), (1, &json!(1)), "{lost:?}");
     assert!(lost[0]["detail"].as_str().unwrap().contains("404"), "{lost:?}");
     assert_eq!(lost[0]["alert"]["event"], "leakage_detected");
-    // Whose certificate nobody vouches for is told nothing; the end of the session is the end of trying.
+    // A receiver with an untrusted certificate gets nothing; retries end with the session.
     let (receiver, mut command) = start(&place, |_| 204);
     let (_, said) = leak(&place, command.env_remove("SSL_CERT_FILE")).finish();
     assert!(receiver.heard().is_empty());

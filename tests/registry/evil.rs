@@ -86,7 +86,7 @@ fn every_way_around_the_registry_is_caught() {
                 !seen.contains("IMPORTANT") && !seen.contains("POISON"),
                 "{words} {way}: {seen} {errors}"
             );
-            // A tool whose name was offered honestly once may be called only as long as the server stands.
+            // A tool whose name was offered honestly once may be called only as long as the server is running.
             assert!(!ran || seen.contains("Get weather"), "{words} {way}: {errors}");
             assert!(errors.contains("server 's'") || errors.contains("agentsh"), "{words} {way}: {errors}");
             let (_, registered) = registry.get("/servers");

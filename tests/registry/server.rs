@@ -336,7 +336,7 @@ fn change(place: &Place, statement: &str) {
     Outcome::of(place.command(program).args(["--no-psqlrc", "--command", statement, &url])).expect_code(0);
 }
 
-/// A registration ends when its time is over, whoever asks; a request that nobody answers does too.
+/// A registration expires, and so does a request without an answer.
 #[test]
 fn what_has_expired_is_gone_until_an_operator_registers_it() {
     what_expires(&Place::new(Mode::Invoker));

@@ -49,7 +49,7 @@ fn start(place: &Place) -> Peer {
     Peer::start(place.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(server))
 }
 
-/// The tools that a client sees, what a call of `read` says, and what the user is told.
+/// The tools that a client sees, the answer to a call of `read`, and the messages to the user.
 fn seen(place: &Place) -> (Vec<String>, Value, String) {
     let mut peer = start(place);
     peer.shake_hands();

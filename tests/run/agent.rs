@@ -62,7 +62,7 @@ fn it_sees_the_same_names_and_the_calls_are_recorded() {
         for server in ["alpha", "beta", "gamma"] {
             let of: Vec<_> = recorded.iter().filter(|call| call["server_id"] == server).collect();
             assert_eq!(of.len(), 2);
-            // The first one after another server's answer is told.
+            // The first one after another server's answer is reported.
             let first = if server == "alpha" { "allow" } else { "alert" };
             assert_eq!((&of[0]["action"], &of[1]["action"]), (&json!(first), &json!("allow")), "{of:?}");
             assert!(of.iter().all(|call| call["tool_hash"].is_string()), "{of:?}");
@@ -203,7 +203,7 @@ fn a_home_with_a_long_path() {
     assert_eq!(answers.text(0), "fine");
 }
 
-/// A server that cannot be found is told to the agent; the others work.
+/// A server that cannot be found is reported to the agent; the others work.
 #[test]
 fn a_server_that_is_not_there() {
     let place = Place::new(Mode::Invoker);

@@ -229,7 +229,7 @@ fn after_a_private_read_a_person_is_asked_once_for_the_pair() {
     assert_eq!(place.events("approval_requested").len(), 1);
 }
 
-/// As whoever answers signs it.
+/// As the approver signs it.
 fn signed(secret: &str, question: &Value, answer: &str, scope: &str) -> Value {
     use hmac::{Hmac, KeyInit, Mac};
     let id = question["question"]["id"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! A classifier on this machine sees what servers say, and what does not answer costs little and is told.
+//! A classifier on this machine sees the texts of servers; one that does not answer costs little time and is reported.
 
 use std::time::{Duration, Instant};
 

@@ -83,7 +83,7 @@ fn look_alikes(place: &Place, until: Option<&str>) -> [Value; 2] {
     [entry("honest", "search", until), entry("quick", "se\u{430}rch", None)]
 }
 
-/// Whoever answers faster is not the first for that: where the listing is out already, another one is asked for.
+/// The faster server is not the first because of that: if its listing was sent already, the client is told to list again.
 #[test]
 fn a_tool_that_was_listed_before_the_one_it_passes_for_goes_from_the_listing() {
     for mode in Mode::all() {

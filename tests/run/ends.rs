@@ -1,4 +1,4 @@
-//! However a session ends, a server has its input closed, hears SIGTERM after a grace, and is killed after another; and what
+//! However a session ends, a server has its input closed, gets SIGTERM after a grace period, and is killed after another; and what
 //! it does then is not a crash.
 
 use std::time::{Duration, Instant};

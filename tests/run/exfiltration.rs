@@ -238,7 +238,7 @@ fn refusals_of_values_and_places_read_aloud() {
     insta::assert_snapshot!(told.join("\n\n"));
 }
 
-/// What flowed is drawn in the report, and both it and the summary say where each of it stands.
+/// The data flow is drawn in the report, and both the report and the summary name its places.
 #[test]
 fn the_report_draws_what_went_from_where_to_where() {
     let place = Place::new(Mode::Invoker);
@@ -393,7 +393,7 @@ fn a_secret_of_a_project_file_reaches_no_server() {
     );
 }
 
-/// It is the same after every run, so that it is told once.
+/// It is the same after every run, so it is reported once.
 #[test]
 fn what_the_proxy_does_not_see_is_told_once() {
     let place = Place::new(Mode::Invoker);

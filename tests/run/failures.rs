@@ -123,7 +123,7 @@ fn a_cancelled_call_is_given_up_and_its_late_answer_dropped() {
     assert_eq!(peer.text("echo", json!({"text": "goes on"})), "goes on");
 }
 
-/// What a server says where messages belong is told, and not without end.
+/// Text of a server on the stream of messages is reported, up to a limit.
 #[test]
 fn the_user_hears_of_lines_that_are_no_messages() {
     let place = Place::new(Mode::Invoker);

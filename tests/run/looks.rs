@@ -47,7 +47,7 @@ fn nothing_is_wider_than_the_terminal() {
     }
 }
 
-/// Lists in which nothing stands say so: in a terminal, in a pipe, at any width.
+/// Empty lists say so: in a terminal, in a pipe, at any width.
 #[test]
 fn empty_lists_say_so() {
     let place = Place::new(Mode::Invoker);
@@ -106,7 +106,7 @@ fn lists_say_the_same_at_every_width_and_break_no_word() {
             assert!(widest <= usize::from(columns), "{words:?} {columns}: {plain}");
         }
     }
-    // A reason stands deep in a cell that is wrapped.
+    // A reason is deep in a cell that is wrapped.
     let refused = place.events("dns_blocked").len();
     assert!(refused >= 2);
     for columns in [80, 120] {

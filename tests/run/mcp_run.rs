@@ -185,7 +185,7 @@ fn calls_of_a_file_finish_before_the_server_ends() {
 }
 
 /// A server that goes on after the end of its input may finish what it was asked, as long as somebody reads that; and one that
-/// does not end by itself hears SIGTERM before it is killed.
+/// does not end by itself gets SIGTERM before it is killed.
 #[test]
 #[ignore = "takes long"]
 fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
@@ -318,7 +318,7 @@ fn what_it_says_on_standard_error_has_its_name_in_front() {
     let until = std::time::Instant::now() + Duration::from_secs(20);
     while !peer.errors().contains("not shown") && std::time::Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50));
-        // What is too much is told with what comes after its second.
+        // Lines over the limit are counted in a message that comes with the next line after that second.
         peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
     }
     let (_, errors) = peer.finish();

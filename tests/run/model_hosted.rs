@@ -164,7 +164,7 @@ fn a_rule_by_name_allows_or_denies_what_the_provider_does() {
     assert!(post(&place, "claude", &asks)[0].ends_with(" 403"));
 }
 
-/// OpenAI's search opens pages unless it is told not to; an agent that has it goes on with the index.
+/// OpenAI's search opens pages unless the request forbids it; an agent that has it goes on with the index.
 #[test]
 fn a_search_that_opens_pages_is_kept_to_the_index() {
     let place = Place::new(Mode::Invoker);

@@ -150,7 +150,7 @@ fn a_project_of_another_owner_is_writable_for_root() {
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "old\nmore\n");
 }
 
-/// A script next to the project: what lies around it is not shown with it, and the project stays as writable as it is.
+/// A script next to the project: the files around it are not shown with it, and the project stays as writable as it is.
 #[test]
 fn a_script_above_the_project_is_shown_alone() {
     let script = "import os, sys\nopen('made', 'w').write('x')\nprint(sorted(os.listdir('..')))\n";
@@ -192,7 +192,7 @@ fn a_script_above_the_project_is_shown_alone() {
     }
 }
 
-/// A directory of the program that holds the project, as an interpreter's installation may, lies below it.
+/// A directory of the program that contains the project, as an interpreter's installation may, is mounted below it.
 #[test]
 fn an_installation_around_the_project_leaves_it_writable() {
     for mode in Mode::all() {

@@ -1,4 +1,4 @@
-//! The crates can be published: what one needs lies in it, and what it depends on has a version.
+//! The crates can be published: each contains the files that it needs, and its dependencies have versions.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};

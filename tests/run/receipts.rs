@@ -350,7 +350,7 @@ fn what_is_not_the_receipt_of_this_commit_is_refused() {
     let key = place.write(place.path("allowed"), format!("ada valid-before=\"20200101\" {line}"));
     refused(check(&["--key", key.to_str().unwrap()]), "the key of ada expired at 2020-01-01T00:00:00Z");
 
-    // Whoever has the key writes what the record does not say.
+    // The holder of the key signs statements that the record does not contain.
     let key = std::fs::read_to_string(place.home.join(".local/state/agentsh/receipt.key")).unwrap();
     let key = agentsh_receipt::SigningKey::read(&key).unwrap();
     let mut statement = agentsh_receipt::Statement::read(&payload(&text)).unwrap();
@@ -411,7 +411,7 @@ fn what_a_repository_says_changes_no_receipt_and_runs_nothing() {
     }
 }
 
-/// A commit that was made after the session is the word of whoever signs.
+/// For a commit that was made after the session there is only the signer's word.
 #[test]
 fn a_commit_of_a_person_is_bound_by_the_signer() {
     if !has("git") {
@@ -610,7 +610,7 @@ fn a_key_of_minisign_signs() {
     let (file, _) = written(&place, &["--key", secret]);
     let good = verify(&place, &place.home, &file, &["--key", public]).expect_code(0);
     assert!(good.stdout.starts_with("good: signed by SHA256:"), "{good}");
-    // Forged: whoever signed it is somebody else, whatever name the envelope has.
+    // Forged: signed with another key than the given ones, whatever name the envelope has.
     refused(verify(&place, &place.home, &file, &["--key", other]), "which is not one of the given keys");
     let name = |key: &str| {
         let line = agentsh(&place, &["receipt", "key", "--key", key]).expect_code(0).stdout;

@@ -55,7 +55,7 @@ fn the_second_run_knows_and_the_users_file_has_only_what_opens_nothing() {
     }
 }
 
-/// Claude Code makes a lock and a new file beside its settings, and renames: what it asked once is known the next time, and
+/// Claude Code makes a lock and a new file next to its settings, and renames: what it asked once is known the next time, and
 /// nothing of it reaches the project.
 #[test]
 fn what_claude_code_need_not_ask_again_is_kept_for_the_project() {
@@ -231,7 +231,7 @@ fn gemini_trusts_a_folder_once() {
 
 const CREDENTIALS: &str = ".claude/.credentials.json";
 
-/// What Claude Code keeps of its account, and beside it what it keeps of remote servers.
+/// What Claude Code stores about its account, and next to it what it stores about remote servers.
 fn credentials(token: &str, expires: u64, plan: &str) -> Value {
     json!({
         "claudeAiOauth": {"accessToken": token, "refreshToken": format!("r-{token}"), "expiresAt": expires,
@@ -259,7 +259,7 @@ fn with_login(mode: Mode) -> Place {
     place
 }
 
-/// Inside are no tokens of remote servers. A renewal of the login goes back, and nothing else: another account is told.
+/// Inside are no tokens of remote servers. A renewal of the login goes back, and nothing else: another account is reported.
 #[test]
 fn a_login_is_inside_alone_and_only_its_renewal_goes_back() {
     for mode in Mode::all() {
@@ -296,7 +296,7 @@ fn a_login_is_inside_alone_and_only_its_renewal_goes_back() {
     }
 }
 
-/// A renewal reaches the file and a second session while both run; what is written beside it outside stays, and an older copy
+/// A renewal reaches the file and a second session while both run; other members that are written outside stay, and an older copy
 /// undoes nothing.
 #[test]
 fn a_renewed_login_reaches_other_sessions() {
@@ -328,7 +328,7 @@ fn a_renewed_login_reaches_other_sessions() {
     }
 }
 
-/// What Claude Code obeys later outside is told: its memory, and transcripts beside the session's own.
+/// Files that Claude Code obeys later outside are reported: its memory, and transcripts other than the session's own.
 #[test]
 fn memory_and_further_transcripts_of_claude_code_are_told() {
     for mode in Mode::all() {

@@ -594,7 +594,7 @@ fn a_server_that_stops_in_the_middle_holds_nobody_up() {
     let stuck = json!({"jsonrpc": "2.0", "id": "s", "method": "tools/call", "params": {"name": "stuck", "arguments": {}}});
     peer.send(&stuck);
     assert_eq!(peer.text("other", json!({})), "fine");
-    // Whoever asked gives it up.
+    // The caller gives it up.
     peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "s"}}));
     assert_eq!(peer.text("other", json!({})), "fine");
     peer.finish();

@@ -57,7 +57,7 @@ fn repository(place: &Place) {
     }
 }
 
-/// The name of an agent where a command stands starts it in a sandbox, with its own options.
+/// The name of an agent in the place of a command starts it in a sandbox, with its own options.
 #[test]
 fn the_name_of_an_agent_starts_it() {
     let place = Place::new(Mode::Invoker);
@@ -164,7 +164,7 @@ fn what_is_kept_of_etc_is_what_would_be_made() {
         assert_eq!(list(), made, "{mode:?}: made again");
         fs::remove_dir_all(state.join("etc")).unwrap();
         place.write(state.join("etc"), "in the way");
-        // Then what is not made lies there itself, with its owner.
+        // Then a file that is not made by agentsh is the real one, with its owner.
         assert_eq!(without_owners(&list()), without_owners(&made), "{mode:?}: not kept");
     }
 }

@@ -77,7 +77,7 @@ fn an_interactive_shell_has_job_control() {
     }
 }
 
-/// After the agent's end the terminal belongs to whoever started agentsh.
+/// After the agent's end the terminal belongs to the process that started agentsh.
 #[test]
 fn the_terminal_is_given_back() {
     let place = Place::new(Mode::Invoker);
@@ -372,7 +372,7 @@ fn nothing_is_written_after_a_good_end() {
     assert_eq!(terminal.text(), "only this\r\n");
 }
 
-/// While the agent draws, a refusal is told next to its picture, and in full when it has ended.
+/// While the agent draws, a refusal is shown as a terminal notification, and in full when the agent has ended.
 #[test]
 fn a_refusal_is_told_while_the_agent_draws() {
     let place = Place::new(Mode::Invoker);

@@ -209,7 +209,7 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
         let who = format!("claude in {}", place.project.display()).replace(place.home.to_str().unwrap(), "~");
         let title = format!("{who} wants to call &#39;add&#39; of server &#39;fixture&#39;");
         assert!(page.body.contains(&title), "{title}: {}", page.body);
-        // What lasts stands apart, with what it writes.
+        // A lasting answer is shown apart, with the line that it writes.
         let always = page.body.split("class=\"always\"").nth(1).expect("a button apart");
         assert!(
             always.contains("value=\"always\"") && always.contains("writes <code>- {server:"),

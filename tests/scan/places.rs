@@ -1,4 +1,4 @@
-//! `agentsh scan project` and `agentsh scan servers`: what lies in a clone, and what configured servers offer.
+//! `agentsh scan project` and `agentsh scan servers`: the files of a clone, and the tools of configured servers.
 
 use std::path::Path;
 

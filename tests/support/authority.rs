@@ -23,7 +23,7 @@ pub struct State {
     pub metadata: BTreeMap<&'static str, Value>,
     /// Of every answer with tokens.
     pub tokens: BTreeMap<&'static str, Value>,
-    /// As the browser is told who it is; None: the truth.
+    /// The issuer that the browser gets; None: the true one.
     pub issuer_said: Option<String>,
     /// In place of an answer of the token endpoint.
     pub token_reply: Option<fn() -> Reply>,
@@ -36,7 +36,7 @@ pub struct State {
     pub names_no_scope: bool,
     /// Of the server's own description.
     pub about_resource: BTreeMap<&'static str, Value>,
-    /// Where the 401 says that it stands; None: the truth.
+    /// The URL that the 401 names for it; None: the true one.
     pub resource_metadata: Option<String>,
     /// Where the server sends its clients on to.
     pub elsewhere: Option<&'static str>,

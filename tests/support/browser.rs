@@ -59,7 +59,7 @@ impl Ui {
         }
     }
 
-    /// With these headers beside, or in place of, the usual ones.
+    /// With these headers in addition to, or in place of, the usual ones.
     pub fn raw(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Got {
         let mut stream = self.connect();
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");

@@ -191,7 +191,7 @@ fn converse(
     if matches!(reply.status, 202 | 204) {
         return write!(stream, "Content-Length: 0\r\n\r\n").ok();
     }
-    // Who says how long the answer is sends it as it stands.
+    // An answer with a length is sent unchanged.
     let is_plain = reply.headers.iter().any(|(name, _)| name == "Content-Length");
     let coding = if is_plain { "" } else { "Transfer-Encoding: chunked\r\n" };
     write!(stream, "{coding}\r\n").ok()?;

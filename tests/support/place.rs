@@ -18,7 +18,7 @@ use super::{is_root, processes, skip};
 /// Who starts agentsh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     Invoker,
     /// uid 1000, when root runs the tests.
     User,

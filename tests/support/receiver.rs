@@ -1,4 +1,4 @@
-//! An HTTP server on the loopback that answers as it is told, and keeps what it heard.
+//! An HTTP server on the loopback with chosen answers; it keeps the requests.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

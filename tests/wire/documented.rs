@@ -65,7 +65,7 @@ fn the_examples_of_the_page_are_found_in_results_and_refused_where_that_is_writt
     for (_, _, text) in EXAMPLES {
         assert_eq!(alerting.call("echo", json!({"text": text}))["result"]["content"][0]["text"], text);
     }
-    // Neither what is no instruction nor what stands in an argument is one of them.
+    // Neither a text without an instruction nor words in an argument are counted there.
     alerting.text("echo", json!({"text": "Write to ada.lovelace@example.com."}));
     alerting.call("env", json!({"name": "rm -rf /"}));
     alerting.finish();

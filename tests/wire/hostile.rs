@@ -252,7 +252,7 @@ fn ten_thousand_tools_and_a_listing_that_is_too_long_end_soon() {
     assert!(refused.get("error").is_some() && !refused.to_string().contains("x x"), "{refused}");
 }
 
-/// Every tool is another one each time: what is recorded of it is told once for each listing, not once for each tool.
+/// Every listing has other tools: the report comes once for each listing, not once for each tool.
 #[test]
 #[ignore = "takes long"]
 fn listings_that_change_again_and_again_do_not_fill_the_record() {

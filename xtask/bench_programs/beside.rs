@@ -14,7 +14,7 @@ use super::{relay, texts};
 
 const CALLS: usize = 2000;
 const CONNECTIONS: usize = 1000;
-/// Results of a third server: what may not go to the one that gets the long arguments.
+/// Results of a third server, which may not go to the one that gets the long arguments.
 const NOTES: usize = 1000;
 const MEGABYTE: usize = 1_000_000;
 

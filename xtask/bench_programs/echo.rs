@@ -45,7 +45,7 @@ fn answer(line: &str, listing: &str, into: &mut Vec<u8>) {
         begin(listing)
     } else {
         begin(r#"{"content":[{"type":"text","text":""#).unwrap();
-        // What is asked for stands at the end of a line, behind anything that a text could hold.
+        // The request is at the end of a line, after any other text.
         let end = &line[line.floor_char_boundary(line.len().saturating_sub(40))..];
         if let Some(note) = number(end, "\"note\":") {
             into.write_all(texts::note(note, 200).as_bytes()).unwrap();

@@ -26,7 +26,7 @@ fn root() -> std::path::PathBuf {
 pub fn check() -> Result<()> {
     if !is_installed() {
         let mut install = cargo(["install", "--locked", "cargo-deny", "--version"]);
-        // Beside the workspace's own: nothing that is built here is shared with it. It runs for a second and is built for
+        // Separate from the workspace's own: nothing that is built here is shared with it. It runs for a second and is built for
         // minutes, so nothing is optimised.
         install.arg(format!("={VERSION}")).arg("--root").arg(root());
         install.env_remove("CARGO_BUILD_BUILD_DIR").env("CARGO_TARGET_DIR", root().join("build"));

@@ -184,7 +184,7 @@ fn compile(toolchain: &Toolchain) -> Result<Built> {
     Ok(Built { bytes, facts })
 }
 
-/// No byte of the object may depend on where the clone or the registry stands.
+/// No byte of the object may depend on the path of the clone or of the registry.
 fn flags() -> Result<Vec<String>> {
     let mut flags = vec![
         r#"--cfg=bpf_target_arch="x86_64""#.to_owned(),

@@ -182,7 +182,7 @@ fn stamp() -> PathBuf {
     directory().join("stamp")
 }
 
-/// The checked-in lists, and where the result stands: an environment of Python cannot be moved.
+/// The checked-in lists, and the path of the result: a Python environment cannot be moved.
 fn wanted() -> Result<String> {
     let mut text = format!("{}\n", directory().display());
     let of_npm = PACKAGES

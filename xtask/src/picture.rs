@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::run;
 
 const FILE: &str = "docs/demo.svg";
-/// Whoever starts it: the picture is of an ordinary user.
+/// Even if root starts it: the picture shows an ordinary user.
 const USER: u32 = 1000;
 /// In characters.
 const WIDTHS: [usize; 4] = [13, 50, 9, 46];

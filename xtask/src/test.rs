@@ -192,7 +192,7 @@ fn tests(arguments: &[&str], of_tests: &[&str]) -> Result<Outcome> {
     })
 }
 
-/// How cargo is told what starts the tests.
+/// The variable with which cargo gets the runner of the tests.
 const RUNNER: &str = if cfg!(target_arch = "aarch64") {
     "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"
 } else {
@@ -234,7 +234,7 @@ fn ended(output: &str) -> impl Iterator<Item = (&str, &str)> {
     output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "))
 }
 
-/// The tests that took longest, when there are many: whoever wants a faster run begins with these.
+/// The tests that took longest, when there are many: a faster run begins with these.
 fn slowest(output: &str) -> String {
     let mut times: Vec<(f64, &str)> = ended(output)
         .filter_map(|(name, how)| {
@@ -389,7 +389,7 @@ fn machines(steps: &mut Steps) {
 }
 
 /// As root in a network namespace with nothing but loopback, so that nothing can leave the machine, and with the
-/// installation at a place that an ordinary user can reach too, wherever the repository stands. The names of the models lead
+/// installation at a place that an ordinary user can reach too, wherever the repository is. The names of the models lead
 /// to this machine there.
 const ISOLATE: &str = r#"ip link set lo up && mount --bind "$1" /mnt && shift &&
 printf '127.0.0.1 localhost\n127.0.0.2 api.anthropic.com\n127.0.0.3 api.openai.com\n' > /mnt/hosts &&

@@ -56,7 +56,7 @@ enum Verb {
     },
 }
 
-/// Runs the command; the exit code is 0, 1 for "somebody warns" or "no such record", 125 when there is no answer.
+/// Runs the command; the exit code is 0, 1 for "there is an advisory" or "no such record", 125 when there is no answer.
 pub async fn run(args: AdvisoriesArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let done = match args.verb {
         Verb::Update { source } => update(source, out).await,

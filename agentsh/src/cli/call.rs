@@ -42,7 +42,7 @@ pub struct CallArgs {
 #[derive(Debug)]
 enum Failure {
     Usage(String),
-    /// The session or the server said no.
+    /// The session or the server refused.
     Refused(String),
     Failed(String),
 }
@@ -167,7 +167,7 @@ impl Client {
         loop {
             let message = self.message()?;
             if message["id"] != json!(id) {
-                // A server may ask a client for something that nobody here can give.
+                // A server may ask a client for something that this client cannot give.
                 if let (Some(_), Some(asked)) = (message.get("method"), message.get("id")) {
                     let error = json!({ "code": -32601, "message": "agentsh call does not answer requests" });
                     let reply = json!({ "jsonrpc": "2.0", "id": asked, "error": error });

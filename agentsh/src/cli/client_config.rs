@@ -157,8 +157,8 @@ pub(super) fn homes() -> Result<(PathBuf, PathBuf), Failure> {
     Ok((home, config))
 }
 
-/// agentsh as a client finds it, wherever it is started.
-/// A command line as whoever starts it from another directory needs it.
+/// A command for agentsh that a client can start from any directory.
+/// A command line that also works from another directory.
 pub(super) fn from_anywhere(command: &[String]) -> Result<Vec<String>, Failure> {
     let mut command = command.to_vec();
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {

@@ -4,7 +4,7 @@ use clap::Command;
 
 use agentsh_terminal::style::{HEADING, QUIET, paint};
 
-/// The words of a verb, and what somebody would type, with a remark behind `#`.
+/// The words of a verb, and an example command with a remark after `#`.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "",

@@ -9,7 +9,7 @@ use agentsh_agents::Kind;
 
 use agentsh_terminal::style::{HEADING, HELP, QUIET, paint};
 
-/// In the order in which somebody meets them.
+/// In the order in which a user meets them.
 const FIRST: [&str; 10] =
     ["run", "mcp", "review", "policy", "report", "ui", "approvals", "doctor", "enable", "help"];
 
@@ -45,7 +45,7 @@ pub(super) fn on_one_screen(command: Command) -> Command {
     command.help_template(text)
 }
 
-/// Whether a word where a command stands is the name of an agent.
+/// Whether a word in the place of a command is the name of an agent.
 pub(super) fn is_agent(word: &str) -> bool {
     !word.contains('/') && !Kind::of(word).is_unknown()
 }

@@ -70,7 +70,7 @@ fn page(command: &Command, words: &str) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// A line as it stands: nothing in it is a request of roff.
+/// A literal line: nothing in it is a request of roff.
 fn verbatim(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
     if line.starts_with('.') { format!("\\&{line}") } else { line }

@@ -97,7 +97,7 @@ impl Listed {
 
 fn say_nothing(query: &Query, filter: &Filter, err: &mut dyn Write) -> Result<(), Failure> {
     let nothing = match query {
-        // Nothing found where nobody searched is not a good sign.
+        // Without a search, finding nothing is not a good sign.
         Query::Detections(_) => {
             "no detections recorded; agentsh scans results of servers and outgoing data,\n\
              unless `sandbox.mcp.exfiltration` is switched off"

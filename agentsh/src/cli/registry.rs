@@ -261,7 +261,7 @@ async fn diff(
 }
 
 impl Source {
-    /// The interface, or the exit status after what stopped agentsh was said.
+    /// The interface, or the exit status after the error was shown.
     async fn interface(&self) -> Result<Result<Interface, u8>, Failure> {
         let mut interface = match &self.listing {
             Some(folder) => listing::read(folder)?,

@@ -151,7 +151,7 @@ async fn run_given(args: RunArgs, given: CommandLine) -> u8 {
         agent: given,
         verb: "run",
     };
-    // An agent that is known was told how it can ask.
+    // A known agent got instructions how to ask.
     let is_untold = Kind::of(request.agent.words.first().map_or("", String::as_str)).is_unknown();
     match run_session(request).await {
         Ok(outcome) => {
@@ -179,7 +179,7 @@ async fn run_given(args: RunArgs, given: CommandLine) -> u8 {
     }
 }
 
-/// Said where more was looked for than a session remembers.
+/// Shown if there were more lookups than a session remembers.
 const INCOMPLETE: &str = "too many files were missing or refused: the list of files is incomplete";
 
 /// Writes down what a run needed. The record keeps it where that fails.

@@ -21,7 +21,7 @@ pub const VERSION: &str = env!("AGENTSH_VERSION");
 /// The name of the program.
 const PROGRAM: &str = "agentsh-server";
 
-/// Replaces this process by `agentsh-server` with the same arguments: the one beside `agentsh`, else the first one on PATH.
+/// Replaces this process by `agentsh-server` with the same arguments: the one next to `agentsh`, else the first one on PATH.
 pub(super) fn hand_over() -> Failure {
     let Some(program) = find() else {
         return Failure::Failed(format!(

@@ -12,7 +12,7 @@ const TIER: &str = "tier";
 /// Below the directory of the records.
 const FILE: &str = "told";
 
-/// What was said before on this machine. From now on that counts as said which this summary says.
+/// The notices that were shown before on this machine. Those of this summary count as shown from now on.
 pub(super) fn of_machine(state: &Path, summary: &Summary) -> BTreeSet<String> {
     let path = state.join(FILE);
     let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -20,9 +20,9 @@ pub(super) fn of_machine(state: &Path, summary: &Summary) -> BTreeSet<String> {
     let lacking = summary.lacking();
     if !lacking.is_subset(&told) {
         let all: Vec<&str> = told.union(&lacking).map(String::as_str).collect();
-        // Where it cannot be kept it is said again.
+        // If this cannot be stored, the notice is shown again.
         let _ = std::fs::write(&path, all.join("\n") + "\n");
     }
-    // Less was asked for by whoever started it: that is not a property of the machine.
+    // The user asked for less: that is not a property of the machine.
     told.into_iter().filter(|line| !line.starts_with(TIER)).collect()
 }

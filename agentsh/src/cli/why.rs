@@ -8,7 +8,7 @@ use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_store::escape;
 use agentsh_terminal::exit::{FAILED, NO};
 
-/// Exit code 0: allowed; 1: denied; 125: nobody answers.
+/// Exit code 0: allowed; 1: denied; 125: no answer.
 pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let named = std::env::var_os(bridge::SOCKET_VARIABLE).map(PathBuf::from);
     let socket = named.unwrap_or_else(|| Path::new(OWN_DIRECTORY).join("bridge"));
@@ -35,7 +35,7 @@ pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     }
 }
 
-/// A path counts from where it was typed. What is there is a path, whatever it looks like.
+/// A path is relative to the current directory. The name of an existing file is a path, whatever it looks like.
 fn from_here(word: &str) -> String {
     let is_relative = !word.starts_with(['/', '~', '$']) && !word.contains("://");
     let looks_like_path = word.starts_with('.') || word.contains('/') || Path::new(word).exists();

@@ -1,5 +1,5 @@
 //! No circle between the files of a session, nor between those of each part of the engine that watches what leaves: each
-//! can be read with what lies below it, and without what lies above.
+//! can be read with everything below it, and without anything above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

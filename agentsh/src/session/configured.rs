@@ -18,7 +18,7 @@ use agentsh_sandbox::layout::OWN_DIRECTORY;
 /// # Errors
 /// When its configuration cannot be read.
 pub fn adapt(facts: &Facts, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
-    // An unknown agent cannot be told anything.
+    // There is no way to inform an unknown agent.
     let told = if kind.is_unknown() { None } else { briefing::text(facts) };
     adapt_by(&facts.context, &facts.policy, kind, argv, told.as_deref())
 }

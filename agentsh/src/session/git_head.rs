@@ -59,7 +59,7 @@ pub fn head_and_left(project: &Path, since: u64) -> (Option<String>, Vec<String>
 }
 
 fn log(own: &Path) -> Option<String> {
-    // A pipe would wait for somebody who writes.
+    // A pipe would wait for a writer.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = std::fs::File::options().read(true).custom_flags(flags).open(own.join("logs/HEAD")).ok()?;
     let size = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();

@@ -1,6 +1,6 @@
-//! The files that a server runs stay what they are by name while it starts, where the agent may rename them: the mount over a
-//! file is gone when somebody in another sandbox renames or removes it. Nobody there can, from before the last look until the
-//! server has said something: then its interpreter has opened what it runs (decision 780).
+//! While a server starts, the agent can neither rename nor remove the files that it runs; otherwise the server's mounts over them
+//! would be lost. This holds from before the last check until the server has written something: then its interpreter has opened
+//! its script (decision 780).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ impl Drop for HeldNames {
     }
 }
 
-/// The first directory on the way to a path that the agent may write in: nobody inside renames it itself.
+/// The first directory on the way to a path that the agent may write in: the name itself cannot be changed inside.
 fn writable_above<'s>(spec: &'s SandboxSpec, path: &Path) -> Option<&'s Path> {
     let paths = &spec.paths;
     let project = (paths.project_access == Some(Access::ReadWrite)).then_some(paths.project.as_path());

@@ -1,4 +1,4 @@
-//! Pins of skills and plugins: trusted on first use, changes are reported until somebody trusts them.
+//! Pins of skills and plugins: trusted on first use, changes are reported until a person trusts them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub async fn check(session: &Rc<Session>, kind: Kind) {
     }
 }
 
-/// The agent also uses those beyond the limit: an entry names them, untrusted until somebody trusts it. Returns
+/// The agent also uses those beyond the limit: an entry names them, untrusted until a person trusts it. Returns
 /// messages.
 async fn leave_out(
     session: &Session,

@@ -15,7 +15,7 @@ pub(super) struct Suspended {
 }
 
 impl Suspended {
-    /// Stops this job until it is continued. If nobody could continue it, the agent continues.
+    /// Stops this job until it is continued. If no process could continue it, the agent continues.
     pub fn stop(&mut self, child: &Child) {
         if somebody_waits() {
             let now = std::fs::File::open("/dev/tty").ok().and_then(|tty| tcgetpgrp(tty).ok());

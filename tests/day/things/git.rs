@@ -36,15 +36,15 @@ pub const THINGS: &[Thing] = &[
     works("git config user.name x", GIT, "git config user.name x").after("git config user.name | grep -qx x"),
     refused("git config core.hooksPath x", GIT, "git config core.hooksPath x", "agentsh policy allow --write .git/config"),
     works("git remote add", GIT, "git remote add up ../x").after("git config remote.up.url | grep -qx ../x"),
-    works("git fetch origin (a repository beside the project, agreed)", GIT, "git fetch -q origin").with(&["--agree"]),
+    works("git fetch origin (a repository next to the project, agreed)", GIT, "git fetch -q origin").with(&["--agree"]),
     works(
-        "git push origin main (a repository beside the project, agreed)",
+        "git push origin main (a repository next to the project, agreed)",
         GIT,
         "echo x >> file; git commit -qam x; git push -q origin main",
     )
     .with(&["--agree"])
     .after("git -C ../remote.git log -1 --format=%s main | grep -qx x"),
-    refused("git push origin main (a repository beside the project)", GIT, "git push -q origin main", "--agree"),
+    refused("git push origin main (a repository next to the project)", GIT, "git push -q origin main", "--agree"),
     works(
         "git push inner main (a bare repository in the project)",
         GIT,

@@ -64,7 +64,7 @@ pub const THINGS: &[Thing] = &[
     works("notes in the home are there for the session", &[], "echo x > ~/note; cat ~/note")
         .after("test ! -e ~/note"),
     works(
-        "what is written beside the project is there for the session",
+        "what is written next to the project is there for the session",
         &[],
         "echo x > ../beside; cat ../beside",
     )

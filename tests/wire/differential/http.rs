@@ -130,7 +130,7 @@ impl Carried {
         reply
     }
 
-    /// The stream in which something stands; None where it is in several of them.
+    /// The stream that contains a message; None if several do.
     fn place_of(&self, heard: &Heard) -> Option<usize> {
         let is_it = |line: &str| hear(line.as_bytes(), &self.recording).as_ref() == Some(heard);
         let mut places = (0..=GENERAL).filter(|place| self.lines(*place).any(|line| is_it(line)));

@@ -1,4 +1,4 @@
-//! What a client hears of a server through agentsh is what it hears of it directly: results, errors, order and ends. A server
+//! A client gets from a server through agentsh what it gets from it directly: results, errors, order and ends. A server
 //! plays recordings, each once directly and once through `agentsh mcp run` or `agentsh gateway`; the client takes what both
 //! official SDKs take. Recordings are the rows of [`recordings`], and mutations of them from a seed.
 
@@ -26,7 +26,7 @@ const START: Duration = Duration::from_secs(30);
 /// How long is listened behind the last answer of a server that ended, and for what the last message of a recording overtook.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// What a client hears, in order.
+/// The messages that a client gets, in order.
 #[derive(Clone, Debug, PartialEq)]
 enum Heard {
     Result(i64, Value),

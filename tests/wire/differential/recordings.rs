@@ -42,7 +42,7 @@ const ROWS: &[&[&str]] = &[
     // Errors.
     &[r#"{"jsonrpc":"2.0","id":{a},"error":{"code":-32603,"message":"","data":{"x":[1.0,null]}}}"#, B],
     &[r#"{"jsonrpc":"2.0","id":{a},"error":{"code":0,"message":"zero"}}"#, B],
-    // What comes beside.
+    // Other messages in between.
     &[
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"{t}","progress":1}}"#,
         A,

@@ -1,4 +1,4 @@
-//! What a long judgement does to everybody else, next to the same work without agentsh.
+//! How much a long judgement delays other work, compared with the same work without agentsh.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

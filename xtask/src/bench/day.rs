@@ -140,7 +140,7 @@ impl Bench {
         find(program).is_some() || std::env::split_paths(&self.path).any(|at| at.join(program).is_file())
     }
 
-    /// With the home of whoever measures: his toolchains and caches are what a day has. What agentsh keeps lies elsewhere.
+    /// With the user's own home, because toolchains and caches are part of everyday work. agentsh's own files are elsewhere.
     fn script(&self, project: &Path, inside: bool, text: &str, round: u32) -> Command {
         let mut command = Command::new(if inside { self.agentsh.as_os_str() } else { "sh".as_ref() });
         if inside {

@@ -10,7 +10,7 @@ use crate::run::{cargo, repository, succeed, target};
 /// Each is a package with one executable of its name.
 pub const PROGRAMS: [&str; 2] = ["agentsh", "agentsh-server"];
 
-/// Built, stripped, and read. A development build is taken as it lies there, and keeps its paths.
+/// Built, stripped, and read. A development build is taken as it is, and keeps its paths.
 pub fn binary(program: &str, output: &Path, debug: bool) -> Result<Vec<u8>> {
     if debug {
         let built = target().join("debug").join(program);
@@ -41,7 +41,7 @@ pub fn binary(program: &str, output: &Path, debug: bool) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Directories of this machine, and what stands for them. The narrowest last: the last that fits is taken.
+/// Directories of this machine, and their replacements. The narrowest last: the last that fits is taken.
 fn places() -> Result<Vec<(PathBuf, &'static str)>> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let of =
@@ -67,7 +67,7 @@ fn c_flags(places: &[(PathBuf, &str)]) -> String {
     flags.collect::<Vec<_>>().join(" ")
 }
 
-/// The first places in the executable that name each of the directories, with what stands around.
+/// The first places in the executable that name each of the directories, with the text around them.
 fn paths_in(bytes: &[u8], places: &[(PathBuf, &str)]) -> Vec<String> {
     const SHOWN: usize = 120;
     let mut found = Vec::new();

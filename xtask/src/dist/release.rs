@@ -71,7 +71,7 @@ pub fn sign(key: &Path, file: &Path) -> Result<PathBuf> {
 }
 
 /// # Errors
-/// When a signature lies next to the file and is not of it.
+/// When there is a signature next to the file that does not belong to it.
 pub fn check(file: &Path) -> Result<()> {
     let signature = signature_of(file);
     if !signature.exists() {

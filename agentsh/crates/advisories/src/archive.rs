@@ -14,11 +14,11 @@ pub const MAX_WHOLE: u64 = 8 << 30;
 const END_OF_DIRECTORY_SIGNATURE: &[u8] = b"PK\x05\x06";
 const DIRECTORY_ENTRY_SIGNATURE: &[u8] = b"PK\x01\x02";
 const LOCAL_HEADER_SIGNATURE: &[u8] = b"PK\x03\x04";
-/// Of an entry of the directory, before its name.
+/// Length of a directory entry, before its name.
 const ENTRY: usize = 46;
-/// Of the head of a file, before its name.
+/// Length of the head of a file, before its name.
 const HEAD: usize = 30;
-/// Of the directory in memory at once, in bytes: more than one entry can have.
+/// Bytes of the directory in memory at once: more than one entry can have.
 const WINDOW: usize = 512 << 10;
 
 /// Whether it looks like one.
@@ -43,7 +43,7 @@ struct BufferedWindow<'s, S> {
 }
 
 impl<S: Source> BufferedWindow<'_, S> {
-    /// So many bytes at a place, at most [`WINDOW`]; None where the source ends before.
+    /// So many bytes at an offset, at most [`WINDOW`]; None if the source ends before.
     fn at(&mut self, place: u64, size: usize) -> Result<Option<&[u8]>, String> {
         let held = |window: &Self| {
             let from = usize::try_from(place.checked_sub(window.start)?).ok()?;
@@ -78,7 +78,7 @@ pub fn each(
     each_named(source, most, |_| true, take)
 }
 
-/// As [`each`], of files whose names are wanted; the others are not unpacked.
+/// Like [`each`], for files with selected names; the others are not unpacked.
 ///
 /// # Errors
 /// As [`each`].
@@ -117,7 +117,7 @@ pub fn each_named(
             continue;
         }
         let too_large = || format!("'{name}' in it is larger than {} MiB", MAX_ENTRY >> 20);
-        // What is packed may be a little longer than what it was made of.
+        // Compressed data may be a little longer than the original.
         if whole > MAX_ENTRY as u64 || packed > MAX_ENTRY as u64 + (64 << 10) {
             return Err(too_large());
         }
@@ -144,7 +144,7 @@ pub fn each_named(
     Ok(())
 }
 
-/// How many files there are, and where the first one is listed.
+/// The number of files, and the offset of the first directory entry.
 fn directory(source: &impl Source, length: u64) -> Result<(u64, u64), String> {
     // A comment may follow, of at most 64 KiB.
     let tail = length.saturating_sub(22 + (64 << 10));
@@ -155,7 +155,7 @@ fn directory(source: &impl Source, length: u64) -> Result<(u64, u64), String> {
     Ok((field(10, 2)?, field(16, 4)?))
 }
 
-/// What is behind the head of a file.
+/// The data after the head of a file.
 fn data(source: &impl Source, local: u64, packed: usize) -> Result<Vec<u8>, String> {
     let read = |offset: u64, size: usize| {
         exactly(source, offset, size).map_err(|error| unreadable(&error))?.ok_or_else(damaged)

@@ -67,7 +67,7 @@ pub enum DatabaseError {
     Expired { name: String, at: Timestamp },
 }
 
-/// Whose deny lists count.
+/// The people whose deny lists count.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedSigners {
     pub signers: Vec<String>,
@@ -190,7 +190,7 @@ impl Database {
         read().map_err(self.sql())
     }
 
-    /// What is known of these packages.
+    /// The records about these packages.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -210,11 +210,11 @@ impl Database {
             let rows = asked.query_map(params![package.ecosystem.as_str(), package.name], |row| row.get(0));
             let texts: Vec<String> = rows.and_then(Iterator::collect).map_err(&sql)?;
             let mut records: Vec<Record> = texts.iter().filter_map(|text| Record::read(text).ok()).collect();
-            // Of one record the newest, whichever source it came from.
+            // The newest version of a record, whichever source it came from.
             records.sort_by(|one, other| (&one.id, other.modified_at()).cmp(&(&other.id, one.modified_at())));
             let mut told = None;
             for record in records {
-                // One source cannot take away what another one says of this version.
+                // One source cannot remove what another one says of this version.
                 let Some(hit) = record.hits(package).filter(|_| told.as_ref() != Some(&record.id)) else {
                     continue;
                 };
@@ -240,7 +240,7 @@ impl Database {
         Ok(found)
     }
 
-    /// What is known of the host of a remote server.
+    /// The records about the host of a remote server.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -254,7 +254,7 @@ impl Database {
         Ok(self.denied(&format!("host:{host}"), None, believed, now)?.into_iter().collect())
     }
 
-    /// What a status page said, unless that is long ago.
+    /// The last status of a status page, unless it is old.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -318,7 +318,7 @@ impl Database {
         inside.commit().map_err(&sql)
     }
 
-    /// What every server was made of when it was started last, by server and scope.
+    /// The packages of every server at its last start, by server and scope.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -336,7 +336,7 @@ impl Database {
         read().map_err(self.sql())
     }
 
-    /// That a record is about something that is attacked.
+    /// Whether the vulnerability of a record is exploited.
     fn attacked(&self, record: &Record, package: &Package) -> Result<Option<Advisory>, DatabaseError> {
         for name in record.aliases.iter().chain([&record.id]) {
             let entry: Option<String> = self
@@ -362,7 +362,7 @@ impl Database {
         Ok(None)
     }
 
-    /// What enough signers say of a subject.
+    /// The deny list entries about a subject that enough people signed.
     fn denied(
         &self,
         subject: &str,

@@ -87,11 +87,11 @@ fn a_source_takes_nothing_from_another_one() {
     take(&mut database, "b", &kev("CVE-2026-2"));
     take(&mut database, "b", &osv().replace("2026-01-01", "2026-05-01").replace("\"left\"", "\"right\""));
     assert_eq!(found(&database), both);
-    // Of two that are about it, the newer one is told, once.
+    // Of two that are about it, the newer one is reported, once.
     take(&mut database, "c", &osv().replace("2026-01-01", "2026-05-02").replace("it leaks", "it gushes"));
     let told = found(&database);
     assert!(told.len() == 2 && told.iter().any(|(_, summary)| summary == "it gushes"), "{told:?}");
-    // An older record does not replace what its own source said.
+    // An older record does not replace a newer one of the same source.
     take(&mut database, "c", &osv());
     assert_eq!(found(&database), told);
 }
@@ -163,7 +163,7 @@ fn a_deny_list_counts_when_enough_signed_it() {
     let by = signers(list.as_bytes(), &signature, &public);
     database.take("o", &documents(list.as_bytes()).unwrap().all, |_| by.clone(), now()).unwrap();
     assert_eq!(found(&database, "1.0.0", 3), 1);
-    // Whoever is not believed any more does not count, and neither does what is over.
+    // Keys that are no longer trusted do not count, and neither do expired entries.
     let two = TrustedSigners { signers: public[..2].to_vec(), quorum: 3 };
     assert!(database.of_packages(&left("1.0.0"), &two, now()).unwrap().is_empty());
     let later: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();

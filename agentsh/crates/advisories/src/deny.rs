@@ -33,7 +33,7 @@ pub struct List {
 #[derive(Clone, Debug)]
 pub struct Signed {
     pub text: Vec<u8>,
-    /// One signature of minisign after the other.
+    /// Minisign signatures, one after the other.
     pub signatures: String,
 }
 
@@ -46,7 +46,7 @@ pub struct Entry {
     /// None: all.
     #[serde(default)]
     pub versions: Option<Vec<String>>,
-    /// Of a remote server.
+    /// The host of a remote server.
     #[serde(default)]
     pub host: Option<String>,
     pub reason: String,
@@ -105,7 +105,7 @@ impl Entry {
     }
 }
 
-/// Who signed a document: by what stands next to it in its archive, otherwise `whole`, the signers of its file.
+/// The signers of a document: by the signatures next to it in its archive, otherwise `whole`, the signers of its file.
 #[must_use]
 pub fn signed_by<'k>(document: &Document, whole: &[&'k String], keys: &'k [String]) -> Vec<&'k String> {
     match document {

@@ -84,7 +84,7 @@ impl<'d> Import<'d> {
     }
 }
 
-/// Takes the place of what the same source said before, unless that is newer.
+/// Replaces the same source's earlier record, unless that is newer.
 fn take_record(
     inside: &Transaction<'_>,
     source: &str,

@@ -25,11 +25,11 @@ pub use source::Source;
 
 use policy::{AdvisoryKind, Level};
 
-/// One warning, as it is told.
+/// One warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advisory {
     pub kind: AdvisoryKind,
-    /// As its source calls it.
+    /// The id in its source.
     pub id: String,
     /// Its other names.
     pub aliases: Vec<String>,
@@ -61,7 +61,7 @@ fn level(word: &str) -> Option<Level> {
     }
 }
 
-/// A level as it is told.
+/// The word for a level.
 #[must_use]
 pub fn word(level: Level) -> &'static str {
     match level {

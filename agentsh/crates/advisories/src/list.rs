@@ -15,7 +15,7 @@ use super::source::{Reading, Source};
 /// Read ahead of what is looked at, in bytes.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
-/// Ends a read that goes on for longer than an item may be.
+/// Ends a read that is longer than an item may be.
 struct LimitedReader<R> {
     inner: R,
     left: Rc<Cell<usize>>,
@@ -34,7 +34,7 @@ impl<R: Read> Read for LimitedReader<R> {
 struct Items<F> {
     take: F,
     left: Rc<Cell<usize>>,
-    /// What `take` said.
+    /// The refusal of `take`.
     refused: Rc<Cell<Option<String>>>,
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::policy::Level;
 use super::{Ecosystem, Package, cvss, level, shortened};
 
-/// What of a record counts here. Unknown members are passed over, as the format asks.
+/// The parts of a record that are used. Unknown members are ignored, as the format requires.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Record {
     pub id: String,
@@ -78,7 +78,7 @@ impl Step {
     }
 }
 
-/// That a version is affected.
+/// A version is affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
     pub fixed: Option<String>,
@@ -87,7 +87,7 @@ pub struct Hit {
 }
 
 impl Record {
-    /// When it was changed last; None where it does not say so.
+    /// The time of the last change; None if the record does not say.
     pub(super) fn modified_at(&self) -> Option<jiff::Timestamp> {
         self.modified.parse().ok()
     }
@@ -124,7 +124,7 @@ impl Record {
     /// The worst that it says of itself; what says nothing that is known here counts as medium.
     #[must_use]
     pub fn level(&self) -> Level {
-        // Of packages that were made to do harm.
+        // Malicious packages.
         if self.id.starts_with("MAL-") {
             return Level::Critical;
         }
@@ -161,14 +161,14 @@ impl Affected {
 }
 
 impl Range {
-    /// As the format's own text decides it: the steps in the order of their versions, each turning it on or off.
+    /// The algorithm of the format's specification: events in the order of their versions, each turning it on or off.
     fn hits(&self, package: &Package) -> Option<Hit> {
         let ecosystem = package.ecosystem;
         let unsure = Some(Hit { fixed: None, is_unsure: true });
         let mut steps = Vec::new();
         for step in &self.events {
             let Some(version) = step.version() else { continue };
-            // The version before all others; and a limit that is none.
+            // The version before all others, and the absent limit.
             let order = match version {
                 "0" if step.introduced.is_some() => Ordering::Greater,
                 "*" if step.limit.is_some() => continue,

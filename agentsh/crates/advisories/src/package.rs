@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::str::FromStr as _;
 
-/// Whose names and versions they are.
+/// The ecosystem of names and versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ecosystem {
     Npm,
@@ -13,13 +13,13 @@ pub enum Ecosystem {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Package {
     pub ecosystem: Ecosystem,
-    /// As [`Ecosystem::name`] writes it.
+    /// The name as [`Ecosystem::name`] writes it.
     pub name: String,
     pub version: String,
 }
 
 impl Ecosystem {
-    /// As records of OSV call it. A suffix after `:` names a part of one.
+    /// The ecosystem by its OSV name. A suffix after `:` names a part of one.
     #[must_use]
     pub fn of_osv(word: &str) -> Option<Self> {
         match word.split(':').next() {
@@ -56,7 +56,7 @@ impl Ecosystem {
         }
     }
 
-    /// Semantic versioning for npm, PEP 440 for PyPI. None: one of them is no version.
+    /// Semantic versioning for npm, PEP 440 for PyPI. None: one of them is not a valid version.
     #[must_use]
     pub fn compare(self, left: &str, right: &str) -> Option<Ordering> {
         match self {

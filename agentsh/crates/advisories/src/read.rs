@@ -27,12 +27,12 @@ pub enum Document {
     /// A record, with its text.
     Osv(Box<Record>, String),
     Kev(Catalogue),
-    /// With what it is signed by, where that stands next to it in an archive.
+    /// With its signatures, if they are next to it in an archive.
     Deny(List, Option<Signed>),
     Status(Summary),
 }
 
-/// What a source gave.
+/// The documents of a source.
 #[derive(Clone, Debug, Default)]
 pub struct Documents {
     pub all: Vec<Document>,
@@ -127,7 +127,7 @@ fn signatures(source: &impl Source) -> Result<BTreeMap<String, String>, String> 
     Ok(found)
 }
 
-/// A deny list with the signatures that stand next to it.
+/// A deny list with the signatures next to it.
 fn signed(document: Document, text: &[u8], signatures: Option<&String>) -> Document {
     match (document, signatures) {
         (Document::Deny(list, _), Some(signatures)) => {
@@ -137,7 +137,7 @@ fn signed(document: Document, text: &[u8], signatures: Option<&String>) -> Docum
     }
 }
 
-/// One document, or one a line.
+/// One document, or one per line.
 fn small(
     bytes: &[u8],
     tally: &mut Tally,

@@ -2,12 +2,12 @@
 
 use std::io::{self, Read};
 
-/// What can be read at any place.
+/// A source that can be read at any offset.
 pub trait Source {
     /// # Errors
-    /// When it cannot be told.
+    /// When it is not known.
     fn length(&self) -> io::Result<u64>;
-    /// Reads some of what stands at `offset`; 0: nothing is there.
+    /// Reads some bytes at `offset`; 0: nothing is there.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -39,7 +39,7 @@ impl Source for &[u8] {
     }
 }
 
-/// So many bytes at a place; None where it ends before.
+/// So many bytes at an offset; None if it ends before.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -8,15 +8,15 @@ use super::{
     opencode, qwen, small_agents,
 };
 
-/// What agentsh knows of one agent before anything is read.
+/// Constant facts about one agent.
 pub(super) struct Adapter {
     /// In records and policies: a word of lower case.
     pub(super) name: &'static str,
-    /// As people call it.
+    /// The name for people.
     pub(super) title: &'static str,
     /// Names of its program.
     pub(super) programs: &'static [&'static str],
-    /// Parts of the paths at which its installations lie.
+    /// Parts of the paths of its installations.
     pub(super) installed: &'static [&'static str],
     /// Words of its command line with which it does one task and reads no keys.
     pub(super) headless: &'static [&'static str],
@@ -95,7 +95,7 @@ impl Kind {
         self.0.name
     }
 
-    /// As people call it.
+    /// The name for people.
     #[must_use]
     pub fn title(self) -> &'static str {
         self.0.title
@@ -107,7 +107,7 @@ impl Kind {
         self.0.programs.first().copied()
     }
 
-    /// Nobody has told agentsh about this agent.
+    /// Whether agentsh has no adapter for this agent.
     #[must_use]
     pub fn is_unknown(self) -> bool {
         self.0.name == generic::ADAPTER.name

@@ -13,7 +13,7 @@ use super::{AgentError, json};
 pub struct Client {
     /// On the command line.
     pub name: &'static str,
-    /// As people call it.
+    /// The name for people.
     pub title: &'static str,
     /// Its file, below the home; the first that exists, else the first. `$config/` is the directory of configurations.
     files: &'static [&'static str],
@@ -106,7 +106,7 @@ impl Client {
         if first.exists() { first } else { places.find(|path| path.exists()).unwrap_or(first) }
     }
 
-    /// One server alone, as it is pasted.
+    /// One server alone, to be pasted.
     ///
     /// # Errors
     /// Never for a name without control characters.
@@ -191,7 +191,7 @@ impl Client {
         let env = variables(&common);
         let mut all: Vec<String> = WRAPPER_COMMAND.iter().map(|word| (*word).to_owned()).collect();
         all.push(id.to_owned());
-        // What the client gives to this server by name, the server gets.
+        // Variables that the client sets by name for this server are passed to it.
         for name in env.keys() {
             all.extend(["--env".to_owned(), name.clone()]);
         }
@@ -201,7 +201,7 @@ impl Client {
         Ok(self.rewritten(&Start { command: agentsh.to_owned(), args: all, env }, entry))
     }
 
-    /// A new start; everything else of the entry stays, and stands where it stood.
+    /// Replaces the command; everything else of the entry stays in its place.
     fn rewritten(&self, start: &Start, before: &Value) -> Value {
         let new = self.dialect.written(start, None);
         let mut entry = before.as_object().cloned().unwrap_or_default();
@@ -267,7 +267,7 @@ impl Client {
         Ok(changed)
     }
 
-    /// Only what is changed is written anew: comments stay.
+    /// Writes only what changed: comments stay.
     fn change_toml(
         &self,
         text: &str,

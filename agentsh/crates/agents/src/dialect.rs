@@ -14,7 +14,7 @@ use super::expand::{self, Lookups};
 pub enum Dialect {
     /// `{"command", "args", "env"}`.
     Common,
-    /// The same, with `"type": "stdio"`.
+    /// Like `Common`, with `"type": "stdio"`.
     Typed,
     /// Gemini CLI and Qwen Code: the common one, with variables as a shell has them.
     Gemini,
@@ -101,7 +101,7 @@ impl Dialect {
         Value::Object(common)
     }
 
-    /// Whether an entry is not a server of its own, or one that the user has switched off.
+    /// Whether an entry is not a separate server, or disabled by the user.
     #[must_use]
     pub fn is_off(self, entry: &Value) -> bool {
         let flag = |name: &str| entry.get(name).and_then(Value::as_bool);
@@ -112,7 +112,7 @@ impl Dialect {
                 && matches!(kind, Some("builtin" | "platform" | "frontend" | "inline_python")))
     }
 
-    /// A program with its arguments and variables in this form, over what stood there before: members that do not say how a
+    /// A program with its arguments and variables in this form, merged over the old entry: members that do not say how a
     /// server is started stay.
     #[must_use]
     pub fn written(self, start: &Start, before: Option<&Value>) -> Value {
@@ -169,7 +169,7 @@ impl Dialect {
     }
 }
 
-/// What is started in place of a server, or as one.
+/// The command that replaces a server, or is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Start {
     pub command: String,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was looked up while a server's values were expanded.
+/// The variables that were looked up while a server's values were expanded.
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
     pub(super) used: BTreeSet<String>,

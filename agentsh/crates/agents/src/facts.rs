@@ -14,18 +14,18 @@ use super::{
 };
 use agentsh_base::types::ServerId;
 
-/// One agent. Paths are below the home, unless they begin with `$own/` (its own directory), `$config/`, `$data/`, `$state/`
-/// or `$cache/`.
+/// The facts about one agent. Paths are below the home, unless they begin with `$own/` (its own directory), `$config/`,
+/// `$data/`, `$state/` or `$cache/`.
 pub(super) struct Facts {
     pub(super) title: &'static str,
     pub(super) own: AgentDirectory,
-    /// Lowest precedence first. The last one of the user is where the bridges stand.
+    /// Lowest precedence first. The bridges are written into the user's last one.
     pub(super) lists: &'static [List],
     pub(super) shown: &'static [HomeEntry],
     pub(super) models: Models,
     /// Variables that are set unless the user has set them.
     pub(super) set: &'static [(&'static str, &'static str)],
-    /// What is changed in the private copy of the user's last file: the agent's own sandbox goes off.
+    /// Changes to the private copy of the user's last file: the agent's own sandbox is switched off.
     pub(super) settle: fn(&mut Map<String, Value>),
     pub(super) told: BriefingPlace,
     /// Keys of files that are kept when the agent has ended.
@@ -41,7 +41,7 @@ pub(super) struct AgentDirectory {
     pub(super) variable: &'static str,
     /// Below the variable's value.
     pub(super) below: &'static str,
-    /// Where it is otherwise, as other paths.
+    /// The default path, written like other paths.
     pub(super) default: &'static str,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct List {
     pub(super) whose: ConfigScope,
     pub(super) path: &'static str,
     pub(super) format: FileFormat,
-    /// The key under which they stand.
+    /// Their key.
     pub(super) key: &'static str,
     pub(super) dialect: Dialect,
 }
@@ -90,10 +90,10 @@ pub(super) enum BriefingPlace {
     Nowhere,
 }
 
-/// Where its models are.
+/// The agent's model endpoints.
 #[derive(Clone, Copy)]
 pub(super) struct Models {
-    /// Whoever the user has an account with, by his environment.
+    /// The providers with which the user has an account, according to the environment.
     pub(super) any: bool,
     /// A file whose keys are names of providers.
     pub(super) logins: Option<&'static str>,
@@ -154,7 +154,7 @@ impl Facts {
         }
     }
 
-    /// What it obeys of the user's.
+    /// The user's files that the agent obeys.
     pub(super) fn obeyed(&self, context: &Context<'_>) -> Vec<PathBuf> {
         let shown =
             self.shown.iter().filter(|entry| entry.access == Access::ReadOnly).map(|entry| entry.path);
@@ -197,7 +197,7 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
             project_file(context, facts, list, &path, &mut gathered, &mut launch)?;
         }
     }
-    // What the adapter does not read itself.
+    // Files that the adapter does not read itself.
     let lists = facts.lists.iter().filter(|list| list.whose == ConfigScope::Project);
     let own: Vec<PathBuf> =
         lists.flat_map(|list| of_project(context, list.path)).map(|path| real(&path)).collect();
@@ -294,7 +294,7 @@ fn of_project(context: &Context<'_>, name: &str) -> Vec<PathBuf> {
     files.filter(|path| path.symlink_metadata().is_ok()).collect()
 }
 
-/// What the project declares counts as its word; the agent reads the file without it.
+/// Declarations of the project's file count as the project's; the agent reads the file without them.
 fn project_file(
     context: &Context<'_>,
     facts: &Facts,
@@ -420,7 +420,7 @@ fn write_users(
         (id.0.clone(), dialect.written(&start, before.and_then(|(_, list)| list.get(&id.0))))
     };
     let mut bridges: Map<String, Value> = launch.servers.keys().map(bridge).collect();
-    // What is not a server of its own, such as an extension that is part of the agent, stays.
+    // Entries that are not separate servers, such as an extension that is part of the agent, stay.
     for (_, list) in befores.iter().filter(|(of, _)| *of == dialect && dialect == Dialect::Goose) {
         for (name, entry) in list.as_object().into_iter().flatten() {
             let kind = entry.get("type").and_then(Value::as_str);
@@ -473,7 +473,7 @@ fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(
     if let Some(path) = facts.models.logins {
         let path = facts.place(context, path);
         let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
-        // A login that nobody can read opens nothing.
+        // An unreadable login opens nothing.
         let logins = json::parse_relaxed(&text, &path).unwrap_or_default();
         found.extend(providers::of_logins(&logins));
     }

@@ -42,8 +42,7 @@ const FACTS: Facts = family(
 
 const LISTS: [List; 2] = lists(".gemini/settings.json");
 
-/// Of Gemini CLI, and of what grew out of it: settings, what is kept of them, and what is changed in their copy are the
-/// same.
+/// The facts of Gemini CLI and its forks: settings, what is kept of them, and the changes to their copy are the same.
 pub(super) const fn family(
     title: &'static str,
     own: AgentDirectory,
@@ -127,7 +126,7 @@ fn usage_off(settings: &mut Map<String, Value>) {
     }
 }
 
-/// The one that the user is signed in with. Which it is is in several places: each that he has is opened.
+/// The account that the user is signed in with. Several files can name it: each existing one is opened.
 fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
     let set = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
     let on = |name: &str| set(name).is_some_and(|value| value == "true" || value == "1");

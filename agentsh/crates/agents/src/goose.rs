@@ -63,12 +63,12 @@ const FACTS: Facts = Facts {
     remembered: nothing_remembered,
 };
 
-/// Of its secrets those of model providers: what its own variables are called, or what a provider of the user's names. The others are
-/// of extensions, which are behind bridges.
+/// Secrets of model providers among the agent's secrets: those with the names of its own variables, or named by a provider of
+/// the user. All others belong to extensions, which are behind bridges.
 fn own_secrets(context: &Context<'_>) -> Result<Option<InjectedFile>, AgentError> {
     let path = FACTS.place(context, "$own/secrets.yaml");
     let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
-    // What Goose cannot read either is not given.
+    // A file that Goose cannot read is not passed either.
     let Ok(Value::Object(mut secrets)) = serde_saphyr::from_str(&text) else { return Ok(None) };
     let providers = std::fs::read_dir(FACTS.place(context, "$own/custom_providers")).into_iter().flatten();
     let providers = providers.flatten().filter_map(|entry| read::text(&entry.path(), read::LIMIT).ok()?);

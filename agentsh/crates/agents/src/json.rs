@@ -60,7 +60,7 @@ pub(super) fn parse_relaxed(text: &str, path: &Path) -> Result<Value, AgentError
 pub fn plain(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
-    // Where a comma stands that nothing has followed yet.
+    // The position of a comma that nothing has followed yet.
     let mut comma = None;
     let mut at = 0;
     while let Some(byte) = bytes.get(at).copied() {

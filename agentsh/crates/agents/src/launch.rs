@@ -20,7 +20,7 @@ pub struct Context<'a> {
     pub bridge: &'a str,
     /// Value of `AGENTSH_SOCKET` inside the sandbox.
     pub socket: &'a str,
-    /// Directory inside the sandbox where injected files will stand.
+    /// Directory inside the sandbox for injected files.
     pub inject_dir: &'a Path,
     /// `agent.mcp_config` of the policy, expanded.
     pub generic_config: Option<&'a Path>,
@@ -28,11 +28,11 @@ pub struct Context<'a> {
     pub extra: &'a BTreeMap<ServerId, Declared>,
     /// Files of projects that the user has agreed to, each by the [`super::agreement::key`] of path and content.
     pub agreed: &'a BTreeSet<String>,
-    /// What the agent is told about where it is.
+    /// The text about the sandbox for the agent.
     pub told: Option<&'a str>,
 }
 
-/// One MCP server as somebody declared it, variables expanded.
+/// One MCP server as declared, with variables expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
     pub id: ServerId,
@@ -64,21 +64,21 @@ pub enum RemoteKind {
     Other,
 }
 
-/// Where a declaration stands.
+/// The place of a declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// A file, or `command line`.
     pub file: PathBuf,
     /// Line of the server's key, counted from 1; 0 on the command line.
     pub line: u64,
-    /// How many are in front of it in its file.
+    /// The number of servers before it in its file.
     pub nth: usize,
     pub scope: Scope,
     /// It came with the project, and the user has agreed to the file as it is.
     pub agreed: bool,
 }
 
-/// Whose word a declaration is. A declaration to which the project contributed anything is `Project`.
+/// The author of a declaration. A declaration to which the project contributed anything is `Project`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Came with the project: not the user's word.
@@ -101,21 +101,21 @@ pub struct Launch {
     pub servers: BTreeMap<ServerId, Declared>,
     /// Files to create inside the sandbox, missing parent directories too.
     pub files: Vec<InjectedFile>,
-    /// What of the real home the agent sees. The rest of its home is empty and private.
+    /// The paths of the real home that the agent sees. The rest of its home is empty and private.
     pub home_state: Vec<HomeState>,
     /// Files of the agent or the project that are covered by a read-only bind mount, and what is there.
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
     /// Files and directories of the project of which the agent sees nothing.
     pub hidden: Vec<PathBuf>,
-    /// Of files that the agent changes inside: what is kept of them when it has ended.
+    /// The keys that are kept of files which the agent changes inside.
     pub remembered: Vec<KeptFile>,
-    /// What the agent writes in the home and obeys in later sessions, outside a sandbox too.
+    /// Files that the agent writes in the home and obeys in later sessions, also outside a sandbox.
     pub memory: Vec<MemoryFiles>,
     /// Where the agent's model is.
     pub endpoints: Vec<Endpoint>,
     /// Servers that are not passed to the agent, and why.
     pub refused: Vec<(ServerId, String)>,
-    /// What the user should know, one line each.
+    /// Messages for the user, one line each.
     pub notes: Vec<String>,
 }
 
@@ -153,15 +153,15 @@ pub enum Access {
     Private,
     ReadWrite,
     ReadOnly,
-    /// A directory that is copied, to be written to: changes are thrown away. It may lie in the project.
+    /// A writable copy of a directory: changes are thrown away. It may be in the project.
     Scratch,
-    /// One for each project, kept by agentsh, in place of the one for all of them.
+    /// A separate one for each project, kept by agentsh, instead of one for all.
     PerProject,
     /// A JSON file with logins: a copy with these members alone, which are the agent's own account; all of them if none is
     /// named. A renewal of that account goes back, and nothing else.
     Login(&'static [&'static str]),
-    /// A directory of the project in which the agent has those of [`Launch::files`] that lie there as files of its own. What
-    /// is there otherwise can only be read. What else the agent makes there is set aside at the end.
+    /// A directory of the project that contains private copies of some of [`Launch::files`]. Its other entries can only be
+    /// read. New entries are set aside at the end.
     Answers,
 }
 
@@ -195,13 +195,12 @@ pub struct Key {
     /// From the top of the document.
     pub at: Vec<String>,
     pub shape: Shape,
-    /// It opens nothing: it goes back into the user's own file. Everything else, such as the trust in a project, whoever
-    /// runs inside could have written himself; agentsh keeps it for the next run in this project, and no program
-    /// outside a sandbox sees it.
+    /// It grants nothing: it is written back to the user's own file. A program inside could have written everything else, such
+    /// as the trust in a project; agentsh keeps it for the next run in this project, and no program outside a sandbox sees it.
     pub opens_nothing: bool,
 }
 
-/// Which values are kept.
+/// The form of the values that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Flag,
@@ -219,13 +218,13 @@ pub enum Shape {
 }
 
 impl Key {
-    /// One that opens nothing.
+    /// A key that grants nothing.
     #[must_use]
     pub fn harmless(at: &[&str], shape: Shape) -> Self {
         Self { at: at.iter().map(|step| (*step).to_owned()).collect(), shape, opens_nothing: true }
     }
 
-    /// One that agentsh keeps for its own runs in this project.
+    /// A key that agentsh keeps for its own runs in this project.
     #[must_use]
     pub fn of_project(at: &[&str], shape: Shape) -> Self {
         Self { opens_nothing: false, ..Self::harmless(at, shape) }

@@ -54,7 +54,7 @@ pub fn adapt(kind: Kind, context: &Context<'_>) -> Result<Launch, AgentError> {
     kind.adapt(context, Path::new("/etc"))
 }
 
-/// What the known agents obey of the user's, each with the agent: variables put it anywhere, and it may not be there.
+/// The user's files that the known agents obey, each with the agent. Variables may move them, and they may not exist.
 pub fn obeyed(context: &Context<'_>) -> impl Iterator<Item = (PathBuf, &'static str)> {
     Kind::all().flat_map(|kind| kind.obeyed(context).into_iter().map(move |path| (path, kind.title())))
 }

@@ -9,7 +9,7 @@ use super::servers::{EntrySource, GatheredServers, gather};
 use super::{AgentError, Context, Scope, Transport, expand, json, read};
 use agentsh_base::types::ServerId;
 
-/// One plugin that the user has installed and switched on.
+/// One plugin that the user has installed and enabled.
 pub(super) struct Plugin {
     pub name: String,
     pub root: PathBuf,
@@ -18,9 +18,9 @@ pub(super) struct Plugin {
 
 /// How an agent names and starts the servers of its plugins.
 pub(super) struct PluginLayout<'a> {
-    /// Where a manifest may stand, below the plugin's directory.
+    /// The possible paths of a manifest, below the plugin's directory.
     pub manifests: &'a [&'a str],
-    /// The variables that stand for the plugin's directory.
+    /// The variables that mean the plugin's directory.
     pub root: &'a [&'a str],
     /// The name of a server, from those of its plugin and of its entry.
     pub id: fn(&str, &str) -> String,
@@ -32,7 +32,7 @@ pub(super) struct PluginLayout<'a> {
 /// Where a plugin declares its servers when its manifest says nothing.
 const USUAL_FILE: &str = ".mcp.json";
 
-/// Adds the servers of a plugin as the user's declarations. What cannot be read or bridged is said, and is not started.
+/// Adds the servers of a plugin as the user's declarations. One that cannot be read or bridged is reported and not started.
 pub(super) fn add(
     context: &Context<'_>,
     plugin: &Plugin,
@@ -164,7 +164,7 @@ fn entries_of(
     gather(entries, &place, customs.kept, |text, lookups| expand::braces(text, &env, lookups), into)
 }
 
-/// What the agent does for its plugins before it starts a server; the reason for which one cannot be started here.
+/// Prepares a plugin's server as the agent does; the reason if it cannot be started here.
 fn settle(transport: &mut Transport, root: &Path, customs: &PluginLayout<'_>) -> Option<String> {
     let unknown = |text: &str| text.contains("${user_config.") || text.contains("${CLAUDE_PLUGIN_DATA}");
     let only_there =

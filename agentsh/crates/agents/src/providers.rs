@@ -63,7 +63,7 @@ const PROVIDERS: &[Provider] = &[
     of("lmstudio", &[], &["LM_STUDIO_API_BASE", "LMSTUDIO_BASE_URL"], "localhost"),
 ];
 
-/// Those with which the user has an account, by his environment, and those that his environment moves.
+/// Providers with which the user has an account, and providers whose address is changed, according to the environment.
 ///
 /// # Errors
 /// For a base URL that is none.
@@ -123,14 +123,14 @@ pub(super) fn from_url(url: &str, name: &str) -> Result<Endpoint, AgentError> {
         .map_err(|what| AgentError::CommandLine { what, fix: format!("correct {name}") })
 }
 
-/// Those whose names are keys of a file of logins.
+/// The providers whose names are keys of a login file.
 pub(super) fn of_logins(logins: &Value) -> Vec<Endpoint> {
     let names = logins.as_object().into_iter().flatten().map(|(name, _)| name);
     let known = |name: &String| PROVIDERS.iter().find(|provider| provider.name == name);
     names.filter_map(known).map(|provider| endpoint::https(provider.host, provider.name)).collect()
 }
 
-/// Base URLs anywhere in the user's own configuration. One that cannot be read is told.
+/// Base URLs anywhere in the user's own configuration. An invalid one is reported.
 pub(super) fn of_configuration(document: &Value, file: &Path, notes: &mut Vec<String>) -> Vec<Endpoint> {
     let mut found = Vec::new();
     below(document, file, &mut found, notes);

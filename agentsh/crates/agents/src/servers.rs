@@ -13,7 +13,7 @@ use agentsh_base::types::ServerId;
 /// Each server is a process: more than this in one file is a mistake or an attack.
 const MAX_SERVERS: usize = 256;
 const MAX_NAME: usize = 128;
-/// What policies call the agent itself, as the server of its own tools.
+/// The name of the agent itself in policies, as the server of its own tools.
 const OWN_TOOLS: &str = "agent";
 pub(super) const PROJECTS_REMOTE: &str =
     "it came with the project and is a remote server; to use it, declare it in your own configuration";
@@ -36,7 +36,7 @@ pub(super) struct FoundServer {
     pub(super) kept: Map<String, Value>,
 }
 
-/// What an adapter has gathered so far; a later declaration of a name replaces an earlier one.
+/// The servers that an adapter has found so far; a later declaration of a name replaces an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct GatheredServers {
     pub(super) found: BTreeMap<ServerId, FoundServer>,
@@ -44,7 +44,7 @@ pub(super) struct GatheredServers {
     pub(super) notes: Vec<String>,
 }
 
-/// Where a group of entries stands.
+/// The source of a group of entries.
 #[derive(Debug)]
 pub(super) struct EntrySource<'a> {
     pub(super) file: &'a Path,
@@ -107,7 +107,7 @@ impl GatheredServers {
         let mut options = BTreeMap::new();
         for (id, found) in self.found {
             match found.declared.transport {
-                // What an agent may send there leaves this machine.
+                // Everything that an agent sends there leaves this machine.
                 Transport::Remote { .. } if found.declared.origin.scope == Scope::Project => {
                     launch.refused.push((id, PROJECTS_REMOTE.to_owned()));
                 }
@@ -315,7 +315,7 @@ fn members(entry: &Value, kept: &[&str]) -> Map<String, Value> {
     kept.iter().filter_map(take).filter(|(_, value)| value.is_number() || value.is_boolean()).collect()
 }
 
-/// What a server of the project asked for and does not get.
+/// Variables that a server of the project asked for and does not get.
 pub(super) fn withheld(place: &str, id: &ServerId, names: &BTreeSet<String>, file: &Path) -> String {
     format!(
         "{place}: server {id} came with the project and does not get: {}; to approve it: {}",
@@ -335,5 +335,5 @@ fn config_error(place: &EntrySource<'_>, line: u64, what: String, fix: &str) -> 
     AgentError::Config { path: PathBuf::from(place.file), line, what, fix: fix.to_owned() }
 }
 
-/// Stands for a file in the origin of what was written on the command line.
+/// Used in place of a file for the origin of text from the command line.
 pub(super) const COMMAND_LINE: &str = "command line";

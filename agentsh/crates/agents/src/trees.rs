@@ -19,7 +19,7 @@ const MAX_NAMES: usize = 10_000;
 const MAX_ENTRIES: usize = 2_000;
 const MAX_BYTES: u64 = 64 << 20;
 const DEPTH: usize = 16;
-/// What nobody obeys. Not `__pycache__`: Python imports what lies there in place of the source.
+/// Nothing loads from there. Not `__pycache__`, because Python loads its content instead of the source.
 const SKIPPED: &str = ".git";
 
 /// Where an agent looks for skills: each entry of these directories is one. Below the home, and below the project.
@@ -48,7 +48,7 @@ pub struct Tree {
     pub root: PathBuf,
     /// The directory below which links were looked for.
     top: PathBuf,
-    /// It lies in the project, and not in the user's home.
+    /// It is in the project, and not in the user's home.
     pub of_project: bool,
     /// A link leads to it. What it holds may be anything, so that none of it is kept.
     pub is_linked: bool,
@@ -66,18 +66,18 @@ pub fn short_name(name: &str) -> Option<&str> {
 #[derive(Debug, Default)]
 pub struct Found {
     pub trees: Vec<Tree>,
-    /// Those that are too many to be looked at, with where they lie.
+    /// Entries beyond the limit, with their paths.
     pub left_out: Vec<(String, PathBuf)>,
 }
 
-/// What a tree holds.
+/// The content of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// Over all of it.
     pub digest: String,
     /// SHA-256 as hex digits by path.
     pub manifest: BTreeMap<String, String>,
-    /// Files as they are, by their hash. Never of what lies behind a link: that may be anybody's secret.
+    /// The texts of files, by their hash. Never from behind a link, because that may be a secret.
     pub texts: BTreeMap<String, Vec<u8>>,
 }
 
@@ -156,13 +156,13 @@ fn has_link(top: &Path, below: &Path) -> bool {
     below.ancestors().filter(|part| !part.as_os_str().is_empty()).any(|part| top.join(part).is_symlink())
 }
 
-/// The plugins of Claude Code's list, wherever they lie.
+/// The plugins of Claude Code's list, at any path.
 fn listed(list: &Path) -> Vec<(String, PathBuf)> {
     let Ok(Some(text)) = read::text(list, read::LIMIT) else { return Vec::new() };
     let Ok(list) = json::parse(&text, list) else { return Vec::new() };
     let mut found = Vec::new();
     for (name, places) in list.get("plugins").and_then(serde_json::Value::as_object).into_iter().flatten() {
-        // One for each place in which it was installed; older lists have one alone.
+        // One entry for each place of installation; older lists have a single one.
         let places = places.as_array().map_or_else(|| std::slice::from_ref(places), Vec::as_slice);
         let root = places.iter().find_map(|place| place.get("installPath")?.as_str());
         found.extend(root.map(|root| (name.clone(), PathBuf::from(root))));
@@ -187,7 +187,7 @@ pub fn read(tree: &Tree, left: &mut u64) -> Result<Content, String> {
     Ok(content)
 }
 
-/// What was not a link when it was found is none now.
+/// The tree was not a link when it was found, and must not be one now.
 fn open(tree: &Tree) -> rustix::io::Result<OwnedFd> {
     if tree.is_linked {
         return rustix::fs::openat(CWD, &tree.root, DIRECTORY, Mode::empty());
@@ -220,7 +220,7 @@ const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOC
 const DIRECTORY: OFlags = FILE.union(OFlags::DIRECTORY);
 
 impl Walk<'_> {
-    /// Every name is opened in the directory that was listed: whatever takes its place in the meantime is not followed.
+    /// Every name is opened in the directory that was listed: anything that takes its place in the meantime is not followed.
     fn directory(&mut self, directory: OwnedFd, below: &Path, depth: usize) -> Result<(), String> {
         let depth = depth.checked_sub(1).ok_or("its directories are too deep")?;
         let entries = Dir::read_from(&directory).map_err(|error| self.failed(below, error))?;
@@ -250,7 +250,7 @@ impl Walk<'_> {
                 let inner = open(DIRECTORY | OFlags::NOFOLLOW).map_err(|error| self.failed(path, error))?;
                 return self.directory(inner, path, depth);
             }
-            // A link counts as where it leads, and as what is there.
+            // A link counts by its target's path and type.
             FileType::Symlink => {
                 let to = rustix::fs::readlinkat(directory, name, Vec::new());
                 let to = to.map_err(|error| self.failed(path, error))?;
@@ -392,7 +392,7 @@ mod tests {
         assert!(!found.is_empty() && found.iter().all(|tree| tree.is_linked));
     }
 
-    /// Somebody swaps a directory for a link to a secret while it is looked at.
+    /// A directory is swapped for a link to a secret while it is read.
     #[test]
     fn a_directory_that_becomes_a_link_meanwhile_is_not_followed() {
         use std::sync::atomic::{AtomicBool, Ordering};

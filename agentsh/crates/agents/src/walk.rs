@@ -9,8 +9,7 @@ use agentsh_base::missing::is_missing;
 const MAX_FILES: usize = 500;
 const MAX_ENTRIES: usize = 20_000;
 
-/// The files whose names end in `.EXTENSION`, with links followed, by their real paths. Empty where there is no such
-/// directory.
+/// The files whose names end in `.EXTENSION`, with links followed, by their real paths. Empty if there is no such directory.
 ///
 /// # Errors
 /// What cannot be looked at, or that there is too much.

@@ -26,7 +26,7 @@ pub(super) fn with_hint(why: &str, server: &ServerId) -> String {
 }
 
 impl Approvals {
-    /// What the call uses that is not what was trusted, with the hash of its definition, where that is all that is asked about.
+    /// The changed entry that the call uses, with the hash of its definition, if the change is all that is asked about.
     pub(super) fn changed(&self, call: &ApprovalSubject<'_>) -> Option<(ChangedEntry, String)> {
         if !asks_nothing_else(call.decision) {
             return None;
@@ -50,7 +50,7 @@ impl Approvals {
         let session = &self.0.session;
         let server = ServerId(item.server.clone());
         let (entry, for_good) = ((changed.kind, changed.name.as_str()), scope == ApprovalScope::Always);
-        // What the person could look at is in the store: first that, then the session.
+        // First the pin that the person could look at, then the session.
         let kept = session.interfaces.confirm(&session.pins, &server, (entry, hash), for_good).await;
         let kept = kept.and_then(|()| match session.interfaces.accept(&server, entry, hash) {
             true => Ok(()),

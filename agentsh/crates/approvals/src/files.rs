@@ -8,16 +8,16 @@ use super::{Approvals, Item, Key};
 /// A new version of a guarded file. An answer applies only to these bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
-    /// As a person knows it.
+    /// The path for people.
     pub path: String,
-    /// What is different, in lines, with secrets taken out and safe to show.
+    /// The difference in lines, redacted and escaped.
     pub difference: String,
-    /// Of what the file holds and of what it would hold.
+    /// A hash of the old and the new content.
     pub hash: String,
     /// `sha256:` of the new content.
     pub content: String,
     pub rule: RuleRef,
-    /// What the file does.
+    /// The effect of the file.
     pub why: String,
 }
 

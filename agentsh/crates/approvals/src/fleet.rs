@@ -39,7 +39,7 @@ pub struct PendingQuestion {
 }
 
 impl Fleet {
-    /// None: the fleet is not asked. What cannot be used is told.
+    /// None: the fleet is not asked. An unusable setting is reported.
     #[must_use]
     pub fn of(facts: &Facts, record: &Record) -> Option<Self> {
         let approvals = &facts.policy.mcp.approvals;
@@ -69,7 +69,7 @@ impl Fleet {
                     let path = format!("/v1/asks/{}/over", ask.id);
                     let nothing = serde_json::json!({});
                     let told = client.post::<Value>(&path, &nothing);
-                    // Where it is not told, the server sees that nobody asks any more.
+                    // Without this message the server notices by itself that the question is over.
                     let _may_be_untold = timeout(DRAIN_TIMEOUT, told).await;
                 }
                 answer = until_answered(&client, &ask) => match answer {

@@ -1,8 +1,8 @@
 //! Restores the terminal's modes whenever a run ends, even if agentsh is killed.
 //!
-//! The agent has the terminal itself (decision 4), so nobody sees what it switches on. A process beside agentsh remembers
-//! the modes and waits. It outlives agentsh by a moment, in a process group of its own, so that what ends a job does not
-//! end it.
+//! The agent has the terminal itself (decision 4), so agentsh does not see which modes it switches on. A separate process
+//! remembers the modes and waits. It outlives agentsh by a moment, and has its own process group, so that signals that end
+//! the job do not end it.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +19,7 @@ use nix::unistd::{Pid, getpgrp, setpgid, tcgetpgrp};
 /// The hidden verb of the process that waits.
 pub const VERB: &str = "__terminal";
 
-/// What the session says in the end.
+/// The session's last byte.
 const KEEP_MODES: u8 = b'q';
 const RESTORE: u8 = b'r';
 
@@ -35,7 +35,7 @@ pub const RESET: &[u8] =
 
 /// The session's side. Dropped: the modes are compared, and restored where they changed.
 pub struct GuardedTerminal {
-    /// As they were before the program.
+    /// The modes before the program.
     pub modes: Termios,
     socket: UnixStream,
     process: Child,
@@ -43,7 +43,7 @@ pub struct GuardedTerminal {
 }
 
 impl GuardedTerminal {
-    /// None where none of the standard streams is a terminal. Remembered once [`Self::ready`] returns.
+    /// None if no standard stream is a terminal. The modes are saved once [`Self::ready`] returns.
     pub fn begin() -> Option<Self> {
         let terminal = own_terminal()?;
         let modes = tcgetattr(&terminal).ok()?;
@@ -61,11 +61,11 @@ impl GuardedTerminal {
 
     /// Before anything may change the terminal.
     pub fn ready(&mut self) {
-        // A process that is gone remembers nothing, and the run goes on without it.
+        // If the process is gone, no modes are saved, and the run continues without it.
         let _ = self.socket.read_exact(&mut [0]);
     }
 
-    /// The program did not end by itself, or ended with an error: whatever it switched on is switched off.
+    /// The program did not end by itself, or ended with an error: all modes that it switched on are switched off.
     pub fn restore(&mut self) {
         self.last_word = RESTORE;
     }
@@ -96,12 +96,12 @@ pub fn understands_reset() -> bool {
 pub fn main() -> u8 {
     match wait() {
         Ok(()) => 0,
-        // Nobody is left who could be told.
+        // There is no way left to report it.
         Err(_) => 1,
     }
 }
 
-/// Whether nobody has the terminal but the job, or a group of the agent's that dies with agentsh.
+/// Whether only the job has the terminal, or a process group of the agent that dies with agentsh.
 fn is_left_behind(terminal: &io::Stdout, job: Pid) -> bool {
     const DEATH_TIMEOUT: Duration = Duration::from_secs(1);
     const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -132,15 +132,15 @@ fn wait() -> io::Result<()> {
     rustix::io::write(&session, &[0])?;
     let mut word = [0];
     let heard = rustix::io::retry_on_intr(|| rustix::io::read(&session, &mut word))?;
-    // What the program stopped takes nothing more, also nothing of whoever comes next.
+    // After a program stopped its output, later programs could not write either.
     let _ = tcflow(&terminal, FlowArg::TCOON);
-    // What is not possible leaves the terminal as the program left it.
+    // If this fails, the terminal stays as the program left it.
     let _ = rustix::fs::fcntl_setfl(&terminal, flags);
     let changed = tcgetattr(&terminal)? != before;
     match (heard, word[0]) {
         (1, KEEP_MODES) if !changed => return Ok(()),
         (1, _) => tcsetattr(&terminal, SetArg::TCSADRAIN, &before)?,
-        // Killed. A shell with job control may have the terminal already, with modes of its own.
+        // Killed. A shell with job control may have the terminal already, with its own modes.
         _ if is_left_behind(&terminal, job) => {
             tcsetattr(&terminal, SetArg::TCSADRAIN, &before)?;
             // The agent's own group had it.

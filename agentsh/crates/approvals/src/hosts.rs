@@ -13,7 +13,7 @@ use agentsh_net::ask::{Answer, Ask};
 
 use super::{Approvals, Item, Key};
 
-/// A connection waits no longer, whatever calls do.
+/// A connection waits no longer, even if calls do.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A yes to this once is one to what belongs together: a program connects more than once.
 const ONCE: Duration = Duration::from_secs(60);

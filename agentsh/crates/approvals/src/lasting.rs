@@ -13,7 +13,7 @@ sandbox:
     approved:
 ";
 
-/// Where hosts stand, before everything else of the file.
+/// The place of hosts, at the beginning of the file.
 const HOSTS: &str = "agent:\n  network:\n    allow:\n";
 
 /// A file of what was approved, with one host more.
@@ -60,7 +60,7 @@ pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
     format!("- {{{entry}}}")
 }
 
-/// Adds that line to the user's policy, and says so. A pin is the session's to write.
+/// Adds that line to the user's policy, and returns it. The session itself writes pins.
 ///
 /// # Errors
 /// When it is not on disk, or when the file says something else than approvals.
@@ -91,10 +91,10 @@ pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<
         Some(_) => with_host(&before, &line),
         None => format!("{before}{end}{section}      {line}\n"),
     };
-    // Somebody may have written something else into it: then nothing is approved.
+    // If another program wrote something invalid into it, nothing is approved.
     agentsh_policy::parse(&file.display().to_string(), &after).map_err(|error| error.render())?;
     std::fs::create_dir_all(&directory).map_err(failed)?;
-    // Never half a policy: next to it, then in its place.
+    // Written next to it and then renamed, so that no partial policy exists.
     let beside = directory.join(format!(".{APPROVED_FILE}.{}", std::process::id()));
     std::fs::write(&beside, after).and_then(|()| std::fs::rename(&beside, &file)).map_err(failed)?;
     Ok(format!("written to {}: {line}", file.display()))

@@ -53,10 +53,10 @@ const MAX_REMEMBERED: usize = 10_000;
 /// Bytes of arguments that a person is shown.
 const MAX_SHOWN: usize = 48 << 10;
 
-/// What an answer is bound to.
+/// The subject that an answer is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    /// One call of one client, with everything that it says.
+    /// One call of one client, with all parameters.
     Call {
         client: Option<String>,
         server: ServerId,
@@ -70,9 +70,9 @@ enum Key {
     File { path: String, hash: String },
     /// Further rights of the user's login to a server.
     Login { server: ServerId, scopes: String },
-    /// What a server offers now under this name, and what nobody calls before it is shown.
+    /// The current definition of a server under this name, which cannot be called before it is shown.
     Release { server: ServerId, kind: Offered, name: String },
-    /// What goes from one server to another: this text, or whatever it is.
+    /// A flow from one server to another: this text, or any.
     Flow { client: Option<String>, from: ServerId, to: ServerId, what: FlowContent },
 }
 
@@ -82,7 +82,7 @@ enum FlowContent {
     Copy(String),
     /// Something was read; no copy was found.
     Nothing,
-    /// As [`FlowContent::Nothing`], after so many refusals that the pair is closed.
+    /// Like [`FlowContent::Nothing`], after so many refusals that the pair is closed.
     Closed,
 }
 
@@ -103,12 +103,12 @@ pub struct Item {
     pub id: String,
     pub session: String,
     pub server: String,
-    /// Which client of the gateway asks: an answer counts for it alone.
+    /// The client of the gateway that asks: an answer counts for it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
     /// The tool's name, or a method.
     pub name: String,
-    /// As they were sent, for people at this machine: what an answer is bound to. Cut after [`MAX_SHOWN`] bytes.
+    /// The arguments as sent, for people at this machine. An answer is bound to them. Cut after [`MAX_SHOWN`] bytes.
     pub arguments: String,
     /// For everybody else: with secrets taken out, and cut further. Empty where `arguments` holds none.
     #[serde(skip)]
@@ -117,7 +117,7 @@ pub struct Item {
     pub arguments_hash: String,
     /// Hash of the tool's definition.
     pub interface: Option<String>,
-    /// Whose data would go to `server`; None: the question is about this call.
+    /// The server whose data would go to `server`. None: the question is about this call.
     #[serde(default)]
     pub from: Option<String>,
     /// With `from`: the call carries a copy, and an answer is about this text alone.
@@ -136,10 +136,10 @@ pub struct Item {
     /// Something is not the trusted version, and nothing else is asked: a yes that lasts makes its new definition the pin.
     #[serde(default)]
     pub is_change: bool,
-    /// What that is.
+    /// The changed entry.
     #[serde(default)]
     pub changed: Option<ChangedEntry>,
-    /// Which rule asks, as `file:line (key)`.
+    /// The rule that asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
     /// Seconds since 1970.
@@ -157,7 +157,7 @@ pub struct ChangedEntry {
 }
 
 impl Item {
-    /// As it goes to others than the people at this machine.
+    /// The question for others than the people at this machine.
     fn for_others(&self) -> Self {
         let redacted = Some(&self.redacted).filter(|text| !text.is_empty());
         Self { arguments: redacted.unwrap_or(&self.arguments).clone(), ..self.clone() }
@@ -223,7 +223,7 @@ struct State {
     open: BTreeMap<String, OpenQuestion>,
     granted: BTreeSet<Key>,
     denied: BTreeSet<Key>,
-    /// There once somebody was asked.
+    /// Set once a person was asked.
     door: Option<socket::ApprovalSocket>,
 }
 
@@ -231,7 +231,7 @@ struct State {
 #[derive(Clone)]
 pub struct Approvals(Rc<Inner>);
 
-/// The same for what the session itself holds.
+/// A weak reference, for what the session itself holds.
 #[derive(Clone, Debug)]
 pub struct WeakApprovals(Weak<Inner>);
 
@@ -247,7 +247,7 @@ impl WeakApprovals {
 pub struct ApprovalSession {
     pub facts: Rc<Facts>,
     pub record: Rc<Record>,
-    /// What servers offered when they were trusted, and where that is kept.
+    /// The trusted interfaces, and their store.
     pub interfaces: InterfacePins,
     pub pins: Arc<PinStore>,
     /// Where a person answers, for clients that open addresses; `{id}` is the question. Set when the gateway starts.
@@ -294,7 +294,7 @@ impl Approvals {
         self.0.terminal.get().is_some_and(Terminal::has_paused_the_agent)
     }
 
-    /// What waits, the oldest first.
+    /// The pending questions, the oldest first.
     fn items(&self) -> Vec<Item> {
         let mut items: Vec<Item> =
             self.0.state.borrow().open.values().map(|open| open.item.clone()).collect();
@@ -302,13 +302,13 @@ impl Approvals {
         items
     }
 
-    /// Answers one question, once. False: there is none of that id any more.
+    /// Answers one question, once. False: it is no longer pending.
     fn answer(&self, id: &str, is_yes: bool, scope: ApprovalScope, by: String) -> bool {
         let open = self.0.state.borrow_mut().open.remove(id);
         open.is_some_and(|open| open.answer.send((is_yes, scope, by)).is_ok())
     }
 
-    /// What is known without asking.
+    /// The verdict if no question is needed.
     fn known(&self, key: &Key) -> Option<Verdict> {
         let approvals = &self.0.session.facts.policy.mcp.approvals;
         let entry = approvals.approved.iter().find(|entry| {
@@ -395,7 +395,7 @@ impl Approvals {
         Some((item, heard))
     }
 
-    /// The answer about something that is no call: as it is known, or as a person gives it. None: nobody can be asked.
+    /// The answer about a subject other than a call: the known one, or a person's. None: nobody can be asked.
     async fn ask_person(
         &self,
         key: Key,
@@ -467,7 +467,7 @@ impl Approvals {
         if item.is_withheld() && scope == ApprovalScope::Once {
             scope = ApprovalScope::Session;
         }
-        // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
+        // A refusal of a call stays one for the session; a yes only if the person said so. Data between two servers is
         // asked again: one refused text is not a verdict on the next.
         let lasts = match (&key, is_yes) {
             (Key::Flow { .. }, false) => false,

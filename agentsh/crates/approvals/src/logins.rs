@@ -9,7 +9,7 @@ use agentsh_store::words::{ApprovalScope, ApprovalWord};
 
 use super::{Approvals, Item, Key, Waiting};
 
-/// What a server wants.
+/// The rights that a server requires.
 #[derive(Clone, Debug)]
 pub struct FurtherRights {
     pub server: ServerId,
@@ -21,10 +21,10 @@ pub struct FurtherRights {
 }
 
 impl Approvals {
-    /// Waits for a login with these rights: `logged_in` ends when there is one, `log_in` makes one where the answer is yes.
+    /// Waits for a login with these scopes: `logged_in` completes when there is one, `log_in` makes one after an approval.
     ///
     /// # Errors
-    /// Why there is none: in a word, or as the login said.
+    /// Why there is none: a word, or the login's own message.
     pub async fn further_rights(
         &self,
         wanted: &FurtherRights,

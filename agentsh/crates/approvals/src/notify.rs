@@ -8,7 +8,7 @@ use super::Item;
 use agentsh_host::host_programs;
 use agentsh_host::{Facts, Record};
 
-/// Tells the user at once, whatever draws on the terminal.
+/// Tells the user at once, even while another program draws on the terminal.
 pub fn tell(facts: &Facts, record: &Record, item: &Item) {
     notice(facts, record, &what(item), &how(item));
 }
@@ -18,7 +18,7 @@ pub fn notify_desktop(facts: &Facts, item: &Item) {
     notify(facts, &what(item), &how(item));
 }
 
-/// What waits.
+/// The subject of the question.
 pub fn what(item: &Item) -> String {
     let name = escape::line(&item.name);
     let who = match (&item.host, &item.path) {
@@ -38,11 +38,11 @@ fn how(item: &Item) -> String {
     format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id)
 }
 
-/// Tells the user what waits for him and what he can do, whatever draws on the terminal.
+/// Tells the user about a pending question and how to answer it, even while another program draws on the terminal.
 pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
     if record.draws_on_terminal() {
-        // The agent draws here: no text, but what terminals show next to it (OSC 9), and the bell.
-        // What became of it is told when the agent has ended.
+        // The agent draws here: no text, but a notification of the terminal (OSC 9) and the bell. The outcome is reported
+        // after the agent has ended.
         beside(what, "\x07");
     } else {
         record.announce(what);
@@ -51,7 +51,7 @@ pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
     notify(facts, what, how);
 }
 
-/// What terminals show next to what a program draws, and then this.
+/// Shows a notification of the terminal next to what a program draws, followed by `then`.
 pub fn beside(what: &str, then: &str) {
     let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
     let mut terminal = std::io::stderr();
@@ -79,7 +79,7 @@ fn notify(facts: &Facts, what: &str, how: &str) {
     for (variable, program, words) in
         [("DBUS_SESSION_BUS_ADDRESS", "notify-send", &desktop[..]), ("TMUX", "tmux", &tmux[..])]
     {
-        // Without the program there is no notification, and the question stands all the same.
+        // Without the program there is no notification; the question is pending anyway.
         if facts.context.env.contains_key(variable)
             && let Some(mut command) = host_programs::command_of_system(program)
             && let Ok(mut child) = command.args(words).spawn()

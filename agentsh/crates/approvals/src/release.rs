@@ -28,7 +28,7 @@ impl Approvals {
         let until = if *is_hidden { "; hidden from the agent until you answer" } else { "" };
         let why = changes::with_hint(&format!("{what}{until}"), server);
         let about = (server.0.as_str(), called(kind.as_str(), name));
-        // What it says is done by then, and nobody waits for it.
+        // The answer is applied when it arrives; no call waits for it.
         let asked = self.ask_person(key, rule.clone(), patience, |id| Item {
             interface: Some(hash.clone()),
             is_change: true,

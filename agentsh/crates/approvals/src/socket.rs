@@ -1,7 +1,7 @@
 //! The socket on which `agentsh approvals` lists and answers a session's questions. One line of JSON each way.
 //!
-//! It lies in the state of agentsh (0700), which no sandbox is shown. Who connects has to be the user who started
-//! the session, or root, and to be in the same user namespace: a process of a sandbox does not.
+//! It is in the state directory of agentsh (0700), which no sandbox sees. The caller has to be the user who started the
+//! session, or root, and has to be in the same user namespace, in which no process of a sandbox is.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -22,7 +22,7 @@ const MAX_LINE: u64 = 64 << 10;
 /// Longest answer, in bytes.
 const MAX_ANSWER: u64 = 4 << 20;
 
-/// What somebody outside wants of a session.
+/// A request from outside to a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Asking {
@@ -33,7 +33,7 @@ pub enum Asking {
 /// Before the next caller is accepted where one could not be.
 const ACCEPT_BACKOFF: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// What the session says to it.
+/// The session's reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SocketReply {
@@ -65,7 +65,7 @@ impl ApprovalSocket {
         // By way of a descriptor: the path of a socket has room for 107 bytes.
         let opened = std::fs::File::open(&directory)?;
         let path = directory.join(&name);
-        // It gets its name once it listens: whoever finds a name behind which nobody listens takes it away.
+        // It gets its name once it listens, because other sessions remove a socket without a listener.
         let hidden = format!(".{name}");
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/{hidden}", opened.as_raw_fd()))?;
         let hidden = directory.join(hidden);
@@ -86,11 +86,11 @@ async fn serve(listener: UnixListener, inner: Weak<Inner>) {
         let accepted = listener.accept().await;
         let Some(inner) = inner.upgrade() else { return };
         let Ok((stream, _)) = accepted else {
-            // No descriptors, or who called has gone: the next one is heard all the same.
+            // No descriptors, or the caller is gone: the next one is accepted all the same.
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
-        // One after the other: a person types.
+        // One connection after the other: a person types.
         let _in_time = tokio::time::timeout(READ_TIMEOUT, converse(stream, &Approvals(inner))).await;
     }
 }
@@ -126,7 +126,7 @@ fn is_user(uid: u32, pid: Option<i32>) -> bool {
         && namespace("self") == namespace(&pid.to_string())
 }
 
-/// The sockets of all sessions of this user that asked somebody, by session.
+/// The sockets of all sessions of this user that have asked a question, by session.
 #[must_use]
 pub fn sockets(state: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory(state)).into_iter().flatten().flatten();

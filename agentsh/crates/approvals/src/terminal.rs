@@ -35,7 +35,7 @@ const MAX_LINES: usize = 20;
 const MAX_CHARACTERS: usize = 400;
 /// Bytes of an answer.
 const MAX_TYPED: usize = 256;
-/// What is said again when an answer was none.
+/// The prompt after an invalid answer.
 fn choice(item: &Item) -> &'static str {
     match item.path {
         Some(_) => "agentsh: y (once), s (for this session), n (no)? ",
@@ -47,12 +47,12 @@ const PROCESS_KEPT_RUNNING: &str =
     "agentsh: a process of the agent kept running, so this answer does not count\n";
 /// The palette and the colours of text and background, as the person chose them.
 const RESET_COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
-/// Images lie above text in terminals that draw kitty's.
+/// In terminals with kitty's protocol images cover text.
 const NO_IMAGES: &[u8] = b"\x1b_Ga=d,q=2\x1b\\";
-/// What the terminal keeps of what the agent switched on: colours; keys, wrapping, cursor, screen, mouse, focus, paste. Before it,
-/// what would hide these orders: the language of a VT52, an open string.
+/// Saves terminal modes that the agent switched on: colours; keys, wrapping, cursor, screen, mouse, focus, paste. Before that,
+/// ends states that would hide these sequences: VT52 mode, an open string.
 const KEEP: &[u8] = b"\x1b<\x1b\\\x1b[#{\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004s";
-/// And gives back. A terminal that does not know these orders stays as the question had it.
+/// Restores them. A terminal that does not know these sequences keeps the modes of the question.
 const RESTORE_TERMINAL: &[u8] = b"\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004r\x1b[#}";
 
 /// The terminal of an agent that leaves it alone.
@@ -64,7 +64,7 @@ struct Inner {
     init: u32,
     /// Its control group, by which the kernel holds it.
     group: Option<PathBuf>,
-    /// In which a question is asked: those of before the run.
+    /// The modes for a question: those before the run.
     modes: Termios,
     /// One question after the other.
     turn: Mutex<()>,
@@ -141,7 +141,7 @@ impl Terminal {
         Some(PendingQuestion(task.abort_handle()))
     }
 
-    /// None: the person said nothing, or the terminal was not free when its turn came.
+    /// None: the person gave no answer, or the terminal was not free when its turn came.
     async fn until_answered(&self, approvals: &Approvals, item: &Item) -> Option<Answer> {
         let freezer = match &self.0.group {
             Some(directory) => Freezer::group(directory),
@@ -156,7 +156,7 @@ impl Terminal {
         let keys = Receiver::from_file_unchecked(terminal).ok()?;
         let still = Arc::new(still);
         let shown = TerminalQuestion { screen, keys, modes, still, is_over: Cell::new(false) };
-        // What was typed before the question is not an answer to it.
+        // Keys typed before the question are not an answer.
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
         // The agent may have stopped what is written there.
         tcflow(&shown.screen, FlowArg::TCOON).ok()?;
@@ -165,7 +165,7 @@ impl Terminal {
         let config = &approvals.0.session.facts.context.config;
         let line = lasting::lasting_line(item, false);
         if understands_reset() {
-            // What the agent switched on would hide the question or show another one.
+            // Modes that the agent switched on would hide the question or change its appearance.
             shown.write(KEEP).await.ok()?;
             shown.write(RESET).await.ok()?;
             shown.write(RESET_COLOURS).await.ok()?;
@@ -220,9 +220,10 @@ impl Drop for AgentPause<'_> {
     }
 }
 
-/// A question on the terminal. Dropped without an answer: somebody else has answered, or the time is over.
+/// A question on the terminal. Dropped without an answer: it was answered elsewhere, or the time is over.
 struct TerminalQuestion {
-    /// The same terminal twice. Nothing in these types is about pipes but their check, which is left out.
+    /// Two handles of the same terminal. These types are for pipes, but nothing in them needs one except a check, which is
+    /// skipped.
     screen: Sender,
     keys: Receiver,
     /// The agent's, which it finds again.
@@ -289,7 +290,7 @@ impl TerminalQuestion {
         }
     }
 
-    /// What was typed until the next Enter. None: nothing more comes.
+    /// The text typed until Enter. None: no more input.
     async fn line(&self) -> Option<String> {
         let mut typed = Vec::new();
         loop {
@@ -310,7 +311,7 @@ impl TerminalQuestion {
 /// Keys come line by line, are shown, and mean signals.
 const BY_LINE: LocalFlags = LocalFlags::ICANON.union(LocalFlags::ECHO).union(LocalFlags::ISIG);
 
-/// The terminal, if its keys are this job's and come line by line: whoever reads keys one by one is using it.
+/// The terminal, if its input belongs to this job and is in line mode: a program that reads single keys is using it.
 fn free() -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC);

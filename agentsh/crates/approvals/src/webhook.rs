@@ -28,7 +28,7 @@ const MAX_ANSWER: usize = 64 << 10;
 /// Characters of a name that is put on record.
 const MAX_NAME: usize = 80;
 
-/// Who is asked.
+/// The webhook.
 #[derive(Clone)]
 pub struct Hook {
     url: Url,
@@ -45,7 +45,7 @@ impl Drop for PendingQuestion {
     }
 }
 
-/// What the other side says.
+/// The reply.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reply {
@@ -59,7 +59,7 @@ struct Reply {
 }
 
 impl Hook {
-    /// None: nobody is asked this way. What cannot be used is told.
+    /// None: there is no webhook. An unusable setting is reported.
     #[must_use]
     pub fn of(facts: &Facts, record: &Record) -> Option<Self> {
         let written = facts.policy.mcp.approvals.webhook.as_ref()?;
@@ -165,7 +165,7 @@ impl Hook {
     }
 }
 
-/// `sha256=` and HMAC-SHA256 in hex digits, compared in the same time whatever they are.
+/// `sha256=` and HMAC-SHA256 in hex digits, compared in constant time.
 fn is_signed(secret: &[u8], text: &[u8], signature: &str) -> bool {
     let Some(hex) = signature.strip_prefix("sha256=").filter(|hex| hex.len() == 64 && hex.is_ascii()) else {
         return false;

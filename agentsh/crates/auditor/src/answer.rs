@@ -1,7 +1,7 @@
 //! The only valid answer: `CLEAN CODE`, or `FLAGGED CODE` and a reason. A model may first think aloud in one block at
 //! the very start.
 
-/// What a thinking model writes around its thoughts.
+/// The marks around a thinking model's thoughts.
 const THOUGHTS: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum AuditAnswer<'a> {
     Flagged(&'a str),
 }
 
-/// None: it is something else, whatever else is in it.
+/// None: it is not an answer, whatever else it contains.
 pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
     let text = without_thoughts(text.trim())?;
     if let Some(rest) = text.strip_prefix("CLEAN ") {
@@ -27,8 +27,8 @@ pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
     }
 }
 
-/// What is behind the thoughts, if there are any. None: they do not end, or there are more of them, so that nobody can
-/// say where they end.
+/// The text after the thoughts, if there are any. None: they do not end, or there are several, so that it is unclear where
+/// they end.
 pub fn without_thoughts(text: &str) -> Option<&str> {
     let Some((open, close)) = THOUGHTS.into_iter().find(|(open, _)| text.starts_with(open)) else {
         return Some(text);

@@ -26,7 +26,7 @@ use answer::AuditAnswer;
 pub(crate) use answer::without_thoughts;
 use request::Question;
 
-/// What an auditor is shown of the arguments.
+/// The limits of the arguments that an auditor gets.
 const SHOWN: redact::RedactionLimits = redact::RedactionLimits { bytes: 16 << 10, chars: 4000 };
 
 /// The pair.
@@ -36,7 +36,7 @@ pub struct Auditors {
     client: Client,
 }
 
-/// One of them, ready to be asked.
+/// One auditor, ready for requests.
 struct ReadyAuditor {
     who: AuditorName,
     auditor: Auditor,
@@ -45,16 +45,16 @@ struct ReadyAuditor {
     key: Option<HeaderValue>,
 }
 
-/// One auditor, as messages and events name it.
+/// One auditor's name in messages and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditorName {
     /// `openai/MODEL`
     pub name: String,
-    /// Where it is configured.
+    /// The rule that configures it.
     pub rule: RuleRef,
 }
 
-/// What both together say.
+/// The verdict of both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Audit {
     Clean,
@@ -119,7 +119,7 @@ impl Auditors {
         }
     }
 
-    /// Whether the call may go on.
+    /// Whether the call may continue.
     #[must_use]
     pub fn allows_call(&self, audit: &Audit) -> bool {
         match audit {
@@ -156,8 +156,8 @@ impl Auditors {
     }
 }
 
-/// What the auditors see of a call: no secret that is known by its form or its name, nothing that says who somebody
-/// is, and at most 16 KiB of the arguments. `finding` says in our own words what was found before, if anything was.
+/// The data of a call for the auditors: no secret that is known by its form or name, nothing that identifies a person, and at
+/// most 16 KiB of the arguments. `finding` describes an earlier finding in our own words.
 #[must_use]
 pub fn shown(server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, finding: Option<&str>) -> Value {
     json!({

@@ -29,7 +29,7 @@ impl Question {
              Otherwise, and whenever you are not sure:\n\
              FLAGGED {code}: the reason in at most 20 words, without quoting the data"
         );
-        // As JSON the data has no line of its own, so no line of it is a boundary.
+        // As JSON the data is one line, so it cannot contain a boundary line.
         let data = format!("{boundary}\n{data}\n{boundary}\nYour one line:");
         Some(Self { rules, data, code })
     }

@@ -20,7 +20,7 @@ use agentsh_terminal::style;
 const MAX_PIECES: usize = 4;
 /// Mode of a policy file that is made.
 const MODE: u32 = 0o600;
-/// In place of what `*` of a host stands for, where the policy is asked about it.
+/// Replaces the `*` of a host when the policy is asked about it.
 const ANY_LABEL: &str = "any";
 
 #[derive(Debug, Args)]
@@ -55,7 +55,7 @@ struct AllowItem {
     what: String,
     from: Option<ServerId>,
     question: Question,
-    /// What is added for a pattern, which is asked about by an example.
+    /// The text that is added for a pattern, which is checked with an example.
     piece: Option<String>,
 }
 
@@ -114,7 +114,7 @@ fn first_new_line(before: &str, after: &str) -> u64 {
 /// The file that is changed.
 struct File {
     path: PathBuf,
-    /// It is none of those that are read anyway: as `--policy` names it.
+    /// The file is not read by default: it has to be named with `--policy`.
     is_named: bool,
 }
 
@@ -134,7 +134,7 @@ impl File {
         Ok(Self { is_named: !others.contains(&path), path })
     }
 
-    /// What is in force with this text in the file; empty: as long as there is none.
+    /// The policy in force with this text in the file; empty: without the file.
     fn policy(&self, text: &str, place: &CommandContext) -> Result<Policy, PolicyError> {
         let explicit = Some(self.path.display().to_string()).filter(|_| self.is_named && !text.is_empty());
         let proposed = Some((self.path.clone(), text.to_owned())).filter(|_| !text.is_empty());
@@ -168,7 +168,7 @@ impl File {
             if more == text {
                 return Err(self.stays_closed(want, &answer, &policy));
             }
-            // What the other layers make of it: an organisation locks a section, a test expects something else.
+            // Other layers may prevent it: an organisation locks a section, or a test expects something else.
             policy = self.policy(&more, place).map_err(|error| {
                 let why = error.render();
                 let why = why.strip_prefix("error: ").unwrap_or(&why).trim_end().to_owned();
@@ -205,7 +205,7 @@ async fn ask(policy: &Policy, want: &AllowItem, place: &CommandContext) -> Resul
     };
     let answer =
         policy.ask_with(want.from.as_ref(), known.profile.as_ref(), &want.question, &place.context());
-    // What a session here would guard.
+    // The files that a session here would guard.
     Ok(match agentsh_host::Context::find() {
         Ok(here) => named_files::settle(&here, policy, want.from.as_ref(), &want.question, answer),
         Err(_) => answer,
@@ -224,14 +224,14 @@ fn check(want: &AllowItem, piece: &str, place: &CommandContext) -> Result<(), Fa
         )));
     }
     let is_pattern = text.contains(['*', '?']);
-    // Who makes a file that runs automatically makes it inside, and it may not be there yet.
+    // A file that runs automatically may be created inside, so it need not exist yet.
     if !is_pattern && !piece.contains("unmask: [") && path.symlink_metadata().is_err() {
         return Err(Failure::No(format!("there is no {shown}; nothing was written")));
     }
     Ok(())
 }
 
-/// What the command line means.
+/// The meaning of the command line.
 fn wants(args: &AllowArgs, place: &CommandContext) -> Result<Vec<AllowItem>, String> {
     let from = args.server.as_ref().map(|id| ServerId(id.clone()));
     let mut wants = Vec::new();

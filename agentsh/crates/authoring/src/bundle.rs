@@ -28,7 +28,7 @@ pub fn keygen(file: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(OK)
 }
 
-/// Never over what is there.
+/// Never overwrites a file.
 fn create(file: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::Failed(format!("cannot write {}: {error}", escape::line(&file.display().to_string())))
@@ -80,7 +80,7 @@ pub fn sign(
     );
     let signature = minisign::sign(Some(&public), &secret, body.as_bytes(), Some(&comment), None);
     let text = format!("{}\n{body}", signature.map_err(|error| failed(&error))?.into_string().trim_end());
-    // What was signed is what hosts will read.
+    // The signed text is the one that hosts will read.
     let read = Bundle::read(&output.display().to_string(), &text, &[public.to_base64()]);
     let read = read.map_err(|error| failed(&error))?;
     create(output, 0o644, text.as_bytes())?;
@@ -88,7 +88,7 @@ pub fn sign(
     Ok(OK)
 }
 
-/// One with a password asks for it on the terminal.
+/// Asks for the password on the terminal if there is one.
 pub fn secret_key(text: &str) -> minisign::Result<SecretKey> {
     let secret = SecretKeyBox::from_string(text)?;
     secret.clone().into_unencrypted_secret_key().or_else(|_| secret.into_secret_key(None))
@@ -142,7 +142,7 @@ fn described(bundle: &Bundle) -> String {
     )
 }
 
-/// How the bundle in force stands, for people.
+/// The state of the bundle in force, for people.
 pub fn bundle_status(found: &InForce) -> String {
     let mut text = format!(
         "organisation '{}' version {}, until {}",
@@ -205,7 +205,7 @@ pub async fn pull(place: &CommandContext, out: &mut dyn Write) -> Result<u8, Fai
         Ok(None) => "none is in force".to_owned(),
         Err(error) => error.to_string(),
     };
-    // Nobody answered: that says nothing about the one that is kept.
+    // An unreachable source says nothing about the stored bundle.
     let text = fetched.map_err(|why| {
         Failure::Failed(format!("cannot fetch {}: {}; {stays}", escape::line(source), escape::line(&why)))
     })?;

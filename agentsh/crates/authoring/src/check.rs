@@ -56,7 +56,7 @@ pub fn check(
     Ok(code)
 }
 
-/// What holds, with everything its tests expect.
+/// The policy in force, with everything its tests expect.
 struct Checked {
     source: String,
     what: String,

@@ -31,7 +31,7 @@ pub struct ContentArgs {
     subject: Of,
 }
 
-/// What a text is, as `inspect` calls it.
+/// The kind of a text, as in `inspect`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Of {
     Definitions,
@@ -70,9 +70,9 @@ impl Of {
     }
 }
 
-/// One thing that was found.
+/// One finding.
 struct ContentFinding {
-    /// As `inspect` calls it; other checks by the key of the policy.
+    /// The name in `inspect`; for other checks the key of the policy.
     finding: &'static str,
     what: String,
     severity: &'static str,
@@ -109,7 +109,7 @@ pub fn explain(
     };
     let outcome = found.iter().map(|one| one.outcome).max().unwrap_or(Outcome::Allow);
     let mut cells = policy.inspected(args.subject.as_str());
-    // What was found that is no line of `inspect`.
+    // Findings that have no line in `inspect`.
     for finding in found.iter().map(|one| one.finding) {
         if cells.iter().all(|cell| cell.finding != finding) {
             cells.push(Inspected { finding, decided: Vec::new() });
@@ -136,7 +136,7 @@ fn read(file: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// What the checks of a session say that need nothing but the policy and the text.
+/// The findings of the session's checks that need only the policy and the text.
 fn look(policy: &Policy, subject: Of, message: &Json<'_>) -> Vec<ContentFinding> {
     let matter = match subject {
         Of::Definitions => SubjectKind::Definition { name: "text", hash: "", definition: message },
@@ -218,7 +218,7 @@ fn asked(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding> {
     shown.collect()
 }
 
-/// Why nothing is said of a finding here. None: it was looked for.
+/// Why a finding is not reported here. None: it was searched for.
 fn unjudged(subject: Of, finding: &str, policy: &Policy) -> Option<&'static str> {
     match finding {
         "drift" => Some("not checked here: it is compared with the pin"),
@@ -296,7 +296,7 @@ fn print(
     Ok(())
 }
 
-/// What is in force: every key, or the first of several that say the same in one line of a policy.
+/// The keys in force: all, or the first of several that come from one line of a policy.
 fn decision(cell: &Inspected) -> String {
     let place = |line: &agentsh_policy::Line| (line.value.clone(), line.rule.file.clone(), line.rule.line);
     let shown = |line: &agentsh_policy::Line| match line.value.as_str() {

@@ -26,7 +26,7 @@ pub fn read(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// What would change, as `diff -u` shows it.
+/// The changes, as `diff -u` prints them.
 pub fn show(out: &mut dyn Write, path: &Path, before: &str, after: &str) -> Result<(), Failure> {
     let name = path.display().to_string();
     let diff = similar::TextDiff::from_lines(before, after);
@@ -52,10 +52,10 @@ pub fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option
     Ok(backup)
 }
 
-/// Writes the file in one step, where it still says what it said before. Links are followed, and its mode is kept.
+/// Writes the file in one step, if it has not changed since it was read. Links are followed, and its mode is kept.
 pub fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), Failure> {
     let FileLocation { real, mode } = place(path, mode)?;
-    // Somebody else may have written it since it was read.
+    // Another program may have written the file since it was read.
     if read(&real)? != before {
         return Err(Failure::Failed(format!(
             "another program changed {} in the meantime: try again",
@@ -71,7 +71,7 @@ struct FileLocation {
     mode: u32,
 }
 
-/// Its directory is made where there is none.
+/// Its directory is created if it is missing.
 fn place(path: &Path, mode: u32) -> Result<FileLocation, Failure> {
     use std::os::unix::fs::PermissionsExt;
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());

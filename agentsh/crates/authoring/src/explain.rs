@@ -20,7 +20,7 @@ use agentsh_store::escape;
 use agentsh_terminal::exit::{FAILED, NO};
 use agentsh_terminal::output::Failure;
 
-/// What no policy says, and what is therefore not in the answer.
+/// Grants outside the policy, which the answer therefore lacks.
 const FROM_COMMAND: &str = "paths on the server's command line are granted when it starts, for writing too, and \
     so is what its profile takes from its arguments and variables; this answer is about the policy alone";
 
@@ -71,12 +71,12 @@ pub struct QuestionArgs {
 /// An answer, and whose it is.
 pub struct Explained {
     pub answer: Answer,
-    /// Which policy answers.
+    /// The policy that answers.
     pub source: String,
     known: ServerFacts,
     note: Option<&'static str>,
     beware: Option<String>,
-    /// Why the profile says so.
+    /// The profile's reason.
     reason: Option<String>,
     /// The server that was named, when nothing is known of it.
     unknown: Option<ServerId>,
@@ -126,7 +126,7 @@ impl Explained {
         })
     }
 
-    /// What is below the answer.
+    /// The remarks below the answer.
     pub fn remarks(&self) -> Vec<String> {
         let beware = self.beware.as_ref().map(|beware| format!("beware: {beware}"));
         let reason = self.reason.as_ref().map(|reason| format!("why: {reason}"));
@@ -199,8 +199,8 @@ pub async fn explain(
     Ok(if explained.answer.allow { 0 } else { NO })
 }
 
-/// What the checks say of a call that the lists let pass: the ones that judge it on the wire. What counts in time, or across
-/// calls, finds nothing in a single one.
+/// The verdicts of the checks about a call that the lists let pass. Checks that count over time, or over calls, find nothing
+/// in a single one.
 fn called(policy: &Policy, server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, answer: &mut Answer) {
     let matter = SubjectKind::Call { tool, hash: None, arguments, unlisted: false };
     let decision = Guard::without_lists(&policy.mcp).decide(server, matter, Duration::ZERO);
@@ -230,7 +230,7 @@ fn from_here(question: Question, place: &CommandContext) -> Question {
     }
 }
 
-/// What a start opens next to the policy: the model's own addresses, and the variables of the agent's own account.
+/// Rights that a start adds to the policy: the model's addresses, and the variables of the agent's own account.
 fn as_started(policy: &mut Policy, agent: &str, place: &CommandContext) {
     let kind = agentsh_agents::Kind::of(agent);
     let argv = [agent.to_owned()];
@@ -251,7 +251,7 @@ fn as_started(policy: &mut Policy, agent: &str, place: &CommandContext) {
         agreed: &BTreeSet::new(),
         told: None,
     };
-    // Who cannot be started reaches nothing: the policy alone is the answer then.
+    // An agent that cannot be started has no connections: then the policy alone answers.
     if let Ok(launch) = agentsh_agents::adapt(kind, &context) {
         let part = of_endpoints(&launch.endpoints, |_| false);
         part.hosts.into_iter().for_each(|host| policy.agent.network.insert(host));
@@ -268,7 +268,7 @@ fn as_started(policy: &mut Policy, agent: &str, place: &CommandContext) {
     }
 }
 
-/// What the policy does not decide and the answer would hide.
+/// A note about what the policy does not decide.
 fn note(of_server: bool, answer: &Answer, question: &Question) -> Option<&'static str> {
     match question {
         Question::Read(_) | Question::Write(_) if of_server && !answer.allow => Some(FROM_COMMAND),
@@ -280,7 +280,7 @@ fn note(of_server: bool, answer: &Answer, question: &Question) -> Option<&'stati
     }
 }
 
-/// Who asks, and what.
+/// The subject and the question.
 fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>, Question), String> {
     let from = server.map(|id| ServerId(id.to_owned()));
     if let Some(text) = &args.tool {

@@ -19,11 +19,11 @@ use agentsh_terminal::output::Failure;
 struct End {
     id: ServerId,
     labels: Labels,
-    /// Where its label comes from.
+    /// The origin of the label.
     by: String,
 }
 
-/// Exit status 0: it goes on, if with an alert; 1: a person is asked, or it is refused.
+/// Exit status 0: it passes, perhaps with an alert; 1: a person is asked, or it is refused.
 pub async fn explain(
     which: &Which,
     ends: &[String],
@@ -118,7 +118,7 @@ pub async fn labels(policy: &Policy, place: &CommandContext) -> Result<Vec<Label
     Ok(found)
 }
 
-/// What happens, in the order in which it gets stricter.
+/// The outcomes, from lenient to strict.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Strictness {
     Passes,
@@ -208,7 +208,7 @@ fn of_labels(policy: &Policy, from: &End, to: &End) -> (Strictness, RuleRef) {
     }
 }
 
-/// What lets everything pass between the two.
+/// The rule that allows every flow between the two.
 fn passes(policy: &Policy, from: &End, to: &End) -> Option<(Strictness, RuleRef)> {
     let exfiltration = &policy.mcp.exfiltration;
     if !exfiltration.enabled {

@@ -41,7 +41,7 @@ struct Tool {
     refused: Option<(Occurrences, String)>,
 }
 
-/// What a session did.
+/// The observations of a session.
 #[derive(Debug, Default)]
 struct Observed {
     tools: BTreeMap<(ServerId, String), Tool>,
@@ -86,7 +86,7 @@ pub async fn of_session(state: &Path, which: &str) -> Result<String, StoreError>
     Ok(observed.policy(&session.to_string(), &paths, records.len() as u64 == MAX_EVENTS))
 }
 
-/// A policy that is there belongs to somebody: it is never written over.
+/// An existing policy is never overwritten.
 ///
 /// # Errors
 /// The path and why.
@@ -153,7 +153,7 @@ impl Observed {
             Event::ProcessStarted { server_id: Some(server_id), .. } => {
                 self.servers.insert(server_id.clone());
             }
-            // The model of an agent and its registries are found anew at each start.
+            // The model of an agent and its registries are found again at each start.
             Event::McpNetworkConnection {
                 server_id,
                 name,
@@ -184,7 +184,7 @@ impl Observed {
         }
     }
 
-    /// What is known of the tools that the session saw.
+    /// Adds the definitions of the tools that the session saw.
     fn define(&mut self, definitions: impl Iterator<Item = (ToolId, (String, String))>) {
         for (id, (hash, definition)) in definitions {
             let seen = self.tools.get(&(id.server.clone(), id.tool.clone()));
@@ -323,7 +323,7 @@ impl Observed {
         }
     }
 
-    /// As comments: what no entry opens, or what is for a person to lift.
+    /// Comments: files that no entry opens, or that a person has to allow.
     fn closed_files(&self, paths: &PathContext, text: &mut String) {
         let mut closed = String::new();
         self.files.entries(&None, paths).write_comments("agent", &mut closed);
@@ -337,7 +337,7 @@ impl Observed {
         }
     }
 
-    /// As comments: what was refused is for a person to allow.
+    /// Comments: refusals that a person may allow.
     fn refused(&self, text: &mut String) {
         let tools: Vec<_> =
             self.tools.iter().filter_map(|(name, tool)| Some((name, tool.refused.as_ref()?))).collect();
@@ -366,7 +366,7 @@ impl Observed {
     }
 }
 
-/// As YAML and JSON both read it, on one line.
+/// Quoted on one line, for YAML and JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(escape::line(text).into_owned()).to_string()
 }

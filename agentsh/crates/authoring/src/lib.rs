@@ -41,7 +41,7 @@ pub struct Which {
 }
 
 impl Which {
-    /// What is in force here, whatever agent is started.
+    /// The policy in force here, for any agent.
     pub fn in_force() -> Self {
         Self { policy: None, agent: "default".to_owned(), profile: None }
     }
@@ -51,16 +51,16 @@ impl Which {
 #[derive(Clone, Debug)]
 pub struct CommandContext {
     pub project: PathBuf,
-    /// Where it was typed: paths of a question count from here.
+    /// The working directory: paths of a question are relative to it.
     pub directory: PathBuf,
     pub home: PathBuf,
-    /// What holds for every user of this machine.
+    /// The directory of the machine-wide policy.
     pub system: PathBuf,
     /// `$XDG_CONFIG_HOME`, by default `~/.config`.
     pub config_home: PathBuf,
     /// Where the pins are: `$XDG_STATE_HOME/agentsh`, by default `~/.local/state/agentsh`.
     pub state: PathBuf,
-    /// Tells where toolchains lie.
+    /// The environment, which tells where toolchains are.
     pub env: BTreeMap<String, String>,
 }
 
@@ -88,7 +88,7 @@ impl CommandContext {
         Ok(Self { project, directory, home, system, config_home, state, env })
     }
 
-    /// What is in force here, whatever agent is started.
+    /// The policy in force here, for any agent.
     ///
     /// # Errors
     /// A policy that cannot be read.

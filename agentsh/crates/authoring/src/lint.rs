@@ -6,7 +6,7 @@ use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_host::grants;
 use agentsh_policy::{PathContext, Policy, ProcessPolicy, Question, Ruled, place};
 
-/// One line for each entry of the user that does not do what it says, here. `path` is where programs are looked for.
+/// One line for each entry of the user that has no effect here. `path` is where programs are searched.
 pub fn lint(policy: &Policy, context: &PathContext, path: Option<&String>) -> Vec<Ruled<String>> {
     let mut found = Vec::new();
     process(policy, None, &policy.agent, context, &mut found);
@@ -29,7 +29,7 @@ fn is_there(command: &str, context: &PathContext, path: Option<&String>) -> bool
     path.is_some_and(|path| std::env::split_paths(path).any(|directory| directory.join(command).is_file()))
 }
 
-/// What ships names what may be there.
+/// Shipped policies name files that may not exist.
 fn own<T>(list: &[Ruled<T>]) -> impl Iterator<Item = &Ruled<T>> {
     list.iter().filter(|entry| entry.rule.line > 0 && !entry.rule.file.starts_with("built-in:"))
 }
@@ -84,7 +84,7 @@ fn process(
             warn(&entry.rule, text);
         }
     }
-    // In the home itself nothing starts, whatever the policy says.
+    // Nothing starts in the home itself, whatever the policy says.
     let is_home = context.home.starts_with(&context.project);
     if let Some(why) = grants::contribution(files, context).err().filter(|_| !is_home) {
         let rule = files.write.first().or(files.read.first()).map(|entry| entry.rule.clone());

@@ -10,12 +10,12 @@ use agentsh_base::types::RuleRef;
 use agentsh_terminal::style::{QUIET, paint};
 use agentsh_terminal::table::wrap;
 
-/// What goes on in the next line is under the one it belongs to.
+/// Indentation of a continued line.
 const INDENT: &str = "    ";
 
 pub struct Listing<'a> {
     pub out: &'a mut dyn Write,
-    /// Columns of the terminal; None where there is none.
+    /// Columns of the terminal; None if it is not a terminal.
     pub columns: Option<usize>,
     /// Where the places begin, as far as there is room.
     pub aligned: usize,
@@ -39,7 +39,7 @@ impl Listing<'_> {
             return writeln!(self.out, "{part:<aligned$}  # {comment}");
         };
         let (part, comment) = (self.short(part), format!("# {}", self.short(comment)));
-        // As far to the right as the others, or as there is room.
+        // Aligned with the others if there is space.
         let room = columns.saturating_sub(comment.width() + 2);
         if part.width() <= room {
             let gap = " ".repeat(aligned.min(room).saturating_sub(part.width()) + 2);

@@ -12,13 +12,13 @@ use agentsh_store::{Pin, PinStore, StoreError};
 
 use crate::CommandContext;
 
-/// What a question about a server is answered with.
+/// Facts about a server for a question about it.
 #[derive(Debug, Default)]
 pub struct ServerFacts {
     pub profile: Option<ServerProfile>,
     /// `npm:name@1.2.3`; None where the profile was named.
     pub package: Option<String>,
-    /// How it is known, or why there is no profile all the same.
+    /// How the package was found, or why there is no profile.
     note: &'static str,
     /// It was pinned, or a profile was named for it.
     pub is_known: bool,
@@ -49,7 +49,7 @@ impl ServerFacts {
         }
     }
 
-    /// Whose answer it is, for people.
+    /// The source of the answer, for people.
     pub fn how(&self) -> Option<String> {
         let package = self.package.as_ref()?;
         match &self.profile {
@@ -75,7 +75,7 @@ async fn pin_of(id: &ServerId, place: &CommandContext) -> Result<Option<Pin>, St
 
 fn of_pin(pin: &Pin, place: &CommandContext) -> Result<ServerFacts, Unknown> {
     let Some(package) = Package::of_identity(&pin.state.identity) else { return Ok(ServerFacts::default()) };
-    // A pin does not say where a package of npm lies; one in the project is what a launcher takes first.
+    // A pin does not contain the path of an npm package; a launcher prefers one in the project.
     let installed = place.project.join("node_modules").join(&package.name);
     let in_project = Path::new(&pin.state.program).starts_with(&place.project)
         || (package.registry == Registry::Npm && installed.exists());
@@ -83,7 +83,7 @@ fn of_pin(pin: &Pin, place: &CommandContext) -> Result<ServerFacts, Unknown> {
     if !pin.state.scope.is_empty()
         && let Some(profile) = &mut known.profile
     {
-        // The project says how this program is started: what the user has in his environment is not for it.
+        // The project says how this program is started, so it gets none of the user's environment.
         profile.process.env.allow.clear();
     }
     Ok(known)
@@ -126,7 +126,7 @@ fn of_command(entry: &ServerPolicy, place: &CommandContext) -> Result<ServerFact
             let package = Package::of_spec(wanted.registry, spec);
             of_package(&package, package.to_string(), false, note, place)
         }
-        // What cannot be found cannot be started, and gets nothing.
+        // A command that cannot be found cannot be started, and gets nothing.
         Err(_) => Ok(ServerFacts::default()),
     }
 }

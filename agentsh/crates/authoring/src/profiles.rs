@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use agentsh_policy::profile::{self, ServerProfile};
 use agentsh_terminal::output::Failure;
 
-/// One line for each profile: the user's own first.
+/// One line for each profile, the user's own first.
 pub fn list(config_home: &Path, json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
     let profiles = profile::all(config_home).map_err(crate::failed)?;
     if json {
@@ -54,7 +54,7 @@ fn packages(profile: &ServerProfile) -> Vec<String> {
     profile.packages.iter().map(|package| package.value.to_string()).collect()
 }
 
-/// What it may reach, and the ports of this machine.
+/// The hosts that it may reach, and the ports of this machine.
 fn hosts(profile: &ServerProfile) -> Vec<String> {
     let network = &profile.process.network;
     let allowed = network.allow.iter().map(|rule| rule.value.to_string());

@@ -13,7 +13,7 @@ pub const KINDS: [&str; 5] = [
     "net_connect_blocked",
 ];
 
-/// One kind of thing that a session did, or tried.
+/// One kind of action of a session.
 #[derive(Clone, Debug)]
 pub struct ReplayedItem {
     /// None: the agent.
@@ -60,7 +60,7 @@ pub fn of(tally: &SessionTally) -> Vec<ReplayedItem> {
 }
 
 impl ReplayedItem {
-    /// What this policy says to it.
+    /// The verdict of this policy.
     pub fn ask(&self, policy: &Policy, context: &PathContext) -> Answer {
         policy.ask(self.server.as_ref(), &self.question, context)
     }

@@ -71,7 +71,7 @@ pub async fn show(
         listing.head(&bundle::bundle_status(found))?;
     }
     for line in &lines {
-        // Whose word it is says more than the file where somebody else's counts too.
+        // The layer says more than the file if several layers count.
         let layer = match &policy.organisation {
             Some(_) => format!("{}: ", layer_of(&policy, &line.rule)),
             None => String::new(),
@@ -89,7 +89,7 @@ pub async fn show(
     Ok(0)
 }
 
-/// What the layer is called that a rule comes from.
+/// The name of the layer that a rule comes from.
 fn layer_of(policy: &Policy, rule: &RuleRef) -> &'static str {
     policy.layers.get(&rule.file).map_or("default", |layer| layer.word)
 }

@@ -14,7 +14,7 @@ use agentsh_policy::Policy;
 use agentsh_sandbox::host::RealHost;
 use agentsh_store::escape;
 
-/// As `run` finds them. None where the policy lists what may run.
+/// The toolchains as `run` finds them. None if the policy lists the allowed programs.
 pub fn find(policy: &Policy, place: &CommandContext) -> Toolchains {
     if lists_programs(&policy.agent) {
         return Toolchains::default();

@@ -3,22 +3,21 @@
 const HIGH: u64 = 0x8080_8080_8080_8080;
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// How many of the first bytes are small ASCII letters.
+/// The number of first bytes that are small ASCII letters.
 #[inline]
 #[must_use]
 pub fn small_letters(bytes: &[u8]) -> usize {
     run(bytes, 0)
 }
 
-/// How many of the first bytes are ASCII letters.
+/// The number of first bytes that are ASCII letters.
 #[inline]
 #[must_use]
 pub fn letters(bytes: &[u8]) -> usize {
     run(bytes, ONES * 0x20)
 }
 
-/// How many of eight bytes, the first in the lowest bits, are ASCII letters before another comes; and all of them in
-/// lower case, as far as they are letters.
+/// The number of ASCII letters at the beginning of eight bytes, the first in the lowest bits; and all letters in lower case.
 #[inline]
 #[must_use]
 pub fn letters_of(word: u64) -> (usize, u64) {
@@ -32,14 +31,14 @@ fn small_letters_of(word: u64) -> usize {
     (others.trailing_zeros() / 8) as usize
 }
 
-/// The high bit of each byte that, without its own high bit, lies between two others. Nothing is carried into the next byte.
+/// The high bit of each byte that, without its own high bit, is between two others. Nothing is carried into the next byte.
 #[inline]
 fn between(word: u64, first: u8, last: u8) -> u64 {
     let low = word & !HIGH;
     (low + ONES * u64::from(0x80 - first)) & !(low + ONES * u64::from(0x7f - last))
 }
 
-/// How many of the first bytes are ASCII letters, digits or no ASCII; and a hash of them that is the same for capitals.
+/// The number of first bytes that are ASCII letters, digits or not ASCII; and a case-insensitive hash of them.
 #[inline]
 #[must_use]
 pub fn word(bytes: &[u8]) -> (usize, u32) {
@@ -66,7 +65,7 @@ pub fn word(bytes: &[u8]) -> (usize, u32) {
     }
 }
 
-/// Of eight bytes, the high bit of each that is `byte`.
+/// For eight bytes, the high bit of each that equals `byte`.
 #[inline]
 #[must_use]
 pub fn equal(word: u64, byte: u8) -> u64 {
@@ -89,8 +88,8 @@ fn run(bytes: &[u8], case: u64) -> usize {
     at + bytes[at..].iter().position(|byte| !is_small(byte)).unwrap_or(bytes.len() - at)
 }
 
-/// Which words of a list begin with two letters, end with one, and are how long: nearly every other word is told from
-/// them by that. Capitals are small letters here.
+/// The first two letters, the last letter and the length of the words in a list: they exclude nearly every other word. Case is
+/// ignored.
 pub struct Outlines {
     /// One bit for each length.
     beginnings: [u32; 1024],

@@ -1,7 +1,7 @@
 //! Base64 in foreign texts: either alphabet, with or without padding.
 
-/// The bytes of a run of Base64 characters. Whoever calls has made sure that it holds no others: they count as the last
-/// one of the alphabet.
+/// The bytes of a run of Base64 characters. The caller ensures that it contains no others: they count as the last one of the
+/// alphabet.
 #[must_use]
 pub fn decoded(run: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(run.len() / 4 * 3 + 3);

@@ -72,7 +72,7 @@ pub fn is_unsafe(character: char) -> bool {
         )
 }
 
-/// Whether a character looks like an ordinary space and is none.
+/// Whether a character looks like an ordinary space but is another one.
 #[must_use]
 pub fn is_odd_space(character: char) -> bool {
     matches!(u32::from(character), 0xA0 | 0x1680 | 0x2000..=0x200A | 0x202F | 0x205F | 0x3000)

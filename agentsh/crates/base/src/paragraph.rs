@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr;
 /// Before what continues a line.
 const INDENT: usize = 2;
 
-/// `text` for whoever reads that stream: folded in a terminal, as it is anywhere else.
+/// `text` for that stream: wrapped in a terminal, otherwise unchanged.
 #[must_use]
 pub fn shown<'t>(text: &'t str, stream: &impl AsFd) -> Cow<'t, str> {
     match columns(stream) {
@@ -47,7 +47,7 @@ impl<W: Write> Write for Folding<W> {
         Ok(bytes.len())
     }
 
-    /// What is not a whole line yet, a question for example, goes out as it is.
+    /// An incomplete line, such as a question, is written as it is.
     fn flush(&mut self) -> io::Result<()> {
         self.stream.write_all(&std::mem::take(&mut self.line))?;
         self.stream.flush()
@@ -56,7 +56,7 @@ impl<W: Write> Write for Folding<W> {
 
 impl<W: Write> Drop for Folding<W> {
     fn drop(&mut self) {
-        // With the stream gone there is nobody to tell.
+        // Without the stream there is no way to report it.
         let _ = self.flush();
     }
 }

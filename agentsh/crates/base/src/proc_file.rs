@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// What most of them fit in: the kernel hands out a page at a time.
+/// Most of them fit into this: the kernel returns a page at a time.
 const USUAL_BYTES: usize = 16 << 10;
 
 /// Reads all of it. In a buffer that is large enough from the start this takes two reads; `std::fs::read_to_string` begins with 32
@@ -31,8 +31,8 @@ pub fn value(path: impl AsRef<Path>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(io::Error::other)
 }
 
-/// What `/proc/PID/stat` says behind the name of the program, which may hold anything, parentheses too: its state, the process
-/// above it, and so on (proc(5)). None where there is no such process.
+/// The fields of `/proc/PID/stat` after the program's name, which may contain anything, parentheses too: its state, its
+/// parent, and so on (proc(5)). None if there is no such process.
 #[must_use]
 pub fn stat(pid: i32) -> Option<String> {
     let text = read(format!("/proc/{pid}/stat")).ok()?;

@@ -10,7 +10,7 @@ pub fn hex<const BYTES: usize>() -> io::Result<String> {
     Ok(crate::hex(&bytes::<BYTES>()?))
 }
 
-/// That many random bytes.
+/// Random bytes.
 ///
 /// # Errors
 /// When the system gives no random numbers.

@@ -8,7 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-/// As [`Path::canonicalize`], which asks for each part of a path: one without links, `.` and `..` is asked for as a whole.
+/// Like [`Path::canonicalize`], which looks up each part of a path: a path without links, `.` and `..` is looked up as a
+/// whole.
 ///
 /// # Errors
 /// As there.
@@ -28,11 +29,11 @@ const MAX_LINKS: usize = 40;
 enum LinkTarget {
     Link(PathBuf),
     Other,
-    /// Nothing is there, or nobody may look.
+    /// It does not exist, or cannot be read.
     Nothing,
 }
 
-/// What was said of links. For a short time: they may change.
+/// A cache of links. For a short time, because they may change.
 #[derive(Clone, Debug, Default)]
 pub struct RealPaths(RefCell<HashMap<PathBuf, LinkTarget>>);
 
@@ -46,7 +47,7 @@ impl RealPaths {
         self.0.borrow_mut().entry(path.to_owned()).or_insert_with(ask).clone()
     }
 
-    /// What a link says; None: it is none.
+    /// The target of a link; None: it is not a link.
     #[must_use]
     pub fn link(&self, path: &Path) -> Option<PathBuf> {
         match self.said(path) {
@@ -55,7 +56,7 @@ impl RealPaths {
         }
     }
 
-    /// Whether something stands at a path of which no part but the last may be a link.
+    /// Whether a path exists whose parents are not links.
     #[must_use]
     pub fn is_there(&self, path: &Path) -> bool {
         !matches!(self.said(path), LinkTarget::Nothing)

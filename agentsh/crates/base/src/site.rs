@@ -1,11 +1,11 @@
 //! Whether a request came from a page of the same site.
 
-/// What a browser says of where a request goes to and comes from.
+/// The headers in which a browser says where a request goes to and comes from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BrowserRequest<'a> {
     /// It only reads: GET or HEAD.
     pub only_reads: bool,
-    /// The header of this name; None where there is none or it is not text.
+    /// The header of this name; None if it is missing or not text.
     pub host: Option<&'a str>,
     /// None: there is no such header. One that is not text counts as a foreign one.
     pub origin: Option<&'a str>,
@@ -13,7 +13,7 @@ pub struct BrowserRequest<'a> {
     pub fetch_site: Option<&'a str>,
 }
 
-/// Whether the request was sent to one of `hosts` (without ports), by a page of its own or by no page at all.
+/// Whether the request was sent to one of `hosts` (without ports), by a page of the same site or by no page at all.
 ///
 /// # Errors
 /// For a name that was rebound to this address, and for pages of other sites.

@@ -8,12 +8,12 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// What a regular file holds, links followed. None: it is none, or holds more bytes than `most`.
+/// The content of a regular file, links followed. None: it is another kind of file, or longer than `most`.
 ///
 /// # Errors
 /// When it cannot be opened or read.
 pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Option<Vec<u8>>> {
-    // A pipe would wait for somebody who writes.
+    // A pipe would wait for a writer.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = File::options();
     options.read(true).custom_flags(flags);
@@ -26,13 +26,13 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Option<Vec<u8>>> {
     Ok((content.len() as u64 <= most).then_some(content))
 }
 
-/// As [`read`], as text. None too where it is not an UTF-8, or cannot be read.
+/// Like [`read`], as text. None also if it is not UTF-8, or cannot be read.
 #[must_use]
 pub fn text(path: impl AsRef<Path>, most: u64) -> Option<String> {
     String::from_utf8(read(path, most).ok()??).ok()
 }
 
-/// What an open regular file of this size holds, up to `most` bytes. Where it holds what it says, one read is enough.
+/// The content of an open regular file of this size, up to `most` bytes. If the size is right, one read is enough.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -48,7 +48,7 @@ pub fn content_of(mut file: File, size: u64, most: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Opens a file that a setting names, to write, or makes it, for its owner alone (0600). No link is followed: somebody else could
+/// Opens a file that a setting names, to write, or makes it, for its owner alone (0600). No link is followed: another user could
 /// lead it elsewhere.
 ///
 /// # Errors
@@ -76,8 +76,8 @@ pub fn open_own(path: &Path, appends: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Puts a file with this content (0600) in the place of what stands there; makes the directory (0700) where it is missing. Whoever
-/// reads during the write finds the old content or the new one. Not synced to the disk.
+/// Replaces the content of a file (0600); creates the directory (0700) if it is missing. A reader during the write finds the
+/// old content or the new one. Not synced to the disk.
 ///
 /// # Errors
 /// When it cannot be written; what was there stays.

@@ -5,7 +5,7 @@ use std::fmt;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
-/// One `agentsh run`, `mcp run` or `proxy`: a UUID v7, so that ids sort by the time they were made.
+/// One `agentsh run`, `mcp run` or `proxy`: a UUID v7, so that ids sort by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub uuid::Uuid);

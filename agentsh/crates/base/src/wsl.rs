@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 /// Windows Subsystem for Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wsl {
-    /// System calls are translated: there is no kernel of Linux, and there are no namespaces.
+    /// System calls are translated: there is no Linux kernel, and there are no namespaces.
     One,
     /// A kernel of Linux, in a virtual machine.
     Two,

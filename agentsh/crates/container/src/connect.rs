@@ -27,15 +27,15 @@ const MAX_PENDING: usize = 10_000;
 /// Timeout for connecting to a queue of the session. While it is full, everybody else waits.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Ends with its sandbox, or soon after it is dropped. Nobody waits for that: whoever drops it may be the one that would
-/// take the connection which is just being made.
+/// Ends with its sandbox, or soon after it is dropped. Dropping does not wait, because the dropping thread may be the one that
+/// has to accept the connection being made.
 pub struct Connector {
     /// Closed to ask for the end.
     _stop: OwnedFd,
 }
 
 impl Connector {
-    /// With the sockets at which the session takes what is for it to relay; none when nobody relays.
+    /// With the sockets at which the session takes what is for it to relay; none without a relay.
     ///
     /// # Errors
     /// When there are no sockets or threads left.
@@ -56,7 +56,7 @@ impl Connector {
                     resolver_udp,
                     resolver_tcp,
                     unconnected: Vec::new(),
-                    // The listener of system calls hears of every connection itself.
+                    // The listener of system calls sees every connection itself.
                     refused: Vec::new(),
                 };
                 (Some(relay), Some(sockets))
@@ -91,7 +91,7 @@ struct Relay {
 struct Worker {
     listener: Listener,
     relay: Option<Relay>,
-    /// Local sockets that the program may connect to lie below one of these.
+    /// The program may connect to local sockets below these.
     allowed: Vec<PathBuf>,
 }
 

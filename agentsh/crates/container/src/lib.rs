@@ -34,12 +34,12 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 
 const WRITE: LandlockAccess = LandlockAccess::Write { execute: true, sockets: true };
 
-/// What one sandbox has in place of a root of its own. Dropped, its private directory goes.
+/// The private files of one sandbox, in place of a root. The directory is removed on drop.
 pub struct ContainerFiles {
     directory: PathBuf,
     /// Guarded paths and what was there, to be restored when all processes have ended.
     pub guarded: BTreeMap<PathBuf, Copy>,
-    /// Where the sockets may lie that the program connects to.
+    /// The directories of sockets that the program may connect to.
     sockets: Vec<PathBuf>,
     connector: Option<Connector>,
 }
@@ -133,7 +133,7 @@ impl ContainerFiles {
         }
     }
 
-    /// The program hears where its own files are.
+    /// The program is told where its own files are.
     fn tell(&self, program: &mut Program, layout: &mut Layout, home: Option<&Path>) {
         let own = self.own();
         let own = own.to_string_lossy();
@@ -245,7 +245,7 @@ impl ContainerFiller<'_> {
                 }
                 write_anew(inside, &self.translated(content), mode | 0o400)
             }
-            // Nobody may look into it: mounts are made there.
+            // No other user may read it: mounts are made there.
             (NodeContent::Directory { mode: 0 }, _) => Ok(()),
             (NodeContent::Directory { mode }, Some(inside)) => {
                 above(&inside.join("."))?;
@@ -262,7 +262,7 @@ impl ContainerFiller<'_> {
         }
     }
 
-    /// Where something stands that has no place of its own on this machine.
+    /// The path inside of a file that has no path on this machine.
     fn inside(&self, target: &Path) -> Option<PathBuf> {
         if let Ok(rest) = target.strip_prefix(OWN_DIRECTORY) {
             return Some(self.place.own().join(rest));
@@ -302,7 +302,7 @@ fn above(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(path))
 }
 
-/// The system, devices, and what the kernel tells.
+/// The system, devices, and information of the kernel.
 fn rules_for_all() -> Vec<LandlockRule> {
     let read = |path: &str| LandlockRule { path: path.into(), access: LandlockAccess::Read };
     let write = |path: &&str| LandlockRule {
@@ -330,7 +330,7 @@ fn has_unread(copy: &Copy) -> bool {
     }
 }
 
-/// A directory that nobody else may look into, with a place for temporary files.
+/// A directory that no other user may read, with a place for temporary files.
 fn private() -> io::Result<PathBuf> {
     let name = agentsh_base::random::hex::<8>()?;
     #[expect(

@@ -43,7 +43,7 @@ pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 pub use standalone::{MarkedText, Searched};
 
-/// Requests of the protocol itself, which a client sends whatever its agent wants. In all others an agent may choose what
+/// Requests of the protocol itself, which a client sends by itself. In all others an agent may choose what
 /// is there.
 const OF_PROTOCOL: [&str; 10] = [
     "initialize",
@@ -93,7 +93,7 @@ impl Content {
         Ok(Self::with(settings, journal, &key, Random::new()?, None))
     }
 
-    /// What is remembered lies at `path` as keyed hashes, and what an earlier session left there is found again.
+    /// The memory is stored at `path` as keyed hashes, and includes that of earlier sessions.
     ///
     /// # Errors
     /// When the file or its key cannot be used.
@@ -164,13 +164,13 @@ impl Content {
         labels.suspect(self.suspected.get(server).copied().unwrap_or_default())
     }
 
-    /// What happens to a call in which something was found.
+    /// The outcome of a call with a finding.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         outcome_of(self.settings.mode)
     }
 
-    /// What is remembered and what was found, without any value: `tracking`, `tokens`, `leakage_events`.
+    /// The remembered data and the findings, without any value: `tracking`, `tokens`, `leakage_events`.
     pub fn report(&mut self) -> Value {
         self.catch_up_now();
         self.shown()
@@ -179,7 +179,7 @@ impl Content {
     /// Waits until what is remembered is on disk.
     pub async fn flush(store: Option<TaintStore>) {
         if let Some(store) = store {
-            // What could not be written is not found again; nothing else depends on it.
+            // Results that could not be written are not found later; nothing else depends on it.
             let _ = store.flush().await;
         }
     }
@@ -235,7 +235,7 @@ impl Check for Content {
                 self.remember_said(server, method, params)
             }
             SubjectKind::OwnRead { tool, lines } => self.remember_own(tool, lines),
-            // What a model's call carries is searched when it goes to its server.
+            // The arguments of a call in a model's answer are searched when the call goes to its server.
             SubjectKind::ModelCall { .. }
             | SubjectKind::Server
             | SubjectKind::ServerRequest { params: None, .. }
@@ -263,7 +263,7 @@ impl std::fmt::Debug for Content {
     }
 }
 
-/// What a policy says about a flow, as a verdict has it.
+/// The outcome of a flow according to the policy.
 #[must_use]
 pub fn outcome_of(action: OnFlow) -> Outcome {
     match action {

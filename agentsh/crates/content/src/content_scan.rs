@@ -19,7 +19,7 @@ use secrets::Secrets;
 
 /// Findings of one subject that are recorded.
 const MAX_COUNT: usize = 8;
-/// What a server may ask of the model and the user behind a client.
+/// Requests of a server to the model and the user behind a client.
 const CLIENT_REQUESTS: [&str; 2] = ["sampling/createMessage", "elicitation/create"];
 
 /// The check. It remembers nothing from one subject to the next.
@@ -31,13 +31,13 @@ pub struct ContentScan {
     secrets: Secrets,
 }
 
-/// A text that is forwarded, and where it stands.
+/// A text that is forwarded, and its position.
 struct Text<'a> {
     value: &'a Json<'a>,
     /// From what is judged down to `value`.
     path: Vec<usize>,
     channel: Channel,
-    /// What it is, for messages.
+    /// The kind of text, for messages.
     what: &'static str,
 }
 
@@ -52,8 +52,8 @@ impl ContentScan {
         }
     }
 
-    /// Compiles the patterns on a thread of its own, which takes some milliseconds: nobody waits for it before the
-    /// first server has started. Where there is no server, nobody needs it.
+    /// Compiles the patterns on a separate thread, which takes some milliseconds: nothing waits for it before the first server
+    /// has started, and without servers it is not needed.
     pub fn warm_up() {
         std::thread::spawn(|| scan::scan_text("", Channel::Output));
     }
@@ -71,7 +71,7 @@ impl ContentScan {
             let scan = scan::scan_definition(definition);
             let (action, rule) = self.of_definition(&scan);
             let mut scan = scan;
-            // What was written of something this bad, or of anything, is meant for the worst there is.
+            // The action written for a severity, or for any finding, applies to the worst finding.
             if scan.verdict == Action::Alert
                 && scan.severity().is_some_and(|worst| worst == Severity::Critical || self.is_written(worst))
             {
@@ -86,13 +86,13 @@ impl ContentScan {
         }
     }
 
-    /// What happens to a definition, and by which rule: by how bad the worst finding is, where that was written.
+    /// The action for a definition, and its rule: by the severity of the worst finding if the policy says so.
     fn of_definition(&self, scan: &Scan) -> (OnFinding, RuleRef) {
         let worst = scan.severity().unwrap_or(Severity::Low);
         if self.is_written(worst) {
             return self.of_level(worst);
         }
-        // What no reader can see has no honest use in a definition; everything else is a guess.
+        // Invisible characters have no honest use in a definition; everything else is a guess.
         let is_hidden = scan.findings.iter().any(|found| found.category == Category::HiddenCharacters);
         let action = match self.policy.definitions {
             OnFinding::Alert if is_hidden && scan.verdict == Action::Block => OnFinding::Block,
@@ -168,7 +168,7 @@ impl ContentScan {
         }));
     }
 
-    /// What is taken out, once for each kind.
+    /// Reports what was removed, once for each kind.
     fn tell_removed(
         &self,
         subject: &Subject<'_>,
@@ -250,7 +250,7 @@ impl ContentScan {
         outcome == Outcome::Block
     }
 
-    /// What is sent to a server: only `arguments` may change, everything else names something of the server's.
+    /// A message to a server: only `arguments` may change, because everything else names something of the server's.
     fn arguments(&self, subject: &Subject<'_>, value: &Json<'_>, path: Vec<usize>, report: &mut Report) {
         let text = Text { value, path, channel: Channel::Outbound, what: "its argument" };
         self.speech(subject, &text, self.policy.arguments, "arguments", report);
@@ -274,7 +274,7 @@ impl Precompute for ContentScan {
                     }
                 }
             }
-            // What it names stays as it is, so it is only looked at.
+            // The parameters of other requests are names, so they are searched and not changed.
             SubjectKind::Request { params: Some(params), .. } if self.policy.arguments != OnFinding::Off => {
                 let (scan, rule) = (scan::scan_outbound(params), self.policy.rule("arguments"));
                 tell(subject, &scan, self.policy.arguments, &rule, "its argument", report);
@@ -309,14 +309,14 @@ fn source(subject: &Subject<'_>) -> ToolId {
     ToolId { server: subject.server.clone(), tool: subject.matter.name().to_owned() }
 }
 
-/// A member and where it stands.
+/// A member and its position.
 fn member<'v, 'a>(value: &'v Json<'a>, name: &str) -> Option<(usize, &'v Json<'a>)> {
     let members = value.as_object()?;
     let at = members.iter().position(|(raw, _)| agentsh_base::json::unescape(raw) == name)?;
     Some((at, &members[at].1))
 }
 
-/// What a verdict of a scan and the policy lead to together.
+/// The outcome of a scan's verdict together with the policy.
 fn outcome(verdict: Action, action: OnFinding) -> Option<Outcome> {
     match (verdict, action) {
         (Action::Allow, _) | (_, OnFinding::Off) => None,

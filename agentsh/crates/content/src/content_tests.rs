@@ -118,7 +118,7 @@ fn empty(content: &Content) -> Content {
     Content::new(settings, content.journal.clone()).unwrap()
 }
 
-/// Words that nobody said before.
+/// Words that no server has sent before.
 fn filler(number: u64, words: u64) -> String {
     let mut state = number;
     let mut next = || {

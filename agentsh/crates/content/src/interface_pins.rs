@@ -30,7 +30,7 @@ type Key = (Offered, String);
 /// Hash and canonical definition.
 type TrustedDefinition = (String, Option<String>);
 
-/// What every connection of a session shares.
+/// The state that all connections of a session share.
 #[derive(Clone, Debug)]
 pub struct InterfacePins(Rc<RefCell<State>>);
 
@@ -45,18 +45,18 @@ struct State {
     releases: Releases,
 }
 
-/// One server.
+/// The pins of one server.
 #[derive(Debug)]
 struct KnownServer {
     scope: String,
     basis: String,
-    /// Of each entry, by the clients to which it is offered so.
+    /// For each entry, the trusted definitions by audience.
     pins: BTreeMap<Key, BTreeMap<String, TrustedDefinition>>,
     /// It had no pin when the session met it: all that it offers is seen for the first time.
     is_new: bool,
     /// Changed definitions about which a person is asked: about each use, or about the definition itself if it is withheld.
     drifted: BTreeMap<(String, Key), TrustedDefinition>,
-    /// What the names of tools and prompts look like.
+    /// The skeletons of the names of tools and prompts.
     shapes: BTreeMap<Key, String>,
     /// The definition of each entry that was written down last, by its hash.
     told: BTreeMap<(String, Key), String>,
@@ -92,7 +92,7 @@ impl InterfacePins {
         if !self.0.borrow().pinning.enabled || self.0.borrow().servers.get(server).is_some_and(is_known) {
             return Ok(());
         }
-        // What this session saw comes first: a restarted server is compared with it.
+        // This session's observations first: a restarted server is compared with them.
         self.flush(store).await?;
         let which = WhichInterface {
             server: Some(server.0.clone()),
@@ -146,7 +146,7 @@ impl InterfacePins {
         known.is_some_and(|known| known.pins.keys().any(|(kind, _)| *kind == Offered::Tool))
     }
 
-    /// Writes down what was seen since; why that cannot be done is told.
+    /// Stores new observations, and reports a failure.
     pub async fn keep(&self, store: &PinStore, tell: impl Fn(&str)) {
         if let Err(error) = self.flush(store).await {
             tell(&format!("cannot store what servers offered: {error}"));
@@ -198,14 +198,14 @@ impl State {
         let ignored = Ignored { pointers, is_resource: key.0 == Offered::Resource };
         let is_same = |trusted: &TrustedDefinition| ignored.is_trusted(trusted, hash, definition);
         let (reason, what) = match known.pins.get(&key).map(|pins| (pins.get(audience), pins)) {
-            // What was trusted for these clients counts for them alone.
+            // A definition trusted for these clients counts only for them.
             Some((Some(own), _)) if is_same(own) => {
                 known.drifted.remove(&(audience.to_owned(), key));
                 return;
             }
             Some((Some((_, before)), _)) => {
                 let differs = ignored.difference(before.as_deref(), definition);
-                // Of one listing too: two entries of one name.
+                // Also within one listing: two entries with one name.
                 let earlier = "the server offered another one of this name in this session";
                 let what = if known.is_new { format!("{earlier}: {differs}") } else { differs };
                 (Reason::InterfaceChanged, what)
@@ -250,12 +250,12 @@ impl State {
         };
         let outcome = match pinning.on_change {
             OnChange::Block => Outcome::Block,
-            // It is shown, and each use is asked about.
+            // The entry is shown, and agentsh asks about each use.
             OnChange::Ask | OnChange::Alert => Outcome::Alert,
             OnChange::Allow => Outcome::Allow,
         };
         let row = row(None);
-        // Nobody uses instructions: what is asked about them is asked at once.
+        // Instructions have no use that could wait, so the question is asked at once.
         let is_used = key.0 != Offered::Instructions;
         let is_asked_at_once = reason == Reason::InterfaceChanged
             && (outcome == Outcome::Block || pinning.on_change == OnChange::Ask && !is_used);
@@ -270,7 +270,7 @@ impl State {
             let (kind, name) = key.clone();
             self.releases.ask(WithheldEntry { server, kind, name, hash, what, rule, is_hidden });
         }
-        // Once for each change: a client may list again and again. What a person is asked about is what is there.
+        // Once for each change: a client may list again and again. A person is asked about the current definition.
         let entry = (audience.to_owned(), key);
         let is_news = known.told.get(&entry).is_none_or(|last| last != hash);
         if is_news && (known.told.len() < MAX_ENTRIES || known.told.contains_key(&entry)) {
@@ -321,7 +321,7 @@ impl State {
 }
 
 impl KnownServer {
-    /// What is used that is not what was trusted, for one audience or for any.
+    /// The used entry if it differs from the trusted one, for one audience or for any.
     fn drifted(&self, used: &UsedEntry, audience: Option<&str>) -> Option<&Key> {
         let of_it = |(own, _): &&(String, Key)| audience.is_none_or(|audience| audience == own);
         let mut keys = self.drifted.keys().filter(of_it).map(|(_, key)| key);
@@ -365,7 +365,7 @@ fn offer(kind: Offered) -> Option<Offer> {
         .find(|offer| offered(*offer) == kind)
 }
 
-/// What a local server's interface belongs to: the digest of its program and its arguments.
+/// The basis of a local server's pins: the digest of its program and its arguments.
 #[must_use]
 pub fn basis(digest: &str, arguments: &[String]) -> String {
     use sha2::{Digest, Sha256};
@@ -402,7 +402,7 @@ fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) ->
     }
 }
 
-/// What people cannot tell apart has one form. A URI is read by programs.
+/// The skeleton of a name, so that lookalikes are equal. A URI is read by programs, so it stays.
 fn shape((kind, name): &Key) -> Key {
     let is_read = matches!(kind, Offered::Tool | Offered::Prompt);
     (*kind, if is_read { agentsh_guard::checks::looks(name) } else { name.clone() })

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 pub use pool::Pool;
 
-/// What a column holds, or a parameter gives.
+/// The value of a column or parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     Text(String),

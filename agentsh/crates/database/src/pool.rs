@@ -48,7 +48,7 @@ impl Pool {
         let gone = || DbError("the readers have ended".to_owned());
         let (reply, answered) = oneshot::channel();
         let question: Question = Box::new(move |db| {
-            // Whoever asked may have hung up.
+            // The requester may have disconnected.
             let _heard = reply.send(question(db));
         });
         self.questions.send(question).await.map_err(|_| gone())?;

@@ -27,13 +27,12 @@ fn open(url: &str) -> Result<Client, DbError> {
     let asked = TlsOptions::read(url)?;
     let mut config: Config = asked.url.parse().map_err(failed)?;
     let mut client = if asked.tls {
-        // Never without it, whatever the server says.
+        // Never without TLS, whatever the server says.
         config.ssl_mode(SslMode::Require).connect(asked.maker()?).map_err(failed)
     } else {
         config.ssl_mode(SslMode::Disable).connect(NoTls).map_err(failed)
     }?;
-    // What is asked for decides which index is the right one, and which days need no look. Engines that speak the same protocol
-    // may have no such setting.
+    // The parameters decide which index is best, and which days can be skipped. Compatible databases may have no such setting.
     let _as_it_is = client.batch_execute("SET plan_cache_mode = force_custom_plan");
     Ok(client)
 }

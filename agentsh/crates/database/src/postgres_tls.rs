@@ -1,6 +1,6 @@
 //! TLS to PostgreSQL: the URL parameters, and a connector on rustls.
 //!
-//! Whoever asks for TLS gets a server that is known: `require` checks the certificate and its name as `verify-full` does.
+//! TLS always means a verified server: `require` checks the certificate and its name as `verify-full` does.
 
 use std::fs;
 use std::future::Future;
@@ -18,7 +18,7 @@ use tokio_rustls::{Connect, TlsConnector};
 
 use super::DbError;
 
-/// What the URL says about TLS, and the rest of it.
+/// The TLS parameters of the URL, and the rest of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     /// Without the words that are read here.
@@ -30,7 +30,7 @@ pub(super) struct TlsOptions {
 
 impl TlsOptions {
     /// # Errors
-    /// A word that is not known, and plain text for another machine that nobody asked for.
+    /// An unknown word, and plain text to another machine without an explicit setting.
     pub fn read(url: &str) -> Result<Self, DbError> {
         let (before, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut mode, mut roots, mut rest) = (None, None, Vec::new());

@@ -21,7 +21,7 @@ pub(super) fn prepare(path: &Path) -> Result<(), DbError> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     opened.map_err(|error| DbError(format!("cannot open '{}': {error}", path.display())))?;
     let connection = Sqlite::open(path)?.connection;
-    // Write-ahead logging lets readers go on next to the writer.
+    // With write-ahead logging readers continue next to the writer.
     connection.pragma_update(None, "journal_mode", "WAL")?;
     Ok(())
 }
@@ -30,7 +30,7 @@ impl Sqlite {
     pub(super) fn open(path: &Path) -> Result<Self, DbError> {
         let connection = rusqlite::Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        // What was answered with 201 is still there after a power cut.
+        // A change that was answered with 201 survives a power cut.
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "trusted_schema", false)?;
         connection.set_prepared_statement_cache_capacity(64);

@@ -17,7 +17,7 @@ pub struct Forbidden {
     pub form: Form,
 }
 
-/// Names under which the text of a file stands.
+/// Names of arguments that contain the text of a file.
 const CONTENT: [&str; 14] = [
     "content",
     "contents",
@@ -34,7 +34,7 @@ const CONTENT: [&str; 14] = [
     "file_text",
     "insert_text",
 ];
-/// Names under which the file stands.
+/// Names of arguments that contain the path of a file.
 const FILE: [&str; 7] = ["path", "file", "filename", "file_path", "filepath", "target_file", "file_name"];
 const WRITES: [&str; 10] =
     ["write", "edit", "create", "save", "append", "insert", "replace", "patch", "update", "put"];
@@ -82,7 +82,7 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Lim
 
 /// A program and its arguments in values of their own, as one line.
 fn command_line(call: &Leaves<'_>, at: usize) -> Option<String> {
-    // A bound on time: the host of a command stands among its first words.
+    // Limits the time: the host of a command is among its first words.
     const MAX_WORDS: usize = 32;
     const MAX_LENGTH: usize = 1024;
     let program = call.items.get(at).filter(|leaf| leaf.role == Role::Text)?;
@@ -103,8 +103,8 @@ fn command_line(call: &Leaves<'_>, at: usize) -> Option<String> {
     (words.len() > 1).then(|| words.join(" "))
 }
 
-/// An address inside the text of a file goes nowhere. What the tool is called may count here: a server that lies
-/// about what its tool does needs no address from the agent to send something away.
+/// A URL inside the text of a file goes nowhere. The tool's name may count here: a server that lies about its tool needs no
+/// address from the agent to send data away.
 fn writes_file(call: &Leaves<'_>) -> bool {
     let tool = call.items.iter().find(|leaf| leaf.role == Role::Tool);
     let names_it = tool.is_some_and(|leaf| {

@@ -40,7 +40,7 @@ const APART: usize = 2;
 static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
 
 /// Does a job on a small pool, whose threads the whole process shares. Without threads, or when the job breaks, it is
-/// dropped: who waits for its answer has to notice that nobody will give one.
+/// dropped: code that waits for its answer has to notice that none will come.
 pub fn apart(job: impl FnOnce() + Send + 'static) {
     let pool = POOL.get_or_init(|| {
         let pool = ThreadPoolBuilder::new().num_threads(APART).thread_name(|_| "judge".to_owned());

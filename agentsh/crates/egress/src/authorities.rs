@@ -1,8 +1,8 @@
 //! Certificate authorities that the user trusts in addition to the machine's: from variables and the configuration of
 //! tools.
 //!
-//! Where a network has an authority of its own, each tool is told so in a place of its own. What one of them was told counts
-//! for everything that agentsh asks and for what runs inside. Files of a project are not read: they are not the user's word.
+//! A network with a private authority requires a setting in each tool. An authority named for one tool counts for all requests of
+//! agentsh and for programs inside (decision 410). Files of a project are not read, because the user did not write them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub fn can_prove(env: &BTreeMap<String, String>) -> bool {
 
 /// npm takes its settings from variables in either case.
 const OF_NPM: [&str; 2] = ["NPM_CONFIG_CAFILE", "npm_config_cafile"];
-/// Of a configuration, and of a file with certificates.
+/// Maximum size of a configuration, and of a file with certificates.
 const MAX_BYTES: u64 = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub fn named(
     is_missing: &dyn Fn(&Path) -> bool,
 ) -> Vec<NamedAuthorities> {
     let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    // Where it holds the home, nothing tells them apart.
+    // If the project contains the home, they cannot be distinguished.
     let project = project.filter(|project| !home.as_ref().is_some_and(|home| home.starts_with(project)));
     let is_of_project = |path: &Path| project.is_some_and(|project| path.starts_with(project));
     let mut found = Vec::new();
@@ -170,7 +170,8 @@ impl Tool {
         match self {
             Self::Npm => section.is_empty() && matches!(key, "cafile" | "ca" | "ca[]"),
             Self::Pip => key == "cert",
-            // One for a single address (`[http "https://…"]`) is trusted there alone: that cannot be said to others.
+            // An authority for a single address (`[http "https://…"]`) is trusted only there, which other tools cannot
+            // express.
             Self::Git => section == "http" && key == "sslcainfo",
             Self::Cargo => section == "http" && key == "cainfo" || section.is_empty() && key == "http.cainfo",
         }

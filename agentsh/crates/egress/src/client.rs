@@ -1,7 +1,7 @@
 //! HTTP/1.1 and HTTP/2 with streamed bodies.
 //!
-//! A redirection is an answer like any other, unless the caller asks to follow; variables that name a proxy are not read,
-//! unless the caller brings one; connections are kept for the origin that they were made for.
+//! Redirects are returned to the caller, unless it asks to follow them. The proxy variables of the environment are ignored; the
+//! caller passes a proxy. Connections are reused for their origin only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use super::tls;
 
 /// Longest head of an answer, in bytes.
 const MAX_HEAD: usize = 32 << 10;
-/// A connection that nobody uses is closed after this long.
+/// An idle connection is closed after this long.
 const KEPT: Duration = Duration::from_secs(60);
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -75,7 +75,7 @@ pub struct Request {
     /// Sent to the origin of the target, and to no other.
     pub credentials: HeaderMap,
     pub body: Bytes,
-    /// What it says is for this origin alone: a redirection to another is refused.
+    /// Its content is for this origin alone: a redirect to another one is refused.
     pub one_origin: bool,
 }
 
@@ -134,7 +134,7 @@ impl Client {
         &self.rules
     }
 
-    /// Sends one request; the answer is there when its head is.
+    /// Sends one request; returns when the head of the answer has arrived.
     ///
     /// # Errors
     /// As [`HttpError`] says. A status is none.
@@ -169,8 +169,8 @@ impl Client {
         })
     }
 
-    /// Sends a request, and again where the server says so, with the same method and body; a redirection that would make a GET
-    /// of it is an answer. Every hop is vetted like the first.
+    /// Sends a request and follows redirects with the same method and body; a redirect that would make a GET of it is
+    /// returned. Every hop is checked like the first.
     ///
     /// # Errors
     /// As [`Client::send`], and when a redirection is refused.
@@ -233,7 +233,7 @@ pub fn whole(bytes: impl Into<Bytes>) -> RequestBody {
 pub struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// Of the origin that was asked first; false behind a redirection to another.
+    /// Whether it is from the first origin; false after a redirect to another.
     pub from_origin: bool,
     body: Incoming,
     decoder: Option<Decoder>,
@@ -244,8 +244,8 @@ pub struct Response {
 }
 
 impl Response {
-    /// With a body as it was before it was compressed, which some servers do unasked. Where that cannot be undone, the headers
-    /// go on saying how it is.
+    /// Decompresses the body, because some servers compress unasked. If that is not possible, the headers still name the
+    /// encoding.
     #[must_use]
     pub fn decoded(mut self) -> Self {
         self.decoder = Decoder::take(&mut self.headers).unwrap_or_default();
@@ -297,7 +297,7 @@ impl Response {
             let frame = frame.map_err(|error| HttpError::of(&error))?;
             match frame.into_data() {
                 Ok(bytes) => return Ok(Some(bytes)),
-                // What is neither is nothing that can be asked for.
+                // Other frames are ignored.
                 Err(other) => self.trailers = other.into_trailers().unwrap_or_default(),
             }
         }

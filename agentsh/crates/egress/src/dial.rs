@@ -38,8 +38,8 @@ pub struct OutboundConnection {
     pub address: IpAddr,
 }
 
-/// Connects to the first address that answers. The addresses must have been vetted; they are tried in their order,
-/// the first [`MAX_ADDRESSES`] of them.
+/// Connects to the first address that answers. The addresses must have been checked; the first [`MAX_ADDRESSES`] are tried in
+/// order.
 ///
 /// # Errors
 /// The error of the last address that failed, `TimedOut`, or `AddrNotAvailable` when there is none.
@@ -55,7 +55,7 @@ type Attempt = Pin<Box<dyn Future<Output = io::Result<OutboundConnection>> + Sen
 async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<OutboundConnection> {
     let mut waiting = addresses.iter().take(MAX_ADDRESSES).map(|address| SocketAddr::new(*address, port));
     let mut running: Vec<Attempt> = Vec::new();
-    // None before the first address: a timer costs more than a connection that stands at once.
+    // None before the first address: a timer costs more than a connection that is established at once.
     let mut next_start: Option<Pin<Box<Sleep>>> = None;
     let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
     poll_fn(|context| {
@@ -95,8 +95,8 @@ async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<Ou
     .await
 }
 
-/// As [`tokio::net::TcpStream::connect`], without a turn of the runtime where the connection stands at once: on this machine it
-/// does, although the first call says that it is on its way.
+/// Like [`tokio::net::TcpStream::connect`], without a turn of the runtime if the connection is established at once, as on this
+/// machine.
 async fn connect(address: SocketAddr) -> io::Result<OutboundConnection> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

@@ -1,5 +1,4 @@
-//! Compressed bodies, undone as they come and piece by piece: none gets longer than whoever reads it allows. What is judged and
-//! forwarded is what was read.
+//! Decompresses bodies piece by piece as they arrive, up to the reader's limit. The decompressed data is judged and forwarded.
 
 use std::io::{self, Read, Write};
 
@@ -31,12 +30,12 @@ struct Stage {
 
 enum Codec {
     Gzip(Box<GzDecoder<Vec<u8>>>),
-    /// Two formats are found under this name; the first byte tells.
+    /// Two formats have this name; the first byte says which.
     Deflate,
     Zlib(ZlibDecoder<Vec<u8>>),
     Raw(DeflateDecoder<Vec<u8>>),
     Brotli(Box<Brotli>),
-    /// It is read when it is whole.
+    /// Decompressed when it is complete.
     Zstd(Vec<u8>),
     Frames(Box<dyn Read + Send>),
 }
@@ -45,7 +44,7 @@ impl Decoder {
     /// Takes the encodings out of the headers of a body; None where it has none.
     ///
     /// # Errors
-    /// Names an encoding that nobody here knows. The headers stay as they are.
+    /// Names an unknown encoding. The headers stay as they are.
     pub fn take(headers: &mut HeaderMap) -> Result<Option<Self>, String> {
         let mut stages = Vec::new();
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -103,7 +102,7 @@ impl Decoder {
 /// Undoes the encodings that the headers name, and takes the header away.
 ///
 /// # Errors
-/// Says why it cannot be read: an encoding that nobody here knows, broken data, or more than `most` bytes.
+/// Says why it cannot be read: an unknown encoding, broken data, or more than `most` bytes.
 pub fn decode(headers: &mut HeaderMap, body: Bytes, most: usize) -> Result<Bytes, String> {
     let Some(mut decoder) = Decoder::take(headers)? else { return Ok(body) };
     let mut whole = Vec::new();
@@ -191,7 +190,7 @@ impl Stage {
             // Another one follows.
             self.codec = gzip();
         } else if out.is_empty() {
-            // What stands behind the end is padding.
+            // Bytes after the end are padding.
             input.clear();
         }
         Ok(out)

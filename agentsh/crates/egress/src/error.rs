@@ -49,7 +49,7 @@ impl HttpError {
         matches!(self, Self::Refused { .. } | Self::Roots(_))
     }
 
-    /// What is below an error of the HTTP library: ours, if the connection was not made.
+    /// The cause of an error of the HTTP library: ours, if the connection was not made.
     pub(crate) fn of(error: &(dyn Error + 'static)) -> Self {
         let mut below: Option<&(dyn Error + 'static)> = Some(error);
         let mut words = Vec::new();

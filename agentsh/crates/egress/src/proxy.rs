@@ -1,6 +1,6 @@
 //! The user's HTTP proxy (CONNECT). Used only if the caller asks for it.
 //!
-//! The proxy resolves the name, so what it leads to cannot be vetted here; what the URL itself says is judged as always.
+//! The proxy resolves the name, so its addresses cannot be checked here; the URL itself is checked as always.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// What HTTPS_PROXY (or ALL_PROXY) and NO_PROXY say, in capitals or not; None when they say nothing.
+    /// The proxy in HTTPS_PROXY (or ALL_PROXY) and NO_PROXY, in capitals or not; None if there is none.
     ///
     /// # Errors
     /// When the address is none of an HTTP proxy.

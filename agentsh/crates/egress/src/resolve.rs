@@ -1,7 +1,7 @@
 //! Resolves allowed names outside the sandbox.
 //!
-//! What a name leads to is vetted at every connection, so a name that changes its address later changes nothing:
-//! there is no address that was checked once and is trusted now.
+//! The addresses of a name are checked at every connection, so a later change of the name has no effect: no address
+//! is trusted because of an earlier check.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub enum ResolveError {
     Failed(String),
 }
 
-/// What a name leads to, not yet vetted.
+/// The addresses of a name, not yet checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub addresses: Vec<IpAddr>,
@@ -56,11 +56,11 @@ pub struct Answer {
     pub chain: Vec<String>,
 }
 
-/// Who tells what a name leads to.
+/// A function that resolves names.
 pub type Lookup = dyn Fn(String) -> LookupFuture + Send + Sync;
 pub type LookupFuture = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send>>;
 
-/// What a file looked like when it was read; None when there was none.
+/// The metadata of a file when it was read; None if there was none.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl Resolver {
@@ -81,7 +81,7 @@ impl Resolver {
         }
     }
 
-    /// As the host resolves.
+    /// The host's resolver.
     ///
     /// # Errors
     /// As [`Resolver::system`].
@@ -120,7 +120,7 @@ impl Resolver {
         Ok(answer)
     }
 
-    /// What the hosts file says. As in the C library, a name that is there is not asked for elsewhere.
+    /// The addresses in the hosts file. As in the C library, a name that is there is not looked up elsewhere.
     fn written(&self, name: &Name) -> Result<Vec<IpAddr>, ResolveError> {
         let now = stamp(&self.hosts_file);
         let mut slot = self.hosts.lock().map_err(|_| broken())?;

@@ -1,7 +1,7 @@
-//! A socket that is registered with the runtime only when somebody has to wait for it.
+//! A socket that is registered with the runtime only if a task has to wait for it.
 //!
-//! To watch one costs a system call and memory. The first words of a program and the way to a server on this machine
-//! are there at once, so both ends can be watched while the server thinks.
+//! Registration costs a system call and memory. The first bytes of a program, and a connection to this machine, are
+//! available at once, so both ends are registered while the server prepares its answer.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdStream};
@@ -63,7 +63,7 @@ impl AsFd for Socket {
     }
 }
 
-/// What is there, without waiting, and whether the runtime has heard of it or not; 0 at the end.
+/// Reads available bytes without waiting, whether the socket is registered or not; 0 at the end.
 ///
 /// # Errors
 /// `WouldBlock` when nothing is there; the connection's own.
@@ -71,7 +71,7 @@ pub fn recv_now(from: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(from, bytes, RecvFlags::DONTWAIT)?.0)
 }
 
-/// As much as there is room for, without waiting: 0 when there is none.
+/// Writes as much as possible without waiting: 0 if the buffer is full.
 ///
 /// # Errors
 /// The connection's own.

@@ -1,7 +1,6 @@
 //! Names that are not on the public internet. Pure.
 //!
-//! Whatever such a name resolves to, it was not meant for strangers: it stands for this machine, for a machine nearby, or for
-//! nothing at all.
+//! Such a name means this machine, a machine nearby, or nothing, even if it resolves to another address.
 
 /// Last labels, each with why nothing below it is public.
 const SUFFIXES: &[(&str, &str)] = &[
@@ -49,7 +48,7 @@ pub fn special(name: &str) -> Option<&'static str> {
     None
 }
 
-/// What can be in a question to a resolver.
+/// Whether a text can be in a DNS query.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(|label| (1..=63).contains(&label.len()))

@@ -1,11 +1,11 @@
 //! Addresses that are not on the public internet. Pure.
 //!
-//! Behind a public name nothing private may be found: not this machine, not the network it is in, not the
-//! metadata service of its cloud. An IPv6 address that carries an IPv4 one is judged by what it carries.
+//! A public name must not lead to this machine, its network, or the metadata service of its cloud. An IPv6 address that
+//! contains an IPv4 address is judged by the IPv4 address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why an address is not public, with the document that says so; None for a public one.
+/// Why an address is not public, with the document that defines it; None for a public one.
 #[must_use]
 pub fn special(address: IpAddr) -> Option<&'static str> {
     match address {

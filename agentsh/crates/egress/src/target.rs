@@ -1,7 +1,7 @@
 //! Where a URL leads, and whether agentsh may connect: parsed once for both check and connection.
 //!
-//! The reading is that of the WHATWG, as in browsers. A text that this reading has to repair (a backslash, a line break, a
-//! missing slash) may be read otherwise elsewhere, so it is refused instead of repaired.
+//! Parsed as the WHATWG specifies for browsers. A text that this parser would repair (a backslash, a line break, a missing
+//! slash) is refused, because other parsers read it differently (decision 59).
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -18,14 +18,14 @@ pub const MAX_CHAIN: usize = 8;
 /// Most redirections of one request.
 pub const MAX_REDIRECTS: usize = 3;
 
-/// What else than public addresses over TLS is allowed.
+/// The allowed destinations besides public addresses over TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// `http:` and `https:` to this machine.
     pub loopback: bool,
     /// Blocks that are not public and allowed all the same.
     pub permitted: Vec<IpNet>,
-    /// The user named the address himself: it may lie anywhere.
+    /// The user named the address, so it may be anywhere.
     pub anywhere: bool,
 }
 
@@ -123,14 +123,14 @@ impl Target {
         if next.is_plain() && !self.is_plain() {
             return Err(Refused::Weaker);
         }
-        // What is allowed of this machine is allowed to this one service of it.
+        // An allowed service of this machine does not allow other services of it.
         if next.is_loopback() && !(self.is_loopback() && next.port() == self.port()) {
             return Err(Refused::Elsewhere(next.port()));
         }
         Ok(next)
     }
 
-    /// The same for a parsed URL.
+    /// Like [`Target::parse`], for a parsed URL.
     ///
     /// # Errors
     /// As [`Target::parse`].
@@ -243,7 +243,7 @@ impl Target {
         }
     }
 
-    /// The addresses to connect to, out of what the resolver said: all of them, or none. A name with one address that is not
+    /// The addresses to connect to, from the resolver's answer: all of them, or none. A name with one address that is not
     /// allowed is not asked at its others.
     ///
     /// # Errors
@@ -315,7 +315,7 @@ fn check_literal(address: IpAddr, rules: &Rules) -> Result<(), Refused> {
     if rules.permits(address) {
         return Ok(());
     }
-    // A resolver may translate an IPv4 address for this network; nobody has a reason to write a translated one down.
+    // A resolver may translate an IPv4 address for this network; there is no reason to write a translated one into a policy.
     let why = special_use::special(address)
         .or_else(|| special_use::is_translated(address).then_some("IPv4 translated to IPv6, RFC 6052"));
     why.map_or(Ok(()), |why| Err(Refused::Special { address, why }))

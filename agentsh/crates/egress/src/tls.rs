@@ -12,7 +12,7 @@ use super::authorities;
 /// Further authorities, as Node.js and Codex take them: a PEM file each.
 const CA_FILE_VARIABLES: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "CODEX_CA_CERTIFICATE"];
 
-/// The authorities of this machine, or of the file that SSL_CERT_FILE names; those of the further files; and those that the
+/// The authorities of this machine, or of the file that SSL_CERT_FILE names; those of further files; and those that the
 /// configuration of the user's tools names.
 ///
 /// # Errors

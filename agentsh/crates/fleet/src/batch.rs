@@ -26,7 +26,7 @@ const MAX_WORD: usize = 64;
 pub struct Place {
     /// 0: before the first row.
     pub id: i64,
-    /// Of the row there. None: the host has no such row.
+    /// The hash of the row there. None: the host has no such row.
     pub hash: Option<[u8; 32]>,
 }
 

@@ -79,7 +79,7 @@ impl Signer {
     }
 }
 
-/// Why there is no answer that counts.
+/// The reason why there is no valid answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("cannot use the address of the fleet server: {0}")]
@@ -124,7 +124,7 @@ impl Client {
         }
     }
 
-    /// Asks the server of this process as somebody with a credential does; without one as anybody. The answers are those
+    /// Asks the server of this process as a caller with this credential; without one as an anonymous caller. The answers are those
     /// that go over the wire: what a role may is decided in one place.
     #[must_use]
     pub fn inside(server: Router, credential: Option<String>) -> Self {
@@ -201,7 +201,7 @@ impl Client {
                 credentials.insert(header::AUTHORIZATION, value.map_err(|_| ClientError::Credential)?);
             }
             Signature::Host(signer) => {
-                // As the server sees it: below a path of its own, if the address has one.
+                // The path as the server sees it: below its base path, if the URL has one.
                 credentials
                     .extend(signer.lines(&method, target.url(), &body).ok_or(ClientError::Credential)?);
             }

@@ -20,7 +20,7 @@ const COMPARE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// A forwarder that a session started ends after so long without a new row.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to go on.
+/// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardUntil {
     /// Everything that is on disk now is on the server.
@@ -40,16 +40,16 @@ pub enum ForwardError {
     Batch(#[from] batch::Unreadable),
 }
 
-/// What was done.
+/// The result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forwarded {
     pub rows: u64,
     pub batches: u64,
-    /// Sessions whose chain was computed anew and compared; None: it was not their time.
+    /// Sessions whose chain was computed again and compared; None: it was not due.
     pub compared: Option<u64>,
 }
 
-/// Sends until `until`. `compare`: also the ends of all chains, whatever the time. `say` hears what is in the way, once for
+/// Sends until `until`. `compare`: also the ends of all chains, at any time. `say` gets the reasons why sending fails, once for
 /// each new reason.
 ///
 /// # Errors
@@ -84,7 +84,7 @@ pub async fn forward(
                 compare |= is_time(state_dir);
             }
             Err(ForwardError::Client(error)) if !error.is_final() => {
-                // Where it stands may be another place by now.
+                // The server's position may have changed.
                 here = None;
                 let mut pause = wait;
                 if let ClientError::Status { position: Some(_), .. } = &error {
@@ -111,7 +111,7 @@ pub async fn forward(
     }
 }
 
-/// One batch. Gives the number of rows that were sent; 0: everything is there.
+/// Sends one batch. Returns the number of rows; 0: everything has been sent.
 async fn step(
     client: &Client,
     state_dir: &Path,
@@ -123,7 +123,7 @@ async fn step(
         Some(position) => position,
         None => client.get("/v1/position").await?,
     };
-    // Opened anew where it was missing: the first session makes it.
+    // Opened again if it was missing, because the first session creates it.
     let Some(mut journal) = Reader::open(state_dir).await? else {
         if position.id > 0 {
             send(client, Batch { after: Place { id: position.id, hash: None }, rows: Vec::new() }).await?;

@@ -10,7 +10,7 @@ use crate::batch::{self, Unreadable};
 /// Place and hash of the last row of each session, as they come out of its rows.
 pub type Heads = BTreeMap<String, (u64, [u8; 32])>;
 
-/// As a host claims it.
+/// The last hashes as a host claims them.
 pub type Claimed = BTreeMap<String, (u64, String)>;
 
 /// Reads the rows up to the place `until` and computes their hashes. What was changed changes every hash behind it.

@@ -100,7 +100,7 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), KeyFileError> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     }
     let beside = path.with_extension("new");
-    // Left behind by somebody who was killed.
+    // Left behind by a killed process.
     let _may_be_none = fs::remove_file(&beside);
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(failed)?;

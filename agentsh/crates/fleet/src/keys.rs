@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 /// The id of the host that a request comes from.
 pub const HOST: &str = "agentsh-host";
-/// When it was made, in milliseconds since 1970.
+/// The time of the request, in milliseconds since 1970.
 pub const TIME: &str = "agentsh-time";
 /// SHA-256 of the body as it is sent, as hex digits. It is signed, so that a body is read only of who signed it.
 pub const BODY: &str = "agentsh-body";
@@ -36,7 +36,7 @@ impl HostKey {
         Some(Self { pair: Ed25519KeyPair::from_seed_unchecked(&bytes).ok()? })
     }
 
-    /// What the server keeps.
+    /// The part that the server stores.
     #[must_use]
     pub fn public(&self) -> String {
         agentsh_base::hex(self.pair.public_key().as_ref())
@@ -74,7 +74,7 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
-/// The hash that hex digits stand for.
+/// The hash from its hex digits.
 #[must_use]
 pub fn hash(text: &str) -> Option<[u8; 32]> {
     unhex(text)?.try_into().ok()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Position {
     /// 0: it has nothing.
     pub id: i64,
-    /// Of the row there, as hex digits; empty where there is none.
+    /// The hash of the row there, as hex digits; empty if there is none.
     pub hash: String,
 }
 
@@ -43,16 +43,16 @@ pub struct Login {
 pub struct LoggedIn {
     pub name: String,
     pub role: String,
-    /// What `Authorization: Bearer` takes from now on.
+    /// The new value for `Authorization: Bearer`.
     pub credential: String,
 }
 
-/// Whose credential it is.
+/// The owner of the credential.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Who {
     pub name: String,
     pub role: String,
-    /// Who it is at an identity provider, which nobody changes for himself; None: somebody with a token.
+    /// The subject at an identity provider, which people cannot change; None: a person with a token.
     #[serde(default)]
     pub subject: Option<String>,
 }
@@ -68,23 +68,23 @@ impl Who {
     }
 }
 
-/// A credential that was given out. What it is stands nowhere.
+/// An issued credential, without its value, which is never stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Person {
     pub name: String,
     pub role: String,
     pub made_at: String,
     pub revoked_at: Option<String>,
-    /// When it counts no more; None: until it is revoked.
+    /// The time when it expires; None: when it is revoked.
     #[serde(default)]
     pub expires_at: Option<String>,
-    /// Who it is at an identity provider; None: somebody with a token.
+    /// The subject at an identity provider; None: a person with a token.
     #[serde(default)]
     pub subject: Option<String>,
 }
 
 impl Person {
-    /// As [`Who::on_record`].
+    /// Like [`Who::on_record`].
     #[must_use]
     pub fn on_record(&self) -> String {
         let (name, role, subject) = (self.name.clone(), self.role.clone(), self.subject.clone());
@@ -100,7 +100,7 @@ pub struct AskToken {
     pub name: String,
     /// How long it can be used, in seconds.
     pub valid_s: u32,
-    /// Of a host: it goes on as this one, with another key.
+    /// The host that continues with another key.
     #[serde(default)]
     pub again: Option<String>,
 }
@@ -111,8 +111,8 @@ pub struct GotToken {
     pub expires_at: String,
 }
 
-/// Asks that the credentials of people of one name count no more. With the subject behind it as records have it: those of this
-/// person, under whatever name.
+/// Revokes the credentials of all people with one name. With the subject behind it as records have it: those of this
+/// person, under any name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokePeople {
     pub name: String,
@@ -156,7 +156,7 @@ pub struct Host {
     /// Rows of its journal that are here.
     pub events: i64,
     pub sessions: i64,
-    /// What does not fit, the newest first; at most ten.
+    /// The incidents, the newest first; at most ten.
     pub incidents: Vec<Incident>,
 }
 
@@ -195,11 +195,11 @@ pub struct SessionRow {
     pub verb: String,
     pub project: String,
     pub ended: bool,
-    /// What its first row links to, as hex digits.
+    /// The link of its first row, as hex digits.
     pub first_link: String,
 }
 
-/// One thing that the server looked at in itself.
+/// One self-check of the server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SelfCheck {
     pub ok: bool,
@@ -211,7 +211,7 @@ pub struct SelfCheck {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// 32 hex digits that nobody can guess.
+    /// 32 random hex digits.
     pub id: String,
     /// The question, as JSON: an answer is bound to these letters.
     pub question: String,
@@ -233,24 +233,24 @@ pub struct Waiting {
     pub question: String,
 }
 
-/// What a person says to a question.
+/// A person's answer to a question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalAnswer {
     pub approve: bool,
     /// `once` or `session`.
     pub scope: String,
-    /// As [`Waiting`] has it.
+    /// Like [`Waiting`].
     pub bound: String,
 }
 
-/// What became of a question, for its host.
+/// The status of a question, for its host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QuestionStatus {
-    /// `waiting`, `approved`, `denied`, or `over`: nobody answered in time.
+    /// `waiting`, `approved`, `denied`, or `over`: no answer in time.
     pub state: String,
     pub scope: String,
     pub by: String,
-    /// What the answer is bound to.
+    /// The hash that the answer is bound to.
     pub bound: String,
 }

@@ -50,8 +50,8 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// As people are shown it, and as answers of people count for it. A key that was created anew has the old name, and
-    /// is another one.
+    /// The name for people, to which their answers are bound. A key that was created again under an old name is another
+    /// client.
     pub fn client(&self) -> String {
         match self.key() {
             Some(hash) => format!("key '{}' ({})", self.name, hash.get(..8).unwrap_or(hash)),

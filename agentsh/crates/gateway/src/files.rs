@@ -17,7 +17,7 @@ use super::tls;
 /// The contents of the files in the configuration.
 pub struct Files {
     pub keys: Keys,
-    /// Who signs tokens.
+    /// The signers of tokens.
     signers: Option<Rc<KeySets>>,
     pub tls: Option<TlsAcceptor>,
 }

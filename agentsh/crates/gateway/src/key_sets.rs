@@ -21,7 +21,7 @@ use crate::egress::target::Rules;
 use super::config::OAuth;
 use super::token;
 
-/// A set is asked for anew after this long.
+/// A set is requested again after this time.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(600);
 /// How long an old set may be used if it cannot be refreshed.
 const MAX_STALE: Duration = Duration::from_secs(24 * 3600);

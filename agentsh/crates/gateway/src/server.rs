@@ -120,8 +120,8 @@ impl Gateway {
         }))
     }
 
-    /// Takes a configuration, keys and certificate anew. Sessions and streams go on, but those of keys that open them no
-    /// more; only the address stays as it is.
+    /// Replaces configuration, keys and certificate. Sessions and streams continue, except those of keys that lost access;
+    /// only the address stays.
     ///
     /// # Errors
     /// When they cannot be used; nothing changes then.
@@ -228,7 +228,7 @@ impl Gateway {
         }
         let (limit, peer) = (config.limits.connections, block(peer));
         let of_peer = self.peers.borrow().get(&peer).copied().unwrap_or_default();
-        // One address never has all places.
+        // One address never gets all connections.
         if self.connections.get() >= limit || of_peer >= limit.div_ceil(2) {
             self.metrics.refused(Code::TooManyConnections.as_str());
             return None;
@@ -472,7 +472,7 @@ fn trace_id(request: &Request<Body>) -> Option<String> {
     (id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_owned())
 }
 
-/// What one address is: a customer of IPv6 has 2^64.
+/// The block that counts as one address: an IPv6 customer has 2^64.
 fn block(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -497,7 +497,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// What a connection does.
+/// The activity of a connection.
 #[derive(Default)]
 struct Traffic {
     /// Requests and written bytes, counted together.

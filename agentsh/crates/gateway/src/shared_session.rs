@@ -43,7 +43,7 @@ pub fn attach(connection: Rc<Client>, longest: usize) -> DuplexStream {
                 Some(_) = answers.join_next(), if !answers.is_empty() => {}
             }
         }
-        // Nobody waits for the rest.
+        // The rest is not needed.
         let left: Vec<Key> = seat.running.borrow().keys().cloned().collect();
         for key in left {
             seat.cancel(&key).await;
@@ -114,7 +114,7 @@ impl SharedSession {
 
     async fn say(&self, mut line: Vec<u8>) {
         line.push(b'\n');
-        // Nobody reads.
+        // The reader is gone.
         let _ = self.output.lock().await.write_all(&line).await;
     }
 }

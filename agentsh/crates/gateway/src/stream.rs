@@ -235,7 +235,7 @@ mod tests {
             reader.next().await.unwrap();
         }
         assert!(stream.inner.borrow().events.len() <= KEPT_BYTES / 10_000 + 1);
-        // Who asks for what is gone gets what is left.
+        // A request for evicted events gets those that are left.
         let mut late = stream.reader(Some(4));
         assert!(late.next().await.unwrap().0 > 4);
     }

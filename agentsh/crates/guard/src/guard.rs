@@ -37,8 +37,7 @@ impl Guard {
         Self::of_declared(policy, &[])
     }
 
-    /// The same for servers that were declared in this order: a name belongs to the one that was declared first, whoever
-    /// answers first.
+    /// Like `new`, for servers declared in this order: a name belongs to the server declared first, whichever answers first.
     #[must_use]
     pub fn of_declared(policy: &McpPolicy, order: &[ServerId]) -> Self {
         let mut guard = Self::in_order(policy, order);
@@ -46,7 +45,7 @@ impl Guard {
         guard
     }
 
-    /// The same without the lists of servers and tools, for whoever has asked those already, as `policy explain` has.
+    /// Like `new`, without the lists of servers and tools, for callers that have checked those, such as `policy explain`.
     #[must_use]
     pub fn without_lists(policy: &McpPolicy) -> Self {
         Self::in_order(policy, &[])
@@ -68,7 +67,7 @@ impl Guard {
         }
     }
 
-    /// The same with the list of servers alone, for whoever wants to see all that one offers.
+    /// Like `new`, with the list of servers alone, for callers that need everything that a server offers.
     #[must_use]
     pub fn of_servers(policy: &McpPolicy) -> Self {
         let mut guard = Self::without_lists(policy);
@@ -76,24 +75,24 @@ impl Guard {
         guard
     }
 
-    /// One check more, which is asked after the others.
+    /// Adds a check after the others.
     pub fn add(&mut self, check: impl Check + 'static) {
         self.checks.push(Box::new(check));
     }
 
-    /// What follows belongs to this turn.
+    /// The following subjects belong to this turn.
     pub fn in_turn(&mut self, turn: u64) {
         self.turn = Some(turn);
     }
 
-    /// What follows is shown to this client, or asked by it (see [`Subject::audience`]).
+    /// The following subjects are for this client (see [`Subject::audience`]).
     pub fn for_audience(&mut self, audience: &str) {
         if self.audience != audience {
             audience.clone_into(&mut self.audience);
         }
     }
 
-    /// What follows is asked from there.
+    /// The following subjects come from this caller.
     pub fn for_caller(&mut self, caller: Option<Rc<Caller>>) {
         self.caller = caller;
     }
@@ -103,8 +102,7 @@ impl Guard {
         self.decide_parts(server, &[(matter, &PrecomputedFindings::default())], now)
     }
 
-    /// What another thread may look at before [`Guard::decide_parts`] is asked about the same matter. None: there is
-    /// nothing that could be done elsewhere.
+    /// The work that another thread may do before [`Guard::decide_parts`] judges the same subject. None: there is none.
     pub fn offload_job(
         &mut self,
         server: &ServerId,
@@ -117,8 +115,8 @@ impl Guard {
         OffloadJob::new(&subject, &mut self.checks)
     }
 
-    /// One decision about the parts of one message, each with what was seen of it already: the verdict is that of the first
-    /// part, or of the strictest finding in another.
+    /// One decision about the parts of one message, each with its findings so far: the verdict of the first part, or of the
+    /// strictest finding in another.
     pub fn decide_parts(
         &mut self,
         server: &ServerId,
@@ -188,7 +186,7 @@ impl Guard {
         promised.is_some_and(|at| now.saturating_sub(at) <= ANNOUNCED_CALL_TIMEOUT)
     }
 
-    /// Does what checks put off. To be called when nobody waits for an answer, and again soon if it is false.
+    /// Does work that checks put off. To be called when no caller waits for an answer, and again soon if it is false.
     pub fn catch_up(&mut self) -> bool {
         let mut done = true;
         self.checks.iter_mut().for_each(|check| done &= check.catch_up());

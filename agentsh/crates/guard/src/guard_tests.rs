@@ -281,7 +281,7 @@ fn the_strictest_wins_and_every_finding_stays() {
     assert_eq!(decision.deciding().unwrap().what, "first");
     decision.add(finding(Outcome::Block, "third"));
     assert_eq!(decision.deciding().unwrap().what, "third");
-    // Somebody who was asked cannot take a refusal back.
+    // A person's answer cannot take a refusal back.
     decision.answer(rule(Outcome::Allow, 2));
     assert!(decision.is_block());
 

@@ -8,12 +8,12 @@ use crate::decision::used::{fits, pattern};
 use crate::decision::{Decision, Finding, Offer, Subject, SubjectKind, UsedEntry};
 use crate::types::ServerId;
 
-/// Hidden entries of one server that are told apart. A server that hides more is refused as a whole.
+/// Maximum number of hidden entries of one server. A server that hides more is refused as a whole.
 const MAX_COUNT: usize = 4096;
-/// As much as is remembered of why, in characters.
+/// Maximum length of a remembered reason, in characters.
 const MAX_WHAT: usize = 300;
 
-/// What entries are called here: names may be long, and there may be many.
+/// The hash of an entry's name: names may be long, and there may be many.
 type Key = [u8; 16];
 
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl Hidden {
             _ => return,
         };
         let key = key(kind, name);
-        // What a list of the policy hides is refused by that list.
+        // Entries hidden by a list of the policy are refused by that list.
         let Some(found) = decision.deciding().filter(|_| decision.is_block()) else {
             if let Some(entries) = self.servers.get_mut(subject.server) {
                 entries.found.remove(&key);

@@ -28,7 +28,7 @@ pub fn canonical(value: &Json<'_>) -> Vec<u8> {
     form(value, ValueKind::Data)
 }
 
-/// The form of a member of a definition that is the same whatever order the sets in it have.
+/// A canonical form of a definition's member: the order inside its sets does not matter.
 #[must_use]
 pub fn unordered(member: &str, value: &Json<'_>) -> Vec<u8> {
     form(
@@ -37,7 +37,7 @@ pub fn unordered(member: &str, value: &Json<'_>) -> Vec<u8> {
     )
 }
 
-/// What a value of a definition is, which decides whether order says something in it.
+/// The kind of a value in a definition, which decides whether order matters in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValueKind {
     /// Anything else: order counts.

@@ -51,14 +51,13 @@ fn by_name<'a, 'b>(value: &'b Json<'a>) -> Option<BTreeMap<Vec<u8>, (&'a str, &'
     Some(members.map(|(raw, value)| (canonical(&Json::String(raw)), (*raw, value))).collect())
 }
 
-/// Whether they differ in nothing but what stands at `ignored`, JSON pointers. `before` is an outline: what is kept as a
-/// hash counts as one value.
+/// Whether they differ only at `ignored`, JSON pointers. `before` is an outline: a member kept as a hash counts as one value.
 #[must_use]
 pub fn is_same_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> bool {
     changed_but(before, after, ignored).is_some_and(|names| names.is_empty())
 }
 
-/// As [`changed`], without what stands at `ignored`, JSON pointers.
+/// Like [`changed`], without the members at the JSON pointers in `ignored`.
 #[must_use]
 pub fn changed_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> Option<Vec<String>> {
     let (mut before, mut after) = (before.clone(), after.clone());
@@ -69,8 +68,7 @@ pub fn changed_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> O
     changed(&before, &after)
 }
 
-/// But for the order of sets. A text that looks like a hash and is none has the hash of what follows it only if somebody
-/// found that.
+/// Equal except for the order of sets. A text that looks like a hash has the hash of other content only by a collision.
 fn is_same(name: &str, before: &Json<'_>, after: &Json<'_>) -> bool {
     let is_hash = |text: &str| text.len() == 71 && text.starts_with("sha256:");
     let form = unordered(name, after);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::policy::Rate;
 
-/// What one call costs, in the bucket's unit: calls per minute times nanoseconds.
+/// The cost of one call, in the bucket's unit: calls per minute times nanoseconds.
 const CALL: u128 = 60_000_000_000;
 
 /// Starts full, holds at most the burst, and fills at the rate.

@@ -38,7 +38,7 @@ pub enum Reason {
     ContentSuspicious,
     /// A rule of the policy about what calls say.
     PolicyRule,
-    /// A person, or what a person said before, allowed it.
+    /// A person allowed it, now or by an earlier answer.
     Approved,
     /// A person refused it.
     ApprovalDenied,
@@ -46,9 +46,9 @@ pub enum Reason {
     ApprovalTimedOut,
     /// There is no person who could answer.
     NobodyToAsk,
-    /// What a server offers is not what was trusted.
+    /// The server offers something other than what was trusted.
     InterfaceChanged,
-    /// What a server offers was never trusted.
+    /// The server offers something that was never trusted.
     InterfaceNotPinned,
     /// A server that is known offers something more.
     InterfaceAdded,
@@ -58,7 +58,7 @@ pub enum Reason {
     ToolNotListed,
     /// Something in a text that a policy does not let pass, such as a secret.
     SecretFound,
-    /// Something was taken out of a text that nobody is shown.
+    /// Something was taken out of a text that no person sees.
     TextCleaned,
     /// Servers may not ask for this at all.
     RequestNotAllowed,
@@ -70,7 +70,7 @@ pub enum Reason {
     ServerNameSimilar,
     /// Something was read from another server shortly before it would be sent.
     ReadThenSend,
-    /// As [`Reason::ReadThenSend`], before it would be written or worked on.
+    /// Like [`Reason::ReadThenSend`], for a tool that writes or processes data.
     CrossServerFlow,
     /// More calls in a short time than the policy takes for honest work.
     Burst,
@@ -84,7 +84,7 @@ pub enum Reason {
     AuditTimedOut,
     /// An auditor could not be asked, or answered in no form that counts.
     AuditFailed,
-    /// Who called took the call back, or went away, before the auditors had answered.
+    /// The caller cancelled the call, or disconnected, before the auditors answered.
     AuditCancelled,
 }
 
@@ -109,7 +109,7 @@ impl Verdict {
         self.outcome == Outcome::Block
     }
 
-    /// What the person who wrote the policy can do about it; empty when nothing was refused.
+    /// How the policy's author can allow it; empty if nothing was refused.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self.reason {
@@ -202,7 +202,7 @@ impl Verdict {
 }
 
 impl Outcome {
-    /// As the event log and `--action` write it.
+    /// The name in the event log and of `--action`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

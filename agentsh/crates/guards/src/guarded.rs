@@ -173,7 +173,7 @@ impl Guarded {
         names.files.contains(path) || path.ancestors().skip(1).any(|above| names.directories.contains(above))
     }
 
-    /// Whether it is a mount point, which nobody inside can rename.
+    /// Whether it is a mount point, which no process inside can rename.
     fn is_mounted(&self, path: &Path) -> bool {
         let names = self.names.lock();
         names.files.contains(path) || names.directories.contains(path) || names.held_before.contains(path)

@@ -187,7 +187,7 @@ impl Change {
         self.old.as_ref().is_some_and(|old| old.content == self.new.content)
     }
 
-    /// What stood there.
+    /// The old version.
     #[must_use]
     pub fn before(&self) -> Copy {
         self.old.as_ref().map_or(Copy::Absent, Version::copy)
@@ -349,7 +349,7 @@ mod tests {
         std::fs::write(&name.from, "three\n").unwrap();
         let second = Change::read(&name).ok().unwrap();
         assert_ne!(first.hash(), second.hash());
-        // Somebody else was faster.
+        // Another process was faster.
         std::fs::write(&name.to, "four\n").unwrap();
         assert!(matches!(second.write(true), Err(Refusal::Because(_))));
         std::fs::write(&name.from, "x\n".repeat(20_000)).unwrap();

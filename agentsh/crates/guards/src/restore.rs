@@ -10,7 +10,7 @@ use agentsh_host::copies::{Copy, make_directories_above};
 use agentsh_host::undo::SavedVersions;
 use agentsh_store::words::GuardChange;
 
-/// Sets aside what the program changed of `guarded`, puts back what was there, and says so.
+/// Sets aside the program's changes of `guarded`, restores the old versions, and reports it.
 pub fn restore(
     guarded: &BTreeMap<PathBuf, Copy>,
     aside: &SavedVersions,
@@ -56,8 +56,8 @@ pub fn restore(
     }
 }
 
-/// Sets aside what is on the way to a guarded path and was not there, such as a link in place of `.git`. Gives what
-/// that was, under which name it is now, and what stands at the path then.
+/// Sets aside what is new on the way to a guarded path, such as a link in place of `.git`. Returns what that was, its new
+/// name, and what is at the path then.
 fn free_the_way(path: &Path, was: &Copy) -> (Vec<(PathBuf, PathBuf)>, Copy) {
     let mut replaced = Vec::new();
     loop {
@@ -69,7 +69,7 @@ fn free_the_way(path: &Path, was: &Copy) -> (Vec<(PathBuf, PathBuf)>, Copy) {
         let there = there.clone();
         match agentsh_host::copies::set_aside(&there) {
             Ok(name) => replaced.push((there, name)),
-            // It is told as what cannot be put back.
+            // Reported as what cannot be restored.
             Err(_) => return (replaced, is),
         }
     }

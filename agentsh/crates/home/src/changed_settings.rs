@@ -17,11 +17,11 @@ use agentsh_host::{Facts, Record};
 const MAX_COUNT: usize = 5_000;
 /// Files that are named.
 const MAX_NAMED: usize = 4;
-/// What was there, by path, below what is kept for a project.
+/// The file with the project's earlier settings, by path.
 const NAME: &str = "brought.json";
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Compares with the last start, and tells what is new.
+/// Compares with the last start, and reports what is new.
 pub fn tell(facts: &Facts, record: &Record, kind: Kind) {
     if kind.is_unknown() {
         return;

@@ -48,7 +48,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> std::io::Resu
             StateAccess::PerProject => {
                 moved.push(at(kept_for_project(facts, kind, &path, state.kind)?, path));
             }
-            // What hides below a directory of the project's own has to be mounted after it.
+            // Hidden paths below a directory of the project have to be mounted after it.
             StateAccess::ReadWrite if moved.iter().any(|above| path.starts_with(&above.inside)) => {
                 moved.push(at(path.clone(), path));
             }
@@ -96,7 +96,7 @@ fn kept_for_project(facts: &Facts, kind: Kind, path: &Path, wanted: StateKind) -
     Ok(own)
 }
 
-/// A copy of a directory, made anew for this run. What is not copied is not there.
+/// A copy of a directory, made for this run. Everything else of it is missing inside.
 fn scratch_of(facts: &Facts, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -121,10 +121,10 @@ fn scratch_of(facts: &Facts, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std
     Ok(directory)
 }
 
-/// Git inside does not list what is there for this run alone.
+/// Git inside does not list files that exist only for this run.
 const UNLISTED: &str = ".gitignore";
 
-/// A directory for this run with the agent's own files of it, and what of the project's is shown in it.
+/// A directory for this run with the agent's own files, in which the project's entries are mounted.
 fn answers_in(
     facts: &Facts,
     kind: Kind,
@@ -191,7 +191,7 @@ pub fn unless_unmasked(facts: &Facts, launch: &mut Launch) {
     for directory in given_up {
         launch.remembered.retain(|remembered| !remembered.path.starts_with(&directory));
         for file in launch.files.extract_if(.., |file| file.path.starts_with(&directory)) {
-            // It is there without what came with the project and does not count.
+            // It exists, without keys of the project that do not count.
             if !is_hidden(&file.path) && std::fs::read(&file.path).ok().as_ref() != Some(&file.content) {
                 launch.replaced.push((file.path, file.content));
             }
@@ -199,8 +199,8 @@ pub fn unless_unmasked(facts: &Facts, launch: &mut Launch) {
     }
 }
 
-/// After the end: what the agent made beside its own files (`own`) goes to the versions of `agentsh undo`, and the directories of this
-/// run are removed.
+/// After the end: moves new files next to the agent's own ones (`own`) to the versions of `agentsh undo`, and removes the
+/// directories of this run.
 pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: &[&Path]) {
     let is_for_this_run =
         |state: &HomeState| matches!(state.access, StateAccess::Scratch | StateAccess::Answers);
@@ -235,11 +235,11 @@ pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: 
             });
         }
     }
-    // What is left of it is a directory that nobody reads.
+    // The rest is a directory that nothing reads.
     let _ = std::fs::remove_dir_all(copies(facts, kind));
 }
 
-/// Where a file of the agent's own is that lies in a directory for the answers of this run.
+/// The path of the agent's own file in the directory for this run.
 #[must_use]
 pub fn answers_file(facts: &Facts, kind: Kind, launch: &Launch, path: &Path) -> Option<PathBuf> {
     let mut answers = launch.home_state.iter().filter(|state| state.access == StateAccess::Answers);
@@ -261,7 +261,7 @@ pub(super) fn login_copy(facts: &Facts, kind: Kind, path: &Path) -> PathBuf {
     copies(facts, kind).join("logins").join(path.file_name().unwrap_or_default())
 }
 
-/// Of a directory that the agent gets as a copy; the rest stays unseen.
+/// Maximum size of a directory that the agent gets as a copy; the rest is not visible.
 const MAX_COPIED_BYTES: u64 = 16 << 20;
 
 /// Plain files, recursively. Links are left out: they may lead anywhere.

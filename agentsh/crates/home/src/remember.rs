@@ -1,8 +1,8 @@
 //! Answers that an agent stores in its own files: kept after the run, and restored at the next start.
 //!
-//! Its files are inside as private copies. At the end they are read out of the sandbox, and of them the keys that the
-//! adapter lists, with values of the shape that it lists, and only where the agent changed them. Those that open nothing
-//! go back into the user's own file; the others are kept for the next run in this project (decision 170).
+//! The agent works on private copies of its files. At the end they are read out of the sandbox: only the keys that the
+//! adapter lists, only values of the listed shape, and only if the agent changed them. Answers that permit nothing more go
+//! back into the user's own file; the others are kept for the next run in this project (decision 170).
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -27,10 +27,10 @@ const MAX_MEMBERS: usize = 512;
 const MAX_WORD: usize = 64;
 const MAX_NAME: usize = 128;
 const MAX_RULE: usize = 1024;
-/// How often a file that somebody else writes at the same time is read again.
+/// How often a file is read again that another program writes at the same time.
 const TRIES: usize = 3;
 
-/// What is kept for a project, by file.
+/// The file with the answers that are kept for a project.
 const NAME: &str = "remembered.json";
 
 /// The files as the agent was given them.
@@ -81,7 +81,7 @@ pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> RememberedFiles {
     RememberedFiles(given)
 }
 
-/// Keeps what the agent changed. What is not possible is told: it costs a question the next time.
+/// Keeps the agent's changes. A failure is reported: the agent asks again the next time.
 pub fn keep(
     facts: &Facts,
     record: &Record,
@@ -152,12 +152,12 @@ fn name(key: &Key) -> String {
     json!(key.at).to_string()
 }
 
-/// What the agent left at a path.
+/// The content that the agent left at a path.
 fn left(facts: &Facts, inside: &Namespaces, path: &Path) -> Option<String> {
     text_of(open_inside::open(&facts.context.zygote, inside, path).ok().flatten()?)
 }
 
-/// As [`left`], in a directory that was the agent's: it may have put anything there.
+/// Like [`left`], in a directory that was the agent's, which may contain anything.
 pub(super) fn left_in(file: &Path) -> Option<String> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
@@ -170,14 +170,14 @@ fn text_of(file: std::fs::File) -> Option<String> {
     Some(text)
 }
 
-/// Which file it is, its size, and when it was changed: a time that nobody can set.
+/// The file's identity, its size, and its change time, which nobody can set.
 pub(super) type Stamp = (u64, u64, i64, i64);
 
 pub(super) fn stamp(found: &Metadata) -> Stamp {
     (found.ino(), found.size(), found.ctime(), found.ctime_nsec())
 }
 
-/// A file of the user, and which one it is; empty when there is none.
+/// A file of the user, and its identity; empty if there is none.
 pub(super) fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
@@ -203,7 +203,7 @@ pub(super) fn merge(
     format: Format,
     changes: impl Fn(&Value) -> Changes,
 ) -> std::io::Result<()> {
-    // Where a link leads is written; what lies in the project, the agent writes itself.
+    // The target of a link is written; the agent itself writes files of the project.
     let real = match path.canonicalize() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => path.to_owned(),
         other => other?,

@@ -16,7 +16,7 @@ impl Address {
         Self::list(text, port).into_iter().next()
     }
 
-    /// As [`Address::parse`], with several hosts separated by commas, as database URLs have them.
+    /// Like [`Address::parse`], for several hosts separated by commas, as in database URLs.
     #[must_use]
     pub fn list(text: &str, port: u16) -> Vec<Self> {
         let (port, rest) = match text.split_once("://") {

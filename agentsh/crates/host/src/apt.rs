@@ -60,7 +60,7 @@ fn of_stanzas(text: &str) -> Vec<String> {
     found
 }
 
-/// Names and values; a line that begins with a space goes on with the value before it.
+/// Names and values; a line that begins with a space continues the value before it.
 fn fields<'a>(stanza: &[&'a str]) -> Vec<(&'a str, String)> {
     let mut fields: Vec<(&str, String)> = Vec::new();
     for line in stanza {

@@ -22,7 +22,7 @@ use super::project_sources::ApprovedSources;
 /// distributions, systemd and container runtimes hand out, below 2^31.
 const UNPRIVILEGED_ID: u32 = 1_785_135_104;
 
-/// Stands for the project where there is none: nothing lies in it.
+/// Represents the project if there is none: it is empty.
 const NO_PROJECT: &str = "/run/agentsh/no-project";
 
 #[derive(Debug, thiserror::Error)]
@@ -43,29 +43,29 @@ pub struct Context {
     pub identity: Identity,
     pub user: String,
     pub home: PathBuf,
-    /// As the user names it: perhaps behind links.
+    /// The home as the user names it: perhaps through links.
     pub home_as_given: PathBuf,
-    /// The links on the user's way to his home and to where he is, which exist inside too.
+    /// The symlinks in the paths of the home and the working directory. They exist inside too.
     pub links: Vec<(PathBuf, PathBuf)>,
     /// Shown to what runs: the top of the repository that agentsh was started in, else that directory. See
     /// [`Context::find_for_server`].
     pub project: PathBuf,
     /// Where agentsh was started: relative names of a command line count from here.
     pub directory: PathBuf,
-    /// As the user came there: perhaps behind links.
+    /// The working directory as the user entered it: perhaps through links.
     pub directory_as_given: PathBuf,
     /// Where journal, pins and sockets live.
     pub state: PathBuf,
     pub config: PathBuf,
     /// Where fetched packages live.
     pub data: PathBuf,
-    /// What sandboxes of this session may write next to the project, by its policy. See [`Context::set_writable`].
+    /// Directories next to the project that sandboxes of this session may write, by its policy. See [`Context::set_writable`].
     pub(super) writable: Vec<PathBuf>,
     /// The invoking environment. Values stay here: only names are ever recorded.
     pub env: BTreeMap<String, String>,
-    /// Those of it whose values are not UTF-8: nothing here reads them, programs get them as they are.
+    /// Variables whose values are not UTF-8: agentsh does not read them, programs get them unchanged.
     pub env_bytes: BTreeMap<String, OsString>,
-    /// What was said of links before the first sandbox started.
+    /// A cache of resolved links from before the first sandbox started.
     pub paths: RealPaths,
     pub hierarchies: Hierarchies,
     /// Show files of root, and of other owners, as the sandbox's own; only when started as root.
@@ -75,31 +75,31 @@ pub struct Context {
     pub host: RealHost,
     /// Where sandboxes come from.
     pub zygote: Zygote,
-    /// What they are made of.
+    /// The kind of its sandboxes.
     pub tier: Tier,
     /// Directories of PATH in which no sandbox may write, once they were asked for.
     pub(super) usable_path: OnceLock<Vec<Usable>>,
-    /// What the user's configurations name, once they were read.
+    /// The files that the user's configurations name, once they were read.
     pub(super) named_files: OnceLock<BTreeMap<PathBuf, Named>>,
     /// What the project's repository named as its remotes, once it was read: what is fetched from (`url`), then what is only pushed to.
     pub(super) remotes: OnceLock<[Vec<(String, PathBuf)>; 2]>,
     /// Which of the project's sources the user has agreed to.
     pub(super) sources: OnceLock<ApprovedSources>,
-    /// What each git of the user answered, once it was asked.
+    /// The answer of each git of the user, once it was asked.
     pub(super) git_says: Mutex<BTreeMap<PathBuf, Option<Settings>>>,
-    /// What was found wanting while looking.
+    /// Problems that were found while looking.
     pub notes: Vec<Enforcement>,
 }
 
 impl Context {
-    /// Takes over what sandboxes of this session may write beside the project. What was found out before counts no more.
+    /// Sets the directories next to the project that sandboxes of this session may write. Cached results are dropped.
     pub fn set_writable(&mut self, writable: Vec<PathBuf>) {
         self.writable = writable;
         self.usable_path = OnceLock::new();
         self.named_files = OnceLock::new();
     }
 
-    /// What paths of a policy are relative to.
+    /// The directories that paths of a policy are relative to.
     #[must_use]
     pub fn paths(&self) -> PathContext {
         PathContext { home: self.home.clone(), project: self.project.clone() }
@@ -115,8 +115,8 @@ impl Context {
         Ok(context)
     }
 
-    /// As [`Context::find`], for a server that a client started wherever it liked: the flag says whether that
-    /// directory may be shown.
+    /// Like [`Context::find`], for a server that a client started in any directory: the flag says whether that directory may
+    /// be visible.
     ///
     /// # Errors
     /// When there is no home or no current directory.
@@ -129,8 +129,7 @@ impl Context {
         Ok((context, shown))
     }
 
-    /// The same machine, for sandboxes of this tier. Without namespaces there is one id, which is that of whoever started
-    /// agentsh.
+    /// The same facts for sandboxes of this tier. Without namespaces there is one id, that of the user who started agentsh.
     #[must_use]
     pub fn of_tier(self, tier: Tier) -> Self {
         if tier == Tier::Namespaces {
@@ -216,7 +215,7 @@ fn links_on(path: &Path, paths: &RealPaths) -> Vec<(PathBuf, PathBuf)> {
             at.pop();
             continue;
         }
-        // An absolute part, as a link may say, begins anew.
+        // An absolute part, as in the target of a link, starts from the root.
         let part_is_name = part != "/";
         let next = at.join(part);
         match paths.link(&next).filter(|_| part_is_name) {
@@ -246,15 +245,15 @@ pub fn without_shims(env: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The project of somebody who is in this directory: the repository around it, else the directory.
+/// The project for this working directory: the repository around it, else the directory.
 #[must_use]
 pub fn project_of(directory: &Path, home: &Path) -> PathBuf {
     let top = repository_top(directory).filter(|top| check_project(top, home).is_ok());
     top.unwrap_or_else(|| directory.to_owned())
 }
 
-/// The nearest directory with a `.git`, from where agentsh was started upwards. It counts if it belongs to whoever owns
-/// that directory, as git itself asks: somebody else's `.git` further up gives nobody more than he asked for.
+/// The nearest directory with a `.git`, from where agentsh was started upwards. It counts if it has the same owner, as git
+/// itself requires: another user's `.git` further up must not widen the project.
 fn repository_top(directory: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let owner = |path: &Path| std::fs::symlink_metadata(path).ok().map(|found| found.uid());
@@ -272,7 +271,7 @@ fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
     if project == Path::new("/") {
         return refuse("it is the whole file system");
     }
-    // What is missing there cannot be covered: keys, programs and what starts with the next login would be anybody's.
+    // Missing files of the home cannot be guarded: keys, programs and files that run at the next login.
     if home == project {
         return refuse("it is your home directory");
     }
@@ -293,7 +292,7 @@ fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
     Ok(())
 }
 
-/// As an ordinary user: that user. As root: the user who called sudo, else an id that nobody has.
+/// For an ordinary user: that user. For root: the user who called sudo, else an unused id.
 fn identity(env: &BTreeMap<String, String>) -> Identity {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if uid != 0 {

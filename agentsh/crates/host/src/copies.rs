@@ -39,8 +39,7 @@ pub enum Copy {
         changed: (i64, i64),
     },
     Directory(BTreeMap<PathBuf, Copy>),
-    /// On the way stands something that is not a directory, such as a link: what lies behind it is not looked at. `as_is` is
-    /// what is there.
+    /// A parent is not a directory, for example a link: what is behind it is not examined. `as_is` is the parent as it is.
     Unreachable {
         there: PathBuf,
         as_is: Box<Copy>,
@@ -48,7 +47,7 @@ pub enum Copy {
 }
 
 impl Copy {
-    /// Of what stands at a path now; no link on the way is followed.
+    /// A copy of what is at a path now; no link on the way is followed.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         match DirectoryEntry::of(path) {
@@ -60,14 +59,14 @@ impl Copy {
                 let is_no_directory =
                     |path: &&&Path| !path.symlink_metadata().is_ok_and(|found| found.is_dir());
                 let there = above.iter().find(is_no_directory).copied().unwrap_or(path);
-                // One file: a link, or what says where a repository is.
+                // One file: a link, or a file that names a repository.
                 let as_is = Self::at(there, &mut 0);
                 Self::Unreachable { there: there.to_owned(), as_is: Box::new(as_is) }
             }
         }
     }
 
-    /// As [`Self::of`], but what only a link leads to belongs to somebody else and counts as absent.
+    /// Like [`Self::of`], but a file that only a link leads to counts as absent.
     #[must_use]
     pub fn of_own(path: &Path) -> Self {
         match Self::of(path) {
@@ -91,7 +90,7 @@ impl Copy {
             let Ok(entries) = fs::read_dir(path) else { return unread() };
             let mut kept = BTreeMap::new();
             for entry in entries.flatten() {
-                // What git brings as an example runs only under another name.
+                // Git's sample hooks run only under another name.
                 if entry.file_name().as_encoded_bytes().ends_with(b".sample") {
                     continue;
                 }
@@ -129,7 +128,7 @@ impl Copy {
         }
     }
 
-    /// Makes the path what it was. Files come anew: whoever holds one of the old ones open writes into nothing.
+    /// Restores the path. Files are created again: a program that holds an old one open changes nothing.
     ///
     /// # Errors
     /// What was not kept, or may not be made.
@@ -145,8 +144,8 @@ impl Copy {
         self.make(&path)
     }
 
-    /// Writes what is there anew, so that nobody who holds it open writes into it. What somebody else puts there
-    /// meanwhile stays.
+    /// Writes the content to a new file, so that a program that holds the old one open changes nothing. A concurrent change of
+    /// the name stays.
     ///
     /// # Errors
     /// When that is not possible.
@@ -202,7 +201,7 @@ impl<'p> DirectoryEntry<'p> {
     }
 }
 
-/// Gives what stands at a path another name next to it, under which nothing uses it.
+/// Renames what is at a path, so that nothing uses it.
 ///
 /// # Errors
 /// When it cannot be renamed.
@@ -287,7 +286,7 @@ fn exchange(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     fs::remove_file(&new)
 }
 
-/// As root in somebody's project: what is made there is his.
+/// As root in another user's project: new files belong to that user.
 fn own_as_above(path: &Path) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

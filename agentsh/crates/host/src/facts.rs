@@ -10,7 +10,7 @@ use agentsh_policy::{PathContext, Policy, ProcessPolicy};
 
 use crate::context::Context;
 
-/// Which backend polices connections.
+/// The backend that checks connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
     /// The strongest that is available here.
@@ -28,19 +28,19 @@ pub struct Facts {
     pub allow_degraded: bool,
     /// Hosts that no rule names are reached, to write down what was needed.
     pub learns: bool,
-    /// Which backend polices connections, as asked.
+    /// The requested backend for connections.
     pub backend: Backend,
     /// False where the current directory is not a project (a client that starts its servers in `/`).
     pub project_shown: bool,
-    /// What is written to the project is looked at afterwards.
+    /// Changes of the project are reviewed afterwards.
     pub is_reviewed: bool,
-    /// Files that programs look for and that are not there inside are told, which takes its time.
+    /// Missing files that programs look for are reported, which takes time.
     pub tells_files: bool,
     pub started: Instant,
 }
 
 impl Facts {
-    /// What the command allows that adds a piece of policy, typed where the session was started. None where no command does.
+    /// The command that adds a piece of policy, if typed where the session was started. None if there is no such command.
     #[must_use]
     pub fn allowing(&self, change: &str) -> Option<Allow> {
         let allow = remedy::parse(change)?;
@@ -48,14 +48,14 @@ impl Facts {
         Some(if is_at_top { allow } else { allow.in_project(&self.context.project) })
     }
 
-    /// How a piece of policy is told: the command that adds it, or itself.
+    /// The remedy for a piece of policy: the command that adds it, or the text itself.
     #[must_use]
     pub fn remedy<'t>(&self, change: &'t str) -> Cow<'t, str> {
         let command = self.allowing(change).and_then(|allow| allow.line());
         command.map_or(Cow::Borrowed(change), |command| Cow::Owned(format!("`{command}`")))
     }
 
-    /// What paths of a policy are relative to.
+    /// The directories that paths of a policy are relative to.
     #[must_use]
     pub fn paths(&self) -> PathContext {
         self.context.paths()

@@ -1,8 +1,8 @@
 //! A cache of git's settings, valid while the files that git reads are unchanged. Without it every run would start git
 //! several times.
 //!
-//! Kept is what is harmless, and where something else is said, never a secret. An answer holds as long as the program and every
-//! file that it reads are what they were, those that are missing among them.
+//! Harmless settings are kept with their values; of others only the place where they are set, never a secret. An answer is valid as
+//! long as the program and every file that it reads are unchanged, and files that were missing are still missing.
 
 use std::fs::File;
 use std::io::Read;
@@ -100,7 +100,7 @@ impl<'a> GitCache<'a> {
             .and_then(|text| small_file::replace(&self.file, &text));
     }
 
-    /// What git reads that does not say, where it is the one of the distribution: those are all built with the same place.
+    /// The files that git reads without reporting them, for the git of a distribution, which always has the same directories.
     fn of_distribution(&self) -> Option<Vec<PathBuf>> {
         let is_it = self.program.parent().is_some_and(|directory| directory == Path::new("/usr/bin"));
         let home = Path::new(&self.home);
@@ -115,7 +115,7 @@ impl<'a> GitCache<'a> {
     }
 }
 
-/// What is not taken over is known by its place alone.
+/// Of a setting that is not copied only the location is kept.
 fn harmless(setting: &Setting) -> Setting {
     let is_include = matches!(setting.section.as_str(), "include" | "includeif") && setting.key == "path";
     let names_ignored = setting.section == "core" && setting.key == "excludesfile";
@@ -125,7 +125,7 @@ fn harmless(setting: &Setting) -> Setting {
     Setting { section: String::new(), subsection: None, key: String::new(), value: None }
 }
 
-/// What stands at a path, links followed; the inner None: nothing. None: it cannot be told.
+/// The identity of what is at a path, links followed; inner None: nothing. None: it cannot be determined.
 fn look(path: &Path) -> Option<Option<FileKey>> {
     match path.metadata() {
         Ok(found) => Some(Some(FileKey::from(&found))),

@@ -1,4 +1,4 @@
-//! The user's git identity and preferences: a copy of the harmless part of his configuration, file by file. git itself
+//! The user's git identity and preferences: a copy of the harmless part of the configuration, file by file. git itself
 //! lists the settings of each file; conditional includes stay, so that git inside decides for each repository as
 //! outside. Settings that start programs are left out (helpers, hooks, editors, shell aliases), except filters, which
 //! decide what a commit contains.
@@ -21,7 +21,7 @@ const MAX_FILES: usize = 32;
 const UNKNOWN: &str = "git inside does not know your name and settings";
 const REMEDY: &str = "`--read ~/.gitconfig` shows the file itself";
 
-/// What is said where the user's own configuration would need what is not inside.
+/// Settings that replace those of the user which need files that are not inside.
 const OVERRIDES: &str = "\
 [branch]
 \tautoSetupMerge = false
@@ -86,16 +86,16 @@ pub fn contribution(context: &Context) -> Contribution {
 }
 
 const GLOBAL: &str = ".gitconfig";
-/// Of the files that are made here.
+/// The mode of the generated files.
 const MODE: u32 = 0o644;
 
-/// What another feature says in git's global configuration.
+/// Additional lines of another feature for git's global configuration.
 #[must_use]
 pub fn appended(context: &Context, text: String) -> Option<File> {
     (!text.is_empty()).then(|| File::appended(context.home.join(GLOBAL), text, MODE))
 }
 
-/// What the user has signed, by his configuration, with a key of ssh: `commit`, `tag`.
+/// What git signs with an ssh key according to the user's configuration: `commit`, `tag`.
 #[must_use]
 pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
     let Some(git) = Git::find(context) else { return Vec::new() };
@@ -119,7 +119,7 @@ struct Copy<'a> {
     /// Where each file is inside.
     places: BTreeMap<PathBuf, PathBuf>,
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// One of them names a file of ignored names.
+    /// Whether one of them names a file of ignored names.
     names_ignored: bool,
 }
 
@@ -160,7 +160,7 @@ impl Copy<'_> {
     }
 }
 
-/// A condition about a place next to the configuration, which the copy is not beside.
+/// A condition relative to the configuration file, whose copy is elsewhere.
 fn anchored(condition: &[u8], beside: &Path) -> Vec<u8> {
     for kind in [b"gitdir:".as_slice(), b"gitdir/i:"] {
         if let Some(place) = condition.strip_prefix(kind).and_then(|rest| rest.strip_prefix(b"./")) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Who says a setting.
+/// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
     /// A configuration of the machine or of the user.
@@ -13,7 +13,7 @@ pub enum Scope {
     Environment,
 }
 
-/// What one git says, in its order.
+/// The settings of one git, in its order.
 pub type Settings = Vec<(Scope, Setting)>;
 
 /// One variable, as git understands it.
@@ -24,7 +24,7 @@ pub struct Setting {
     pub subsection: Option<Vec<u8>>,
     /// In lower case.
     pub key: String,
-    /// None: the key stands alone, which git reads as true. Any bytes: names are written in many encodings.
+    /// None: a key without value, which git reads as true. Any bytes: names are written in many encodings.
     pub value: Option<Vec<u8>>,
 }
 
@@ -85,8 +85,8 @@ pub fn is_harmless(setting: &Setting) -> bool {
     match section {
         // An alias that begins so is a command of the shell.
         "alias" => !value.trim_ascii_start().starts_with(b"!"),
-        // They run inside, and git says so where one that is required is missing. Without them `git add` of a file that belongs to
-        // git-lfs would add its content.
+        // They run inside, and git reports a missing required one. Without them `git add` of a git-lfs file would add its
+        // content.
         "filter" => true,
         // With a name or password in it, it would be a credential.
         "url" => key == "insteadof" && setting.subsection.as_deref().is_some_and(|url| !url.contains(&b'@')),

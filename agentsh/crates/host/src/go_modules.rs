@@ -1,5 +1,5 @@
 //! The modules that a Go proxy may be asked for: only those that `go.mod`, `go.sum` and `go.work` name. A proxy
-//! fetches from wherever the name says, so any other name would be a way to any host.
+//! fetches from the host in the name, so any other name would be a way to any host.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use super::project_sources::ApprovedSources;
 use agentsh_policy::RequestRule;
 use agentsh_sandbox::host::Host;
 
-/// As [`super::project_sources`] knows them.
+/// The name of the kind in [`super::project_sources`].
 pub const KIND: &str = "the Go module";
-/// Of one file.
+/// Maximum size of one file.
 const MAX_BYTES: u64 = 8 << 20;
 /// Modules that are read; of more, the others are not asked for.
 const MAX_MODULES: usize = 5_000;
-/// What the go command fetches for itself, where `go.mod` wants a newer one.
+/// The module that the go command fetches if `go.mod` requires a newer toolchain.
 const OWN: &str = "golang.org/toolchain";
 
 /// Every module that the project's files name.
@@ -41,7 +41,7 @@ pub fn named(context: &Context) -> BTreeSet<String> {
     found.into_iter().take(MAX_MODULES).collect()
 }
 
-/// The same for [`super::project_sources`].
+/// The modules for [`super::project_sources`].
 #[must_use]
 pub fn named_sources(context: &Context) -> Vec<(&'static str, String)> {
     named(context).into_iter().map(|module| (KIND, module)).collect()
@@ -87,7 +87,7 @@ fn listed(text: &str, directive: &str) -> Vec<String> {
     lines(text, directive).into_iter().filter_map(first).collect()
 }
 
-/// What a directive says, in a line of its own or in a block.
+/// The arguments of a directive, in a line of its own or in a block.
 fn lines(text: &str, directive: &str) -> Vec<String> {
     let (mut found, mut in_block) = (Vec::new(), false);
     for line in text.lines() {
@@ -113,7 +113,7 @@ fn module(word: &str) -> Option<String> {
     (has_host && is_whole && word.bytes().all(is_plain)).then(|| word.to_owned())
 }
 
-/// As proxies spell upper case: `!a` for `A`.
+/// The spelling of upper case at proxies: `!a` for `A`.
 fn escaped(module: &str) -> String {
     let spell = |letter: char| match letter.is_ascii_uppercase() {
         true => vec!['!', letter.to_ascii_lowercase()],

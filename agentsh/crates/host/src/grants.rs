@@ -12,7 +12,7 @@ use agentsh_store::words::FileWord;
 /// Directory entries looked at for one pattern.
 const MAX_ENTRIES: usize = 200_000;
 
-/// What the filesystem rules of a policy give on this host.
+/// The grants of a policy's filesystem rules on this host.
 ///
 /// # Errors
 /// Why nothing may start with these rules.
@@ -51,7 +51,7 @@ pub fn unmasked(policy: &FilesystemPolicy, context: &PathContext) -> Vec<PathBuf
     policy.unmask.iter().map(|rule| absolute(&rule.value, context)).collect()
 }
 
-/// What the policy says, for the record. None where it says nothing that is not built in.
+/// The rules for the record. None if there is none beyond the built-in ones.
 #[must_use]
 pub fn on_record(policy: &FilesystemPolicy) -> Option<Vec<FileGrant>> {
     let lists = [
@@ -101,7 +101,7 @@ fn matching(pattern: &str, context: &PathContext) -> Option<Vec<PathBuf>> {
     Some(found)
 }
 
-/// What the home lacks cannot be covered: keys, programs and what starts with the next login would be anybody's.
+/// Whether a path contains the home. Its missing files cannot be guarded: keys, programs and files that run at the next login.
 fn holds_home(path: &Path, context: &PathContext) -> bool {
     context.home.starts_with(path)
 }
@@ -110,10 +110,10 @@ fn absolute(text: &str, context: &PathContext) -> PathBuf {
     place::resolve(text, context)
 }
 
-/// Paths that stand as arguments on a server's command line, which the user therefore meant it to have.
+/// Paths in the arguments of a server's command line, which the user therefore meant it to have.
 ///
 /// Relative ones count from `directory`, where the server starts. `everywhere` is false for a declaration that came with the project: it may only name what is in the project.
-/// Options of the form `--dir=PATH` count. Whatever would open the whole machine does not.
+/// Options of the form `--dir=PATH` count. An option that would open the whole machine does not.
 #[must_use]
 pub fn from_arguments(
     arguments: &[String],

@@ -75,7 +75,7 @@ pub fn command_of_system(name: &str) -> Option<Command> {
     Some(command)
 }
 
-/// What sandboxes of this session may write, by its policy.
+/// The directories that sandboxes of this session may write, by its policy.
 #[must_use]
 pub fn writable(context: &Context) -> Vec<&Path> {
     let own = [&context.project, &context.data, &context.state].into_iter();
@@ -85,7 +85,7 @@ pub fn writable(context: &Context) -> Vec<&Path> {
 /// A directory of PATH in which no sandbox may write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usable {
-    /// As PATH names it.
+    /// The path as in PATH.
     written: PathBuf,
     /// Links followed.
     real: PathBuf,
@@ -132,12 +132,12 @@ fn all_in<'f>(
     })
 }
 
-/// Whether a sandbox, of this session or of another one, may be able to write what lies at a path.
+/// Whether a sandbox, of this session or of another one, may be able to write what is at a path.
 fn is_writable_inside(path: &Path, writable: &[&Path]) -> bool {
     PathChecks::default().is_writable_inside(path, writable)
 }
 
-/// What was seen of directories, each looked at once: those of PATH have most of theirs in common.
+/// A cache of checked directories, because most parents of PATH entries are the same.
 #[derive(Default)]
 struct PathChecks {
     paths: RealPaths,
@@ -168,7 +168,7 @@ fn is_writable_by_others(path: &Path) -> bool {
 
 fn may_be_written_by_others(mode: u32) -> bool {
     const OTHERS: u32 = 0o002;
-    // In a sticky directory nobody replaces what is somebody else's.
+    // In a sticky directory no user can replace another user's files.
     const STICKY: u32 = 0o1000;
     mode & (OTHERS | STICKY) == OTHERS
 }

@@ -36,7 +36,7 @@ const IN_HOME: &[&str] = &[
     ".volta",
     "go/bin",
 ];
-/// Of the user's environment: each names such a place.
+/// Variables of the user's environment that name such directories.
 const VARIABLES: &[&str] = &[
     "BUN_INSTALL",
     "DENO_DIR",
@@ -54,12 +54,12 @@ const VARIABLES: &[&str] = &[
     "npm_config_cache",
     "npm_config_prefix",
 ];
-/// Around a `bin` with one of these lies an installation.
+/// A `bin` with one of these belongs to an installation.
 const INTERPRETERS: &[&str] =
     &["node", "python3", "python", "bun", "deno", "uv", "ruby", "perl", "php", "java"];
 
-/// The first file or directory that `resolved` would show although it lies neither in the project nor where programs
-/// are installed. A program that is executed itself learns no more from its own file.
+/// The first file or directory that `resolved` would make visible although it is neither in the project nor where programs are
+/// installed. The executed program itself is exempt, because it learns nothing from its own file.
 #[must_use]
 pub fn out_of_place<'r>(resolved: &'r Resolved, context: &Context) -> Option<&'r Path> {
     let places = places(context);
@@ -80,12 +80,12 @@ pub fn out_of_place<'r>(resolved: &'r Resolved, context: &Context) -> Option<&'r
     files.chain(trees).chain(shown).find(|path| !is_fine(path))
 }
 
-/// As named, and with links followed.
+/// The directories as named, and with links followed.
 fn places(context: &Context) -> Vec<PathBuf> {
     let mut places: BTreeSet<PathBuf> = IN_HOME.iter().map(|path| context.home.join(path)).collect();
     places.extend(VARIABLES.iter().filter_map(|name| context.env.get(*name)).map(PathBuf::from));
     for directory in std::env::split_paths(context.env.get("PATH").map_or("", String::as_str)) {
-        // Behind its links, too: some installers keep every program in a place of its own.
+        // Also behind its links, because some installers keep every program in a separate directory.
         let interpreters = INTERPRETERS.iter().map(|name| directory.join(name)).filter(|path| path.exists());
         for path in interpreters.flat_map(|path| [path.canonicalize().ok(), Some(path)]).flatten() {
             let directory = path.parent().filter(|directory| directory.ends_with("bin"));

@@ -25,7 +25,7 @@ pub struct ServerPackages {
     /// The project that configures it; empty for the user's own.
     pub scope: String,
     pub packages: BTreeSet<Package>,
-    /// Of a remote server.
+    /// The host of a remote server.
     pub host: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub async fn about(
     Ok(counted(policy, found))
 }
 
-/// As [`about`], and nothing is remembered.
+/// Like [`about`], without a cache.
 ///
 /// # Errors
 /// As [`about`].

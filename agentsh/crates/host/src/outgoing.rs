@@ -25,7 +25,7 @@ pub fn client() -> Result<Client, String> {
     Ok(Client::new(lookup, Rules::user_configured()).with_proxy(proxy))
 }
 
-/// A document of the web, redirections followed.
+/// Fetches a document, following redirects.
 ///
 /// # Errors
 /// Why there is none.
@@ -33,7 +33,7 @@ pub async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
     asked(url, max).await?.whole(max).await.map_err(|error| error.to_string())
 }
 
-/// The same, to be read piece by piece.
+/// Like [`get`], to be read piece by piece.
 ///
 /// # Errors
 /// Why there is none.
@@ -48,10 +48,10 @@ pub async fn asked(url: &str, max: usize) -> Result<Response, String> {
     Ok(answer)
 }
 
-/// The proxy by which the connections of a process leave this machine.
+/// The proxy for the connections of a process.
 ///
 /// # Errors
-/// When the policy names one that cannot be used. One of the environment is told, and not used then.
+/// When the policy names one that cannot be used. An unusable one from the environment is reported and ignored.
 pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Option<Proxy>, String> {
     let variable = |name: &str| facts.context.env.get(name).cloned();
     match rules.proxy.as_ref().map(|choice| (&choice.value, &choice.rule)) {
@@ -71,7 +71,7 @@ pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Op
     }
 }
 
-/// Public addresses over TLS; and this machine where the user says so, and the networks that the server's rules name.
+/// Public addresses over TLS; also this machine if the user says so, and the networks that the server's rules name.
 pub fn rules(facts: &Facts, id: &ServerId, url: &str, from_user: bool) -> Rules {
     let mut rules = Rules::default();
     let Ok(url) = Url::parse(url) else { return rules };

@@ -43,14 +43,14 @@ fn of_tree(tree: &PinnedTree, packages: &mut BTreeSet<Package>) {
         if let Some(found) = distribution(path) {
             packages.insert(found);
         } else if is_manifest(tree, path) && read < MAX_MANIFESTS {
-            // Also next to a lock file: that may be older than what lies there.
+            // Also next to a lock file, which may be outdated.
             read += 1;
             packages.extend(manifest(&tree.root.join(path)));
         }
     }
 }
 
-/// What Python's installers write: `NAME-VERSION.dist-info/METADATA`.
+/// The file that Python's installers write: `NAME-VERSION.dist-info/METADATA`.
 fn distribution(path: &Path) -> Option<Package> {
     let is_metadata = path.file_name().is_some_and(|name| name == "METADATA");
     let directory = path.parent().filter(|_| is_metadata)?.file_name()?.to_str()?;

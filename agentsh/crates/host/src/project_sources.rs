@@ -1,9 +1,9 @@
 //! Network rights that project files may give: a remote of the repository, a module in a lock file.
 //!
-//! An agent writes such files. What they say counts as it stood when agentsh first ran in the project, kept by hash outside of
-//! every sandbox; what came later is opened once the user agrees to it (`agentsh run --agree`). A project is known by its path, by
-//! its repository (it may have been moved, or be another working tree), and by the directories around it: an agent may have
-//! made all of it there.
+//! An agent can write such files. So the entries count that were there when agentsh first ran in the project; their hashes are kept
+//! outside every sandbox. Later entries are opened once the user agrees to them (`agentsh run --agree`). A project is recognised by
+//! its path, by its repository (it may have been moved, or be another working tree), and by the directories around it, because an
+//! agent may have made the whole project there.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -17,10 +17,10 @@ use agentsh_sandbox::host::{Host, RealHost};
 
 /// Longest list that is read: 65 bytes are one source.
 const MAX_BYTES: u64 = 4 << 20;
-/// New sources that are told one by one.
+/// New sources that are reported singly.
 const MAX_REPORTED: usize = 5;
 
-/// What the user has agreed to, by being there first or by word.
+/// The sources that count, because they existed at the first run or the user agreed.
 #[derive(Clone, Debug)]
 pub struct ApprovedSources {
     projects: Vec<String>,
@@ -28,7 +28,7 @@ pub struct ApprovedSources {
 }
 
 impl ApprovedSources {
-    /// What is known of this project: as [`note`] left it, or as it is stored. Nothing, where no run was here before.
+    /// The approved sources of this project: as [`note`] left them, or as stored. Nothing before the first run.
     #[must_use]
     pub fn of(context: &Context) -> &Self {
         context.sources.get_or_init(|| {
@@ -64,7 +64,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
             write(context, project, &hashes)?;
         }
     }
-    // It is set once: a session notes its sources before it asks for them.
+    // Set only once: a session notes its sources before it uses them.
     let _ = context.sources.set(ApprovedSources { projects, hashes });
     Ok(lines)
 }
@@ -129,7 +129,7 @@ fn hash(project: &str, kind: &str, source: &str) -> String {
     agentsh_base::hex(&hash.finalize())
 }
 
-/// How many lists there are, none where no run was here before, and what they hold. A list that cannot be read holds nothing.
+/// The number of lists (none before the first run) and their content. An unreadable list is empty.
 fn read(context: &Context, projects: &[String]) -> (usize, BTreeSet<String>) {
     let lists: Vec<String> = projects.iter().filter_map(|project| list(&place(context, project))).collect();
     (lists.len(), lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect())

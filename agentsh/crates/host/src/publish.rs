@@ -69,7 +69,7 @@ impl Published {
         Ok(Self { listener, port })
     }
 
-    /// What the user hears.
+    /// The message for the user.
     #[must_use]
     pub fn line(&self) -> String {
         let address =
@@ -84,7 +84,7 @@ impl Published {
 /// Without the right to enter.
 pub fn enter(pid: u32) -> io::Result<Vec<OwnedFd>> {
     let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
-    // A thread of its own, which ends there.
+    // A separate thread, which ends there.
     let inside = std::thread::Builder::new().name("published".to_owned()).spawn(move || {
         let kind = rustix::thread::LinkNameSpaceType::Network;
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind))?;
@@ -148,7 +148,7 @@ async fn connect(socket: &OwnedFd, to: SocketAddr) -> io::Result<TcpStream> {
     tokio::time::timeout(CONNECT_TIMEOUT, TcpSocket::from_std_stream(own).connect(to)).await?
 }
 
-/// Ends whatever the socket was connected to.
+/// Ends any connection of the socket.
 fn is_free_again(socket: &OwnedFd) -> bool {
     rustix::net::connect_unspec(socket).is_ok()
 }
@@ -162,7 +162,7 @@ pub fn serve(published: Vec<Published>, sockets: Vec<OwnedFd>) -> JoinSet<()> {
         serving.spawn_local(async move {
             let mut connections = JoinSet::new();
             loop {
-                // Who comes when all are in use waits in the queue of the kernel.
+                // If all are in use, further connections wait in the kernel's queue.
                 let Ok(place) = Arc::clone(&pool.places).acquire_owned().await else { return };
                 match one.listener.accept().await {
                     Ok((outside, _)) => {

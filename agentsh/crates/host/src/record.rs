@@ -21,11 +21,11 @@ pub struct Record {
     agent_runs: Cell<bool>,
     is_quiet: Cell<bool>,
     held: RefCell<Vec<String>>,
-    /// How many more there were than may be held.
+    /// The number of messages beyond those that may be held.
     unheld: Cell<u64>,
-    /// What was refused while messages were held.
+    /// Refusals that happened while messages were held.
     refusals: RefCell<Vec<String>>,
-    /// Why servers did not start, as far as the user knows, and whether he was told what lacks because of it.
+    /// Why servers did not start, as reported to the user, and whether the user was told which tools are missing.
     pub told: RefCell<BTreeMap<String, bool>>,
 }
 
@@ -59,7 +59,7 @@ impl Record {
         self.agent_runs.get()
     }
 
-    /// Which layers of the sandbox were enforced.
+    /// Records which layers of the sandbox were enforced.
     pub fn enforcement(&self, server: Option<&ServerId>, layers: &[Enforcement]) {
         for layer in layers {
             self.journal.record(Event::Enforcement {
@@ -94,7 +94,7 @@ impl Record {
         }
     }
 
-    /// As [`Self::note`], for what the summary after a run says once more.
+    /// Like [`Self::note`], for messages that the summary after a run repeats.
     pub fn note_refusal(&self, message: &str) {
         if self.holds {
             self.refusals.borrow_mut().push(message.to_owned());
@@ -103,7 +103,7 @@ impl Record {
         }
     }
 
-    /// Refusals that were held back are told, unless a summary follows that has them.
+    /// Reports the held refusals, unless a summary with them follows.
     pub fn release_refusals(&self, summary_follows: bool) {
         for message in self.refusals.borrow_mut().drain(..).filter(|_| !summary_follows) {
             self.note(&message);
@@ -127,7 +127,7 @@ impl Record {
         say(&format!("agentsh: {message}"));
     }
 
-    /// As [`Self::note`], for what lacks because of a server: once, and without the reason, where that was told.
+    /// Like [`Self::note`], for something missing because of a server: once, and without the reason if that was reported.
     pub fn note_missing(&self, message: &str) {
         let mut told = self.told.borrow_mut();
         let known = told.iter_mut().find_map(|(why, lacks)| Some((message.find(why.as_str())?, lacks)));

@@ -1,7 +1,7 @@
 //! Package registries for the project's dependencies: only GET, with inspection.
 //!
-//! Which ecosystems the project uses is told by its lock files. Which hosts that means is not: a file of the project could
-//! name any. Hosts come from the user's own configuration, else from what the installed tools have built in.
+//! The lock files of the project say which ecosystems it uses. They do not decide which hosts are opened, since a file of the
+//! project could name any: hosts come from the user's own configuration, or else from the defaults of the installed tools.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::project_sources::ApprovedSources;
 use crate::users_networks::users_networks;
 use crate::{Context, apt, go_modules, host_programs};
 
-/// Of one configuration file.
+/// Maximum size of one configuration file.
 const MAX_BYTES: u64 = 1 << 20;
 /// Requests that only read.
 const READ_ONLY_REQUESTS: [&str; 2] = ["GET /**", "HEAD /**"];
@@ -37,7 +37,7 @@ struct Ecosystem {
     hosts: fn(&Context) -> Vec<RegistryAddress>,
 }
 
-/// The address of a registry, and the file or variable that says so.
+/// The address of a registry, and the file or variable that names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RegistryAddress {
     pub url: String,
@@ -85,8 +85,8 @@ const ECOSYSTEMS: &[Ecosystem] = &[
     Ecosystem { id: "debian", files: &["debian/control"], hosts: |_| debian() },
 ];
 
-/// The registries of the project's ecosystems, and those that a tool without a configuration of its own has built in
-/// (`first_index` of the session).
+/// The registries of the project's ecosystems, and the built-in ones of tools without a configuration (`first_index` of the
+/// session).
 #[must_use]
 pub fn contribution(
     context: &Context,
@@ -205,7 +205,7 @@ pub fn npm_paths(context: &Context, place: &str) -> BTreeSet<String> {
     };
     let found = npm(context).into_iter().filter_map(|found| Url::parse(&found.url).ok());
     let paths = found.filter(is_there).map(|url| url.path().trim_matches('/').to_owned());
-    // What is in a line of the file must not become another one.
+    // A value must not begin another setting in a line of the file.
     let is_plain = |path: &String| !path.is_empty() && !path.contains(['=', ';', '#', '$', '%']);
     paths.filter(is_plain).collect()
 }
@@ -348,7 +348,7 @@ fn go(context: &Context) -> Vec<RegistryAddress> {
     found
 }
 
-/// `:sources:` of the user's gem configuration, and the mirrors of his bundler.
+/// `:sources:` of the user's gem configuration, and bundler's mirrors.
 fn ruby(context: &Context) -> Vec<RegistryAddress> {
     let mut found = Vec::new();
     for file in [context.home.join(".gemrc"), "/etc/gemrc".into(), context.home.join(".bundle/config")] {
@@ -442,7 +442,7 @@ pub fn directories(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Empty where there is none, or it is larger than any configuration.
+/// Empty if there is none, or if it is too large for a configuration.
 fn read(file: &Path) -> String {
     small_file::text(file, MAX_BYTES).unwrap_or_default()
 }

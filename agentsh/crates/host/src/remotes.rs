@@ -11,7 +11,7 @@ use agentsh_sandbox::spec::{Contribution, Feature};
 use super::project_sources::ApprovedSources;
 use super::{Context, repositories};
 
-/// As [`super::project_sources`] knows them.
+/// The name of the kind in [`super::project_sources`].
 pub const KIND: &str = "the remote";
 
 /// The hosts of the project's remotes. What a rule of the policy names stays as it is.

@@ -17,10 +17,10 @@ use agentsh_sandbox::spec::{Contribution, Feature, Grant};
 
 use super::{Context, agreements};
 
-/// Of one configuration or pointer of git.
+/// Maximum size of one configuration or pointer file of git.
 const MAX_BYTES: u64 = 256 << 10;
 
-/// The repositories that the user agreed to. With `agree`, he does so now. With `review` they may only be read: they have no
+/// The repositories that the user agreed to; `agree` does so now. With `review` they may only be read: they have no
 /// layer.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ pub fn contribution(context: &Context, agree: bool, review: bool) -> std::io::Re
     for (path, what) in found {
         let key = key(&context.project, &path);
         let shown = agentsh_store::escape::line(&path.to_string_lossy()).into_owned();
-        // One word for a repository and what it keeps elsewhere.
+        // One message for a repository and its parts elsewhere.
         let is_part = matches!(what, SHARED_PART | SHARED_OBJECTS);
         if agree && !known.contains(&key) {
             agreements::add(&context.state, &key)?;
@@ -71,7 +71,7 @@ fn key(project: &Path, repository: &Path) -> String {
     agentsh_base::hex(&hash.finalize())
 }
 
-/// Of a repository that keeps some of itself elsewhere.
+/// A part of a repository that is stored elsewhere.
 const SHARED_PART: &str = "what the repository of this working tree shares with others";
 const SHARED_OBJECTS: &str = "the objects of this working tree's repository";
 
@@ -103,7 +103,7 @@ fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
     found
 }
 
-/// Directories of objects that a repository reads beside its own (`git clone --shared`), and what these read.
+/// Object directories that a repository reads in addition to its own (`git clone --shared`), recursively.
 fn borrowed(objects: PathBuf) -> BTreeSet<PathBuf> {
     let (mut found, mut open) = (BTreeSet::new(), vec![objects]);
     while let Some(objects) = open.pop().filter(|_| found.len() < MAX_BORROWED) {
@@ -120,7 +120,7 @@ fn parts_elsewhere(repository: &Path) -> Vec<(PathBuf, &'static str)> {
     let part = |name: &str| {
         let link = repository.join(name);
         let end = link.is_symlink().then(|| link.canonicalize().ok()).flatten()?;
-        // What is said of it is said of its content: objects are named by theirs.
+        // Objects are named by their content, so the directory itself is shown.
         let is_objects = name == "objects" && end.join("pack").is_dir();
         let is_part = end.is_dir() && end.ends_with(name) && !end.starts_with(repository);
         is_part.then_some((end, if is_objects { SHARED_OBJECTS } else { SHARED_PART }))
@@ -136,7 +136,7 @@ fn configurations(context: &Context) -> (PathBuf, Option<PathBuf>) {
     (config, elsewhere)
 }
 
-/// The addresses of the project's remotes, each with the configuration that says so. Read once.
+/// The addresses of the project's remotes, each with the configuration that names it. Read once.
 #[must_use]
 pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
     read_remotes(context)[0].clone()
@@ -200,7 +200,7 @@ fn is_repository(path: &Path) -> bool {
     ["objects", "refs"].iter().all(|name| path.join(name).is_dir()) && path.join("HEAD").is_file()
 }
 
-/// Of the same owner, in no place that belongs to somebody else, and not in the project already.
+/// Whether it has the same owner, is not in a foreign directory, and not already in the project.
 fn may_be_shown(path: &Path, context: &Context) -> bool {
     let owner = |path: &Path| path.symlink_metadata().ok().map(|found| found.uid());
     path.is_dir()

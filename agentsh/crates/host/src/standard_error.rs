@@ -11,17 +11,17 @@ use agentsh_base::paragraph;
 
 /// Pieces that wait for a reader.
 const MAX_WAITING: usize = 64;
-/// How long a message is waited for, so that it is before whatever is written next. Only once: a reader that let one
+/// How long a message is waited for, so that it appears before the next output. Only once: a reader that let one
 /// message wait this long is not waited for again until it has read everything.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Pieces that are not written yet.
 static QUEUED_WRITES: AtomicUsize = AtomicUsize::new(0);
 
-/// Nobody has read for a while.
+/// The reader has not read for a while.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
-/// Hands a piece over. False: nobody reads, and it was not taken.
+/// Hands a piece over. False: there is no reader, and it was not taken.
 pub fn send(text: String) -> bool {
     QUEUED_WRITES.fetch_add(1, Ordering::AcqRel);
     let is_taken = writer().is_some_and(|writer| writer.try_send(text).is_ok());
@@ -36,7 +36,7 @@ pub fn is_behind() -> bool {
     QUEUED_WRITES.load(Ordering::Acquire) > 0
 }
 
-/// One message, folded for a terminal. What nobody reads is left out.
+/// Writes one message, wrapped for a terminal. Dropped without a reader.
 pub fn say(message: &str) {
     let message = paragraph::shown(message, &std::io::stderr());
     if !send(format!("{message}\n")) || IS_STUCK.load(Ordering::Acquire) {
@@ -59,7 +59,7 @@ fn writer() -> Option<&'static SyncSender<String>> {
         let (sender, pieces) = sync_channel::<String>(MAX_WAITING);
         let write = move || {
             for piece in pieces {
-                // It cannot be told to anybody.
+                // There is no way to report it.
                 let _ = anstream::stderr().write_all(piece.as_bytes());
                 if QUEUED_WRITES.fetch_sub(1, Ordering::AcqRel) == 1 {
                     IS_STUCK.store(false, Ordering::Release);

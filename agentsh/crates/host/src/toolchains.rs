@@ -24,7 +24,7 @@ mod links;
 
 use links::behind_links;
 
-/// What is shown of the user's toolchains.
+/// The visible parts of the user's toolchains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Toolchains {
     /// Ids of the tables that apply.
@@ -60,7 +60,7 @@ impl<'a> From<&'a Context> for SearchContext<'a> {
 }
 
 impl Toolchains {
-    /// What the agent gets of them. Its caches are another feature's.
+    /// The contribution to the agent's sandbox, without caches.
     #[must_use]
     pub fn contribution(&self) -> Contribution {
         let pass = self.env.iter().cloned().map(EnvChange::Pass);
@@ -72,7 +72,7 @@ impl Toolchains {
     }
 }
 
-/// Looks at what is there. Starts nothing.
+/// Only reads files. Starts nothing.
 #[must_use]
 pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Toolchains {
     let around = around.into();
@@ -117,7 +117,7 @@ pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Tool
     out
 }
 
-/// Where what is hidden by its name really lies: links may show it by another one.
+/// The real paths of hidden names, because links may show them under others.
 pub fn elsewhere(hidden: &[PathBuf]) -> Vec<PathBuf> {
     hidden.iter().filter_map(|path| path.canonicalize().ok().filter(|real| real != path)).collect()
 }
@@ -157,11 +157,11 @@ fn on_path(around: &SearchContext<'_>, paths: &RealPaths) -> Vec<PathBuf> {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut found = Vec::new();
     for directory in path.split(':').map(PathBuf::from) {
-        // What everybody sees anyway, and what is installed around it.
+        // System directories are visible anyway, with what is installed around them.
         if paths.canonical(&directory).is_some_and(|real| is_system(&real)) {
             continue;
         }
-        // Where it is, not how it is called: a link to the `bin` of an installation lies in another directory.
+        // By the real path, because a link to the `bin` of an installation is in another directory.
         found.extend(
             links::end(&directory, around, paths).iter().flat_map(|real| installed_around(real, around)),
         );
@@ -171,12 +171,12 @@ fn on_path(around: &SearchContext<'_>, paths: &RealPaths) -> Vec<PathBuf> {
     found
 }
 
-/// Directories next to a `bin` in an installation, whatever was installed.
+/// Directories next to a `bin` in an installation of any tool.
 const PREFIX: [&str; 12] =
     ["bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include", "man", "doc", "docs", "locale"];
-/// As [`PREFIX`], and never shown: configuration may hold secrets.
+/// Like [`PREFIX`], but never visible, because configuration may contain secrets.
 const CONFIGURATION: [&str; 3] = ["etc", "ssl", "var"];
-/// What lies at the top of toolchains that are laid out otherwise. All that is in them is theirs.
+/// Files at the top of toolchains with another layout. Everything in such a directory belongs to the toolchain.
 const MARKERS: &[(&str, &[&str])] = &[
     ("Go", &["VERSION", "src/runtime"]),
     ("Java", &["release", "lib/modules"]),
@@ -186,8 +186,8 @@ const MARKERS: &[(&str, &[&str])] = &[
     ("Dart", &["version", "lib/core"]),
 ];
 
-/// What is installed around a `bin`: only where the whole is laid out as installations are. Anything else may be a directory in
-/// which somebody keeps what belongs to nobody else (`~/dotfiles/bin`), and of it the `bin` alone is shown.
+/// The installation around a `bin`, only if the whole has the usual layout. Otherwise the directory may contain personal files
+/// (`~/dotfiles/bin`), and only the `bin` is visible.
 fn installed_around(directory: &Path, around: &SearchContext<'_>) -> Vec<PathBuf> {
     let above = directory.parent().filter(|_| directory.ends_with("bin"));
     let is_own = |above: &&Path| {
@@ -240,7 +240,7 @@ fn installed_in(root: &Path) -> Vec<PathBuf> {
     shown
 }
 
-/// Of their own in every sandbox, or part of the running system.
+/// Private in every sandbox, or part of the running system.
 const PRIVATE: [&str; 7] = ["/tmp", "/var", "/run", "/proc", "/sys", "/dev", "/etc"];
 
 /// Never the home or something that holds it, the project, or what everybody sees anyway.
@@ -255,7 +255,7 @@ fn may_be_shown(path: &Path, around: &SearchContext<'_>) -> bool {
         && around.own.iter().all(|own| !own.starts_with(path))
 }
 
-/// Below the home alone: what lies elsewhere is shared with others.
+/// Only below the home, because other directories are shared with other users.
 fn may_hold_cache(path: &Path, around: &SearchContext<'_>) -> bool {
     is_plain(path) && path.starts_with(around.home) && !path.starts_with(around.project)
 }
@@ -271,9 +271,9 @@ fn is_plain(path: &Path) -> bool {
 pub struct Caches {
     /// Directories of the project's own: place below `base` and inside.
     pub own: Vec<(PathBuf, PathBuf)>,
-    /// Where they lie on the host: beside the layers, which no sandbox sees.
+    /// Their directory on the host: next to the layers, which no sandbox sees.
     base: PathBuf,
-    /// Those of the user, each below a layer of the project's own.
+    /// The user's caches, each below a layer of the project.
     pub layers: Vec<CacheLayer>,
     /// Held while the run lasts: a layer can be mounted once.
     lock: Option<File>,
@@ -295,8 +295,8 @@ impl Caches {
 /// Runs in one project at a time that have layers of their own; more share what they write, without the user's.
 const MAX_AT_ONCE: usize = 16;
 
-/// Makes the project's caches at these places. What the user has is below, unless one of `hidden` lies there; what is written
-/// stays with the project. `links` are those of the sandbox.
+/// Mounts the project's caches at these paths, above the user's, unless one of `hidden` is in them; what is written stays with
+/// the project. `links` are those of the sandbox.
 ///
 /// # Errors
 /// When a directory cannot be made.

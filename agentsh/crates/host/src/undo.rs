@@ -18,7 +18,7 @@ const MAX_SESSIONS: usize = 50;
 /// Files that one session keeps versions of: an agent can make hooks without end.
 const MAX_VERSIONS: usize = 2_000;
 
-/// Where one session puts versions.
+/// The versions that one session saves.
 #[derive(Clone, Debug)]
 pub struct SavedVersions {
     directory: PathBuf,
@@ -79,8 +79,8 @@ impl SavedVersions {
     }
 }
 
-/// Puts the newest version of a file that was set aside in its place, and sets aside what was there: doing it twice
-/// changes nothing. Says what was done; None when no session knows the file.
+/// Restores the newest saved version of a file, and saves the current one: doing it twice changes nothing. Returns what was
+/// done; None if no session knows the file.
 ///
 /// # Errors
 /// When it cannot be read or written.
@@ -127,12 +127,12 @@ pub fn forget_old(state: &Path) {
     }
 }
 
-/// As it was written on a command line, from this directory.
+/// A path from a command line, made absolute from the working directory.
 #[must_use]
 pub fn absolute(written: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let path = agentsh_sandbox::host::plain(&here.join(written));
-    // Where it is, with the links above it followed.
+    // The real path, with the links above it followed.
     match (path.parent().and_then(|above| above.canonicalize().ok()), path.file_name()) {
         (Some(above), Some(name)) => above.join(name),
         _ => path,

@@ -18,13 +18,13 @@ use super::git_cache::GitCache;
 use super::git_settings::{Scope, Setting, Settings};
 use super::{Context, host_programs};
 
-/// Of one configuration, ignore file, or answer of git.
+/// Maximum size of one configuration, ignore file, or answer of git.
 pub const MAX_BYTES: u64 = 256 << 10;
 /// For one answer of git, which takes some milliseconds.
 const GIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where every git of PATH looks for what holds in all repositories, and what the environment tells it. Beside the files
-/// that say something now, those that git would read if somebody made them.
+/// Where every git of PATH looks for settings of all repositories, and what the environment adds. Besides the files
+/// that exist now, also those that git would read if somebody made them.
 #[must_use]
 pub fn everywhere(context: &Context) -> GitEverywhere {
     let value = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
@@ -72,13 +72,13 @@ pub struct Git<'a> {
 }
 
 impl<'a> Git<'a> {
-    /// None where there is none, or one that a sandbox could have put there.
+    /// None if there is no git, or only one that a sandbox could have written.
     pub fn find(context: &'a Context) -> Option<Self> {
         Some(Self { program: host_programs::find(context, "git")?, context })
     }
 
-    /// The settings of the machine, of the user and of his environment, in git's order; of those that are not harmless, where
-    /// they stand. Asked once in a session. None: it does not list them, as before version 2.26.
+    /// The settings of the machine, the user and the environment, in git's order; of those that are not harmless, only the
+    /// location. Asked once in a session. None: git does not list them (before version 2.26).
     pub fn top(&self) -> Option<Settings> {
         let mut known = self.context.git_says.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(said) = known.get(&self.program) {
@@ -96,7 +96,7 @@ impl<'a> Git<'a> {
         said
     }
 
-    /// One file on each line. None: this git does not say, as before version 2.42, or has none.
+    /// One file on each line. None: this git does not report it (before version 2.42), or has none.
     fn variable(&self, name: &str) -> Option<Vec<PathBuf>> {
         let said = self.ask(&["var", name].map(OsString::from), Path::new("/"))?;
         let lines = said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -129,7 +129,7 @@ impl<'a> Git<'a> {
         said.split(|byte| *byte == 0).filter_map(setting_of).collect()
     }
 
-    /// What holds in a directory, by the word of the machine and of the user, with all conditions. None: nobody says.
+    /// The value in force in a directory, from the machine's and the user's configuration, with all conditions. None: not set.
     pub fn effective(&self, directory: &Path, section: &str, key: &str) -> Option<Vec<u8>> {
         let words = ["config", "-z", "--show-scope", "--includes", "--get-all"].map(OsString::from);
         let words: Vec<OsString> = words.into_iter().chain([format!("{section}.{key}").into()]).collect();
@@ -139,22 +139,22 @@ impl<'a> Git<'a> {
         of_user.next_back().map(|pair| pair[1].to_vec())
     }
 
-    /// What it says, if it succeeds in its time.
+    /// The output of git, if it succeeds in time.
     pub fn ask(&self, words: &[OsString], directory: &Path) -> Option<Vec<u8>> {
         self.ask_for(words, directory, MAX_BYTES)
     }
 
-    /// As [`Git::ask`], for an answer of so many bytes at most.
+    /// Like [`Git::ask`], with an output of at most so many bytes.
     pub fn ask_for(&self, words: &[OsString], directory: &Path, most: u64) -> Option<Vec<u8>> {
         let mut env = host_programs::environment(self.context);
-        // Somebody else's repository is none of the user's configuration.
+        // Variables about another repository are not part of the user's configuration.
         env.retain(|name, _| {
             !matches!(
                 name.as_str(),
                 "GIT_CONFIG" | "GIT_DIR" | "GIT_WORK_TREE" | "GIT_COMMON_DIR" | "GIT_TRACE"
             )
         });
-        // What a repository says may make it fetch, write, or show other commits than those that are there.
+        // A repository's configuration may make git fetch, write, or show other commits than those that are there.
         let own =
             [("NO_LAZY_FETCH", "1"), ("ALLOW_PROTOCOL", ""), ("OPTIONAL_LOCKS", "0"), ("GRAFT_FILE", "")];
         env.extend(own.map(|(name, value)| (format!("GIT_{name}"), value.to_owned())));

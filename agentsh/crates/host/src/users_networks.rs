@@ -6,7 +6,7 @@ use agentsh_base::types::RuleRef;
 use agentsh_egress::special_use::METADATA;
 use agentsh_policy::Ruled;
 
-/// Where the model of a user, or the registry of his packages, may be: what the user wrote as its address counts, also
+/// Where a user's model or package registry may be: the address that the user wrote counts, also
 /// inside a private network. Not among them: the addresses at which clouds keep their credentials.
 const USERS_NETWORKS: [&str; 12] = [
     "10.0.0.0/8",
@@ -24,7 +24,7 @@ const USERS_NETWORKS: [&str; 12] = [
     "2001:db8::/32",
 ];
 
-/// Private networks in which a name may lie that the user's own configuration gives, as conditions of its rule.
+/// Private networks that may contain a name from the user's own configuration, as conditions of its rule.
 #[must_use]
 pub fn users_networks(rule: &RuleRef) -> Vec<Ruled<IpNet>> {
     let blocks = USERS_NETWORKS.iter().filter_map(|block| block.parse().ok()).flat_map(without_metadata);

@@ -13,7 +13,7 @@ pub struct Answer {
     /// None: unchanged.
     pub body: Option<String>,
     pub told: Vec<EngineEvent>,
-    /// As the provider counts it.
+    /// The usage as the provider counts it.
     pub usage: Usage,
 }
 

@@ -4,7 +4,7 @@
 
 /// Minimum characters of a distinctive sentence, once folded.
 const MIN_LENGTH: usize = 30;
-/// Of a longer sentence only so many characters are searched for.
+/// Maximum number of characters of a sentence that are searched for.
 const MAX_LENGTH: usize = 240;
 
 /// Replaces an answer that contains the sentence.
@@ -35,7 +35,7 @@ struct Pattern {
 /// The state of a search in one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
-    /// Of each pattern.
+    /// The matched length of each pattern.
     matched: Vec<usize>,
     /// Folded characters so far.
     seen: usize,
@@ -68,7 +68,7 @@ fn folded(text: &str) -> String {
 }
 
 impl Needle {
-    /// The first distinctive sentence of a system prompt. None: there is none.
+    /// The first distinctive sentence of a system prompt, if there is one.
     #[must_use]
     pub fn arm(prompt: &str) -> Option<Self> {
         Self::of(sentences(prompt).take(1))

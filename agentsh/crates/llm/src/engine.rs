@@ -138,7 +138,7 @@ impl Stream {
         self.usage
     }
 
-    /// It is not forwarded byte by byte, even without refusals: clients would have parsed other calls, or it has
+    /// Whether it is not forwarded byte by byte, even without refusals: clients would have parsed other calls, or it has
     /// ignored parts.
     #[must_use]
     pub fn is_changed(&self) -> bool {

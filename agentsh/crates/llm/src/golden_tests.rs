@@ -44,7 +44,7 @@ fn golden_files_are_what_comes_out() {
 }
 
 proptest! {
-    /// Answers with bytes that were lost, doubled or changed on the way: whatever comes, pieces make no difference.
+    /// Answers with bytes that were lost, doubled or changed on the way: cutting them into pieces makes no difference.
     #[test]
     fn damaged_answers_are_cut_alike(which in any::<usize>(), changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
         let inputs = inputs();

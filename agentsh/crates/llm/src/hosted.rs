@@ -19,7 +19,7 @@ pub struct Hosted {
     pub reach: HostedReach,
 }
 
-/// What it can reach.
+/// What the action can reach.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostedReach {
     /// Only the provider's own: an index, the account's files, a machine without network.
@@ -178,7 +178,7 @@ impl HostedTools {
         }
     }
 
-    /// A part that is no text: whatever in it is a URL, somebody loads.
+    /// A part other than text: every URL in it is loaded.
     fn medium(&mut self, value: &Json<'_>) {
         match value {
             Json::Array(items) => items.iter().for_each(|item| self.medium(item)),
@@ -216,9 +216,9 @@ impl HostedTools {
             "searchparameters" if is_there(value) => {
                 self.add(SEARCH, "search_parameters", HostedReach::Anywhere)
             }
-            // Of Azure OpenAI: the conversation goes to the endpoint that each names.
+            // Azure OpenAI: the conversation goes to the endpoint that each names.
             "datasources" => items.iter().for_each(|_| self.add("data_source", "", HostedReach::Anywhere)),
-            // Of Cohere, Alibaba and OpenRouter.
+            // Cohere, Alibaba and OpenRouter.
             "connectors" => items.iter().for_each(|_| self.add(SEARCH, "connectors", HostedReach::Anywhere)),
             "enablesearch" if matches!(value, Json::Bool(true)) => {
                 self.add(SEARCH, "enable_search", HostedReach::Provider);
@@ -318,7 +318,7 @@ impl HostedTools {
     }
 }
 
-/// Whether a part of this type stands for something else than a text, and is not what a tool did.
+/// Whether a part of this type is something other than a text or the output of a tool.
 fn is_medium(kind: &str) -> bool {
     ["audio", "document", "file", "image", "video"].iter().any(|medium| kind.contains(medium))
         && ["_call", "_output", "_result"].iter().all(|end| !kind.ends_with(end))

@@ -9,7 +9,7 @@ use crate::route::Provider;
 use crate::turn::{self, Conversation};
 use crate::{LlmError, MAX_DEPTH};
 
-/// What of a request decides how its answer is parsed.
+/// The parts of a request that decide how its answer is parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelRequest {
     pub model: String,

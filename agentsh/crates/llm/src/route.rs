@@ -18,7 +18,7 @@ pub enum Provider {
     Ollama,
 }
 
-/// What a provider keeps.
+/// Data that a provider stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Later {
     /// Questions, in the body.
@@ -28,7 +28,7 @@ pub enum Later {
     File,
 }
 
-/// What a request is.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// A model answers: calls and texts are judged.
@@ -220,7 +220,7 @@ mod tests {
             ("POST", "/api/chat", Route::Model(Provider::Ollama)),
             ("POST", "/api/generate", Route::Model(Provider::Ollama)),
             ("POST", "/api/event_logging", Route::Unknown),
-            // What can be read in several ways is not a route that anybody knows.
+            // A path that can be read in several ways is not a known route.
             ("POST", "//v1/messages", Route::Unknown),
             ("POST", "/v1//messages", Route::Unknown),
             ("POST", "/files/../v1/messages", Route::Unknown),

@@ -150,7 +150,7 @@ impl Framer {
         if ends_other_lines(&frame.raw) { self.spell_anew(frame) } else { Ok(frame) }
     }
 
-    /// The event without bytes at which some readers end a line, and would read calls that stand in no data.
+    /// The event without bytes at which some readers end a line, and would read calls outside of data.
     fn spell_anew(&self, frame: Frame) -> Result<Frame, LlmError> {
         let Some(data) = &frame.data else { return Ok(Frame { has_unknown: true, ..frame }) };
         // Outside of strings JSON has none of them, and in strings it has only these three.

@@ -622,7 +622,7 @@ fn whole_answers() {
     }
 }
 
-/// Some client looks there: what nobody judged does not go on.
+/// Some client reads that place: text that was not judged is not passed on.
 #[test]
 fn a_call_where_its_api_has_none_is_withheld() {
     let call = r#"{"type":"tool_use","id":"t","name":"send","input":{}}"#;

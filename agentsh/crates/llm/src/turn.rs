@@ -13,7 +13,7 @@ use crate::route::Provider;
 /// Limit of distinguished conversations; turns of others are unknown.
 const MAX_COUNT: usize = 1024;
 
-/// What identifies a request's conversation.
+/// The identity of a request's conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conversation {
     /// A hash of the user's first message.
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(heard(&[first, call, result]), 1);
         assert_eq!(heard(&[first, call, result, call, result]), 1);
         assert_eq!(heard(&[user, call, result, call, result, user]), 2, "markers of a cache are no text");
-        // Somebody asks for a title on the way.
+        // A request for a title comes in between.
         assert_eq!(heard(&[r#"{"role":"user","content":"a title"}"#]), 2);
         assert_eq!(heard(&[first, call, result, call, result, user, call, result]), 2);
         assert_eq!(heard(&[first, call, result, call, result, user, call, result, user]), 3);

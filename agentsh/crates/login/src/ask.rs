@@ -41,8 +41,7 @@ pub(crate) fn place(
     Ok((client, target))
 }
 
-/// A document about somebody; None where there is none at this place. What is public is asked for without anything secret, so a
-/// redirection is followed.
+/// A metadata document; None if there is none at this URL. It is requested without secrets, so redirects are followed.
 pub(crate) async fn document(
     clients: &Clients,
     what: &'static str,
@@ -85,7 +84,7 @@ pub(crate) async fn bounded(answer: Response) -> Result<Answer, HttpError> {
     Ok(Answer { status: answer.status, body: answer.decoded().whole(MAX_DOCUMENT).await? })
 }
 
-/// What a document says, or why it is not believed.
+/// The parsed document, or why it is not accepted.
 pub(crate) fn believed<T>(
     what: &'static str,
     place: &str,

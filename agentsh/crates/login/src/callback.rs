@@ -14,9 +14,9 @@ use super::registration::shown;
 
 /// Longest request, in bytes: a code may be long.
 const MAX_REQUEST: usize = 32 << 10;
-/// How long somebody may take who connects.
+/// How long a connection may take to send its request.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections that are heard at once.
+/// Connections that are served at once.
 const MAX_OPEN: usize = 16;
 const PATH: &str = "/callback";
 
@@ -26,10 +26,10 @@ pub struct Callback {
     port: u16,
 }
 
-/// What an answer has to be.
+/// The expected answer.
 #[derive(Clone, Debug)]
 pub struct ExpectedCallback {
-    /// Nobody can guess it.
+    /// An unguessable value.
     pub state: String,
     pub issuer: String,
     /// The authorization server says that it always names itself.
@@ -54,10 +54,10 @@ impl Callback {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
 
-    /// The code of the answer. What belongs to another login, or to none, is dropped, and told by `note`.
+    /// The code of the answer. Answers that belong to another login, or to none, are dropped, and reported by `note`.
     ///
     /// # Errors
-    /// When the authorization server refused, when somebody else answered in its place, or nobody in time.
+    /// When the authorization server refused, when another server answered in its place, or when no answer came in time.
     pub async fn code(
         &self,
         expected: &ExpectedCallback,
@@ -68,7 +68,7 @@ impl Callback {
     }
 
     async fn hear(&self, expected: &ExpectedCallback, note: &dyn Fn(&str)) -> Result<String, LoginError> {
-        // Browsers open connections before they know what for: nobody waits for another one.
+        // Browsers open connections in advance: no request waits for an idle one.
         let mut open = JoinSet::new();
         loop {
             tokio::select! {
@@ -119,7 +119,7 @@ async fn answer(
     judged
 }
 
-/// Who asked, and the query of a request to the right place. None: nothing was asked.
+/// The connection and the query of a request to the right path. None: no request.
 async fn request(mut stream: TcpStream) -> Option<(TcpStream, Option<String>)> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -137,7 +137,7 @@ async fn request(mut stream: TcpStream) -> Option<(TcpStream, Option<String>)> {
     Some((stream, query))
 }
 
-/// The code in the query of an answer. None: it is about something else. Who answers is looked at before what he says.
+/// The code in the query of an answer. None: the request is about something else. The issuer is checked first.
 #[must_use]
 pub fn judge(query: &str, expected: &ExpectedCallback) -> Option<Result<String, LoginError>> {
     let value = |name: &str| {

@@ -1,9 +1,9 @@
 //! `WWW-Authenticate` (RFC 9110, section 11.6.1) for bearer tokens (RFC 6750, RFC 9728).
 
-/// What a server wants to see.
+/// The challenge of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
-    /// Where it says more about itself.
+    /// The URL of its metadata.
     pub resource_metadata: Option<String>,
     /// Names of rights, in their order.
     pub scopes: Vec<String>,
@@ -12,7 +12,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// The first challenge for bearer tokens in the values of the header. None: there is no such one.
+    /// The first challenge for bearer tokens in the values of the header, if there is one.
     #[must_use]
     pub fn read<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         values.into_iter().find_map(|value| Self::of_value(value.as_bytes()))
@@ -25,7 +25,7 @@ impl Challenge {
             rest.skip(b" \t,");
             let word = rest.token();
             if word.is_empty() {
-                // What follows is nothing that can be read.
+                // The rest is invalid.
                 return found;
             }
             let after_word = rest.0;
@@ -70,14 +70,14 @@ impl Challenge {
     }
 }
 
-/// As RFC 6749 spells the name of a right: visible ASCII without quotation mark and backslash.
+/// Whether a scope is spelled as in RFC 6749: visible ASCII without quotation mark and backslash.
 #[must_use]
 pub fn is_scope(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
     !text.is_empty() && text.len() <= 256 && text.bytes().all(plain)
 }
 
-/// What is still to be read.
+/// The unread rest.
 struct ChallengeParser<'v>(&'v [u8]);
 
 impl<'v> ChallengeParser<'v> {
@@ -94,7 +94,7 @@ impl<'v> ChallengeParser<'v> {
         token
     }
 
-    /// One word behind a scheme that has no parameters.
+    /// One word after a scheme without parameters.
     fn skip_token68(&mut self) {
         let before = self.0;
         self.skip(b" \t");

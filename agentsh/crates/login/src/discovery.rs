@@ -16,17 +16,17 @@ const ABOUT_SERVER: &str = "the server's metadata";
 const ABOUT_ISSUER: &str = "the authorization server's metadata";
 const SESSION: &str = "mcp-session-id";
 
-/// Where one logs in.
+/// The server to log in at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginServer {
-    /// What a token is asked for.
+    /// The resource that a token is requested for.
     pub resource: String,
     pub server: AuthorizationServer,
-    /// What the server wants a token to be good for; empty where it does not say.
+    /// The scopes that the server requires; empty if it does not say.
     pub scopes: Vec<String>,
 }
 
-/// Asks a server and its authorization server.
+/// Finds the authorization server of a server.
 ///
 /// # Errors
 /// When there is none, when what they say does not fit together, and when one of them may not be asked.
@@ -48,7 +48,7 @@ pub async fn discover(clients: &Clients, server: &Url) -> Result<LoginServer, Lo
     Err(last.unwrap_or(LoginError::NoLogin))
 }
 
-/// The revision of March 2025: a server that says nothing about itself is its own authorization server, or there is none.
+/// The revision of March 2025: a server without metadata is its own authorization server, or there is none.
 async fn of_origin(clients: &Clients, server: &Url, challenge: Challenge) -> Result<LoginServer, LoginError> {
     let origin = server.origin().ascii_serialization();
     match authorization_server(clients, &origin).await {
@@ -134,13 +134,13 @@ async fn authorization_server(clients: &Clients, issuer: &str) -> Result<Authori
     described(clients, issuer).await
 }
 
-/// What an authorization server says about itself.
+/// The metadata of an authorization server.
 pub(crate) async fn described(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
     let places = believed(ABOUT_ISSUER, issuer, metadata::places_of_issuer(issuer))?;
     for place in places {
         let Some(text) = document(clients, ABOUT_ISSUER, &place).await? else { continue };
         let found = believed(ABOUT_ISSUER, &place, AuthorizationServer::read(&text, issuer))?;
-        // Where the user and his secrets are sent must be as safe as what was asked so far.
+        // The user and secrets must be sent only to addresses as safe as those requested so far.
         for (what, url) in endpoints(&found) {
             self::place(clients, what, url)?;
         }

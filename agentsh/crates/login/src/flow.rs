@@ -25,7 +25,7 @@ const OFFLINE: &str = "offline_access";
 /// Longest token, in bytes: it goes into a header.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// What a token endpoint gives.
+/// The answer of a token endpoint.
 pub(crate) struct Tokens {
     pub access: String,
     pub refresh: Option<String>,
@@ -88,7 +88,7 @@ impl Login {
     /// Waits for the user, and trades the code for tokens. `name` and `address` are the server's, `now` in seconds since 1970.
     ///
     /// # Errors
-    /// When the user, or the authorization server, says no; or nobody says anything in time.
+    /// When the user, or the authorization server, says no; or no answer comes in time.
     pub async fn finish(
         self,
         clients: &Clients,
@@ -135,7 +135,7 @@ pub(crate) async fn refresh(clients: &Clients, grant: &Grant, token: &str) -> Re
     tokens(&ask(clients, &grant.client, &grant.token_endpoint, &asked).await?)
 }
 
-/// Where a browser goes to ask for a code. What is empty is not said.
+/// The URL at which a browser requests a code. Empty parameters are left out.
 pub(crate) fn asking(endpoint: &str, asked: &[(&str, &str)]) -> Result<Url, LoginError> {
     let mut url = parsed(endpoint, "its authorization endpoint")?;
     url.query_pairs_mut()
@@ -149,7 +149,7 @@ pub(crate) fn parsed(text: &str, what: &'static str) -> Result<Url, LoginError> 
     Url::parse(text).map_err(|_| LoginError::Refused { what, why: "it is not a URL".to_owned() })
 }
 
-/// What is asked for: the wanted rights, and to stay logged in where that is one.
+/// The requested scopes: the wanted ones, and offline access if the server knows it.
 fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item = String> + use<'a> {
     let stays = known.iter().any(|scope| scope == OFFLINE) && !wanted.iter().any(|scope| scope == OFFLINE);
     // Alone it would mean everything else is not wanted.
@@ -157,7 +157,7 @@ fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item =
     wanted.iter().cloned().chain(more)
 }
 
-/// Asks a token endpoint for tokens (RFC 6749, 3.2): what it says, spelled as in [`plain`].
+/// Requests tokens from a token endpoint (RFC 6749, 3.2). Returns its answer, spelled as in [`plain`].
 pub(crate) async fn ask(
     clients: &Clients,
     client: &Registered,
@@ -205,7 +205,7 @@ fn basic(id: &str, secret: &str) -> Result<HeaderValue, LoginError> {
         .map_err(|_| no("its client secret cannot be sent in a header"))
 }
 
-/// What a token endpoint says when it gives none (RFC 6749, 5.2).
+/// The error of a token endpoint (RFC 6749, 5.2).
 fn refusal(body: &[u8]) -> LoginError {
     #[derive(serde::Deserialize)]
     struct TokenErrorBody {

@@ -20,14 +20,14 @@ pub struct Grant {
     pub name: String,
     /// The server's address, without what may be a key.
     pub url: String,
-    /// What the tokens are for.
+    /// The resource of the tokens.
     pub resource: String,
     pub issuer: String,
     pub token_endpoint: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocation_endpoint: Option<String>,
     pub client: Registered,
-    /// Which login gave it: renewals keep it. Empty in files of earlier versions.
+    /// The login that it came from: renewals keep it. Empty in files of earlier versions.
     #[serde(default)]
     pub login: String,
     pub access_token: String,
@@ -38,7 +38,7 @@ pub struct Grant {
     /// None: it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
-    /// As granted, or as asked for where the authorization server does not say.
+    /// The scopes as granted, or as requested if the authorization server does not say.
     #[serde(default)]
     pub scopes: Vec<String>,
 }
@@ -59,7 +59,7 @@ impl Grant {
         })
     }
 
-    /// The same access with a new token.
+    /// The same grant with a new token.
     ///
     /// # Errors
     /// When it is over ([`LoginError::is_final`]), or the authorization server cannot be asked.
@@ -74,7 +74,7 @@ impl Grant {
 
     pub(crate) fn take(&mut self, tokens: Tokens, now: u64) {
         self.access_token = tokens.access;
-        // One that is not replaced stays good.
+        // Without a new refresh token the old one stays valid.
         self.refresh_token = tokens.refresh.or_else(|| self.refresh_token.take());
         self.obtained_at = now;
         self.expires_at = tokens.life.map(|life| now.saturating_add(life));
@@ -83,7 +83,7 @@ impl Grant {
         }
     }
 
-    /// Tells the authorization server that the tokens are used no more (RFC 7009). False: it has no place for that.
+    /// Revokes the tokens at the authorization server (RFC 7009). False: it has no endpoint for that.
     ///
     /// # Errors
     /// When it cannot be asked, or says no.

@@ -38,7 +38,7 @@ pub enum InvalidMetadata {
 /// A server, as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// As a token is asked for (RFC 8707).
+    /// The resource identifier of token requests (RFC 8707).
     pub identifier: String,
     /// Its authorization servers, in its order. Never empty.
     pub issuers: Vec<String>,
@@ -85,7 +85,7 @@ fn names(identifier: &str, server: &Url) -> bool {
 /// An authorization server, as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizationServer {
-    /// As it spells itself.
+    /// The issuer as it spells itself.
     pub issuer: String,
     pub authorization_endpoint: String,
     pub token_endpoint: String,

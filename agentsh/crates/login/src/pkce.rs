@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::random;
 
-/// What goes with the code, and its hash, which goes before.
+/// The verifier, sent with the code, and its hash, sent before.
 pub(crate) struct Pkce {
     pub verifier: String,
     pub challenge: String,

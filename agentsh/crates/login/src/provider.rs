@@ -12,10 +12,10 @@ use super::pkce::Pkce;
 use super::random;
 use super::registration::Registered;
 
-/// What makes a token endpoint give an id token.
+/// The scope for which a token endpoint returns an id token.
 const OPENID: &str = "openid";
 
-/// A sign-in that waits for its user. Whoever has the browser keeps the three words, and nobody else knows them.
+/// A pending sign-in. Only the user's browser keeps the three values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PendingSignIn {
     /// Where the browser goes.
@@ -23,7 +23,7 @@ pub struct PendingSignIn {
     pub words: SignInSecrets,
 }
 
-/// What makes an answer one to this sign-in.
+/// The values that bind an answer to this sign-in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SignInSecrets {
     /// Comes back in the answer of the browser.
@@ -34,7 +34,7 @@ pub struct SignInSecrets {
     pub verifier: String,
 }
 
-/// What the provider says about itself.
+/// The provider's metadata.
 ///
 /// # Errors
 /// If it does not answer, or its answer is not valid.

@@ -8,7 +8,7 @@ use super::error::LoginError;
 use super::escape;
 use super::metadata::AuthorizationServer;
 
-/// Who agentsh is at one authorization server.
+/// agentsh's identity at one authorization server.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     pub id: String,
@@ -50,7 +50,7 @@ struct RegistrationErrorBody {
 /// Registers agentsh for one redirect address, and says who it is from then on.
 ///
 /// # Errors
-/// When the authorization server registers nobody, or not agentsh.
+/// When the authorization server registers no clients, or not agentsh.
 pub async fn register(
     clients: &Clients,
     server: &AuthorizationServer,
@@ -105,7 +105,7 @@ pub fn known(server: &AuthorizationServer, id: String, secret: Option<String>) -
     }
 }
 
-/// What somebody else says, in one line of bounded length.
+/// Foreign text in one line of bounded length.
 pub(crate) fn shown(text: &str) -> String {
     escape::shorten(&escape::line(text), 200).into_owned()
 }

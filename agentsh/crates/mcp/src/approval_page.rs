@@ -11,7 +11,7 @@ use super::lifecycle::private_id;
 /// The page for one answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Of the question.
+    /// The id of the question.
     pub id: String,
     pub url: String,
 }
@@ -52,7 +52,7 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Takes an acknowledgement; false: it is none.
+    /// Takes an acknowledgement; false: it is another message.
     pub fn take_page_answer(&mut self, key: &Key) -> bool {
         self.shown.remove(key)
     }

@@ -41,7 +41,7 @@ pub struct AskedPerson {
 #[derive(Clone, Copy, Debug)]
 pub struct ApprovalSubject<'a> {
     pub server: &'a ServerId,
-    /// Which client of the gateway asks.
+    /// The client of the gateway.
     pub client: Option<&'a str>,
     /// The tool's name, or the method of another request.
     pub name: &'a str,
@@ -67,7 +67,7 @@ pub struct Question<'a> {
     pub server: &'a ServerId,
     pub tool: &'a str,
     pub arguments: Option<&'a Json<'a>>,
-    /// What the guard found and allowed, as a clause.
+    /// A finding of the guard that was allowed, as a clause.
     pub finding: Option<&'a str>,
 }
 

@@ -16,7 +16,7 @@ pub(super) trait Client {
     /// The answer to a request; without an id, an error for none.
     fn answer(&mut self, id: Option<&Id>, tree: Json<'_>);
 
-    /// As `answer`, written by agentsh.
+    /// Like `answer`, written by agentsh.
     fn error(&mut self, id: Option<&Id>, error: &ErrorReply);
 
     /// A server request that needs no answer any more.

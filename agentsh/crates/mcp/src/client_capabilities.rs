@@ -7,7 +7,7 @@ use crate::json::{Json, spell, unescape};
 
 /// Names the revision in each request of the protocol without sessions.
 pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// What the client can do, in each request of the protocol without sessions.
+/// The client's capabilities, in each request of the protocol without sessions.
 pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// Longer audiences are hashed, in bytes.

@@ -225,7 +225,7 @@ impl<R: Recorder> Connection<R> {
         };
         let server = &self.options.server;
         let approve = self.options.approve.as_ref().filter(|_| decision.is_ask());
-        // What a person answers for is what is forwarded.
+        // The forwarded message is the one that the person saw.
         let asked = approve.map(|_| asked(tree, is_call));
         let (tree, shown) = asked.as_ref().map_or((tree, &Json::Null), |(tree, shown)| (tree, shown));
         let person = approve.map(|approve| {
@@ -346,7 +346,7 @@ impl<R: Recorder> Connection<R> {
         params: Option<&Json<'_>>,
     ) {
         match method {
-            // Some servers run it anyway, and nobody would learn of a refusal.
+            // Some servers run it anyway, and a refusal would reach no caller.
             "tools/call" => {
                 let detail = "`tools/call` without an `id`".to_owned();
                 let fault = InvalidMessage::invalid(bytes, "invalid-request", detail, None, Shape::Request);
@@ -418,7 +418,7 @@ impl<R: Recorder> Connection<R> {
             rewrites = std::mem::take(&mut decision.rewrites);
             let judged = RecordSubject::Request { method };
             if let Err(error) = self.settle(id, &judged, &decision, None).await {
-                // A server must not learn what another one said.
+                // A server must not get another one's text.
                 let message = "the client's answer was not forwarded".to_owned();
                 let error = ErrorReply { message, rule: None, ..error };
                 return self.error_to_server(Some(&id.spelled), &error);

@@ -130,7 +130,7 @@ mod tests {
         passes_everything(ours.into(), theirs).await;
     }
 
-    /// Nobody has made it not blocking, or somebody has taken it back.
+    /// It was never made non-blocking, or another process has undone it.
     #[tokio::test]
     async fn a_socket_that_blocks_does_not_block_us() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();

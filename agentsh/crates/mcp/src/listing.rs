@@ -165,7 +165,7 @@ impl<R: Recorder> Connection<R> {
             return Vec::new();
         }
         self.listing.own = None;
-        // It is not shown.
+        // The listing is not shown.
         let _ = self.inspect_tools(client, answer);
         let next = answer.member("result").and_then(cursor).map(|cursor| format!("\"{cursor}\""));
         if let Some(cursor) = next.filter(|_| self.listing.pages < MAX_PAGES && !self.listing.is_idle()) {

@@ -21,7 +21,7 @@ use super::relist::ReleaseCounts;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub server: ServerId,
-    /// Which client of the gateway this is; None: not the gateway.
+    /// The client of the gateway; None: not the gateway.
     pub client: Option<Rc<str>>,
     /// For `mcp_tool_seen`.
     pub server_type: ServerType,

@@ -36,13 +36,13 @@ impl Outbox {
         self.buffer.push(b'\n');
     }
 
-    /// As `push`, for a progress notification.
+    /// Like `push`, for a progress notification.
     pub fn push_progress(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.push(write);
         self.progressed = Some(Instant::now());
     }
 
-    /// As `push`, for an answer: not in one write with a preceding progress notification.
+    /// Like `push`, for an answer: not in one write with a preceding progress notification.
     pub fn push_answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.progressed.take().is_some_and(|progressed| progressed.elapsed() < PROGRESS_GAP) {
             self.gaps.push_back(self.buffer.len());

@@ -163,7 +163,7 @@ pub(super) struct ConnectionVerifier {
     next_tick: Option<Instant>,
 }
 
-/// What a wait ended with.
+/// The reason why a wait ended.
 pub(super) enum VerificationEvent {
     Said(Option<VerificationOutcome>),
     Tick,

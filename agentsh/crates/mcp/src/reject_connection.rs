@@ -39,6 +39,6 @@ pub async fn reject_connection(
         }
         std::io::Result::Ok(())
     };
-    // It is not served, whether it heard or not.
+    // It is rejected whether it read the answers or not.
     let _ = tokio::time::timeout(REJECT_TIMEOUT, answers).await;
 }

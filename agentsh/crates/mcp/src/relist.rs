@@ -18,7 +18,7 @@ pub struct ReleaseCounts {
     pub resources: u64,
 }
 
-/// What one connection has seen of it.
+/// The changes that one connection has seen.
 pub(super) struct Relisting {
     source: Option<watch::Receiver<ReleaseCounts>>,
     told: ReleaseCounts,

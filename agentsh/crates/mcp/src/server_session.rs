@@ -77,7 +77,7 @@ struct Live<I, O> {
     stop_at: Option<Instant>,
     /// It cannot answer any more.
     dying: bool,
-    /// The client is gone, and the server was told or will be.
+    /// The client is gone, and the server was notified or will be.
     closing: bool,
     killed: bool,
 }

@@ -68,7 +68,7 @@ mod tests {
         let mut thief = ours.try_clone().unwrap();
         let mut reader = SharedReader::new(ours.into()).unwrap();
         theirs.write_all(b"x").unwrap();
-        // The runtime has heard of the byte; nobody told it that the byte is gone.
+        // The runtime knows of the byte, and does not know that it is gone.
         reader.0.readable().await.unwrap();
         std::io::Read::read_exact(&mut thief, &mut [0]).unwrap();
         let mut buffer = [0; 8];

@@ -74,7 +74,7 @@ impl<R: Recorder> Connection<R> {
         let callable = name.filter(|name| name.len() <= MAX_TOOL_NAME && !is_ambiguous(tool));
         let note = |name: &str| self.note_tool(name, &hash, tool, repeats) == RecordMode::Counted;
         let is_counted = callable.as_deref().is_some_and(note);
-        // What cannot be called is judged as a tool without a name.
+        // An entry that cannot be called is judged as a tool without a name.
         let name = callable.unwrap_or_default();
         let decision = self.decide(SubjectKind::Definition { name: &name, hash: &hash, definition: tool });
         match is_counted {

@@ -52,9 +52,9 @@ pub struct StartError {
     pub permanent: bool,
     /// An own event has the reason.
     pub recorded: bool,
-    /// As a shell: 127 for a missing program, 126 for one that cannot be executed.
+    /// The status of a shell: 127 for a missing program, 126 for one that cannot be executed.
     pub status: u8,
-    /// Stable code, for whoever waits for the server.
+    /// Stable code, for clients that wait for the server.
     pub reason: &'static str,
 }
 

@@ -19,10 +19,10 @@ use agentsh_llm::{Provider, Stream};
 
 /// A stream of events, judged event by event. Dropping it hangs up on the model.
 pub(super) struct JudgedStream {
-    /// What was read of it already.
+    /// The bytes that were read already.
     first: Bytes,
     body: Option<Incoming>,
-    /// Of a stream that is compressed.
+    /// The decoder of a compressed stream.
     decoder: Option<Decoder>,
     stream: Stream,
     judge: SessionJudge,
@@ -55,7 +55,7 @@ impl JudgedStream {
         }
     }
 
-    /// What the agent gets of these bytes; None ends the model's stream.
+    /// The bytes for the agent; None ends the model's stream.
     fn take(&mut self, bytes: Option<&[u8]>) -> Vec<u8> {
         let mut out = Vec::new();
         let taken = match bytes {
@@ -73,7 +73,7 @@ impl JudgedStream {
         out
     }
 
-    /// What the agent gets of the next piece that was received; None where there is none.
+    /// The bytes for the agent from the next received piece; None if there is none.
     fn take_received(&mut self) -> Option<Vec<u8>> {
         self.body.as_ref()?;
         let first = std::mem::take(&mut self.first);
@@ -89,7 +89,7 @@ impl JudgedStream {
         }
     }
 
-    /// Ends the stream with an error as the provider's clients read it. What was held does not go on.
+    /// Ends the stream with an error in the provider's format. Held text is not forwarded.
     fn withhold(&mut self, why: &str) -> Vec<u8> {
         self.body = None;
         self.judge.withheld(self.provider, why);
@@ -120,7 +120,7 @@ impl Body for JudgedStream {
             }
             let out = match ready!(polled) {
                 Some(Ok(frame)) => {
-                    // Trailers say nothing that anybody here asks for.
+                    // Nothing here needs the trailers.
                     let Ok(bytes) = frame.into_data() else { continue };
                     let timeout = self.timeout;
                     self.quiet.as_mut().reset(Instant::now() + timeout);
@@ -158,7 +158,7 @@ pub(super) async fn first_piece(body: &mut Incoming) -> Bytes {
     Bytes::new()
 }
 
-/// Why an answer does not go on when nothing came for this time.
+/// The error if nothing arrived for this time.
 pub(super) fn silent(timeout: Duration) -> String {
     format!("the model sent nothing for {} ms (llm.timeout)", timeout.as_millis())
 }

@@ -78,7 +78,7 @@ impl Upstream {
         }
     }
 
-    /// What is in headers in HTTP/1.1 is before them in HTTP/2.
+    /// Moves headers of HTTP/1.1 into the pseudo-headers of HTTP/2.
     fn as_http2(&self, request: &mut Request<Outgoing>) {
         const TE: HeaderName = hyper::header::TE;
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
@@ -91,12 +91,11 @@ impl Upstream {
     }
 }
 
-/// Of a request that is refused by its head: so much of its body is read first, and for so long.
+/// Limits for the body of a request that is refused by its head.
 const MAX_UNREAD_BYTES: usize = 1 << 20;
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a request names, in words, that is not the host that its connection is to. Servers behind one address are told apart by
-/// that alone.
+/// The host in a request if it is not the host of its connection. Servers at one address differ only by that.
 fn misnamed<B>(request: &Request<B>, host: &str) -> Option<String> {
     let is_named = |text: &String| {
         let Ok(authority) = text.parse::<Authority>() else { return false };
@@ -135,7 +134,7 @@ impl Channel for Model {
             let broken = |error: hyper::Error| io::Error::other(error);
             let mut connection: Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
             let sender = if model.is_http2 {
-                // What hyper splits off here must not borrow: it gets one end of a pipe.
+                // hyper's tasks must not borrow, so they get one end of a pipe.
                 let (near, mut far) = tokio::io::duplex(PIPE);
                 let mut stream = model.stream;
                 let handshake = client2::handshake(Spawn, TokioIo::new(near));
@@ -184,7 +183,7 @@ impl Channel for Model {
                         () = room.run() => {}
                     }
                 };
-                // What runs there holds the room itself.
+                // The running task holds the capacity itself.
                 room.clear();
                 result.map_err(broken)
             } else {
@@ -198,7 +197,7 @@ impl Channel for Model {
                 loop {
                     tokio::select! {
                         served = serving.as_mut() => return served.map_err(broken),
-                        // What has arrived is still given; the next request needs another connection.
+                        // Received answers are still delivered; the next request needs another connection.
                         _ = connection.as_mut(), if is_open => {
                             is_open = false;
                             serving.as_mut().graceful_shutdown();

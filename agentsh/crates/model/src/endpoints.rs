@@ -37,7 +37,7 @@ fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bo
     }
 }
 
-/// Whether questions to models that nobody named are looked for, where there is no TLS.
+/// Whether questions to unknown models without TLS are recognised.
 #[must_use]
 pub fn is_everywhere(facts: &Facts) -> bool {
     facts.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
@@ -60,14 +60,14 @@ pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool
         let requests = endpoint.requests.iter().filter_map(|request| RequestRule::parse(request).ok());
         value.requests = requests.map(|value| Ruled { value, rule: rule.clone() }).collect();
         value.inspect = ends_tls(endpoint) || !value.requests.is_empty();
-        // What the user himself says of the place of a login goes before.
+        // The user's own rule for a login host takes precedence.
         let precedence = if endpoint.requests.is_empty() { Precedence::First } else { Precedence::Last };
         part.hosts.push(HostRule { rule: Ruled { value, rule }, precedence });
     }
     part
 }
 
-/// Which way was taken, for the report. None: there is no model that agentsh knows of.
+/// The way that was taken, for the report. None: there is no known model.
 #[must_use]
 pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
     const LAYER: &str = "model";
@@ -88,7 +88,7 @@ pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
         judged.push("other requests without TLS".to_owned());
     }
     let unread = unread.join(", ");
-    // Who switched it off knows it.
+    // A user who switched it off knows that.
     let is_off = llm.enabled.as_ref().is_some_and(|enabled| !enabled.value);
     let why =
         || format!("agentsh does not read requests to {unread}; to judge them: `llm: {{enabled: true}}`");
@@ -149,7 +149,7 @@ mod tests {
         for scheme in [Scheme::Http, Scheme::Https] {
             assert_eq!(way(Some(false), scheme, TlsInspection::ByDefault), None);
         }
-        // Without authorities nobody could be proven: better unread than unreachable.
+        // Without authorities no server can be verified: rather unread than unreachable.
         assert_eq!(chosen(None, &endpoint(Scheme::Https, TlsInspection::ByDefault), || false), None);
     }
 }

@@ -13,13 +13,13 @@ use agentsh_host::Record;
 use agentsh_llm::{Provider, Usage};
 use agentsh_store::Event;
 
-/// What the session has used, and where that is written down.
+/// The usage of the session, and where it is recorded.
 pub(super) struct SessionUsage {
     pub record: Rc<Record>,
     pub ledger: RefCell<Ledger>,
 }
 
-/// One request and its answer, for the record and the budgets. Told when it is dropped, however the answer ends.
+/// One request and its answer, for the record and the budgets. Recorded on drop, however the answer ends.
 pub(super) struct ModelCall {
     books: Rc<SessionUsage>,
     provider: Provider,

@@ -31,7 +31,7 @@ pub struct Reachable {
 /// Characters of a URL that are shown and recorded.
 const MAX_SHOWN: usize = 200;
 
-/// What is said to one thing that the provider would do.
+/// The verdict about one action of the provider.
 struct HostedVerdict {
     outcome: Outcome,
     reason: Reason,
@@ -55,11 +55,11 @@ impl HostedVerdict {
 impl Model {
     /// Where the agent may connect to, known once its way out is open. Before that the provider reaches nothing for it.
     pub fn may_reach(&self, reachable: Reachable) {
-        // It is set once: a session has one agent.
+        // Set only once: a session has one agent.
         let _ = self.reachable.set(reachable);
     }
 
-    /// The question as it goes on, when the policy allows all that it makes the provider do.
+    /// The request as forwarded, if the policy allows all that it makes the provider do.
     pub(super) async fn allow_hosted(
         &self,
         provider: Provider,
@@ -126,7 +126,7 @@ impl Model {
         }
     }
 
-    /// One place, by requests of one kind.
+    /// Whether one place may be reached with requests of one kind.
     async fn reach(&self, one: &Hosted, url: &str, method: &str) -> HostedVerdict {
         let refuse = |rule, what: &str, remedy| {
             let shown = shown(url);
@@ -218,7 +218,7 @@ impl Model {
             self.record.journal.record(event);
         }
         if said.outcome == Outcome::Block {
-            // It does not go on either way.
+            // It is not forwarded either way.
             let _ = self.record.journal.flush().await;
         }
     }
@@ -228,7 +228,7 @@ fn default_rule() -> RuleRef {
     RuleRef::default_rule("network.allow")
 }
 
-/// What allows a tool of the provider whatever it reaches.
+/// The policy line that allows a tool of the provider, whatever it reaches.
 pub(super) fn remedy_by_name(tool: &str) -> String {
     let tool = serde_json::Value::from(tool);
     format!("to allow it: sandbox: {{mcp: {{allowed_tools: [{{server: agent, tool: {tool}}}]}}}}")

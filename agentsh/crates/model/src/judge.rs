@@ -23,8 +23,8 @@ const SEPARATOR: &str = "__";
 /// Stands for the server of tools that are the agent's own.
 pub(super) const OWN: &str = "agent";
 
-/// What judges calls on the wire, and since when it counts time. A call that an answer was let through with is counted here, and
-/// not once more when the agent makes it.
+/// The guard of the MCP connection, and its clock. A call that passes in an answer is counted here, and not again when the
+/// agent makes it.
 pub type Wire = (Rc<RefCell<Guard>>, Instant);
 
 pub(super) struct SessionJudge {
@@ -32,7 +32,7 @@ pub(super) struct SessionJudge {
     record: Rc<Record>,
     servers: Rc<BTreeSet<String>>,
     wire: Wire,
-    /// Of calls that were refused and are not on record yet.
+    /// Refused calls that are not recorded yet.
     refused: Vec<(Call, ServerId, String, Decision)>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn word(provider: Provider) -> ModelProvider {
     }
 }
 
-/// As agents write a server's id in the name of a tool.
+/// A server's id as agents write it in tool names.
 fn written(id: &str) -> String {
     id.chars()
         .map(|one| if one.is_ascii_alphanumeric() || matches!(one, '_' | '-') { one } else { '_' })
@@ -82,7 +82,7 @@ impl SessionJudge {
         Self { facts, record, servers, wire, refused: Vec::new() }
     }
 
-    /// Writes down what happened, before the agent hears of it. False: that is not possible.
+    /// Writes down what happened, before the agent gets it. False: it cannot be written.
     pub(super) async fn record(&mut self, provider: Provider, told: &[EngineEvent]) -> bool {
         let events = self.events(provider, told);
         if events.is_empty() {
@@ -94,14 +94,14 @@ impl SessionJudge {
         self.record.journal.flush().await.is_ok()
     }
 
-    /// The same where nobody can wait: what was refused does not go on either way.
+    /// Like the above, without waiting: refused calls are not forwarded either way.
     pub(super) fn note(&mut self, provider: Provider, told: &[EngineEvent]) {
         for event in self.events(provider, told) {
             self.record.journal.record(event);
         }
     }
 
-    /// A stream that does not go on.
+    /// A stream that is withheld.
     pub(super) fn withheld(&self, provider: Provider, why: &str) {
         self.record
             .journal
@@ -150,7 +150,7 @@ impl Judge for SessionJudge {
                 (ServerId(OWN.to_owned()), call.name.clone(), report.fold())
             }
         };
-        // What a person decides is asked on the wire.
+        // Questions to a person are asked on the MCP connection.
         if decision.verdict.outcome != Outcome::Block {
             return Ruling::Allow;
         }

@@ -26,11 +26,11 @@ const VARIABLES: [&str; 8] = [
 /// Headers in which clients send it.
 const HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
 
-/// Parts of the names of headers, cookies and parts of a query that carry a key, whatever stands around them.
+/// Parts of names of headers, cookies and query parameters that carry a key.
 const KEY_WORDS: [&str; 7] =
     ["api-key", "apikey", "authorization", "auth-token", "access-token", "oauth-token", "session-token"];
 
-/// How the names of cookies begin that a load balancer sets, and clients send back: they are nobody's account.
+/// Prefixes of load balancer cookies, which belong to no account.
 const BALANCER_COOKIES: [&str; 6] = ["__cf", "_cf", "cf_", "awsalb", "gclb", "arraffinity"];
 
 /// The part of a query in which Google's clients send it.
@@ -39,7 +39,7 @@ const IN_QUERY: &str = "key";
 /// Where a key may go.
 pub(super) type HostPort = (Host, u16);
 
-/// Placeholders and the keys that they stand for.
+/// Placeholders and their keys.
 #[derive(Default)]
 pub(super) struct Keys {
     held: RefCell<BTreeMap<String, Key>>,
@@ -58,10 +58,10 @@ impl Keys {
         Self { own, ..Self::default() }
     }
 
-    /// A key of another account would take what it is sent with to somebody else, under the name of the user's own model.
+    /// With a key of another account, requests would go to that account, under the name of the user's own model.
     ///
     /// # Errors
-    /// When the request has a key that is not the user's for that place, and his is known.
+    /// When the user's key for that place is known and the request has another one.
     pub(super) fn check<B>(&self, request: &Request<B>, to: ChannelTarget<'_>) -> Result<(), String> {
         let Ok(host) = domain::normalise(to.host) else { return Ok(()) };
         let mut own = self.own.iter().filter(|(place, _)| is_at(place, &host, to.port)).peekable();
@@ -80,7 +80,7 @@ impl Keys {
         let in_query = url::form_urlencoded::parse(query.as_bytes())
             .filter(|(name, _)| is_key_name(name))
             .map(|(_, value)| value.into_owned());
-        // Of an account that nobody gave the agent a key of.
+        // An account without a key that the agent was given.
         let cookies = request.headers().get_all(COOKIE).iter().map(HeaderValue::as_bytes);
         let cookies = String::from_utf8_lossy(&cookies.collect::<Vec<_>>().join(&b';')).into_owned();
         let is_balancer = |one: &&str| {

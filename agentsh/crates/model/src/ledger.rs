@@ -8,7 +8,7 @@ use agentsh_policy::Ruled;
 use agentsh_policy::{Budget, LlmPolicy, Price, dollars};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Requests of one minute that are told apart.
+/// Maximum number of requests of one minute that are counted singly.
 const MAX_REQUESTS: usize = 100_000;
 
 /// The books of one session. Requests that are under way are not in them yet.
@@ -25,11 +25,11 @@ struct BudgetUse {
     minute: VecDeque<(Instant, u64)>,
 }
 
-/// Why a request does not go on.
+/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BudgetExhausted {
     pub why: String,
-    /// When it may be tried again; None: not in this session.
+    /// The time until it may be tried again; None: not in this session.
     pub again: Option<Duration>,
 }
 
@@ -43,7 +43,7 @@ impl Ledger {
         self.prices.iter().map(|price| &price.value).find(|price| price.is_for(model))
     }
 
-    /// In millionths of a dollar; None: nobody knows the price.
+    /// In millionths of a dollar; None: the price is unknown.
     fn cost(&self, model: &str, usage: Usage) -> Option<u64> {
         let price = self.price(model)?;
         let part = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price) / 1_000_000;
@@ -67,7 +67,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What an answer used, and what it cost.
+    /// Adds the usage of an answer, and returns its cost.
     pub(super) fn book(&mut self, model: &str, usage: Usage, now: Instant) -> Option<u64> {
         let cost = self.cost(model, usage);
         let tokens = usage.input.saturating_add(usage.output);

@@ -63,16 +63,16 @@ pub struct Model {
     keys: Keys,
     /// For hashes of secrets; it ends with the session.
     key: [u8; 32],
-    /// Routes and secrets that were told already.
+    /// Routes and secrets that were reported already.
     told: RefCell<BTreeSet<String>>,
     turns: RefCell<Turns>,
-    /// Judges calls, here and on the wire, and hears in which turn they are.
+    /// Judges calls, here and on the wire, and learns in which turn they are.
     wire: Wire,
     /// Where the provider may go for the agent.
     reachable: OnceCell<Reachable>,
 }
 
-/// One answer of the model, and what judges it.
+/// One answer of the model, and its judge.
 struct PendingAnswer {
     provider: Provider,
     needle: Option<Needle>,
@@ -83,7 +83,7 @@ struct PendingAnswer {
     since: Instant,
 }
 
-/// Different things that are told once each.
+/// Maximum number of different messages, each reported once.
 const MAX_REPORTED: usize = 4096;
 
 type Outgoing = Either<Full<Bytes>, Incoming>;
@@ -174,10 +174,10 @@ impl Model {
         SessionJudge::new(own, Rc::clone(&self.servers), self.wire.clone())
     }
 
-    /// One request and its answer.
+    /// Handles one request and its answer.
     async fn serve(&self, mut request: Request<Incoming>, upstream: &Upstream) -> Reply {
         if wants_socket(request.headers()) {
-            // Nothing reads what goes through one. Clients that hear this go on without.
+            // agentsh does not read WebSockets. Clients that get this error continue without.
             let why =
                 "[agentsh] web sockets to the model are not allowed: agentsh could not inspect the answers";
             let body = error_body(Provider::OpenAiResponses, StatusCode::UPGRADE_REQUIRED, why);
@@ -305,8 +305,7 @@ impl Model {
         Response::from_parts(head, Either::Left(Full::new(body)))
     }
 
-    /// A request and its body, without the encoding that it came in. None: it is no question, at a place of which nobody said that a
-    /// model is there.
+    /// A request and its body, decompressed. None: it is not a question, and its URL is not a known model.
     async fn read(
         &self,
         provider: Provider,
@@ -332,7 +331,7 @@ impl Model {
         }
     }
 
-    /// The body as it goes on, when the provider may do what it says, the budgets have room for it and no secret keeps it.
+    /// The body as forwarded, if the provider may do what it says, the budgets allow it and no secret blocks it.
     async fn admit(
         &self,
         provider: Provider,
@@ -350,7 +349,7 @@ impl Model {
     fn is_new(&self, what: &str) -> bool {
         let mut told = self.told.borrow_mut();
         if told.len() >= MAX_REPORTED {
-            // What is told once more does less harm than what is told no more.
+            // Recording something twice does less harm than not recording it.
             told.clear();
         }
         told.insert(what.to_owned())
@@ -371,7 +370,7 @@ impl Model {
         self.facts.policy.mcp.exfiltration.enabled && !self.servers.is_empty()
     }
 
-    /// Secrets that the agent read with tools of its own are looked for in what servers are sent, like those of files.
+    /// Secrets in results of the agent's own tools are searched in messages to servers, like those of files.
     fn remember_own(&self, own: &[secrets::OwnResult]) {
         for read in own.iter().filter(|read| self.is_new(&read.hash)) {
             let Ok(lines) = agentsh_base::json::read(read.lines.as_bytes()) else { continue };
@@ -382,7 +381,7 @@ impl Model {
         }
     }
 
-    /// The request as it goes on, with what the policy says of the secrets in it.
+    /// The request as forwarded, with its secrets treated as the policy says.
     async fn search(&self, provider: Provider, body: Bytes) -> Result<Bytes, Reply> {
         let (policy, key, text) = (self.facts.policy.llm.clone(), self.key, body.clone());
         // Off the thread that carries messages: a request has megabytes.
@@ -442,7 +441,7 @@ fn wants_socket(headers: &HeaderMap) -> bool {
     named.flat_map(|text| text.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
 }
 
-/// What cannot be read cannot be judged, and neither can a part.
+/// Requests uncompressed and complete answers, because others cannot be judged.
 fn whole_and_plain(headers: &mut HeaderMap) {
     for name in [RANGE, IF_RANGE] {
         headers.remove(name);
@@ -450,7 +449,7 @@ fn whole_and_plain(headers: &mut HeaderMap) {
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
-/// Headers that are about one connection; lengths are set anew.
+/// Headers of a single connection; lengths are set again.
 fn hop_by_hop(headers: &mut HeaderMap) {
     const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
     for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE, KEEP_ALIVE] {
@@ -458,7 +457,7 @@ fn hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What happened to an answer, as far as it is in the record.
+/// Whether an event reports a leak of the prompt.
 fn is_leak(told: &EngineEvent) -> bool {
     *told == EngineEvent::Leaked
 }

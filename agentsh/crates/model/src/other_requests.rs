@@ -74,7 +74,7 @@ impl Model {
         Response::from_parts(head, Either::Left(Full::new(body)))
     }
 
-    /// What a model could be asked goes to its provider: counted and searched as if one were.
+    /// A request with text for a model: counted and searched like a question.
     pub(super) async fn measured(
         &self,
         provider: Provider,
@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    /// Nobody here reads what goes there: a rule lets it pass, or that it is known and nothing has to be kept.
+    /// A request that is not read: it passes if a rule allows it, or if it is known and nothing has to be kept out.
     pub(super) async fn unread(
         &self,
         routed: Route,
@@ -131,7 +131,7 @@ impl Model {
         self.withheld(routed.provider().unwrap_or(Provider::OpenAiChat), StatusCode::FORBIDDEN, &why)
     }
 
-    /// What the provider keeps for later: it is a tool of the agent's, and so is what the questions in it make the provider do.
+    /// Data that the provider stores: a tool of the agent, and so are the actions that its questions request.
     async fn left(
         &self,
         provider: Provider,

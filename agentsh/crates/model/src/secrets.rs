@@ -36,9 +36,9 @@ const UNTAGGED_MEMBERS: [&str; 17] = [
     "type",
 ];
 
-/// What was found in a request, and what becomes of it.
+/// The findings in a request, and its outcome.
 pub(super) struct Searched {
-    /// None: it goes on as it is.
+    /// None: it is forwarded unchanged.
     pub body: Option<String>,
     pub action: OnSecret,
     pub found: Vec<SecretFound>,
@@ -72,7 +72,7 @@ pub(super) struct OwnResult {
     pub hash: String,
 }
 
-/// What of a request the agent read itself, as far as it holds a secret. Time is linear in the request.
+/// Results of the agent's own tools in a request, as far as they contain a secret. Time is linear in the request.
 pub(super) fn own(provider: Provider, body: &[u8], key: &[u8]) -> Vec<OwnResult> {
     // The newest first: what was read before was sent before.
     let read =

@@ -17,7 +17,7 @@ pub struct BusyPoller {
     awake: Cell<bool>,
     /// Connections without a response yet.
     expected: Cell<usize>,
-    /// How many got one.
+    /// The number of answered connections.
     answered: Cell<u64>,
     useful: bool,
     /// Maximum time of busy polling and of delayed clean-up.

@@ -26,7 +26,7 @@ use crate::store::{Event, Recorder};
 /// A connection that lasts longer is recorded before its end.
 const MIN_LONG_CONNECTION: Duration = Duration::from_secs(1);
 
-/// What was read before the outbound connection was open.
+/// The bytes read before the outbound connection was open.
 pub(super) enum First {
     Nothing,
     Read(FirstBytes),

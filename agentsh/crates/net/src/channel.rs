@@ -21,7 +21,7 @@ pub trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
-/// One end.
+/// One end of a connection.
 pub struct End<'a> {
     pub stream: Box<dyn Duplex + 'a>,
     /// HTTP/2 was negotiated; else HTTP/1.1.

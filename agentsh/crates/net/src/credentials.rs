@@ -26,7 +26,7 @@ const HEADERS: [&str; 8] = [
     "x-jfrog-art-api",
     "x-nuget-apikey",
 ];
-/// So much of a possible secret at the end of a piece is held until the next piece.
+/// The length of a possible secret at the end of a piece that is held until the next piece.
 const MIN_HELD: usize = 4;
 
 /// A secret, its placeholder and its permitted use.
@@ -350,7 +350,7 @@ impl Watch {
         found
     }
 
-    /// How many of the last bytes may begin a text.
+    /// The number of last bytes that may begin a text.
     #[must_use]
     pub fn begun(&self) -> usize {
         let begins = |length: &usize| {

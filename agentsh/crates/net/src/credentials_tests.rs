@@ -117,7 +117,7 @@ fn what_a_host_says_of_its_secret() {
     let mut encoded = broker().watch_answers("named.test", 443);
     assert!(encoded.sees(STANDARD.encode(format!("ada:{SECRET}")).as_bytes()));
     assert!(!broker().watch_answers("else.test", 443).sees(SECRET.as_bytes()));
-    // Under whatever name, and in whatever else it is encoded with.
+    // Under any name, and encoded together with any other text.
     for user in ["", "a", "ab", "abc", "somebody"] {
         for text in [format!("{user}:{SECRET}"), format!("{SECRET}:{user}"), format!("{{{user}{SECRET}}}")] {
             for alphabet in [&STANDARD, &base64::engine::general_purpose::URL_SAFE] {

@@ -187,7 +187,7 @@ fn host_name(name: &Name) -> Option<String> {
     (!host.is_empty()).then_some(host)
 }
 
-/// As [`host_name`], for display: any name, escaped.
+/// Like [`host_name`], for display: any name, escaped.
 fn shown(name: &Name) -> String {
     let mut text = String::new();
     for label in name.iter() {

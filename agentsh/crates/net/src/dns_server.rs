@@ -53,7 +53,7 @@ pub async fn serve_udp(
     }
 }
 
-/// As [`serve_udp`], over TCP: at most 16 connections, each closed after 5 idle seconds or 1000 queries.
+/// Like [`serve_udp`], over TCP: at most 16 connections, each closed after 5 idle seconds or 1000 queries.
 ///
 /// # Errors
 /// When the listener is unusable.

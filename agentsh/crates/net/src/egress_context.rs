@@ -188,7 +188,7 @@ struct EventCount {
 
 /// Limit of distinguished refusals, because programs can invent names.
 const MAX_DIFFERENT: usize = 1000;
-/// So many equal refusals are recorded one by one, then only when their number doubles.
+/// The number of equal refusals that are recorded singly; later only when their number doubles.
 const RECORDED_SINGLY: u64 = 16;
 /// After so many events of a sandbox, only the first of a kind is recorded at once.
 const WRITTEN_BEFORE: u64 = 512;
@@ -313,7 +313,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
         (answer.change, crate::policy::allow_entry(host, port))
     }
 
-    /// As [`EgressContext::change`], for any entry of `network.allow`.
+    /// Like [`EgressContext::change`], for any entry of `network.allow`.
     pub(super) fn change_to(&self, entry: &str) -> (Option<String>, Option<String>) {
         (Some(crate::policy::allow_line(self.server.as_ref(), entry)), Some(entry.to_owned()))
     }

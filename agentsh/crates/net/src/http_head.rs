@@ -1,4 +1,4 @@
-//! Judges one HTTP/1 request head. Refuses whatever two servers could parse differently.
+//! Judges one HTTP/1 request head. Refuses every head that two servers could parse differently.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -40,10 +40,10 @@ pub struct Head {
     pub is_picked: bool,
 }
 
-/// What follows the head.
+/// The body after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Bytes; 0 is none.
+    /// A number of bytes; 0: no body.
     Length(u64),
     Chunked,
     /// Nothing, until the server accepts the web socket.

@@ -45,8 +45,8 @@ pub struct Inspected<'a> {
     pub used: &'a dyn Fn(Use) -> bool,
 }
 
-/// Carries requests and responses to the end. `refused` is called before the program hears of a refusal; if it returns
-/// false, the program hears nothing. Counts plaintext bytes.
+/// Carries requests and responses to the end. `refused` is called before the program gets a refusal; if it returns
+/// false, the program gets no answer. Counts plaintext bytes.
 pub async fn both_ways(
     inside: &TcpStream,
     outside: &TcpStream,
@@ -109,7 +109,7 @@ pub async fn both_ways(
 pub(super) type Program<'a> = tokio_rustls::server::TlsStream<RewoundStream<'a>>;
 pub(super) type Server<'a> = tokio_rustls::client::TlsStream<RewoundStream<'a>>;
 
-/// As TLS names the two.
+/// The protocol names of TLS.
 pub(super) const HTTP_1: &[u8] = b"http/1.1";
 pub(super) const HTTP_2: &[u8] = b"h2";
 

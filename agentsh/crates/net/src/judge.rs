@@ -43,7 +43,7 @@ pub(super) struct PermittedConnection<'a> {
 pub(super) enum Stop {
     /// The program went away.
     Gone,
-    /// Nobody is there.
+    /// The destination could not be reached.
     Failed {
         protocol: &'static str,
         address: Option<IpAddr>,

@@ -130,7 +130,7 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
     Refusal { rule, of_request: true, ..found }
 }
 
-/// What allows a request: one more entry in the deciding rule, or a new rule.
+/// The entry that would allow a request: in the deciding rule, or in a new one.
 fn remedy(permit: &Permit, refused: &http_host::Refusal, request: &str) -> Change {
     let decision = &permit.decision;
     if refused.rule.is_some() {

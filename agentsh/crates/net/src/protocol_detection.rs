@@ -31,7 +31,7 @@ pub struct Http {
     pub reader: http_host::Reader,
     /// Fed and not released.
     pub held: Vec<u8>,
-    /// How many bytes of `held` may be forwarded.
+    /// The number of bytes of `held` that may be forwarded.
     pub released: usize,
     /// Replacements in them.
     pub puts: Vec<HeadEdit>,
@@ -219,7 +219,7 @@ impl Http {
         Ok(())
     }
 
-    /// What may go on.
+    /// The bytes that may be forwarded.
     #[must_use]
     pub fn ready(&self) -> &[u8] {
         self.held.get(..self.released).unwrap_or_default()

@@ -14,7 +14,7 @@ use super::http_host;
 use super::protocol_detection::{Closed, Http};
 use super::traffic::{Direction, Traffic};
 
-/// How it ends.
+/// How the connection ends.
 #[derive(Debug)]
 pub enum End {
     /// Both sides are done, or one failed.

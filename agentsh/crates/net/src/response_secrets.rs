@@ -11,7 +11,7 @@ const MAX_DIGITS: usize = 16;
 /// The responses of one connection.
 #[derive(Debug)]
 pub struct ResponseReader {
-    /// As they come.
+    /// The bytes as received.
     raw: Watch,
     /// Without chunk headers.
     joined: Watch,
@@ -84,7 +84,7 @@ impl ResponseReader {
         raw || joined
     }
 
-    /// How many of the last bytes may begin a secret.
+    /// The number of last bytes that may begin a secret.
     #[must_use]
     pub fn begun(&self) -> usize {
         let begun = match self.joined.begun() as u64 {

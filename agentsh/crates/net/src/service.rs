@@ -36,7 +36,7 @@ pub fn serve<R: Recorder + 'static>(
     let wakeful = Rc::new(BusyPoller::new());
     for listener in listeners {
         let (egress, wakeful) = (Rc::clone(&egress), Rc::clone(&wakeful));
-        // A listener that fails takes no connection: the program sees that nobody answers.
+        // A listener that fails takes no connection: the program sees no answer.
         tasks.push(agentsh_base::task::spawn_local(relay::serve(listener, egress, wakeful)).abort_handle());
     }
     let (udp, tcp) = resolver;

@@ -1,6 +1,6 @@
 //! Reads the server name from a ClientHello, without decryption, in any fragmentation. Pure.
 //!
-//! Refuses whatever servers could read differently: two names, a repeated name, inconsistent lengths.
+//! Refuses everything that servers could read differently: two names, a repeated name, inconsistent lengths.
 
 use super::reason::Reason;
 
@@ -24,7 +24,7 @@ pub enum Hello {
     },
     /// A whole ClientHello without a name.
     NoName {
-        /// As in [`Hello::Name`].
+        /// Like [`Hello::Name`].
         ech: bool,
     },
     /// TLS, but a ClientHello that agentsh refuses, with the reason.
@@ -252,7 +252,7 @@ fn protocols(content: &mut Input<'_>) -> Option<Vec<Vec<u8>>> {
     Some(protocols)
 }
 
-/// What is left to read.
+/// The unread rest.
 struct Input<'b>(&'b [u8]);
 
 impl<'b> Input<'b> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::busy_poller::{BusyPollGuard, BusyPoller};
 
-/// Of the bytes of a connection.
+/// The direction of bytes in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the program.
@@ -23,7 +23,7 @@ pub struct Traffic {
     last: Cell<Instant>,
     /// Until the server has sent something.
     expected: RefCell<Option<BusyPollGuard>>,
-    /// One direction has come to its end.
+    /// One direction has ended.
     half_closed: Cell<bool>,
     wakeful: Rc<BusyPoller>,
 }

@@ -105,7 +105,7 @@ fn program(context: &mut Context<'_>, command: &Command, found: &Found) -> Resul
     direct(context, command, found)
 }
 
-/// They run a file that stands among their arguments; what that file loads is not followed.
+/// Interpreters that run a file from their arguments; what that file loads is not followed.
 const OTHER_INTERPRETERS: &[&str] = &[
     "ruby", "perl", "php", "lua", "luajit", "java", "dotnet", "pypy", "pypy3", "Rscript", "julia", "tclsh",
     "guile", "elixir", "escript", "wasmtime", "wasmer", "groovy", "scala", "racket", "awk", "gawk", "make",
@@ -173,7 +173,7 @@ fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result
         launcher: Launcher::Direct,
         identity,
         program: found.real.clone(),
-        // As it was typed: programs say it, and look themselves up by it.
+        // As typed, because programs print it and look themselves up by it.
         argv: words(Path::new(&command.word), &command.args),
     })
 }
@@ -324,7 +324,7 @@ pub(super) fn shebang_line(path: &Path) -> Result<Option<Shebang>, PinError> {
     }))
 }
 
-/// As the kernel would: the interpreter, its one argument, the script, the arguments.
+/// The command line that the kernel makes: the interpreter, its one argument, the script, the arguments.
 fn script(
     context: &mut Context<'_>,
     command: &Command,

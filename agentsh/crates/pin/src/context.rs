@@ -12,7 +12,7 @@ use super::{Launcher, PinError, Request, Resolved};
 /// Directories that every sandbox shows anyway.
 const ALWAYS_SHOWN: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
 
-/// Directories in which package managers keep packages, and nobody anything else.
+/// Directories in which package managers keep packages and nothing else.
 const INSTALLED_IN: [&str; 7] =
     ["node_modules", ".pnpm", ".yarn", ".bun", "site-packages", "dist-packages", "Cellar"];
 
@@ -22,7 +22,7 @@ pub(super) struct Context<'a> {
     pub files: Vec<PinnedFile>,
     pub trees: Vec<PinnedTree>,
     env: BTreeMap<String, String>,
-    /// Of `env`, what a wrapper sets.
+    /// The variables of `env` that a wrapper sets.
     worded: BTreeSet<String>,
     /// Packages that the command line adds to the one that it starts.
     pub has_more_packages: bool,
@@ -131,7 +131,7 @@ impl<'a> Context<'a> {
             || !self.is_personal(directory) && (is_installed() || self.is_workspace_of(root, directory))
     }
 
-    /// The project, without links where that can be told.
+    /// The project, without links if they can be resolved.
     fn project(&self) -> PathBuf {
         let project = self.request.project;
         std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned())
@@ -157,7 +157,7 @@ impl<'a> Context<'a> {
         self.trees.iter().any(|tree| tree.holds(directory, code))
     }
 
-    /// Whether what lies in a directory may be what the command means.
+    /// Whether the command may mean a file in a directory.
     pub fn counts(&self, directory: &Path) -> bool {
         self.request.not_below.is_none_or(|foreign| !directory.starts_with(foreign))
     }
@@ -169,7 +169,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// A directory where unrelated things of a person lie side by side: never shown or pinned as a whole.
+    /// A directory with unrelated personal files: never visible or pinned as a whole.
     pub fn is_personal(&self, directory: &Path) -> bool {
         let home = std::fs::canonicalize(self.request.home).unwrap_or_else(|_| self.request.home.to_owned());
         home.starts_with(directory)

@@ -93,13 +93,13 @@ impl PinError {
         ) || self.is_absent()
     }
 
-    /// It is there and cannot be executed: exit status 126 of a shell.
+    /// It exists and cannot be executed: exit status 126 of a shell.
     #[must_use]
     pub fn is_not_executable(&self) -> bool {
         matches!(self, Self::NotExecutable { .. } | Self::NotRegular { .. } | Self::Unreadable { .. })
     }
 
-    /// A failed system call on a file, told apart by whether it was forbidden.
+    /// A failed system call on a file: forbidden, or another error.
     pub fn io(path: &Path, source: impl Into<io::Error>) -> Self {
         let (path, source) = (path.to_owned(), source.into());
         if source.kind() == io::ErrorKind::PermissionDenied {

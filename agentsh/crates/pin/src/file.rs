@@ -88,7 +88,7 @@ pub struct PinnedFile {
     pub sha256: [u8; 32],
     /// `O_RDONLY | O_NOFOLLOW | O_CLOEXEC`.
     pub file: File,
-    /// Only root can replace it: the file and every directory above it belong to root and nobody else may write.
+    /// Only root can replace it: the file and every directory above it belong to root, and no other user may write.
     pub system_owned: bool,
     pub(super) stamp: Stamp,
 }
@@ -104,7 +104,7 @@ impl PinnedFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub key: FileKey,
-    /// So young when it was read that its timestamps prove nothing.
+    /// Whether it was so new when it was read that its timestamps prove nothing.
     pub racy: bool,
 }
 
@@ -157,7 +157,7 @@ impl<'a> Hasher<'a> {
         })
     }
 
-    /// As `hash`, but counted against the limits of a tree.
+    /// Like `hash`, counted against the limits of a tree.
     pub fn hash_in_tree(
         &mut self,
         file: &File,
@@ -217,7 +217,7 @@ pub(super) fn open(path: &Path) -> Result<File, PinError> {
     }
 }
 
-/// As `open`, of one name inside an open directory.
+/// Like `open`, for one name inside an open directory.
 pub(super) fn open_at(directory: impl AsFd, name: &Path, shown: &Path) -> Result<File, PinError> {
     let descriptor = rustix::fs::openat(directory, name, FLAGS, Mode::empty())
         .map_err(|source| PinError::io(shown, source))?;

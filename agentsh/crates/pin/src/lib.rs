@@ -67,7 +67,7 @@ pub struct Request<'a> {
     pub path_env: &'a OsStr,
     /// Absolute: caches and user-wide installations are looked for below it.
     pub home: &'a Path,
-    /// Absolute: what holds it is never pinned or shown as a whole because a script lies there.
+    /// Absolute: its parent directory is never pinned or shown as a whole because it has a script.
     pub project: &'a Path,
     /// What the process will have in its environment. Read: `VIRTUAL_ENV`, `UV_*`, `PIPX_HOME`, `PIPX_BIN_DIR`,
     /// `npm_config_prefix`, `npm_config_cache`, `PYENV_VERSION`, `XDG_CACHE_HOME`, `XDG_DATA_HOME`.
@@ -76,7 +76,7 @@ pub struct Request<'a> {
     /// `unpinned` says so.
     pub accept_missing_package: bool,
     /// Packages and modules below this directory are not what the command means, unless it says so (`npx --no-install`,
-    /// `uv run` without `--with`): it came from somebody who knows nothing of them.
+    /// `uv run` without `--with`): it was written without knowledge of them.
     pub not_below: Option<&'a Path>,
     /// Packages that were fetched before; they come after what is installed and before the caches of launchers.
     pub store: Option<&'a Store>,
@@ -149,7 +149,7 @@ pub struct Resolved {
 /// Finds, opens and hashes everything that `request` will run. Blocks for as long as reading takes: up to 2 GiB.
 ///
 /// # Errors
-/// Whatever is missing, unreadable, ambiguous, too large or code from the network: nothing is skipped silently.
+/// If a file is missing, unreadable, ambiguous, too large or code from the network: nothing is skipped silently.
 pub fn resolve(
     request: &Request<'_>,
     cache: &mut dyn DigestCache,

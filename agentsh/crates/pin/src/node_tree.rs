@@ -10,7 +10,7 @@ use super::package::{self, Package};
 use super::search;
 use super::tree::{Code, Selection, TreeSource};
 
-/// What Node, Bun and Deno load from a directory that somebody works in: the rest of it is data, which changes.
+/// The code that Node, Bun and Deno load from a working directory: the rest of it is data, which changes.
 static SCRIPTS: Code = Code {
     endings: &["js", "mjs", "cjs", "node", "wasm", "ts", "mts", "cts", "jsx", "tsx"],
     names: &[

@@ -44,7 +44,7 @@ impl Package {
         }
     }
 
-    /// The name under which it lies in `node_modules`.
+    /// The name of its directory in `node_modules`.
     fn installed_name(&self) -> Option<String> {
         let mut parts: Vec<String> = Vec::new();
         for part in self.root.iter().rev().take_while(|part| *part != "node_modules") {

@@ -158,7 +158,7 @@ fn module(
     Ok((false, main))
 }
 
-/// The file that `-m a.b` runs when `a` lies in `directory`.
+/// The file that `-m a.b` runs if `a` is in `directory`.
 fn main_file(directory: &Path, parts: &[&str]) -> Option<PathBuf> {
     let path = parts.iter().fold(directory.to_owned(), |path, part| path.join(part));
     let package = path.join("__main__.py");

@@ -10,15 +10,15 @@ use super::search::{self, Found};
 use super::tree::{Code, Selection};
 use super::{PinError, python};
 
-/// What Python loads as code.
+/// The code that Python loads.
 pub(super) static MODULES: Code =
     Code { endings: &["py", "pyc", "so", "pth", "zip", "egg"], names: &[], installed: None };
 
 #[derive(Debug)]
 pub(super) struct Installation {
-    /// What is executed: inside a virtual environment the link there, else the interpreter itself.
+    /// The executed program: inside a virtual environment the link there, else the interpreter itself.
     pub program: PathBuf,
-    /// Minor version of Python 3; None when it cannot be told.
+    /// Minor version of Python 3; None if it is unknown.
     pub minor: Option<u32>,
     /// Directories with the standard library, in Python's order.
     pub library: Vec<PathBuf>,
@@ -214,7 +214,7 @@ pub(super) fn behind_shell_header(script: &Path, head: &[u8]) -> Option<PathBuf>
     (python.is_absolute() && named).then_some(python)
 }
 
-/// The program that a pyenv shim stands for: the shim is one script for every name, so pinning it pins nothing.
+/// The program of a pyenv shim: the shim is one script for every name, so pinning it pins nothing.
 pub(super) fn behind_shim(
     context: &Context<'_>,
     found: &Found,

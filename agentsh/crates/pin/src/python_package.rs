@@ -12,7 +12,7 @@ pub(super) fn identity(sites: &[PathBuf], file: &Path) -> Option<String> {
     sites.iter().find_map(|site| {
         search::subdirectories(site).into_iter().find_map(|record| {
             let (name, version) = search::file_name(&record).strip_suffix(".dist-info")?.rsplit_once('-')?;
-            // What cannot be read says nothing.
+            // An unreadable record is ignored.
             let text = search::text(&record.join("RECORD"), MAX_RECORD).ok()??;
             let names = |line: &str| place(line).is_some_and(|place| leads_to(site, Path::new(place), file));
             text.lines().any(names).then(|| format!("pypi:{name}@{version}"))

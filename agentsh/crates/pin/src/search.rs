@@ -31,8 +31,8 @@ pub(super) fn file_name(path: &Path) -> &str {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
-/// As `execvp` would find it, except that empty and relative entries of PATH are ignored: they would make the
-/// working directory, which belongs to the project, decide what runs.
+/// Searches like `execvp`, but ignores empty and relative entries of PATH: they would let the working directory, which belongs
+/// to the project, decide what runs.
 pub(super) fn command(word: &OsStr, cwd: &Path, path_env: &OsStr) -> Result<Found, PinError> {
     if word.as_bytes().contains(&b'/') {
         return executable(&absolute(cwd, Path::new(word)));
@@ -41,13 +41,13 @@ pub(super) fn command(word: &OsStr, cwd: &Path, path_env: &OsStr) -> Result<Foun
     if !word.is_empty() {
         for directory in path_directories(path_env) {
             let path = directory.join(word);
-            // Most directories of PATH do not hold it, and one look says so.
+            // Most directories of PATH do not contain it, which one call shows.
             if matches!(rustix::fs::lstat(&path), Err(Errno::NOENT | Errno::NOTDIR)) {
                 continue;
             }
             match executable(&path) {
                 Ok(found) => return Ok(found),
-                // A directory that this user may not search holds nothing for him: shells go on as well.
+                // A directory that this user may not search contains no program for them: shells continue as well.
                 Err(error) if error.is_absent() || matches!(error, PinError::Unreadable { .. }) => {}
                 Err(error) => refused = refused.or(Some(error)),
             }
@@ -72,8 +72,8 @@ fn executable(path: &Path) -> Result<Found, PinError> {
     Ok(found)
 }
 
-/// What the kernel makes up as it is read: open descriptors, such as that of a process substitution, and its own tables.
-/// There is nothing to hash before.
+/// Files that the kernel generates: open descriptors, such as that of a process substitution, and its own tables. They cannot
+/// be hashed in advance.
 pub(super) fn is_made_up(word: &OsStr) -> bool {
     const PLACES: [&[u8]; 3] = [b"/dev/", b"/proc/", b"/sys/"];
     PLACES.iter().any(|place| word.as_encoded_bytes().starts_with(place))

@@ -137,7 +137,7 @@ impl Partial {
         Version { numbers, pre: vec![Part::Number(0)] }
     }
 
-    /// How many numbers are given.
+    /// The number of components given.
     fn given(&self) -> usize {
         self.numbers.iter().take_while(|number| number.is_some()).count()
     }

@@ -10,7 +10,7 @@ use super::Resolved;
 use super::file::hex;
 use crate::policy::{OnChange, Pinning};
 
-/// What is stored: enough to recognise the same bytes and to name those that changed.
+/// The stored state: enough to recognise the same bytes and to name the changed ones.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PinnedState {
     pub digest: String,
@@ -49,7 +49,7 @@ pub enum ChangeKind {
     Removed,
 }
 
-/// What the launcher does next.
+/// The launcher's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Proceed,
@@ -161,7 +161,7 @@ impl Resolved {
     }
 }
 
-/// Stands in a manifest for program text that was given on the command line.
+/// The name in a manifest for program text from the command line.
 const INLINE: &str = "(program text on the command line)";
 
 fn tree_label(tree: &str, relative: &Path) -> String {

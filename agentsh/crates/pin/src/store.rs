@@ -15,7 +15,7 @@ use crate::policy::profile::Registry;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageRequest {
     pub registry: Registry,
-    /// As the package manager reads them: `name@^1`, `name[extra]>=2`. The first one brings the command.
+    /// The specifications for the package manager: `name@^1`, `name[extra]>=2`. The first one provides the command.
     pub specs: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct PackageRequest {
 pub struct Store {
     /// Absolute.
     pub root: PathBuf,
-    /// What one server fetched is not another server's answer: each is renewed for itself.
+    /// The server that it was fetched for: each server's packages are renewed separately.
     pub owner: String,
 }
 
@@ -71,7 +71,7 @@ impl Store {
         self.root.join("trees")
     }
 
-    /// What a tree with these files is called.
+    /// The name of a tree with these files.
     ///
     /// # Errors
     /// When a file cannot be read or does not belong into a tree.
@@ -90,7 +90,7 @@ impl Store {
     }
 }
 
-/// The part of a stored tree that is loaded, and that its name stands for.
+/// The part of a stored tree that is loaded, and that its name covers.
 fn code(registry: Registry, root: &Path) -> PathBuf {
     match registry {
         Registry::Npm => root.join("node_modules"),
@@ -98,7 +98,7 @@ fn code(registry: Registry, root: &Path) -> PathBuf {
     }
 }
 
-/// A tree of the store must be what its name says, whoever asks.
+/// A tree of the store must match its name.
 pub(super) fn verify(store: &Store, trees: &[PinnedTree]) -> Result<(), PinError> {
     let Some(directory) = search::directory(&store.trees()) else { return Ok(()) };
     for tree in trees {

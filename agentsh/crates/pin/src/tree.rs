@@ -25,7 +25,7 @@ pub enum TreeSource {
     Files,
 }
 
-/// What a lock file says lies in a place.
+/// The content of a place according to a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its own name: an alias puts a package into another one's place.
@@ -35,7 +35,7 @@ pub struct Listed {
 
 #[derive(Debug)]
 pub struct PinnedTree {
-    /// What the tree is to the program, independent of where it lies: `package`, `node_modules`, `venv`.
+    /// The role of the tree for the program, independent of its path: `package`, `node_modules`, `venv`.
     pub name: String,
     /// Absolute, without links.
     pub root: PathBuf,
@@ -44,7 +44,7 @@ pub struct PinnedTree {
     /// Relative path to `sha256:HEX`, or to `link:TARGET`, followed by ` sha256:HEX` when the target is a file.
     pub manifest: BTreeMap<PathBuf, String>,
     pub source: TreeSource,
-    /// The packages inside by the place where each lies, where a lock file or the installer's records tell them.
+    /// The packages inside by their directories, as far as a lock file or the installer's records name them.
     pub packages: BTreeMap<String, Listed>,
     /// Links to directories outside the tree: the link's relative path, and the directory.
     pub(super) outside: Vec<(PathBuf, PathBuf)>,
@@ -57,7 +57,7 @@ pub struct PinnedTree {
 #[derive(Debug)]
 struct Link {
     key: FileKey,
-    /// Where it leads; None when that is nowhere.
+    /// The target; None if it does not exist.
     real: Option<PathBuf>,
     /// The bytes there, when they are a file's.
     bytes: Option<(Stamp, [u8; 32])>,
@@ -88,7 +88,7 @@ impl Code {
     }
 }
 
-/// What of a directory belongs to the tree. `.git` and `__pycache__` never do.
+/// The part of a directory that belongs to the tree. `.git` and `__pycache__` never do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     /// Only these names of the root directory.
@@ -218,14 +218,14 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The target's name is recorded, and the bytes behind it: they may lie outside the tree, or in a part of
-    /// it that is not hashed. Directories outside are left to the caller, who knows what they are.
+    /// Records the target's name and content: the target may be outside the tree, or in a part of it that is not hashed.
+    /// Directories outside are left to the caller, who knows what they are.
     fn link(&mut self, parent: &OwnedFd, relative: &Path, name: &Path, key: FileKey) -> Result<(), PinError> {
         let shown = self.tree.root.join(relative);
         let target = rustix::fs::readlinkat(parent, name, Vec::new())
             .map_err(|source| PinError::io(&shown, source))?;
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-        // A link into its own tree by absolute path is the same link when the tree lies elsewhere.
+        // A link into its own tree by absolute path stays the same link if the tree is elsewhere.
         let (prefix, rest) = match target.strip_prefix(&self.tree.root) {
             Ok(inside) => ("link:{tree}/", inside),
             Err(_) => ("link:", target.as_path()),
@@ -356,7 +356,7 @@ impl PinnedTree {
                 .map_err(|_| changed(&path))?;
             let belongs = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => self.selection.directory(&inside),
-                // As `link` reads it: by what it leads to.
+                // As in `link`: by the target.
                 FileType::Symlink if self.root.join(&inside).is_dir() => self.selection.directory(&inside),
                 FileType::Symlink => self.selection.file(&inside),
                 _ => self.selection.file(&inside),

@@ -57,7 +57,7 @@ pub(super) fn resolve_pipx(
     tool(context, command, line, "pipx run", Launcher::Pipx)
 }
 
-/// A command of a package that has an environment of its own.
+/// A command of a package with a separate environment.
 fn tool(
     context: &mut Context<'_>,
     command: &Command,

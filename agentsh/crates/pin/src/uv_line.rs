@@ -184,7 +184,7 @@ impl Spec {
         Ok(Self { name: normal(name), extras, wanted })
     }
 
-    /// As installers read it.
+    /// The text for installers.
     pub fn text(&self) -> String {
         let wanted: Vec<String> =
             self.wanted.iter().map(|(operator, version)| format!("{operator}{version}")).collect();

@@ -19,7 +19,7 @@ pub fn text(name: &str) -> Option<&'static str> {
 /// Agents that a policy is built in for, and `default` for all others.
 pub const AGENTS: [&str; 3] = ["default", "claude", "codex"];
 
-/// The built-in policy of an agent: `default` unless it has one of its own.
+/// The built-in policy of an agent: its own, or `default`.
 #[must_use]
 pub fn for_agent(agent: &str) -> &'static str {
     match agent {

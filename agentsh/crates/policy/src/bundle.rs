@@ -36,7 +36,7 @@ pub struct Bundle {
     pub signer: String,
     /// All of it, as it is kept.
     pub text: String,
-    /// What its rules name.
+    /// The file name in its rules.
     file: String,
 }
 
@@ -105,7 +105,7 @@ impl Bundle {
     }
 }
 
-/// What is signed: the manifest, which must be one line, and the policy.
+/// The signed text: the manifest, which must be one line, and the policy.
 ///
 /// # Errors
 /// When one of them cannot be used.

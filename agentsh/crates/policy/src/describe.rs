@@ -8,7 +8,7 @@ use crate::types::RuleRef;
 /// One part of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What it is about: `agent.network.allow`, `servers.github.limits.memory`.
+    /// The key: `agent.network.allow`, `servers.github.limits.memory`.
     pub key: String,
     pub value: String,
     pub rule: RuleRef,

@@ -7,7 +7,7 @@ use crate::types::RuleRef;
 /// Longest piece of a source line that a message repeats, in characters.
 const LINE_SHOWN: usize = 160;
 
-/// One mistake, with everything needed to print it.
+/// One error, with everything needed to print it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     pub file: String,

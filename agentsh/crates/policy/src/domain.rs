@@ -13,7 +13,7 @@ use super::model::{HostPattern, NetworkRule, RequestRule};
 /// Ports of a rule that names none.
 pub const DEFAULT_PORTS: [u16; 2] = [443, 80];
 
-/// What a program can ask to talk to, in the one spelling that is compared.
+/// The destination of a connection, normalised for comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
     /// Lower case, IDNA-mapped, without a trailing dot.
@@ -144,7 +144,7 @@ impl HostPattern {
         normalise(host).is_ok_and(|host| self.matches_host(&host))
     }
 
-    /// As [`Self::matches`], for a host that is already in its one spelling.
+    /// Like [`Self::matches`], for a normalised host.
     #[must_use]
     pub fn matches_host(&self, host: &Host) -> bool {
         match (self, host) {
@@ -153,7 +153,7 @@ impl HostPattern {
                 labels_before(name, apex).is_some_and(|labels| !labels.contains('.'))
             }
             (Self::AnyDepth(apex), Host::Name(name)) => labels_before(name, apex).is_some(),
-            // Whoever connects to the address that stands for none reaches this machine: no block has it.
+            // The unspecified address reaches this machine, so it is in no block.
             (Self::Net(network, prefix), Host::Address(address)) => {
                 !address.is_unspecified() && in_block(*network, *prefix, *address)
             }
@@ -204,7 +204,7 @@ impl NetworkRule {
             && self.permits_conditions_of(inner)
     }
 
-    /// Whether whatever passes the conditions of `inner`, host and ports aside, passes the ones here too.
+    /// Whether everything that passes the conditions of `inner`, except host and ports, passes the ones here too.
     #[must_use]
     pub fn permits_conditions_of(&self, inner: &Self) -> bool {
         let any_request = self.requests.is_empty();
@@ -346,7 +346,7 @@ fn full_length(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// What is before `.apex`, when that is not nothing.
+/// The labels before `.apex`, if there are any.
 fn labels_before<'n>(name: &'n str, apex: &str) -> Option<&'n str> {
     name.strip_suffix(apex)?.strip_suffix('.').filter(|labels| !labels.is_empty())
 }

@@ -34,7 +34,7 @@ pub fn merge(file: &str, text: &str, piece: &str) -> Result<String, PolicyError>
     }
 }
 
-/// What the file says with the piece added, as a value.
+/// The file's content with the piece added, as a value.
 fn united(there: &Node, wanted: &Node) -> Result<Node, String> {
     let value = match (&there.value, &wanted.value) {
         (Value::Null, wanted) => wanted.clone(),
@@ -167,12 +167,12 @@ fn line_start(text: &str, line: u64) -> Option<usize> {
     text.match_indices('\n').nth(before - 1).map(|(at, _)| at + 1)
 }
 
-/// Where the line ends in which `at` lies, its line break left out.
+/// The end of the line that contains `at`, without its line break.
 fn line_end(text: &str, at: usize) -> usize {
     text.get(at..).and_then(|rest| rest.find('\n')).map_or(text.len(), |found| at + found)
 }
 
-/// The bracket that opens a list or map on one line; None: it is written in lines of its own.
+/// The bracket that opens a list or map on one line; None: it is written on several lines.
 fn bracket(text: &str, node: &Node) -> Option<usize> {
     let start = line_start(text, node.place.line)?;
     let line = text.get(start..line_end(text, start))?;
@@ -216,7 +216,7 @@ fn ended(text: &str) -> String {
     if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
 }
 
-/// One more entry behind the last one of a list or map in brackets.
+/// Adds an entry after the last one of a list or map in brackets.
 fn flow_added(text: &str, open: usize, entry: &str) -> Option<String> {
     let Flow { last, close } = flow_end(text, open)?;
     let inside = text.get(open + 1..=last)?;
@@ -284,7 +284,7 @@ fn flow_end(text: &str, open: usize) -> Option<Flow> {
     None
 }
 
-/// In lines of its own, each behind `indent` blanks.
+/// Written on separate lines, each after `indent` blanks.
 fn block(node: &Node, indent: usize) -> String {
     match &node.value {
         Value::Map(map) => map.iter().map(|entry| block_entry(entry, indent)).collect(),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it says, either nothing changes, or all of the old lines are there in their order.
+        /// For any text either nothing changes, or all of the old lines are still there in their order.
         #[test]
         fn old_text_survives(text in "(agent|sandbox|[ \\-#:\\[\\]{},\"'\n]|network|allow|a){0,40}") {
             if let Ok(after) = merge("x", &text, HOST) {

@@ -33,7 +33,7 @@ pub const SENSITIVE_SUFFIXES: &[&str] = &[
     "_PEM",
 ];
 
-/// Variables that make a program load or run what somebody else chose (globs). They pass only when listed by
+/// Variables that make a program load or run code that another one chose (globs). They pass only when listed by
 /// their full name.
 pub const LOADER: &[&str] = &[
     "LD_*",
@@ -109,8 +109,8 @@ pub struct EnvDecision {
 }
 
 impl EnvPolicy {
-    /// Decides about one variable of the environment that agentsh was started in. `section` is where a rule would
-    /// stand that changes the answer, such as `agent`.
+    /// Decides about one variable of agentsh's environment. `section` is the place of a rule that would change the answer,
+    /// such as `agent`.
     ///
     /// What `never` names is stripped in every case; otherwise a name in the allow list passes. What no list names
     /// passes only where the policy says so (`others`).

@@ -17,7 +17,7 @@ use super::sections::{Policy, ProcessPolicy};
 use crate::types::{RuleRef, ServerId};
 use agentsh_base::remedy;
 
-/// What a policy says to a question.
+/// A policy's answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub allow: bool,
@@ -56,7 +56,7 @@ impl Policy {
         self.ask_with(from, None, question, context)
     }
 
-    /// As [`Policy::ask`], for a server whose package has a profile.
+    /// Like [`Policy::ask`], for a server whose package has a profile.
     #[must_use]
     pub fn ask_with(
         &self,
@@ -145,7 +145,7 @@ impl Policy {
     }
 }
 
-/// Who asks, to name the place where a rule would stand.
+/// The subject of the question, to name where a rule would be.
 struct Asker<'a> {
     server: Option<&'a ServerId>,
 }
@@ -159,7 +159,7 @@ impl Asker<'_> {
         RuleRef::default_rule(&format!("{}.{key}", self.section()))
     }
 
-    /// One line of policy that adds `text` to what this process may do.
+    /// The policy line that adds `text` to the rights of this process.
     fn line(&self, text: &str) -> Option<String> {
         Some(match self.server {
             None => format!("agent: {{{text}}}"),
@@ -190,7 +190,7 @@ pub fn ask_file(files: &FilesystemPolicy, question: &Question, context: &PathCon
     }
 }
 
-/// What is guarded without standing in a table: by its absolute path the policy lifts it.
+/// Guarded without being in a table: the policy lifts it by its absolute path.
 #[must_use]
 pub fn named_read_only(from: Option<&ServerId>, place: &Path, why: &str) -> Answer {
     let (asker, place) = (Asker { server: from }, place.display().to_string());
@@ -202,7 +202,7 @@ pub fn named_read_only(from: Option<&ServerId>, place: &Path, why: &str) -> Answ
     }
 }
 
-/// One entry of `network.allow` for a host and a port; None for what is not a host.
+/// The entry of `network.allow` for a host and a port; None if it is not a host.
 #[must_use]
 pub fn allow_entry(host: &str, port: u16) -> Option<String> {
     // This machine is opened by port alone.
@@ -210,7 +210,7 @@ pub fn allow_entry(host: &str, port: u16) -> Option<String> {
     Some(format!("{:?}", entry(shown, port)))
 }
 
-/// One line of policy that adds an entry to `network.allow`.
+/// The policy line that adds an entry to `network.allow`.
 #[must_use]
 pub fn allow_line(from: Option<&ServerId>, entry: &str) -> String {
     Asker { server: from }.line(&format!("network: {{allow: [{entry}]}}")).unwrap_or_default()
@@ -298,7 +298,7 @@ fn file(
         Access::Write => write_grant.clone(),
         Access::Read => write_grant.clone().or_else(|| covering(&rules.read)),
     };
-    // What is in force by default would be lost if the list were written without it.
+    // A written list replaces the default, so it has to contain the default entries.
     let granting = {
         let in_force = if access == Access::Read { &rules.read } else { &rules.write };
         let defaults = in_force.iter().filter(|entry| entry.rule.line == 0).map(|entry| entry.value.as_str());
@@ -331,7 +331,7 @@ fn file(
         && !is_unmasked(rules, &guarded, context)
     {
         let rule = builtin(&format!("read-only:{name}"));
-        // It is one mount: what lies in it cannot be lifted alone.
+        // It is one mount: nothing in it can be lifted alone.
         return Answer {
             allow: false,
             rule,
@@ -450,7 +450,7 @@ fn allowed(rule: RuleRef, text: impl Into<String>) -> Answer {
     Answer { allow: true, rule, text: text.into(), change: None }
 }
 
-/// Sockets behind which somebody acts for whoever may talk to them.
+/// Sockets of powerful services, which act for every client.
 const POWERFUL_SOCKETS: [&str; 8] = [
     "docker.sock",
     "podman.sock",
@@ -462,7 +462,7 @@ const POWERFUL_SOCKETS: [&str; 8] = [
     "snapd.socket",
 ];
 
-/// What a person should know before he follows the suggestion to allow it; None where there is nothing to fear.
+/// A warning about the suggested permission. None if there is no risk.
 #[must_use]
 pub fn beware(question: &Question, context: &PathContext) -> Option<String> {
     let (text, writes) = match question {

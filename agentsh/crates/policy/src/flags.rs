@@ -14,10 +14,10 @@ use super::sections::{McpPolicy, Policy};
 use super::{domain, narrow, place, read, sections};
 use crate::types::ServerId;
 
-/// What rules of this layer are called.
+/// The name of this layer in rules.
 pub const COMMAND_LINE: &str = "command line";
 
-/// What one command line adds, for the agent or for one server.
+/// The additions of one command line, for the agent or for one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// None: the agent.
@@ -194,7 +194,7 @@ fn refused(flag: &str, word: &str, why: &str) -> PolicyError {
     PolicyError::Flag { flag: format!("{flag} {word}"), why: why.to_owned() }
 }
 
-/// As YAML writes it on one line.
+/// The word quoted on one line of YAML.
 fn quoted(flag: &str, word: &str) -> Result<String, PolicyError> {
     if word.chars().any(char::is_control) {
         return Err(refused(flag, "...", "it contains a control character"));

@@ -7,8 +7,8 @@ use super::{McpPolicy, ProcessPolicy};
 use crate::types::ServerId;
 
 impl McpPolicy {
-    /// As [`McpPolicy::process_of`], for a server that somebody else declared: the profile of its package or the
-    /// defaults, without whatever the entry of that name does not leave.
+    /// Like [`McpPolicy::process_of`], for a server that the user did not declare: the profile of its package or the defaults,
+    /// narrowed by the entry of that name.
     #[must_use]
     pub fn process_of_foreign(&self, id: &ServerId, profile: Option<&ServerProfile>) -> ProcessPolicy {
         let mut process =

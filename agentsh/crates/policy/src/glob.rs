@@ -10,7 +10,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
 /// Whether everything that `inner` can match is matched by `outer` too. May say no where the answer is yes.
 #[must_use]
 pub fn covers(outer: &str, inner: &str) -> bool {
-    // A wildcard of `inner` stands for itself here: `*` is swallowed only by a `*`, and `?` by either wildcard.
+    // A wildcard of `inner` is a character here: `*` is matched only by a `*`, and `?` by either wildcard.
     run(outer, inner, |wanted, found| match wanted {
         '?' => found != '*',
         _ => wanted == found && found != '?',

@@ -43,7 +43,7 @@ impl<'t> Places<'t> {
         Place { line: line as u64, column: before as u64 + 1, width: width as u64 }
     }
 
-    /// Where a slice of the text stands; `quotes` is 1 for what is between quotes.
+    /// The position of a slice of the text; `quotes` is 1 for text between quotes.
     fn of(&self, raw: &str, quotes: usize) -> Place {
         let offset = (raw.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         self.at(offset.min(self.text.len()).saturating_sub(quotes), raw.chars().count() + 2 * quotes)

@@ -7,17 +7,17 @@ pub struct Key {
     /// Other spellings of the same key.
     pub also: &'static [&'static str],
     pub kind: Kind,
-    /// What holds when no layer writes the key, in words.
+    /// The default if no layer writes the key, in words.
     pub default: &'static str,
     /// How a layer above changes it, where that does not follow from its kind.
     pub merge: &'static str,
-    /// What it means, in a sentence.
+    /// The meaning in a sentence.
     pub about: &'static str,
     /// A value as it is written behind the key, in one line of YAML.
     pub example: &'static str,
 }
 
-/// What may be behind a key.
+/// The kind of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Flag,

@@ -9,13 +9,13 @@ pub fn limits_for_agent() -> Limits {
     defaults("agent.limits", Limits::default().resolve_for_agent())
 }
 
-/// One server.
+/// The defaults for a server.
 #[must_use]
 pub fn limits_for_server() -> Limits {
     defaults("sandbox.mcp.servers.limits", Limits::default().resolve_for_server())
 }
 
-/// Of a machine that does not say: what a build takes.
+/// The default if the machine's memory is unknown: enough for a build.
 const MEMORY_WITHOUT_WORD: u64 = 2900 << 20;
 
 /// Half of the machine's memory.
@@ -23,14 +23,14 @@ fn half_of_the_machine() -> u64 {
     agentsh_base::memory::total().map_or(MEMORY_WITHOUT_WORD, |bytes| bytes / 2)
 }
 
-/// What a process tree may use: the policy's limits, and defaults where it has none.
+/// The limits of a process tree: those of the policy, and defaults for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResolvedLimits {
     /// Bytes of all processes together.
     pub memory: u64,
     /// Processes and threads at a time.
     pub pids: u64,
-    /// Of each process.
+    /// For each process.
     pub open_files: u64,
     /// Percent of one processor: 200 is two processors.
     pub cpu_percent: u64,

@@ -4,12 +4,12 @@ use crate::keys::Key;
 use crate::model::Ruled;
 use crate::sections::{Policy, RawAgent, RawMcp, RawProcess, RawRoot};
 
-/// Paths of keys, such as `agent.network` or `sandbox.mcp.denied_tools`. A path locks the whole section that it lies in, and
-/// all sections that lie below it.
+/// Paths of keys, such as `agent.network` or `sandbox.mcp.denied_tools`. A path locks the whole section that contains it, and
+/// all sections below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locks(pub Vec<Ruled<String>>);
 
-/// Where the sections of each part stand.
+/// The paths of the sections.
 pub const AGENT: &str = "agent";
 pub const MCP: &str = "sandbox.mcp";
 pub const ROOT: &str = "";
@@ -64,7 +64,7 @@ pub(crate) fn is_section(path: &str) -> bool {
     sections().iter().any(|(place, keys)| keys.iter().any(|key| touches(path, place, key.name)))
 }
 
-/// Every section: where it stands, and its keys.
+/// Every section: its path, and its keys.
 fn sections() -> Vec<(&'static str, &'static [Key])> {
     let agent = RawProcess::sections().into_iter().chain(RawAgent::sections()).map(|keys| (AGENT, keys));
     let mcp = RawMcp::sections().into_iter().map(|keys| (MCP, keys));
@@ -81,13 +81,13 @@ fn path(place: &str, key: &str) -> String {
     if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") }
 }
 
-/// Whether a path is the other one, or lies below it.
+/// Whether a path is the other one, or below it.
 fn is_within(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 impl Policy {
-    /// Whether an organisation locks this section, so that nobody here can open it.
+    /// Whether an organisation locks this section, so that no policy here can open it.
     #[must_use]
     pub fn is_locked(&self, path: &str) -> bool {
         self.organisation.as_ref().is_some_and(|found| found.locks.has(path))

@@ -16,7 +16,7 @@ pub struct Tool<'a> {
     pub listed: bool,
 }
 
-/// What is known of a tool's definition.
+/// The known definition of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definition<'a> {
     /// The hash of what `tools/list` gave.
@@ -24,7 +24,7 @@ pub enum Definition<'a> {
     /// It was never listed. That allows nothing, and takes nothing off a denylist: otherwise a client that skips
     /// `tools/list` would pass.
     Unknown,
-    /// Whatever a rule asks for: the question is about names alone.
+    /// Ignores the conditions of rules: only names are compared.
     Any,
 }
 
@@ -42,7 +42,7 @@ pub enum ListReason {
     UnknownTool,
 }
 
-/// What the lists say. `allow` is the word of the lists alone: when `enforced` is false it only leads to an alert.
+/// The verdict of the lists. `allow` ignores whether they are enforced: if `enforced` is false, a denial only raises an alert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListAnswer {
     pub allow: bool,
@@ -210,7 +210,7 @@ impl McpPolicy {
 }
 
 impl ListReason {
-    /// As a clause that fits after "allowed: " or "denied: ".
+    /// A clause that fits after "allowed: " or "denied: ".
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

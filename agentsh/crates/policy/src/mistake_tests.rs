@@ -1,4 +1,4 @@
-//! What is told about a file that is not a policy.
+//! Messages about a file that is not a policy.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at the first surprise")]
 
 use super::parse;

@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 use crate::sections::{ProcessPolicy, RawProcess};
 use crate::types::{RuleRef, ServerId};
 
-/// One text that a policy is made of.
+/// One file that the policy is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenLayer {
-    /// What it is called: `user`, `project`.
+    /// The name of the layer: `user`, `project`.
     pub word: &'static str,
     /// `sha256:` of the text.
     pub hash: String,
@@ -47,10 +47,10 @@ pub struct NetworkPolicy {
     pub shut: Vec<Ruled<(crate::domain::Host, u16)>>,
 }
 
-/// By which proxy connections leave this machine.
+/// The proxy for connections that leave this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyChoice {
-    /// None, whatever the environment says.
+    /// None, even if the environment names some.
     Off,
     /// The one of HTTPS_PROXY and NO_PROXY.
     Environment,
@@ -127,11 +127,11 @@ pub struct FilesystemPolicy {
 pub struct EnvPolicy {
     pub allow: Vec<Ruled<String>>,
     pub deny: Vec<Ruled<String>>,
-    /// What no list names passes, except the loader variables: `env_inherit: all`, or a deny list alone.
+    /// Variables in no list pass, except the loader variables: `env_inherit: all`, or a deny list alone.
     pub others: bool,
     /// Where `env_inherit` was written.
     pub inherit_rule: Option<RuleRef>,
-    /// Never passed, whatever `allow` says: what a layer above takes away.
+    /// Never passed, whatever `allow` says: a layer above removes it.
     pub never: Vec<Ruled<String>>,
 }
 
@@ -169,23 +169,23 @@ pub struct ToolRule {
     pub content_hash: Option<String>,
 }
 
-/// `sandbox.mcp.exfiltration`: what one server said, in calls of another one.
+/// `sandbox.mcp.exfiltration`: data of one server in calls of another one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExfiltrationPolicy {
     /// Whether `run` and `mcp run` look into arguments and results. `proxy` always does.
     pub enabled: bool,
-    /// What happens to a call in which something was found.
+    /// The outcome of a call with a finding.
     pub on_detection: OnFlow,
-    /// What happens to a call that leaves after something private was read, with or without a match. None: told once for
-    /// each pair of servers.
+    /// The outcome of an external call after a private read, with or without a match. None: one alert for each pair of
+    /// servers.
     pub on_private_to_external: Option<Ruled<OnFlow>>,
     /// Pairs of servers between which data may go.
     pub allow: Vec<Ruled<FlowPair>>,
-    /// What holds between some servers in place of `on_private_to_external`.
+    /// Rules between some servers instead of `on_private_to_external`.
     pub pairs: Vec<Ruled<FlowRule>>,
     /// Refused flows from one server to another until nothing goes between them any more without a person.
     pub close_after: Option<Ruled<u64>>,
-    /// What happens to bytes that nobody can read. None: an alert.
+    /// The outcome for unreadable bytes. None: an alert.
     pub on_opaque: Option<Ruled<OnFlow>>,
     /// Where the invisible marker is put in prose of results; None: no result is changed.
     pub marker: Option<MarkerPlace>,
@@ -196,7 +196,7 @@ pub struct ExfiltrationPolicy {
     pub written: BTreeMap<&'static str, RuleRef>,
 }
 
-/// What happens to a flow.
+/// The outcome of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFlow {
     Allow,
@@ -237,7 +237,7 @@ impl FlowPair {
     }
 }
 
-/// What holds between the servers of a pair.
+/// The rule between the servers of a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRule {
     pub pair: FlowPair,
@@ -270,7 +270,7 @@ impl ExfiltrationPolicy {
         self.rule.line > 0
     }
 
-    /// What happens to a finding in `run` and `mcp run`: an alert, unless the section is written.
+    /// The outcome of a finding in `run` and `mcp run`: an alert, unless the section is written.
     #[must_use]
     pub fn in_run(&self) -> OnFlow {
         if self.is_written() { self.on_detection } else { OnFlow::Alert }
@@ -288,7 +288,7 @@ impl ExfiltrationPolicy {
         self.allow.iter().find(|entry| entry.value.names(from, to)).map(|entry| &entry.rule)
     }
 
-    /// What is written of a call that leaves after something private was read: for the two servers, else for all.
+    /// The written outcome of an external call after a private read: for the two servers, else for all.
     #[must_use]
     pub fn on_flow(&self, from: &str, to: &str) -> Option<(OnFlow, &RuleRef)> {
         let of_pair = self.pairs.iter().filter(|entry| entry.value.pair.names(from, to));
@@ -310,11 +310,11 @@ pub enum MarkerPlace {
     Suffix,
     Prefix,
     Both,
-    /// Behind a word that is chosen anew each time.
+    /// After a word that is chosen at random each time.
     Between,
 }
 
-/// What a server's results are.
+/// The label of a server's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataSource {
     /// May be seen by this user only.
@@ -342,7 +342,7 @@ pub struct Pinning {
     pub on_change: OnChange,
     pub auto_trust_first: bool,
     pub pin_binary: bool,
-    /// What happens to a call of a tool that its server did not list.
+    /// The outcome of calling a tool that its server did not list.
     pub unlisted: OnChange,
     /// Members of a definition that may change, as JSON pointers.
     pub ignore: Vec<String>,
@@ -365,7 +365,7 @@ pub struct IgnoredIn {
 }
 
 impl Pinning {
-    /// What may change of an entry of a server, as JSON pointers.
+    /// The members of an entry that may change, as JSON pointers.
     #[must_use]
     pub fn ignored(&self, server: &str, name: &str) -> Vec<String> {
         let fits = |one: &&IgnoredIn| {
@@ -379,7 +379,7 @@ impl Pinning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChange {
     Block,
-    /// It is shown, and a person is asked about every use.
+    /// The entry is shown, and a person is asked about every use.
     Ask,
     Alert,
     Allow,
@@ -406,7 +406,7 @@ pub struct ServerPolicy {
     /// None: only the limits and grants of a server that the host's configuration declares.
     pub command: Option<String>,
     pub args: Vec<String>,
-    /// Where it is, instead of a command.
+    /// The URL, instead of a command.
     pub url: Option<Ruled<String>>,
     /// Sent to it, with variables of the user's environment as `${NAME}`: the session fills them in.
     pub headers: BTreeMap<String, String>,
@@ -417,10 +417,10 @@ pub struct ServerPolicy {
     pub source: Option<Ruled<DataSource>>,
     pub sink: Option<Ruled<DataSink>>,
     pub process: ProcessPolicy,
-    /// What the layers write about `process`, from the lowest: laid over a profile once that is known.
+    /// What the layers write about `process`, from the lowest: merged over a profile once that is known.
     pub own: Vec<RawProcess>,
-    /// What only takes away from this server: the project's policy, and layers whose section an organisation locks.
-    /// `process` is narrowed by all of them already, a profile is later.
+    /// The layers that only restrict this server: the project's policy, and layers whose section an organisation locks.
+    /// `process` is narrowed by all of them already; a profile is narrowed later.
     pub narrowing: Vec<RawProcess>,
 }
 
@@ -434,7 +434,7 @@ pub struct PolicyTest {
     pub expect_allow: bool,
 }
 
-/// What `policy explain` and `tests:` can ask.
+/// The questions of `policy explain` and `tests:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// `host:port`

@@ -1,8 +1,8 @@
 //! A policy inside the project can only narrow: a cloned repository must not grant itself anything.
 //!
-//! Its deny lists are added. Its allow lists replace the ones in force when everything on them is in force anyway,
-//! and are a mistake otherwise. Whatever is wider than without the file is a mistake, never silently ignored. How
-//! each key is compared stands with its section.
+//! Its deny lists are added. Its allow lists replace the ones in force if everything on them is in force anyway, and are
+//! an error otherwise. A key that would allow more than without the file is an error, never silently ignored. Each
+//! section says how its keys are compared.
 
 use super::diagnostic::{Diagnostic, Source};
 use super::keys::Key;
@@ -16,12 +16,12 @@ use crate::types::RuleRef;
 /// Mistakes found so far, all in the project's file.
 pub struct Narrowing<'t> {
     source: Source<'t>,
-    /// What to do about a mistake.
+    /// How to correct the error.
     help: &'static str,
     problems: Vec<Diagnostic>,
-    /// What profiles give. Which of them is a server's is known only when it starts.
+    /// The rights of all profiles. The server's own one is known only when it starts.
     pub profiles: Vec<ProcessPolicy>,
-    /// What a profile may give to the server that is looked at, beyond what the user's policy says.
+    /// Rights that a profile may give to the current server, beyond the user's policy.
     pub possible: Vec<ProcessPolicy>,
     /// The default limits of the process that is looked at.
     pub limits: Limits,
@@ -78,7 +78,7 @@ pub fn merge_narrowed(
     Ok(())
 }
 
-/// What of `process` the project's policy leaves; whatever it asks for beyond that is not given.
+/// Restricts `process` to what the project's policy leaves; further rights that it names are not given.
 pub fn intersect(process: &mut ProcessPolicy, raw: &RawProcess) {
     let mut narrowing = Narrowing::new(Source { name: "", text: "" }, limits_for_server());
     raw.narrow(process, &mut narrowing);

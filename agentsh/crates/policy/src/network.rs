@@ -69,7 +69,7 @@ impl NetworkPolicy {
         }
     }
 
-    /// Closes a host and port, whatever opens it. What is not a host closes nothing.
+    /// Closes a host and port, even if other rules open it. A text that is no host closes nothing.
     pub fn close(&mut self, host: &str, port: u16, rule: RuleRef) {
         let Ok(host) = domain::normalise(host) else { return };
         if host.is_local() {

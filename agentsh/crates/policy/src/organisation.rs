@@ -15,10 +15,10 @@ use super::{narrow, yaml};
 
 /// Next to the policy: of this machine, else of the user.
 pub const FILE: &str = "organisation.yaml";
-/// Where the bundle of this machine's organisation is kept; the user's own lies below his state.
+/// The bundle of this machine's organisation; a user's own is in the user's state directory.
 const MACHINE_BUNDLES: &str = "/var/lib/agentsh/bundles";
 
-/// Who signs, and where its bundle is.
+/// The signers, and the source of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Organisation {
     pub name: String,
@@ -27,7 +27,7 @@ pub struct Organisation {
     pub keys: Vec<String>,
     /// Where that is written.
     pub file: PathBuf,
-    /// Where its bundle is kept.
+    /// The directory of the stored bundle.
     pub directory: PathBuf,
 }
 
@@ -50,8 +50,8 @@ const KEYS: &[Key] = &[
 ];
 
 impl Organisation {
-    /// What `organisation.yaml` says; None where there is none. That of the machine, beside `system`, counts before the
-    /// user's.
+    /// The content of `organisation.yaml`; None if there is none. The machine's file, next to `system`, takes precedence over
+    /// the user's.
     ///
     /// # Errors
     /// When it is there and cannot be used.
@@ -102,13 +102,13 @@ impl Organisation {
         Ok(Self { name, source, keys, file: file.to_owned(), directory })
     }
 
-    /// Where its bundle is kept.
+    /// The file of the stored bundle.
     #[must_use]
     pub fn kept(&self) -> PathBuf {
         self.directory.join(format!("{}.bundle", self.name))
     }
 
-    /// Where stands why another one was refused.
+    /// The file with the reason why another bundle was refused.
     #[must_use]
     pub fn refusal(&self) -> PathBuf {
         self.directory.join(format!("{}.refused", self.name))
@@ -133,8 +133,8 @@ impl Organisation {
         })
     }
 
-    /// The kept bundle as a layer, and how it stands. One that expired stays in force: without it there would be less
-    /// policy, not more.
+    /// The stored bundle as a layer, and its state. An expired one stays in force, because without it the policy would be
+    /// weaker.
     ///
     /// # Errors
     /// As [`Organisation::bundle`], and when nothing was ever pulled.
@@ -185,7 +185,7 @@ impl Organisation {
 }
 
 impl Bundle {
-    /// How it stands as a layer.
+    /// Its state as a layer.
     #[must_use]
     pub fn standing(&self, now: Timestamp, refused: Option<String>) -> InForce {
         InForce {
@@ -198,8 +198,8 @@ impl Bundle {
         }
     }
 
-    /// What this one would open that the kept one locks: a section that is not locked any more, an entry that gives more,
-    /// or something that the kept one says is denied.
+    /// Whether this one would open what the stored one locks: a section that is no longer locked, an entry that grants more,
+    /// or something that the stored one's tests expect to be denied.
     fn opens(&self, kept: &Self) -> Result<(), BundleError> {
         let (mut own, held) = (self.locks.clone(), kept.locks.without(&self.widens));
         own.0.extend(self.widens.0.iter().cloned());

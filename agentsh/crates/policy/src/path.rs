@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::builtin_paths::{HOME_MASKS, HOME_READ_ONLY, NESTED_READ_ONLY, PROJECT_READ_ONLY};
 use super::glob;
 
-/// What `~` and the project are.
+/// The meaning of `~` and the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathContext {
     pub home: PathBuf,
@@ -42,7 +42,7 @@ pub(super) fn lifts_something(text: &str) -> bool {
     let Some((root, rest)) = entry.split_first() else { return false };
     let split = |table_path: &'static str| table_path.split('/').collect::<Vec<_>>();
     let masked = |table_path| covers(&split(table_path), rest);
-    // What is read-only is one mount, and only as a whole it can be lifted.
+    // A guarded path is one mount, which can only be lifted as a whole.
     let is_whole = |table_path| split(table_path) == rest;
     let nested = NESTED_READ_ONLY.iter().any(|(table_path, _)| {
         let table: Vec<&str> = ["**"].into_iter().chain(table_path.split('/')).collect();
@@ -60,7 +60,7 @@ pub(super) fn lifts_something(text: &str) -> bool {
                     .iter()
                     .any(|entry| is_whole(entry.path) || matches!(rest, [name] if entry.matches(name)))
         }
-        // An absolute path may lie in the home or in the project: only the plan knows.
+        // An absolute path may be in the home or in the project: only the plan knows.
         _ => true,
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn written(text: &str) -> Written<'_> {
     parts
 }
 
-/// As an absolute path; `..` of a question is resolved by its letters.
+/// The absolute path; `..` in a question is resolved lexically.
 pub(super) fn absolute<'t>(text: &'t str, context: &'t PathContext) -> Written<'t> {
     let mut parts = written(text).into_iter();
     let mut whole = match parts.next().as_deref() {
@@ -142,7 +142,7 @@ pub(super) fn show(path: &[Cow<'_, str>]) -> String {
     }
 }
 
-/// As [`show`], of an absolute path.
+/// Like [`show`], for an absolute path.
 pub(super) fn show_here(path: &[Cow<'_, str>], context: &PathContext) -> String {
     let below = |root: &str| {
         let root_path = absolute(root, context);
@@ -198,7 +198,7 @@ fn run<P: AsRef<str>, T: AsRef<str>>(
     states[pattern.len()]
 }
 
-/// `**` may stand for nothing.
+/// `**` may match nothing.
 fn skip_stars(pattern: &[impl AsRef<str>], states: &mut [bool]) {
     for (at, wanted) in pattern.iter().enumerate() {
         if states[at] && wanted.as_ref() == "**" {

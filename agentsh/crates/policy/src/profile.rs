@@ -1,7 +1,7 @@
 //! Profiles of well-known servers: what a package needs, by the package that will really be loaded.
 //!
 //! A profile is below what the user's own policy says about a server and above the defaults of a server that
-//! nobody mentions. A policy inside the project narrows it like everything else.
+//! no rule mentions. A policy inside the project narrows it like everything else.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::sections::{McpPolicy, Policy, ProcessPolicy};
 use super::{read_profile, resolve, search};
 use crate::types::{RuleRef, ServerId};
 
-/// What one package needs.
+/// The needs of one package.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerProfile {
     /// Name of its file without `.yaml`.
@@ -27,11 +27,11 @@ pub struct ServerProfile {
     pub process: ProcessPolicy,
     /// A directory that is kept from run to run.
     pub state: Option<Ruled<State>>,
-    /// What the server's own configuration opens when the user wrote it.
+    /// Grants by the server's own configuration if the user wrote it.
     pub opened: Vec<Ruled<ProfileGrant>>,
-    /// Whose data the server's answers are.
+    /// The label of the server's results.
     pub source: Option<Ruled<DataSource>>,
-    /// Where what the server is told can end up.
+    /// Where data for the server can end up.
     pub sink: Option<Ruled<DataSink>>,
     /// Whether the package works only when its own scripts run at installation.
     pub install_scripts: Option<Ruled<bool>>,
@@ -50,7 +50,7 @@ pub enum Registry {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Package {
     pub registry: Registry,
-    /// As the registry lists it; Python names in lower case with `-`.
+    /// The name in the registry; Python names in lower case with `-`.
     pub name: String,
 }
 
@@ -66,7 +66,7 @@ pub struct ProfileGrant {
     pub what: What,
 }
 
-/// Where in a server's configuration a value stands.
+/// The place of a value in a server's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// `--db-path VALUE` or `--db-path=VALUE`
@@ -300,7 +300,7 @@ impl ServerProfile {
         if mistakes.is_empty() { Ok(self) } else { Err(PolicyError::Invalid(mistakes)) }
     }
 
-    /// A place of its own: where a profile is used must not decide whether it can be.
+    /// A fixed context: a profile must not be valid only in some projects.
     #[must_use]
     pub fn test_context() -> PathContext {
         PathContext { home: "/home/user".into(), project: "/home/user/src/project".into() }
@@ -308,8 +308,8 @@ impl ServerProfile {
 }
 
 impl McpPolicy {
-    /// What a server may touch: what the user's policy says about it, for the rest its package's profile, for the
-    /// rest the defaults; and of all that what the project's policy leaves.
+    /// The rights of a server: the user's policy, else its package's profile, else the defaults, narrowed by the project's
+    /// policy.
     #[must_use]
     pub fn process_of(&self, id: &ServerId, profile: Option<&ServerProfile>) -> ProcessPolicy {
         let server = self.servers.get(id);

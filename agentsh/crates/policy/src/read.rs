@@ -10,20 +10,20 @@ use super::sections::{Policy, RawAgent, RawMcp, RawProcess, RawRoot};
 use super::yaml::{self, Entry, Node, Value};
 use crate::types::RuleRef;
 
-/// One policy file as it was written: checked, but laid over nothing yet.
+/// One policy file as written: checked, but not merged yet.
 #[derive(Clone, Debug, Default)]
 pub struct RawPolicy {
     pub extends: Extends,
     pub agent: RawProcess,
     pub agent_only: RawAgent,
-    /// What `inspect` stands for, then `sandbox.mcp` and `mcp_rules`.
+    /// The keys that `inspect` sets, then `sandbox.mcp` and `mcp_rules`.
     pub mcp: Vec<RawMcp>,
-    /// What `inspect` stands for, then the file itself.
+    /// The keys that `inspect` sets, then the file itself.
     pub root: Vec<RawRoot>,
     pub warnings: Vec<Ruled<String>>,
 }
 
-/// What a file is laid over.
+/// The base of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Extends {
     /// The layers below it.
@@ -81,7 +81,7 @@ pub fn top_keys() -> Vec<&'static Key> {
     TOP.iter().chain(RawRoot::keys()).collect()
 }
 
-/// Reads one file. Every mistake that can be found in one go is reported. Lists of a `bare` file stand alone, as
+/// Reads one file, and reports every mistake that can be found in one go. Lists of a `bare` file replace the defaults, as
 /// after `extends: none`.
 pub fn read(source: Source<'_>, bare: bool) -> Result<RawPolicy, Vec<Diagnostic>> {
     let tree = yaml::parse(source).map_err(|problem| vec![*problem])?;

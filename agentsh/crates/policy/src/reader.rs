@@ -7,7 +7,7 @@ use super::units;
 use super::yaml::{Entry, Node, Value};
 use crate::types::RuleRef;
 
-/// More mistakes than anybody reads at once.
+/// More errors than are useful at once.
 const MAX_PROBLEMS: usize = 20;
 /// Longest name, pattern or path.
 const MAX_TEXT: usize = 4096;
@@ -19,17 +19,17 @@ pub type List<T> = Option<Listed<T>>;
 pub struct Listed<T> {
     pub value: Vec<Ruled<T>>,
     pub rule: RuleRef,
-    /// It is in place of what the layers below say, instead of next to it.
+    /// The list replaces that of lower layers, instead of adding to it.
     pub replaces: bool,
 }
 
 pub(crate) struct Reader<'t> {
     pub source: Source<'t>,
-    /// What the outermost map is called.
+    /// The name of the outermost map.
     pub root: &'static str,
-    /// Nothing is below this file: its lists stand alone.
+    /// Nothing is below this file: its lists replace the defaults.
     pub is_bare: bool,
-    /// What is read is what `inspect` stands for: a section is there for the keys in it alone.
+    /// The keys come from `inspect`: a section exists only for the keys in it.
     pub is_front: bool,
     problems: Vec<Diagnostic>,
     pub warnings: Vec<Ruled<String>>,
@@ -118,7 +118,7 @@ impl<'t> Reader<'t> {
         self.fields(here, &names)
     }
 
-    /// As [`Self::known`], for a map that is one key.
+    /// Like [`Self::known`], for a map that is one key.
     pub fn map<'n>(&mut self, here: &Here<'n>, keys: &'static [Key]) -> Option<Fields<'n>> {
         self.known(here, &keys.iter().collect::<Vec<_>>())
     }

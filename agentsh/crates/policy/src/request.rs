@@ -70,7 +70,7 @@ impl RequestRule {
             |target: &str| components(target).is_some_and(|wanted| path::is(&written(&self.path), &wanted));
         let with = |slash: &str| target.replace("%2f", slash).replace("%2F", slash);
         let as_slash = with("/");
-        // Some servers take it for a part of a name: any letter stands for it. What is written out names it in full.
+        // Some servers read it as part of a name, so it matches any letter. A literal path names it in full.
         let as_letter = || as_slash == target || !self.path.contains('*') || is_meant(&with("_"));
         glob::matches(&self.method, method) && is_meant(&as_slash) && as_letter()
     }
@@ -92,7 +92,7 @@ impl std::fmt::Display for RequestRule {
     }
 }
 
-/// A rule's path: a slash at its end is a component of its own, as in [`components`].
+/// A rule's path: a slash at its end is a separate component, as in [`components`].
 fn written(path: &str) -> Vec<String> {
     path.split('/').skip(1).map(str::to_owned).collect()
 }

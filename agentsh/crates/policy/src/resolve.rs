@@ -38,7 +38,7 @@ impl Policy {
         policy
     }
 
-    /// What has no effect as it is written, all layers together.
+    /// Entries without effect, over all layers.
     pub(super) fn find_warnings(&mut self) {
         let mut warnings = Vec::new();
         self.mcp.warn(&mut warnings);
@@ -54,7 +54,7 @@ impl Policy {
 }
 
 impl ProcessPolicy {
-    /// What a server may touch that no policy mentions.
+    /// The rights of a server that no policy mentions.
     #[must_use]
     pub fn server_default() -> Self {
         let mut process = Self::default();
@@ -63,7 +63,7 @@ impl ProcessPolicy {
     }
 }
 
-/// What a profile gives: where it says nothing, the defaults of a server.
+/// The rights of a profile, with the defaults of a server for the rest.
 pub(super) fn profile_process(raw: &RawProcess) -> ProcessPolicy {
     let mut process = ProcessPolicy::server_default();
     raw.merge(&mut process);

@@ -14,7 +14,7 @@ pub enum Risk {
 /// Where a verb is in a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Names {
-    /// As a word of its own.
+    /// As a whole word.
     #[default]
     Words,
     /// Anywhere.

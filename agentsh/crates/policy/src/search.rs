@@ -31,10 +31,10 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The file that a project can narrow its policy with.
 pub const PROJECT_FILE: &str = ".agentsh.yaml";
 
-/// What the user allowed for good when he was asked, beside his policy. Written by `agentsh approvals approve --always`.
+/// Permanent approvals of the user, next to the policy. Written by `agentsh approvals approve --always`.
 pub const APPROVED_FILE: &str = "approved.yaml";
 
-/// What holds for every user of this machine, below what the user writes.
+/// The machine's policy, below the user's.
 pub const SYSTEM_FILE: &str = "/etc/agentsh/policy.yaml";
 
 /// Where to look.
@@ -51,7 +51,7 @@ pub struct Search {
     pub state: PathBuf,
     /// Name of the agent's adapter; decides which built-in policy is the lowest layer.
     pub agent: String,
-    /// What the command line adds.
+    /// The additions of the command line.
     pub flags: Flags,
     /// A file of the user or the project, and the text that it would have: what that would change is asked before it is
     /// written.
@@ -85,7 +85,7 @@ struct Stage {
     policy: Policy,
 }
 
-/// One file that is laid over others.
+/// One file that is merged over others.
 pub(super) struct Layer {
     pub file: String,
     pub text: String,
@@ -106,7 +106,7 @@ pub fn load(request: &Search) -> Result<Policy, PolicyError> {
     find(request)?.tested(&request.project)
 }
 
-/// As [`load`], without running the tests.
+/// Like [`load`], without running the tests.
 ///
 /// # Errors
 /// As [`load`].
@@ -116,7 +116,7 @@ pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
     find_under(request, in_force)
 }
 
-/// As [`find`], with this bundle in place of the one that is in force.
+/// Like [`find`], with this bundle instead of the one in force.
 ///
 /// # Errors
 /// As [`find`].
@@ -182,7 +182,7 @@ pub(super) fn with_organisation(
         policy.tests.clear();
         match narrow::merge_narrowed(policy, &raw, &bundle.locks, source) {
             Ok(()) => {}
-            // Nobody writes it by hand, and what it says was right once: it must not keep everything from starting.
+            // agentsh wrote this file, and it was valid then: it must not prevent every start.
             Err(problems) if word == APPROVED => {
                 *policy = before;
                 policy.tests.clear();
@@ -205,7 +205,7 @@ pub(super) fn with_organisation(
     Ok(loaded)
 }
 
-/// What layers are called.
+/// Names of layers.
 const ORGANISATION: &str = "organisation";
 const APPROVED: &str = "approved";
 
@@ -246,7 +246,7 @@ fn narrow_by_project(
     explicit: Option<&String>,
 ) -> Result<(), PolicyError> {
     let path = request.project.join(PROJECT_FILE);
-    // The user named it: that is his word and not the project's.
+    // The user named it, so it counts as the user's policy and not the project's.
     let is_same = |word: &String| std::fs::canonicalize(word).ok() == std::fs::canonicalize(&path).ok();
     if path.exists() && explicit.is_some_and(is_same) {
         return Ok(());
@@ -368,8 +368,8 @@ impl Loaded {
     }
 }
 
-/// Where `~` and the project of a file's tests are. A built-in policy is tested in a place of its own: where it is
-/// used must not decide whether it can be.
+/// The values of `~` and the project for a file's tests. A built-in policy has a fixed context, because it must not be valid
+/// only in some projects.
 fn test_context(file: &str, project: &Path) -> PathContext {
     if file.starts_with(BUILT_IN) {
         return PathContext { home: "/home/user".into(), project: "/home/user/src/project".into() };
@@ -409,7 +409,7 @@ fn builtin_names() -> Vec<&'static str> {
     builtin::POLICIES.iter().map(|(known, _)| *known).collect()
 }
 
-/// Who wrote a policy under the other usual ending believes that it is in force.
+/// A policy with the other usual ending would silently not be in force, so it is an error.
 fn refuse_yml(file: &Path) -> Result<(), PolicyError> {
     let other = file.with_extension("yml");
     match other.symlink_metadata() {
@@ -421,7 +421,7 @@ fn refuse_yml(file: &Path) -> Result<(), PolicyError> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Links {
     Follow,
-    /// The project may be hostile: its policy is a file of its own, not a way to show another one.
+    /// The project may be hostile: its policy must be a regular file, not a link to another one.
     Refuse,
 }
 

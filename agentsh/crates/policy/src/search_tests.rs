@@ -73,7 +73,7 @@ fn layers_lie_over_each_other() {
         "built-in:strict, narrowed by /project/.agentsh.yaml",
         "what is named is the only one"
     );
-    // What the user names is his own word, wherever it lies.
+    // A file that the user names counts as the user's policy, wherever it is.
     let file = place.path("project/.agentsh.yaml").display().to_string();
     assert!(place.source(Some(&file), "claude").ends_with("policy.yaml + /project/.agentsh.yaml"));
     place.write("config/agentsh/policy.yaml", "extends: strict\n");

@@ -7,24 +7,24 @@ use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, List, Reader};
 
-/// What a file writes about one section of `P`.
+/// One file's content for one section of `P`.
 pub(crate) trait Section<P>: Default {
     /// Its keys in the map that it shares with the other sections of `P`.
     const KEYS: &'static [Key];
 
-    /// Takes its keys from the map. A mistake is told to the reader, and reading goes on.
+    /// Reads its keys from the map. A mistake is reported to the reader, and reading continues.
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self;
 
     /// Lays what this file writes over what the layers below say. What it does not name stays as it is.
     fn merge(&self, below: &mut P);
 
-    /// The same for the file of a project: it can take away, and what would give is a mistake.
+    /// Like `merge`, for a project's file: it can restrict, and granting is an error.
     fn narrow(&self, base: &mut P, narrowing: &mut Narrowing<'_>);
 
     /// Adds a line for everything that is in force.
     fn describe(policy: &P, name: &str, lines: &mut Lines);
 
-    /// What has no effect as it is written. Asked when all layers are there.
+    /// Warns about entries without effect. Called when all layers are merged.
     fn warn(_policy: &P, _warnings: &mut Vec<Ruled<String>>) {}
 }
 
@@ -84,8 +84,8 @@ macro_rules! sections {
                 $($crate::section::Section::<$policy>::merge(&self.$section, below);)*
             }
 
-            /// As `merge`, but for the sections that are locked: those are narrowed. What another section would change of
-            /// them is a mistake.
+            /// Like `merge`, except that locked sections are narrowed. A change of a locked section by another section is an
+            /// error.
             pub(crate) fn merge_within(
                 &self,
                 below: &mut $policy,

@@ -10,9 +10,9 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub struct Toolchain {
     pub id: String,
-    /// What in it PATH leads to.
+    /// The target of PATH in it.
     pub why: String,
-    /// One of these exists: the toolchain is there.
+    /// The toolchain is installed if one of these exists.
     pub detect: Vec<String>,
     /// Or PATH leads to a program of this name, wherever it was installed.
     #[serde(default)]
@@ -26,7 +26,7 @@ pub struct Toolchain {
     /// Configurations among them: hidden where they hold a token.
     #[serde(default)]
     pub hide_tokens: Vec<String>,
-    /// What it fetched and built: a private writable directory for each project is there.
+    /// Directories of fetched and built files: inside, each is a private writable directory for each project.
     #[serde(default)]
     pub cache: Vec<String>,
     /// Variables that pass when they are set.

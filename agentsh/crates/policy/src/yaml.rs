@@ -74,7 +74,7 @@ pub(crate) fn parse(source: Source<'_>) -> Result<Node, Box<Diagnostic>> {
 }
 
 impl Value {
-    /// What a person would call it.
+    /// The kind of value, for people.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",

@@ -61,7 +61,7 @@ pub enum EnvelopeRefusal {
     Future(Timestamp),
 }
 
-/// What is signed: DSSE's pre-authentication encoding.
+/// The signed bytes: DSSE's pre-authentication encoding.
 fn encoded(kind: &str, payload: &str) -> Vec<u8> {
     format!("DSSEv1 {} {kind} {} {payload}", kind.len(), payload.len()).into_bytes()
 }
@@ -125,7 +125,7 @@ pub fn open(
     })
 }
 
-/// As [`open`]: the text of a profile, which says nothing of when it was signed.
+/// Like [`open`], for a profile, which does not say when it was signed.
 ///
 /// # Errors
 /// Why it is refused.

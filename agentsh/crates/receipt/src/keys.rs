@@ -19,7 +19,7 @@ const END: &str = "\n-----END OPENSSH PRIVATE KEY-----\n";
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 /// Begins each file of minisign.
 pub const MINISIGN: &str = "untrusted comment:";
-/// What a file of allowed signers calls this use of a key.
+/// The name of this use of a key in a file of allowed signers.
 const NAMESPACE: &str = "agentsh";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,10 +59,10 @@ pub enum Accepted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
-/// Who may have signed.
+/// An accepted signer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signer {
-    /// As the file calls him; the fingerprint where it does not.
+    /// The signer's name in the file, or the fingerprint.
     pub who: String,
     pub key: PublicKey,
     after: Option<Timestamp>,
@@ -182,13 +182,13 @@ impl PublicKey {
         blob
     }
 
-    /// As `ssh-keygen -l` shows it.
+    /// The fingerprint, as `ssh-keygen -l` prints it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         fingerprint_of(&self.blob())
     }
 
-    /// As it is in a file `.pub`, without a comment.
+    /// The line of a `.pub` file, without a comment.
     #[must_use]
     pub fn line(&self) -> String {
         format!("{KIND} {}", STANDARD.encode(self.blob()))
@@ -233,8 +233,8 @@ impl Signer {
     }
 }
 
-/// Who may have signed, by a file `.pub` (of minisign, too) or one of allowed signers. Keys of other kinds, and those for other uses, are
-/// passed over.
+/// The accepted signers in a `.pub` file (of minisign, too) or a file of allowed signers. Keys of other kinds, and those for
+/// other uses, are ignored.
 ///
 /// # Errors
 /// When a line cannot be understood, or nobody is left.
@@ -292,7 +292,7 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     parts.filter(|part| !part.is_empty()).collect()
 }
 
-/// `YYYYMMDD[HHMM[SS]][Z]`. Without the Z as well it is read as UTC, wherever this runs.
+/// `YYYYMMDD[HHMM[SS]][Z]`. It is read as UTC, with or without the Z.
 fn time(text: &str) -> Option<Timestamp> {
     let digits = text.strip_suffix(['Z', 'z']).unwrap_or(text);
     let whole = match digits.len() {

@@ -49,7 +49,7 @@ enum Approvals {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 enum Commits {
-    /// The record says that they are the session's, not only whoever signed.
+    /// The record says that they are the session's, not only the signer.
     #[serde(rename = "recorded")]
     Recorded,
 }

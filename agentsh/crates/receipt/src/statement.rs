@@ -1,8 +1,8 @@
 //! The statement: an in-toto Statement v1 whose subjects are commits and their trees, or files. It has one canonical
 //! form: the fields in the order here, without white space; any other form is refused.
 //!
-//! No argument, no path beyond the names of files that are its subjects, no value of a variable stands in it. What was added after
-//! the first version is left out where there is nothing of it, so that what was signed before keeps its one spelling.
+//! It contains no arguments, no values of variables, and no paths except the names of files that are its subjects. Fields that were
+//! added after the first version are left out if they are empty, so that older signed statements keep their canonical form.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -61,7 +61,7 @@ pub struct Predicate {
     /// Commits between the ends of the session that are dated before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unattributed: Option<Unattributed>,
-    /// What whoever signed asked for beyond the rest.
+    /// The additional contents that the signer requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub included: Vec<Included>,
 }
@@ -70,10 +70,10 @@ pub struct Predicate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
-    /// The record says where the repository stood at both ends of the session; they lie between, and are no older. Or they are
-    /// what a review applied.
+    /// The record has the repository's commits at both ends of the session; they are in between, and not older. Or they are
+    /// the files that a review applied.
     Record,
-    /// Whoever signed says so.
+    /// The signer asserts it.
     Signer,
 }
 
@@ -81,7 +81,7 @@ pub enum Binding {
 #[serde(deny_unknown_fields)]
 pub struct Session {
     pub id: String,
-    /// Of agentsh.
+    /// The version of agentsh.
     pub version: String,
     pub verb: String,
     /// The name of the program.
@@ -101,7 +101,7 @@ pub struct Chain {
     pub head: String,
 }
 
-/// One text that the policy is made of.
+/// One file of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layered {
@@ -117,7 +117,7 @@ pub struct Organisation {
     pub state: String,
 }
 
-/// One layer of one sandbox, as the kernel gave it.
+/// One layer of one sandbox, as enforced.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
@@ -143,7 +143,7 @@ pub struct Server {
     pub id: String,
     /// `known`, `first-use`, `not-pinned` or `changed`.
     pub pin: String,
-    /// Of what it offers, as a registry was asked about it, and what that said.
+    /// The hash of its interface at a registry, and the registry's verdict.
     pub interface: Option<String>,
     pub registry: Option<String>,
     /// SHA-256 of a line `HASH NAME` for each tool that it listed, by their names.
@@ -204,7 +204,7 @@ pub struct Model {
     pub output_tokens: u64,
 }
 
-/// Commits that came to the branch during the session and that nobody can say who made.
+/// Commits that came to the branch during the session and whose maker is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unattributed {

@@ -150,7 +150,7 @@ fn an_honest_receipt_is_good() {
     assert_eq!(text, around(&read.text().unwrap(), &key), "what DSSE says is signed");
 }
 
-/// What somebody without the key can make of a receipt: a hundred other values in the place of each.
+/// Forgeries of a receipt without the key: a hundred other values in the place of each.
 #[test]
 fn a_hundred_mutations_of_every_field_are_refused() {
     let (key, other) = (key(), key());
@@ -295,7 +295,7 @@ fn a_public_key_of_minisign_is_read() {
     }
 }
 
-/// Even whoever has the key cannot write what two readers would understand differently.
+/// Even with the key nobody can sign a text that two readers would understand differently.
 #[test]
 fn there_is_one_spelling() {
     let key = key();

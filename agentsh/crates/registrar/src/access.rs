@@ -106,7 +106,7 @@ fn random_token() -> Result<String, TokenError> {
     Ok(format!("agr_{digits}"))
 }
 
-/// Whether the request was sent to a host that this server is, by a page of its own or by no page at all.
+/// Whether the request was sent to a host name of this server, by a page of the same site or by no page at all.
 ///
 /// # Errors
 /// For a name that was rebound to this address, and for pages of other sites.
@@ -115,7 +115,7 @@ pub fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Resu
 }
 
 fn asked<'a>(method: &Method, headers: &'a HeaderMap) -> site::BrowserRequest<'a> {
-    // What is not text is not a site of ours.
+    // A header that is not text is not from a page of this site.
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     site::BrowserRequest {
         only_reads: matches!(*method, Method::GET | Method::HEAD),

@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 
 /// Longest body, in bytes.
 pub const MAX_BODY: usize = 8 << 20;
-/// Longest text of a difference or a reason that somebody sends, in bytes.
+/// Longest text of a difference or a reason in a request, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 /// Longest input that a mistake repeats, in bytes.
 const MAX_ECHO: usize = 1 << 10;
@@ -23,7 +23,7 @@ pub struct Submission {
     /// The components' canonical texts, as one JSON array.
     pub interface: String,
     pub components: Vec<String>,
-    /// What an answer says about it: counts and tools.
+    /// The summary in answers: counts and tools.
     pub summary: String,
 }
 
@@ -41,7 +41,7 @@ pub struct ApprovalRequest {
     pub diff: String,
 }
 
-/// What an operator adds to a decision.
+/// An operator's addition to a decision.
 #[derive(Clone, Debug, Default)]
 pub struct DecisionNote {
     pub reason: String,
@@ -275,7 +275,7 @@ impl BodyFields<'_> {
     }
 }
 
-/// What was sent, where it is short.
+/// The sent value, if it is short.
 fn echo(value: &Json<'_>) -> Value {
     let short = value.to_compact().len() <= MAX_ECHO;
     if short { value.to_value() } else { Value::Null }

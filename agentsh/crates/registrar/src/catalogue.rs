@@ -18,7 +18,7 @@ use crate::{names, reads, schema};
 pub struct Registered {
     pub id: i64,
     pub name: String,
-    /// Of a name that is not ASCII: as it reads to people, as far as its characters look like ASCII.
+    /// The ASCII lookalike of a name that is not ASCII.
     pub reads_like: Option<String>,
     pub hash: String,
     /// Whether the interface on record has that hash, computed now.
@@ -36,9 +36,9 @@ pub struct Registered {
 pub struct PendingApproval {
     pub id: i64,
     pub name: String,
-    /// As of [`Registered`].
+    /// Like [`Registered`].
     pub reads_like: Option<String>,
-    /// The hash that whoever asked has on record.
+    /// The hash that the requester has stored.
     pub recorded: Option<String>,
     pub hash: String,
     /// From what is in force, computed when it was asked.
@@ -80,7 +80,7 @@ impl Catalogue {
         one(self.0.as_mut(), id)
     }
 
-    /// What waits for a decision, the newest first, 100 at most.
+    /// The pending requests, the newest first, 100 at most.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -88,7 +88,7 @@ impl Catalogue {
         requested(self.0.as_mut(), &spelled(Timestamp::now()))
     }
 
-    /// How many wait for a decision.
+    /// The number of pending requests.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -98,9 +98,9 @@ impl Catalogue {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Approves or rejects a request in the name of an operator, and gives what became of it: another word than the one that was
-    /// asked for, where somebody else was first or nobody in time. None: there is no such request. What comes into force holds
-    /// as long as what it takes the place of.
+    /// Approves or rejects a request in the name of an operator, and returns its status: not the requested one if another
+    /// person was first, or if it has expired. None: there is no such request. The new interface is valid as long as the one
+    /// that it replaces.
     ///
     /// # Errors
     /// When the database cannot be written; nothing was changed then.
@@ -135,7 +135,7 @@ impl Catalogue {
     }
 }
 
-/// As long as the newest registration of the name that a request is about.
+/// The expiry of the newest registration of the name that a request is about.
 fn expiry(db: &mut dyn Connection, id: i64, now: Timestamp) -> Result<Option<String>, DbError> {
     const NEWEST: &str = "SELECT registered_at, expires_at FROM servers WHERE name = (SELECT name FROM approvals WHERE id = $1) \
         ORDER BY id DESC LIMIT 1";
@@ -154,7 +154,7 @@ pub fn search(
     before: i64,
     limit: i64,
 ) -> Result<(Vec<Registered>, i64), DbError> {
-    // What both kinds of database have in place of a search in a text: taking it out changes the text.
+    // Replacing a text changes its length: both kinds of database can do that, so it serves as the search.
     const ROWS: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
         FROM servers WHERE ($1 = '' OR replace(lower(name), $1, '') <> lower(name) OR substr(hash, 1, length($2)) = $2 OR \
         replace(interface, $3, '') <> interface) AND id < $4 ORDER BY id DESC LIMIT $5";
@@ -163,7 +163,7 @@ pub fn search(
     let text = text.trim();
     let digits =
         ["sha256:", "kiji1:", "mcp:"].iter().find_map(|start| text.strip_prefix(start)).unwrap_or(text);
-    // As a component spells it.
+    // The text as a component spells it.
     let tool = format!("\"name\":\"{}\"", json::spell(text));
     let mut values =
         vec![Value::text(text.to_lowercase()), Value::text(digits.to_lowercase()), Value::text(tool)];
@@ -173,7 +173,7 @@ pub fn search(
     Ok((rows.iter().filter_map(registered).collect(), total))
 }
 
-/// One registration, and what changed since the one of the same name before it.
+/// One registration, and the changes since the one of the same name before it.
 pub fn one(db: &mut dyn Connection, id: i64) -> Result<Option<(Registered, Option<String>)>, DbError> {
     const ONE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
         FROM servers WHERE id = $1";
@@ -187,7 +187,7 @@ pub fn one(db: &mut dyn Connection, id: i64) -> Result<Option<(Registered, Optio
     Ok(Some((found, changed)))
 }
 
-/// What waits for a decision at that time, the newest first.
+/// The requests that are pending at that time, the newest first.
 pub fn requested(db: &mut dyn Connection, now: &str) -> Result<Vec<PendingApproval>, DbError> {
     let (rows, _) = reads::approvals(db, "pending", now, Page { limit: 100, offset: 0 })?;
     Ok(rows.iter().filter_map(asked).collect())

@@ -14,13 +14,13 @@ use crate::refusal::Refusal;
 const MAX_PENDING: i64 = 1_000;
 const MAX_PENDING_PER_NAME: i64 = 20;
 
-/// Who asks for a change.
+/// The author of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requester {
     Operator(String),
     /// A host of a fleet: it may do what anyone may.
     Host(String),
-    /// Somebody without a token, on a registry that is open.
+    /// A client without a token, on an open registry.
     Anyone,
 }
 
@@ -29,7 +29,7 @@ pub enum Requester {
 pub struct Times {
     pub now: String,
     pub expires: Option<String>,
-    /// Of a request for approval.
+    /// The deadline of a request for approval.
     pub answer_by: String,
 }
 
@@ -115,8 +115,7 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Puts an interface in force under its name, and gives its record. Without an operator only a name that nobody holds
-/// can be had: whoever comes first holds it.
+/// Registers an interface under its name, and returns its record. Without an operator only a free name can be registered.
 pub fn register(
     ledger: &mut Ledger<'_>,
     registration: &Registration,
@@ -145,7 +144,7 @@ pub fn register(
     required(reads::record(ledger.db, &submission.name, &submission.hash)?)
 }
 
-/// Why somebody without a token may not register this, if so.
+/// Why this may not be registered without a token, if so.
 fn may_be_first(ledger: &mut Ledger<'_>, submission: &Submission) -> Result<(), Refusal> {
     let alike = "SELECT name, hash, status FROM servers WHERE skeleton = $1 ORDER BY id DESC LIMIT 1";
     let found = ledger.db.rows(alike, &[Value::text(skeleton(&submission.name))])?;
@@ -265,7 +264,7 @@ pub fn request(
     {
         return Err(Refusal::TooMany("too many pending approval requests"));
     }
-    // What is shown to the person who decides is computed here: a submitted difference may say anything.
+    // The difference for the person who decides is computed here, because a submitted one may say anything.
     let recorded = "SELECT interface FROM servers WHERE name = $1 AND (hash = $2 OR status = 'current') \
                     ORDER BY CASE WHEN hash = $2 THEN 0 ELSE 1 END, id DESC LIMIT 1";
     let recorded_hash = request.recorded.clone().unwrap_or_default();

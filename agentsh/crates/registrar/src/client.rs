@@ -40,7 +40,7 @@ enum RequestIdentity {
     Signature(Sign),
 }
 
-/// Why there is no answer that counts.
+/// The reason why there is no valid answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("invalid registry URL: {0}")]
@@ -57,12 +57,12 @@ pub enum ClientError {
     Token,
 }
 
-/// What the registry knows of an interface.
+/// The registry's answer about an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// In force under this name.
     Same,
-    /// The name stands for another interface, whose components are these.
+    /// The name belongs to another interface, with these components.
     Changed { recorded: String, components: Vec<String> },
     /// Nobody registered the name; the same interface is under these.
     Unknown { others: Vec<String> },
@@ -88,7 +88,7 @@ impl Client {
         Self { http, base: base.trim_end_matches('/').to_owned(), shows }
     }
 
-    /// Each request is signed by somebody whom the server knows.
+    /// Each request is signed with a key that the server knows.
     #[must_use]
     pub fn signed(http: Http, base: &str, sign: Sign) -> Self {
         Self { shows: RequestIdentity::Signature(sign), ..Self::new(http, base, None) }
@@ -213,7 +213,7 @@ impl Client {
         }
     }
 
-    /// How a request stands.
+    /// The status of a request.
     ///
     /// # Errors
     /// When the registry cannot be asked or does not know it.
@@ -233,7 +233,7 @@ impl Client {
         listed.ok_or(ClientError::Answer("not a list of approvals"))?.iter().map(approval).collect()
     }
 
-    /// Approves or rejects. What it gives back says what holds now: somebody else may have been first.
+    /// Approves or rejects. Returns the decision in force: another person may have been first.
     ///
     /// # Errors
     /// When it is refused, or the registry cannot be asked.

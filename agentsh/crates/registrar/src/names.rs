@@ -5,7 +5,7 @@ use unicode_normalization::UnicodeNormalization;
 /// Longest name, in characters.
 pub const MAX_LENGTH: usize = 256;
 
-/// The name under which a server is kept (NFC), or why there is none. What cannot be seen has no place in a name.
+/// The normalised name of a server (NFC), or why it is invalid. Invisible characters are not allowed.
 pub fn normal(name: &str) -> Result<String, &'static str> {
     let name: String = name.nfc().collect();
     if name.chars().count() > MAX_LENGTH {
@@ -20,7 +20,7 @@ pub fn normal(name: &str) -> Result<String, &'static str> {
     Ok(name)
 }
 
-/// What two names share that people cannot tell apart (Unicode TR39), whatever their case.
+/// The skeleton of a name: equal for names that people cannot tell apart (Unicode TR39), in any case.
 pub fn skeleton(name: &str) -> String {
     unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
 }

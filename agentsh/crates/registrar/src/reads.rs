@@ -45,7 +45,7 @@ macro_rules! server_columns {
     };
 }
 
-/// `$1` is now: a request that nobody answered in time has expired, whether or not that was written down yet.
+/// `$1` is now: a request without an answer in time has expired, even if that is not recorded yet.
 macro_rules! approval_columns {
     () => {
         "id, name, recorded_hash, new_hash, new_interface, diff, CASE WHEN status = 'pending' AND expires_at <= $1 \
@@ -56,7 +56,7 @@ macro_rules! approval_columns {
 /// A metric with its help, and its value by status.
 pub type StatusCounts = (&'static str, &'static str, Vec<(String, i64)>);
 
-/// How many registrations and requests for a decision stand how. Statuses are words of this crate.
+/// Numbers of registrations and requests by status. Statuses are words of this crate.
 pub fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<StatusCounts>, DbError> {
     const OF: [(&str, &str, &str); 2] = [
         (
@@ -84,14 +84,14 @@ pub fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<StatusCounts>, D
     Ok(counted)
 }
 
-/// Which rows of a list, at most 100 of them.
+/// Selects rows of a list, at most 100.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
     pub limit: i64,
     pub offset: i64,
 }
 
-/// As many rows of a page as have room.
+/// As many rows of a page as the limit allows.
 fn page(
     db: &mut dyn Connection,
     (sizes, rows): (&'static str, &'static str),
@@ -116,7 +116,7 @@ fn page(
     db.rows(rows, &values)
 }
 
-/// The record of one interface, in whatever state.
+/// The record of one interface, in any state.
 pub fn record(db: &mut dyn Connection, name: &str, hash: &str) -> Result<Option<Row>, DbError> {
     let sql = concat!("SELECT ", server_columns!(), " FROM servers WHERE name = $1 AND hash = $2");
     Ok(db.rows(sql, &[Value::text(name), Value::text(hash)])?.into_iter().next())
@@ -267,7 +267,7 @@ pub fn shown(row: &[Value]) -> String {
     out
 }
 
-/// As kiji spells it: `2026-07-28T12:00:00.000000+00:00`.
+/// A time in kiji's spelling: `2026-07-28T12:00:00.000000+00:00`.
 pub fn spelled(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()
 }

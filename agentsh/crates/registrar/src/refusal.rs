@@ -61,7 +61,7 @@ impl Refusal {
             Self::TooLarge(said) => (StatusCode::PAYLOAD_TOO_LARGE, json!(said)),
             Self::Invalid(mistakes) => (StatusCode::UNPROCESSABLE_ENTITY, Value::Array(mistakes)),
             Self::TooMany(said) => (StatusCode::TOO_MANY_REQUESTS, json!(said)),
-            // What the database said may name its place: it goes to the log of the process, not to clients.
+            // A database error may contain its URL: it goes to the process log, not to clients.
             Self::Unavailable(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, json!("the database did not answer; nothing was changed"))
             }

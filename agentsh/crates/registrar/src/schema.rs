@@ -1,6 +1,6 @@
 //! The tables. Rows of `servers` and `log` are never deleted, so that earlier approvals can be looked up.
 
-/// Held by whoever writes: the log is one chain, whichever server writes the next entry.
+/// The lock for writing: the log is one chain, whichever server writes the next entry.
 pub const WRITERS: i64 = 7_452_381;
 
 /// One statement each, for both kinds of database. `servers.summary` is the JSON object of an answer; `size` is the

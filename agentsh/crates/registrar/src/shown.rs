@@ -9,10 +9,10 @@ use crate::catalogue::{PendingApproval, Registered};
 /// Registrations on a page.
 const PAGE_SIZE: usize = 25;
 
-/// How many registrations to ask for: one more than are shown says whether there is a next page.
+/// The number of registrations to query: one more than shown, to know whether there is a next page.
 pub const QUERY_LIMIT: i64 = PAGE_SIZE as i64 + 1;
 
-/// One page of what was searched for as `asked`: the first of `all`, which are `total` with those of other pages.
+/// One page of a search for `asked`: the first of `all`, of `total` on all pages.
 #[must_use]
 pub fn registry(
     asked: String,

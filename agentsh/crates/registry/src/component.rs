@@ -21,7 +21,7 @@ pub struct Component {
     pub canonical: String,
 }
 
-/// What a server offers.
+/// The interface of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// How the server calls itself: shown, and kiji's key, but nothing that proves who it is.

@@ -65,7 +65,7 @@ fn shown((kind, name): &Key) -> String {
     }
 }
 
-/// One member or item a line; what is read is canonical, and so sorted.
+/// One member or item per line; the input is canonical, and therefore sorted.
 fn pretty(value: &Json<'_>, indent: usize, out: &mut String) {
     let margin = "  ".repeat(indent.min(64));
     match value {

@@ -18,7 +18,7 @@ pub struct Captured {
     pub resources: Vec<u8>,
 }
 
-/// Why there is no interface, and so no hash.
+/// Why there is no interface, and therefore no hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InterfaceError {
     #[error("{0}: {1}")]

@@ -5,7 +5,7 @@ use crate::component::{Component, Kind};
 use crate::json::Json;
 use crate::listing::{MAX_COMPONENTS, has_lone_surrogate};
 
-/// Why a component cannot be registered, and where it stands.
+/// Why a component cannot be registered, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComponentError {
     /// In the array.

@@ -32,7 +32,7 @@ impl Cookies {
         }
     }
 
-    /// As the header has them, behind those that the user wrote.
+    /// The `Cookie` header, with the user's own cookies first.
     pub fn header(&self, own: Option<&HeaderValue>) -> Option<HeaderValue> {
         let own = own.and_then(|own| own.to_str().ok()).map(str::to_owned);
         let kept = self.0.iter().map(|(name, value)| format!("{name}={value}"));

@@ -16,13 +16,13 @@ use super::failure::Failure;
 
 pub type CredentialFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Who has the credentials of one server.
+/// The source of the credentials of one server.
 pub trait Credentials {
-    /// What goes with the next request as `Authorization`; None where there is nothing.
+    /// The `Authorization` of the next request; None if there is none.
     fn current(&self) -> CredentialFuture<'_, Result<Option<HeaderValue>, String>>;
 
-    /// The server answered 401 or 403, with these values of `WWW-Authenticate`, to a request with `used`. Another value to try,
-    /// None where the answer is about something else, or why there is none. After `is_last` no other value is tried.
+    /// The server answered 401 or 403, with these values of `WWW-Authenticate`, to a request with `used`. Another value to
+    /// try, None if the answer is about something else, or why there is none. After `is_last` no other value is tried.
     fn refused(
         &self,
         status: StatusCode,
@@ -34,15 +34,15 @@ pub trait Credentials {
 
 /// A shorter value is in answers by chance.
 const MIN_LENGTH: usize = 8;
-/// Of values that were sent, the newest are looked for.
+/// The number of sent values that are searched for, the newest first.
 const MAX_KEPT: usize = 8;
 
-/// What must not come back: the words of headers that hold a secret.
+/// Values that must not come back: the words of headers with a secret.
 #[derive(Default)]
 pub(crate) struct Secrets(RefCell<VecDeque<Vec<u8>>>);
 
 impl Secrets {
-    /// Of headers that the user wrote.
+    /// The secrets in headers that the user wrote.
     pub fn of(headers: &HeaderMap) -> Self {
         let secrets = Self::default();
         let is_secret = |name: &str| {
@@ -112,7 +112,7 @@ impl Link {
         if answer.from_origin {
             self.cookies.borrow_mut().learn(&answer.headers);
         }
-        // Nobody asked for a compressed answer, and both SDKs take one.
+        // Compressed although agentsh did not request that; both SDKs accept it.
         answer.decoded()
     }
 }

@@ -34,29 +34,29 @@ const PIPE_BYTES: usize = 256 << 10;
 const MAX_OPEN: usize = 1024;
 /// How long a message that has no answer may take to be accepted.
 pub(crate) const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
-/// How long what follows such a message waits for it, so that the server hears one after the other.
+/// How long the next message waits for such a one, so that the server gets them in order.
 const IN_ORDER: Duration = Duration::from_secs(1);
 /// How long the server may take to hear that the session is over.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where a server is and what it is told.
+/// The address and settings of a server.
 #[derive(Clone)]
 pub struct Settings {
-    /// As messages call it.
+    /// The server's name in messages.
     pub server: String,
     pub client: Client,
     pub url: String,
     /// The user's own, for the server's origin alone.
     pub headers: HeaderMap,
-    /// Of the user as well, for the same origin, where they change while the connection lives.
+    /// Further credentials of the user for the same origin, which may change while the connection lives.
     pub credentials: Option<Rc<dyn Credentials>>,
-    /// Said where policy refuses the address: what would allow it.
+    /// For a refusal of the address by policy: what would allow it.
     pub remedy: String,
     /// Longest message of the server, in bytes.
     pub max_message: usize,
-    /// Tells the user what goes wrong where nobody waits for an answer.
+    /// Reports errors to the user when no caller waits for an answer.
     pub note: Rc<dyn Fn(&str)>,
-    /// Who wants to know of answers that the server puts off.
+    /// Receives pauses that the server requests.
     pub pauses: Option<PauseSender>,
     /// Writes down a request that the server did not answer.
     pub failed: Rc<dyn Fn(&FailedRequest<'_>)>,
@@ -66,10 +66,10 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug)]
 pub struct FailedRequest<'a> {
     pub method: &'a str,
-    /// Of a call.
+    /// The tool of a call.
     pub tool: Option<&'a str>,
     pub id: &'a Id,
-    /// Why, as whoever asked is told.
+    /// The reason, for the client.
     pub text: &'a str,
 }
 
@@ -79,7 +79,7 @@ pub struct FailedRequest<'a> {
 /// When the URL alone shows that nothing may be sent there.
 pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream>, Refused> {
     let target = settings.client.target(&settings.url)?;
-    // A server may take its time for an answer, and be silent between two events: who asked has limits of his own.
+    // A server may be slow, and silent between two events: the client has its own timeouts.
     let limits = Limits { first_byte: None, idle: None, max_body: None, ..Limits::default() };
     let client = settings.client.clone().with_limits(limits);
     let (stdin, input) = duplex(PIPE_BYTES);
@@ -119,7 +119,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
         exit: Box::pin(async move {
             task.await.unwrap_or_else(|_| ExitInfo { code: u8::MAX, cause: "killed".to_owned() })
         }),
-        // Nobody listens any more: it has ended already.
+        // The receiver is gone: the connection has ended already.
         kill: Box::new(move || {
             let _ = kill.send(());
         }),
@@ -127,12 +127,12 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
     })
 }
 
-/// What the parts of a connection share.
+/// The state shared by the parts of a connection.
 pub(crate) struct Link {
     pub settings: Settings,
     /// Where messages are posted; the older transport names another place than its URL.
     pub endpoint: RefCell<Target>,
-    /// Which arguments are in headers too, as the server's listings say.
+    /// Arguments that are repeated in headers, as the server's listings say.
     pub params: RefCell<Params>,
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
@@ -153,7 +153,7 @@ pub(crate) struct Link {
     pub listener: RefCell<Option<AbortHandle>>,
     /// The server did not take a message without an answer at once.
     is_slow: Cell<bool>,
-    /// Streams that nobody asked for in particular. They end with the connection.
+    /// Streams that belong to no request. They end with the connection.
     pub streams: RefCell<JoinSet<()>>,
 }
 
@@ -173,7 +173,7 @@ impl Link {
         };
         self.streams.borrow_mut().abort_all();
         requests.abort_all();
-        // Whatever it answers, this side is done.
+        // This side is done, whatever the answer is.
         let _ = timeout(CLOSE_TIMEOUT, self.end_session()).await;
         exit
     }
@@ -204,7 +204,7 @@ impl Link {
         }
         let Some(id) = message.id.clone() else { return self.pass_on(message).await };
         if message.is_initialize() {
-            // What follows belongs to the session that this begins.
+            // The following messages belong to the session that this one begins.
             if let Err(failure) = self.initialize(&message).await {
                 self.answer(&message, &failure).await;
             }
@@ -262,7 +262,7 @@ impl Link {
         true
     }
 
-    /// Tells whoever waits that there will be no answer; a lost session ends everything at once instead.
+    /// Answers a waiting request with an error; a lost session ends everything at once instead.
     async fn answer(&self, message: &Outgoing, failure: &Failure) {
         let Some(id) = &message.id else { return };
         if matches!(failure, Failure::SessionLost | Failure::Closed) {
@@ -272,7 +272,7 @@ impl Link {
         let text = self.in_words(failure);
         let tool = message.name.as_deref().filter(|_| message.method == "tools/call");
         (self.settings.failed)(&FailedRequest { method: &message.method, tool, id, text: &text });
-        // Nobody reads any more.
+        // The reader is gone.
         let _ = self.say(failure.reply(&text, id)).await;
     }
 
@@ -296,7 +296,7 @@ impl Link {
         }
     }
 
-    /// One line to the proxy. What the server was shown of its user does not go on.
+    /// Sends one line to the proxy, unless it contains a secret of the user.
     pub async fn say(&self, mut line: Vec<u8>) -> Result<(), Failure> {
         if self.secrets.contains_secret(&line) {
             return Err(Failure::Echo);
@@ -320,7 +320,7 @@ impl Link {
             return;
         }
         let headers = headers::of_stream(self.version.borrow().as_ref());
-        // A server may refuse to be told.
+        // A server may refuse this message.
         let _ = self.send(Method::DELETE, headers, Vec::new()).await;
     }
 }

@@ -20,14 +20,14 @@ use super::headers;
 use super::message::{Outgoing, answers};
 use super::streams::DRAIN_TIMEOUT;
 
-/// How often a server may say that it is busy, and for how long, before whoever asked is told.
+/// How often a server may be busy, and for how long, before the client gets an error.
 const BUSY_TIMES: u32 = 3;
 const BUSY_LIMIT: Duration = Duration::from_secs(60);
 /// Longest explanation of an error, in bytes.
 const MAX_ERROR: usize = 1 << 20;
 /// How long the explanation is waited for.
 const ERROR_LIMIT: Duration = Duration::from_secs(2);
-/// As much of one that is none of the protocol as is quoted, in characters.
+/// Maximum quotation of an invalid answer, in characters.
 const MAX_QUOTE: usize = 500;
 
 impl Link {
@@ -71,7 +71,7 @@ impl Link {
             Err(Failure::SessionLost) => {
                 self.renew(session).await?;
                 let answer = self.post(message).await?;
-                // The session has only just begun: something else is not there, and the session goes on.
+                // The session is new: something else is missing, and the session continues.
                 match answer.status {
                     StatusCode::NOT_FOUND => self.refused(answer, message).await,
                     _ => self.receive(answer, message).await,
@@ -81,10 +81,10 @@ impl Link {
         }
     }
 
-    /// Posts what has no answer, or one that comes by another way. Nobody reads what is said here instead.
+    /// Posts a message without an answer, or whose answer comes another way. The body of this response is not read.
     pub async fn tell(&self, message: &Outgoing) -> Result<(), Failure> {
         let answer = self.post(message).await?;
-        // The next request begins a session anew where this one is lost.
+        // The next request begins a new session if this one is lost.
         let is_lost = answer.status == StatusCode::NOT_FOUND && self.session.borrow().is_some();
         if answer.status.is_success() || is_lost { Ok(()) } else { Err(self.quoted(answer).await) }
     }
@@ -106,7 +106,7 @@ impl Link {
         if status == StatusCode::NOT_FOUND && message.version.is_none() && self.session.borrow().is_some() {
             return Err(Failure::SessionLost);
         }
-        // Of an answer that has no body it does not matter how that is packed, or what it is.
+        // The encoding of an answer without a body does not matter.
         let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
         if let Some(how) = headers::packed(&answer.headers).filter(|_| has_body) {
             return Err(Failure::Packed(how));
@@ -131,8 +131,8 @@ impl Link {
         if answered { Ok(()) } else { Err(Failure::NoAnswer) }
     }
 
-    /// One message, in as many lines as it likes; or, as servers without sessions say it that stream without events, one
-    /// message a line. Whether the request was answered.
+    /// One message over any number of lines; or one message per line, as servers without sessions stream it. Returns whether
+    /// the request was answered.
     async fn texts(self: &Rc<Self>, mut answer: Response, asked: &Outgoing) -> Result<bool, Failure> {
         let limit = self.settings.max_message;
         let (mut held, mut searched) = (Vec::new(), 0);
@@ -198,7 +198,7 @@ impl Link {
         Err(self.refusal(status, &body))
     }
 
-    /// What an answer that is none says.
+    /// An error with the text of an invalid answer.
     async fn quoted(&self, answer: Response) -> Failure {
         let status = answer.status;
         self.refusal(status, &body_of(answer).await)
@@ -223,7 +223,7 @@ impl Link {
         Ok(answered)
     }
 
-    /// What cannot be read is refused by the proxy, which knows the words for that. Whether it closes the request with them.
+    /// Passes unreadable text to the proxy, which refuses it with the right error. Returns whether that ends the request.
     async fn hand_on_unread(&self, text: &[u8], asked: Option<&Outgoing>) -> Result<bool, Failure> {
         let RecoveredId { id, shape } = salvage::from_line(text);
         let id = id.filter(|_| shape == Shape::Response);
@@ -247,7 +247,7 @@ impl Link {
         expected.remove(key).or_else(|| expected.remove(&key.other_spelling()?))
     }
 
-    /// What the server says of itself, in the answer to the handshake.
+    /// Notes what the server announces in the answer to the handshake.
     pub fn agree(&self, result: &Json<'_>) {
         let agreed = result.member("protocolVersion").and_then(Json::as_text);
         *self.version.borrow_mut() = agreed.and_then(|agreed| HeaderValue::from_str(&agreed).ok());
@@ -277,7 +277,7 @@ impl Link {
     }
 }
 
-/// What of a body comes soon, up to a limit.
+/// The beginning of a body that arrives soon, up to a limit.
 async fn body_of(mut answer: Response) -> Vec<u8> {
     let mut body = Vec::new();
     if headers::packed(&answer.headers).is_some() {
@@ -293,7 +293,7 @@ async fn body_of(mut answer: Response) -> Vec<u8> {
     body
 }
 
-/// How long the server asks to be left alone.
+/// How long the server asks the client to wait.
 fn busy(answer: &Response) -> Option<Duration> {
     if !matches!(answer.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         return None;

@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     /// The server does not know the session any more: the next one begins with a new handshake.
     SessionLost,
     Kind(String),
-    /// Packed in a way that nobody asked for, and that nobody here reads.
+    /// Compressed in a way that was not requested and that agentsh cannot read.
     Packed(String),
     Unreadable(JsonError),
     TooLong(usize),
@@ -79,7 +79,7 @@ impl Failure {
         }
     }
 
-    /// What the one who asked is told in the server's place: `text`, and why in a stable code.
+    /// The answer in the server's place: `text`, and the reason as a stable code.
     pub(crate) fn reply(&self, text: &str, id: &Id) -> Vec<u8> {
         let (message, reason) = (json::spell(text), self.reason());
         format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32000,"message":"{message}","data":{{"reason":"{reason}"}}}}}}"#, id.spelled)

@@ -40,7 +40,7 @@ pub(crate) fn of_stream(version: Option<&HeaderValue>) -> HeaderMap {
     headers
 }
 
-/// How a body is compressed, where nobody here can undo that.
+/// How a body is compressed, if agentsh cannot decompress it.
 pub(crate) fn packed(headers: &HeaderMap) -> Option<String> {
     let how = headers.get(CONTENT_ENCODING)?.to_str().unwrap_or("unknown").trim();
     (!how.is_empty() && !how.eq_ignore_ascii_case("identity")).then(|| how.chars().take(40).collect())

@@ -10,16 +10,16 @@ const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub line: Vec<u8>,
-    /// Of a request.
+    /// The id of a request.
     pub id: Option<Id>,
     pub method: String,
-    /// What the request means: a tool, a resource, a task.
+    /// The subject of the request: a tool, a resource, a task.
     pub name: Option<String>,
     /// Arguments that are in headers too, by the name of the header.
     pub repeated: Vec<(String, String)>,
     /// The revision, where the message itself names it: it belongs to no session then.
     pub version: Option<String>,
-    /// Of a cancellation.
+    /// The request that a cancellation cancels.
     pub cancels: Option<Key>,
 }
 

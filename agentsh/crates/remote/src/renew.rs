@@ -14,17 +14,18 @@ use super::headers;
 use super::message::{Outgoing, answers};
 use super::sse::Framer;
 
-/// What a client said first.
+/// The first messages of a client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientOpening {
     pub initialize: Option<Outgoing>,
     pub initialized: Option<Outgoing>,
-    /// How many sessions were begun.
+    /// The number of sessions begun.
     pub sessions: u64,
 }
 
 impl Link {
-    /// Begins another session in the place of number `lost`, unless somebody has. An error is why there is none.
+    /// Begins another session instead of number `lost`, unless that has happened already. An error is the reason why there is
+    /// none.
     pub async fn renew(self: &Rc<Self>, lost: u64) -> Result<(), Failure> {
         let _one_at_a_time = self.renewing.lock().await;
         if self.opening.borrow().sessions != lost {
@@ -44,7 +45,7 @@ impl Link {
         Ok(())
     }
 
-    /// The handshake, of which the client hears nothing but that what is offered may be something else.
+    /// The new handshake. The client only learns that the offered tools may have changed.
     async fn begin(self: &Rc<Self>, initialize: &Outgoing) -> Result<(), Failure> {
         let answer = self.first_post(initialize).await?;
         if !answer.status.is_success() {

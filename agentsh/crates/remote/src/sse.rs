@@ -24,7 +24,7 @@ pub struct Framer {
     data: Vec<u8>,
     /// A data line was there, even an empty one.
     has_data: bool,
-    /// As the unfinished event says.
+    /// The id in the unfinished event.
     next_id: Option<String>,
     last_id: Option<String>,
     retry: Option<Duration>,
@@ -84,7 +84,7 @@ impl Framer {
         Self { last_id: self.last_id, retry: self.retry, ..Self::new(self.limit) }
     }
 
-    /// Of the last whole event that had one.
+    /// The id of the last complete event that had one.
     #[must_use]
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref().filter(|id| !id.is_empty())

@@ -23,13 +23,13 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// How often in a row a stream is taken up again without anything new.
 const MAX_RECONNECTS: u32 = 5;
-/// What follows an answer is read for this long, so that the connection can serve the next request.
+/// Bytes after an answer are read for this long, so that the connection can serve the next request.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamEnd {
-    /// What was asked is answered.
+    /// The request was answered.
     Answered,
     /// By the server, before the answer.
     Closed,
@@ -62,13 +62,13 @@ impl Link {
                 return Ok(false);
             }
             let again = Rc::new(Notify::new());
-            // What broke off is nobody's wish, and mended here.
+            // An interrupted stream is resumed here, because neither side ended it.
             if is_closed
                 && let (Some(pauses), Some(id)) =
                     (&self.settings.pauses, asked.and_then(|asked| asked.id.as_ref()))
             {
                 let pause = Pause { key: id.key.clone(), retry: framer.retry(), again: Rc::clone(&again) };
-                // Who does not look waits.
+                // A receiver that does not read waits.
                 let _ = pauses.try_send(pause);
             }
             tokio::select! {
@@ -149,7 +149,7 @@ impl Link {
             if let Err(failure) = link.read(&mut answer, &mut framer, None, &mut tries).await {
                 link.report_failure(&failure);
             }
-            // There is no second one: whoever waits is told, and the next call begins anew.
+            // There is no second one: waiting requests get an error, and the next call starts again.
             link.lost.notify_one();
         });
         Ok(true)
@@ -171,7 +171,7 @@ impl Link {
         match answer.status {
             StatusCode::OK if headers::packed(&answer.headers).is_some() => Ok(None),
             StatusCode::OK if headers::kind(&answer.headers) == headers::EVENTS => Ok(Some(answer)),
-            // 404, 405 and 400 say that there is none; a session that is lost is found out by the next request.
+            // 404, 405 and 400 mean that there is none; the next request notices a lost session.
             status if status.is_server_error() => Err(Failure::Status(status, String::new())),
             _ => Ok(None),
         }
@@ -213,7 +213,7 @@ impl Link {
     }
 
     async fn on_event(&self, event: &Event, asked: Option<&Outgoing>) -> Result<bool, Failure> {
-        // An event without data says where the stream is; one with another name is none of the protocol.
+        // An event without data gives a position in the stream; one with another name is not part of the protocol.
         if !event.name.is_empty() || event.data.trim_ascii().is_empty() {
             return Ok(false);
         }

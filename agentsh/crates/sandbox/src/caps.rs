@@ -6,8 +6,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::stage::{StageContext, StageError};
 
-/// What init needs for the setup: mounts, host name and cgroup namespace; ids; loopback and listeners on low ports;
-/// packet sockets; limits of the user namespace; closed directories of its own tmpfs; and dropping all of this.
+/// The capabilities that init needs for the setup: mounts, host name and cgroup namespace; ids; loopback and listeners on low
+/// ports; packet sockets; limits of the user namespace; closed directories of its own tmpfs; and dropping all of these.
 const SETUP_CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
@@ -43,7 +43,7 @@ pub fn drop_all() -> Result<(), StageError> {
     empty_sets()
 }
 
-/// As [`drop_all`], for a process without CAP_SETPCAP: it has no capability to bound, and no_new_privs keeps it so.
+/// Like [`drop_all`], for a process without CAP_SETPCAP: it has no capability to bound, and no_new_privs keeps it so.
 ///
 /// # Errors
 /// When the kernel refuses; then nothing may be executed.

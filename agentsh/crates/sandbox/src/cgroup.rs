@@ -28,7 +28,7 @@ pub struct Hierarchies {
     cpu: Option<PathBuf>,
 }
 
-/// What one sandbox may use.
+/// The limits of one sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub memory_bytes: u64,
@@ -93,7 +93,7 @@ impl Hierarchies {
         Settled::below(home, &format!("{name}-self"))
     }
 
-    /// As `self`, with one more version 2 directory: programs attached to it apply to all sandboxes below.
+    /// Like `self`, with one more version 2 directory: programs attached to it apply to all sandboxes below.
     ///
     /// # Errors
     /// When there is no version 2 hierarchy, or no directory can be made in it.
@@ -107,7 +107,7 @@ impl Hierarchies {
         Ok((Self { unified: Some(directory.clone()), ..self.clone() }, Parent { directory, descriptor }))
     }
 
-    /// As `self`, with one more directory if possible, whose limit applies to all sandboxes together.
+    /// Like `self`, with one more directory if possible, whose limit applies to all sandboxes together.
     #[must_use]
     pub fn bounded(&self, name: &str, memory_bytes: u64) -> (Self, SessionGroups) {
         let (mut bounded, mut bound) = (self.clone(), SessionGroups::default());
@@ -199,8 +199,8 @@ impl Hierarchies {
     }
 }
 
-/// How many processes and threads a sandbox had at a time: what the kernel counted, or without that controller, what the
-/// watchdog saw.
+/// The maximum number of simultaneous processes and threads of a sandbox: from the kernel, or without that controller, from
+/// the watchdog.
 #[derive(Clone, Debug, Default)]
 pub struct TaskCount {
     peak: Option<PathBuf>,

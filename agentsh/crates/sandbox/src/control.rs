@@ -40,7 +40,7 @@ pub enum ZygoteRequest {
     Close,
 }
 
-/// What the session sends to pid 1.
+/// A message from the session to pid 1.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum Handover {
     /// The ids are mapped: start. The plan and the standard descriptors are attached; the `passed` ones follow in
@@ -61,7 +61,7 @@ pub enum Answer {
     Ready { enforcement: Vec<Enforcement> },
     /// The program was stopped, as by Ctrl-Z; agentsh has to stop too.
     Stopped,
-    /// It goes on.
+    /// The program was continued.
     Continued,
     /// The mounts are made; or it comes with detached ones, in the order in which they were asked for.
     Mounted,
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever waits for one message does not take another one for it.
+    /// Waiting for one message never returns another one.
     #[test]
     fn no_two_messages_are_written_alike() {
         let bytes =

@@ -1,9 +1,9 @@
-//! What is shown of `/etc`, kept from one start to the next: most of it is the same for every sandbox, and dozens of small files
-//! would be read, and written again, each time.
+//! A cache of the `/etc` that a sandbox sees, from one start to the next: most of it is the same for every sandbox, and dozens of
+//! small files would be read and written again each time.
 //!
-//! Two things are kept in the state directory, which no sandbox sees: which files and directories are small, as long as they are what
-//! they were; and directories that hold all that one plan makes in `/etc`, with copies of what is small, under the hash of just that,
-//! so that one mount shows it.
+//! Two things are kept in the state directory, which no sandbox sees. First, which files and directories are small, until they
+//! change. Second, for each plan a directory with everything that the plan makes in `/etc`, including copies of the small files; its
+//! name is the hash of that content, and one mount shows it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,14 +23,14 @@ use super::plan::{Access, Kind, Mount, NodeContent, Source};
 use super::{proc_file, small_file};
 use crate::types::FileKey;
 
-/// Of all keys together, and of one file that is copied.
+/// Limits of all keys together, and of one copied file.
 const MAX_BYTES: u64 = 4 << 20;
 /// Old directories that are kept besides the newest one and those in use.
 const MAX_KEPT: usize = 8;
 /// With fewer entries, a mount costs more than the entries.
 const MIN_ENTRIES: usize = 8;
 
-/// What is known of small files and directories.
+/// The known small files and directories.
 #[derive(Debug)]
 pub struct Copies {
     file: PathBuf,
@@ -55,7 +55,7 @@ impl Copies {
         }
     }
 
-    /// What `look` says, or said when everything was as it is now. None too for what changed a moment ago.
+    /// The result of `look`, or a stored one if everything is unchanged. None for a path that changed a moment ago.
     pub fn get(&self, path: &Path, look: impl FnOnce() -> Option<SmallTree>) -> Option<SmallTree> {
         let mut known = self.known.borrow_mut();
         let known = known.get_or_insert_with(|| self.load().unwrap_or_default());
@@ -106,7 +106,7 @@ fn is_unchanged(tree: &SmallTree) -> bool {
     tree.iter().all(|(path, key)| key_of(path) == Some(*key))
 }
 
-/// What lies at one place of a directory that is shown as `/etc`.
+/// One entry of the directory that is mounted as `/etc`.
 #[derive(Serialize)]
 enum Entry<'p> {
     Made(&'p NodeContent),
@@ -180,7 +180,7 @@ pub fn show_etc(
 
 /// The directory with these entries, made if it is missing.
 fn kept(place: &Path, entries: &BTreeMap<&Path, Entry<'_>>) -> io::Result<(PathBuf, EtcLock)> {
-    // What was written before the machine was switched off may be on its disk in parts.
+    // A directory from before a power loss may be on disk in parts.
     let boot = proc_file::value("/proc/sys/kernel/random/boot_id")?;
     let hash: String = agentsh_base::hex(hash(&encoded(&(boot, entries))?).iter().take(16));
     let (path, lock) = (place.join(&hash), place.join(format!("{hash}.lock")));
@@ -220,7 +220,7 @@ fn make(root: &Path, entries: &BTreeMap<&Path, Entry<'_>>) -> io::Result<()> {
         }
         Ok(())
     };
-    // What a start that was killed left.
+    // Left by a killed start.
     let _ = std::fs::remove_dir_all(root);
     make_directory(root)?;
     let place = |target: &Path| -> io::Result<PathBuf> {

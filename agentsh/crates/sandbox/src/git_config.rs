@@ -52,7 +52,7 @@ impl GitConfig {
         named.filter(|path| !path.starts_with(['/', '~'])).map(PathBuf::from).collect()
     }
 
-    /// What one variable says.
+    /// Adds one variable.
     pub fn add(&mut self, entry: Entry) {
         let places = match (entry.section.as_str(), entry.key.as_str()) {
             ("core", "hookspath") | ("init", "templatedir") => &mut self.hooks,
@@ -82,7 +82,7 @@ pub fn program_of(command: &str) -> Option<&str> {
     words.find(|word| word.contains('/') && !word.contains('=') && !word.starts_with('-'))
 }
 
-/// As git's own commands name it.
+/// The name as in git's own commands.
 impl std::fmt::Display for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { section, subsection, key, value } = self;
@@ -312,7 +312,7 @@ impl Entry {
 
     fn is_bool(&self) -> bool {
         const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "0", "1", ""];
-        // None: the key stands alone, which is true.
+        // None: a key without value, which is true.
         self.value.as_deref().is_none_or(|value| WORDS.contains(&value.to_ascii_lowercase().as_str()))
     }
 
@@ -381,7 +381,7 @@ fn is_plain_line(line: &str) -> bool {
     !quoted
 }
 
-/// What follows the name of a subsection.
+/// The text after the name of a subsection.
 fn behind_quotes(text: &str) -> Option<&str> {
     let mut letters = text.char_indices();
     while let Some((at, letter)) = letters.next() {

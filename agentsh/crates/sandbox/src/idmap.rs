@@ -80,7 +80,7 @@ impl IdMaps {
         }
         for (source, is_writable) in sources {
             let Source::Path { path, expect, no_links } = source else { continue };
-            // No id map is possible for files of the kernel, and nobody inside needs to own what only can be read.
+            // No id map is possible for files of the kernel, and nothing inside needs to own read-only files.
             let is_of_kernel = path.starts_with("/dev") || path.starts_with("/sys");
             if is_of_kernel || super::layout::is_system(path) && !is_writable {
                 continue;

@@ -252,10 +252,10 @@ fn as_programs_start(ignored: u64) -> io::Result<()> {
 /// Signals that agentsh ignores: SIGPIPE and SIGXFSZ; the failed write reports the same.
 const OWN_SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Those that the caller of agentsh ignores too, as bits.
+/// The signals that the caller of agentsh ignores too, as bits.
 static IGNORED_BY_CALLER: AtomicU64 = AtomicU64::new(0);
 
-/// As a [`Plan`] takes it.
+/// The same for a [`Plan`].
 #[must_use]
 pub fn ignored_by_caller() -> u64 {
     IGNORED_BY_CALLER.load(Ordering::Relaxed)
@@ -321,7 +321,7 @@ pub(super) fn forget_what_was_given() {
     }
 }
 
-/// Whoever started agentsh may have ignored SIGCHLD, as daemons do: the kernel would throw away how our children ended.
+/// The caller of agentsh may have ignored SIGCHLD, as daemons do: the kernel would discard the exit statuses of our children.
 ///
 /// # Errors
 /// Those of the kernel.
@@ -330,7 +330,7 @@ pub fn take_signals() -> io::Result<()> {
     action(libc::SIGCHLD, Some(libc::SIG_DFL)).map(drop)
 }
 
-/// What a signal did; and does from now on.
+/// Sets the action of a signal, and returns the old one.
 #[expect(unsafe_code, reason = "the C library's sigaction refuses its own signals")]
 fn action(signal: libc::c_int, now: Option<libc::sighandler_t>) -> io::Result<libc::sighandler_t> {
     const SET_BYTES: usize = 8;
@@ -360,8 +360,8 @@ fn take_numbered(plan: &Plan, passed: &mut [Option<OwnedFd>]) -> Result<Vec<(u32
 #[expect(unsafe_code, reason = "dup2 has no safe wrapper: it may close a descriptor that others own")]
 fn place(open: &OwnedFd, number: u32) -> io::Result<()> {
     let number = libc::c_int::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: the control socket and what is still to be placed lie above all numbers; whatever else had this one is closed
-    // by execve, which comes next.
+    // SAFETY: the control socket and the descriptors still to be placed are above all of these numbers; any other owner of this
+    // number is closed by execve, which comes next.
     match unsafe { libc::dup2(open.as_raw_fd(), number) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -376,7 +376,7 @@ fn close_from(first: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The plan, and the descriptors beside it in the order of its indexes. The standard ones take their places.
+/// The plan, and its descriptors in the order of its indexes. The standard ones take their places.
 fn wait_for_go(control: &OwnedFd) -> Result<(Plan, Vec<Option<OwnedFd>>), StageError> {
     const WAIT: &str = "wait for the session";
     let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);

@@ -123,7 +123,7 @@ fn given_open(numbered: &[(u32, OwnedFd)]) -> Vec<(BorrowedFd<'_>, BitFlags<Acce
         match kind {
             FileType::RegularFile => {}
             FileType::CharacterDevice => access |= AccessFs::IoctlDev,
-            // What has no name in a file system needs no rule.
+            // Objects without a name in a file system need no rule.
             _ => return None,
         }
         Some((stream, access))

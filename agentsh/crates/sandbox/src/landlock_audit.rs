@@ -102,7 +102,7 @@ mod tests {
             access("blockers=fs.read_file path=2F612062 dev=\"x\" ino=1"),
             refused(&["fs.read_file"], "/a b")
         );
-        // What stands in a path is not a field.
+        // Text inside a path is not a field.
         assert_eq!(
             access("blockers=fs.read_file path=\"/domain=1/blockers=fs.x\" dev=\"x\" ino=1"),
             refused(&["fs.read_file"], "/domain=1/blockers=fs.x")

@@ -136,7 +136,7 @@ fn no_grant_undoes_a_guard() {
     ]);
     is_bound(&layout, "/home/u/project/.git/config", Access::ReadOnly);
     assert!(order(&layout, PROJECT) < order(&layout, "/home/u/project/.git/config"));
-    // Named by a grant and lifted by nobody.
+    // Named by a grant and unmasked by no rule.
     is_bound(&layout, "/home/u/project/.git/hooks", Access::ReadOnly);
     assert_eq!(why(&layout, "/home/u/.ssh"), "SSH keys");
     assert_eq!(why(&layout, "/home/u/.aws"), "AWS credentials");
@@ -171,7 +171,7 @@ fn what_runs_later_must_not_come_into_being() {
     assert!(has_stub("x.code-workspace", Stub::Socket));
     assert!(has_stub(".claude", Stub::Directory));
     is_bound(&layout, "/home/u/project/.claude", Access::ReadOnly);
-    // Nobody here obeys these at once: what appears is set aside, and until then nothing lies in the project.
+    // No program here obeys these at once: a new one is set aside, and until then nothing is created in the project.
     assert!(!has_stub(".vscode", Stub::Directory) && !has_stub(".envrc", Stub::Socket));
     assert_eq!(layout.worked_in, [PathBuf::from(PROJECT)]);
 }
@@ -190,7 +190,7 @@ fn git_does_not_list_stand_ins_unless_it_was_told_something_else() {
     let layout =
         spec(|spec| drop(spec.environment.insert("GIT_CONFIG_COUNT".to_owned(), "0".to_owned())))(&signs);
     assert!(layout.env.is_empty() && at(&layout, &list).is_none());
-    // Where there is none, nothing is said to git.
+    // If there is none, git gets no setting.
     assert!(spec(|_| {})(&[]).env.is_empty());
 }
 

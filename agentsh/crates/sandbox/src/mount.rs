@@ -70,7 +70,7 @@ pub fn open_sources(
                 open(source, *access, executable.holds(&mount.target))?
             }
             NodeContent::Overlay { lower, layer, .. } => {
-                // What may be executed is said of what is mounted on top.
+                // Mounts above it say what may be executed.
                 layers.extend(open(layer, Access::ReadWrite, true)?.map(|tree| (index, tree)));
                 open(lower, Access::ReadOnly, true)?
             }
@@ -172,7 +172,7 @@ struct Tree<'r> {
     may_be_behind: bool,
     /// Number of host files that generated ones cover.
     covered: usize,
-    /// What was mounted.
+    /// The finished mounts.
     done: Vec<OwnedFd>,
 }
 
@@ -466,7 +466,7 @@ impl<'r> Tree<'r> {
         Ok(())
     }
 
-    /// Something is mounted in a directory of ours.
+    /// Something is mounted in one of our directories.
     fn cover(&mut self, target: &Path) {
         self.made.retain(|made| !made.starts_with(target));
         self.taken.insert(target.to_owned());

@@ -34,7 +34,7 @@ pub(super) fn open_path(
     Ok(tree)
 }
 
-/// A detached copy of what stands at a path.
+/// A detached copy of the tree at a path.
 pub(super) fn clone_tree(path: &Path, more: OpenTreeFlags, no_links: bool) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | more;
     if no_links {
@@ -203,7 +203,7 @@ pub(super) fn filesystem(
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-/// As [`filesystem`], mounted at once at a path without links, in one system call.
+/// Like [`filesystem`], mounted at once at a path without links, in one system call.
 pub(super) fn mount_new(
     name: &CStr,
     options: &[(&str, String)],

@@ -21,7 +21,7 @@ impl From<MountList> for OwnedFd {
 }
 
 impl MountList {
-    /// Of this process.
+    /// The list of this process.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -42,7 +42,7 @@ impl MountList {
     /// # Errors
     /// When it cannot be read.
     pub fn points(&mut self) -> io::Result<Vec<PathBuf>> {
-        // As `agentsh_base::proc_file`: with room from the start, and without asking for its size.
+        // Like `agentsh_base::proc_file`: with a large buffer from the start, and without asking for the size.
         let mut text = Vec::with_capacity(16 << 10);
         self.0.seek(SeekFrom::Start(0))?;
         (&mut self.0).take(u64::MAX).read_to_end(&mut text)?;

@@ -1,5 +1,5 @@
 //! Sets up the network namespace: loopback, routes, and the sockets that the session serves. The sockets are created
-//! inside, so they belong to this namespace whoever holds them.
+//! inside, so they belong to this namespace, whichever process holds them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -30,7 +30,7 @@ pub struct Sockets {
     pub listeners: Vec<TcpListener>,
     pub resolver_udp: UdpSocket,
     pub resolver_tcp: TcpListener,
-    /// Of [`unconnected`].
+    /// The sockets of [`unconnected`].
     pub unconnected: Vec<OwnedFd>,
     /// [`unanswered_packets::sockets`]; empty if they are not available.
     pub refused: Vec<OwnedFd>,

@@ -104,7 +104,7 @@ fn closed(session: BorrowedFd<'_>) -> bool {
     )
 }
 
-/// What happened to the program.
+/// The state of the program.
 #[derive(Default)]
 struct ProgramStatus {
     /// Its status.

@@ -39,7 +39,7 @@ struct Descriptors {
 }
 
 impl Namespaces {
-    /// Of a new pid 1. Later its files in /proc are closed to its own user.
+    /// The namespaces of a new pid 1. Later its files in /proc are closed to its own user.
     ///
     /// # Errors
     /// When it is gone.
@@ -48,7 +48,7 @@ impl Namespaces {
         Ok(Self(Arc::new(Descriptors { user: open("user")?.into(), mount: open("mnt")?.into() })))
     }
 
-    /// For whoever closes them: nothing, while there are other clones.
+    /// The descriptors, to be closed; empty while there are other clones.
     #[must_use]
     pub fn into_descriptors(self) -> Vec<OwnedFd> {
         Arc::into_inner(self.0).map(|last| vec![last.user, last.mount]).unwrap_or_default()
@@ -92,7 +92,7 @@ pub fn remount(
     Ok(())
 }
 
-/// What a child of the zygote answers that was told to work in a sandbox.
+/// The answer of a child of the zygote that works in a sandbox.
 pub(super) fn order(
     zygote: &Zygote,
     request: &ZygoteRequest,
@@ -115,7 +115,7 @@ pub(super) fn order(
     }
 }
 
-/// In a child of the zygote: tells what came of it.
+/// In a child of the zygote: reports the result.
 pub(super) fn tell(socket: BorrowedFd<'_>, done: Result<Vec<OwnedFd>, StageError>) {
     // A session that is gone needs no answer.
     let _ = match done {
@@ -173,7 +173,7 @@ fn make(
         init::become_the_sandbox_user(identity)?;
     }
     rustix::process::umask(Mode::empty());
-    // After the sources, some of which may lie there.
+    // After the sources, because some may be there.
     let copies = tmpfs(1 << 20, 0o700, false).at("make a directory for copies")?;
     let scaffold = File::open("/tmp").at("open the scaffold directory")?;
     attach(copies.as_fd(), scaffold.as_fd()).at("mount a directory for copies")?;

@@ -1,8 +1,8 @@
 //! Parts of a running sandbox's tree, for another sandbox of the same session: servers see the project's layer as the
-//! agent does. A layer can be mounted once only, so that the others get mounts of that one.
+//! agent does. A layer can be mounted only once, so the others get mounts of that one.
 //!
-//! And names that stay while another sandbox starts from them (decision 780). The kernel refuses to rename or remove what something
-//! is mounted on in the caller's own tree: each name gets a mount, in a copy of the tree that nobody inside can reach.
+//! Also keeps names in place while another sandbox starts from them (decision 780). The kernel refuses to rename or remove a mount
+//! point of the caller's own tree: each name gets a mount, in a copy of the tree that nobody inside can reach.
 
 use std::fs::File;
 use std::io;
@@ -46,7 +46,7 @@ pub fn share(zygote: &Zygote, inside: &Namespaces, paths: &[PathBuf]) -> Result<
     if mounts.len() == paths.len() { Ok(mounts) } else { Err("parts of the project are missing".to_owned()) }
 }
 
-/// Nobody inside renames or removes `names` until [`release`]. They lie below `root`, each after the directory that holds it.
+/// Until [`release`], nobody inside can rename or remove `names`. They are below `root`, each after its parent directory.
 ///
 /// # Errors
 /// As text, also if a process inside renamed one of them.
@@ -82,7 +82,7 @@ pub(super) fn work(descriptors: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, StageError
             ShareMountJob::Lend(paths) => paths.iter().map(|path| clone_in(root, path)).collect(),
             ShareMountJob::Hold(top, names) => hold_in(root, &held, &top, &names).map(|()| Vec::new()),
             ShareMountJob::Release => {
-                // One lies on the other.
+                // Mounts may be stacked.
                 while rustix::mount::unmount(&held, UnmountFlags::DETACH).is_ok() {}
                 Ok(Vec::new())
             }
@@ -110,7 +110,7 @@ fn hold_in(root: BorrowedFd<'_>, held: &Path, top: &Path, names: &[PathBuf]) -> 
     for name in &names {
         mount(&clone_in(root, name)?, name)?;
     }
-    // What is found by its name and has something mounted on it stays there.
+    // A name with a mount on it is held.
     for name in &names {
         let at = open_in(root, name).on("open", name.display())?;
         let found = rustix::fs::statx(at, "", AtFlags::EMPTY_PATH, StatxFlags::empty());

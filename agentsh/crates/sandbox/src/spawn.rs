@@ -20,7 +20,7 @@ use super::seccomp::listener::Listener;
 use super::stage::{StageContext, StageError};
 use super::zygote::Zygote;
 
-/// What a launch needs besides its plan.
+/// The inputs of a launch besides its plan.
 pub struct Launch<'a> {
     pub plan: &'a Plan,
     /// stdin, stdout, stderr of the program.
@@ -279,7 +279,7 @@ impl Child {
         self.pidfd.get_ref().try_clone()
     }
 
-    /// Kills pid 1, and with it its pid namespace. Without one, pid 1 is told to kill everything.
+    /// Kills pid 1, and with it its pid namespace. Without a namespace, pid 1 is asked to kill everything.
     pub fn kill(&self) {
         if self.tier == Tier::Container {
             // It sees that nobody is there any more.

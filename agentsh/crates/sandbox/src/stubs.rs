@@ -155,7 +155,7 @@ pub fn is_stub(state: &Path, path: &Path) -> bool {
     recorded(&records(state)).contains(path)
 }
 
-/// As the set of wanted stubs.
+/// The set of wanted stubs.
 #[must_use]
 pub fn wanted(list: &[(PathBuf, Stub)]) -> BTreeSet<(PathBuf, Stub)> {
     list.iter().cloned().collect()
@@ -169,7 +169,7 @@ pub fn records(state: &Path) -> PathBuf {
 
 /// Releases the records of one ended process.
 pub fn clean_up_after(directory: &Path, pid: u32) {
-    // As after every run that ended by itself.
+    // As after every run that was not killed.
     if listing::paths(directory).is_ok_and(|records| records.is_empty()) {
         return;
     }
@@ -227,11 +227,11 @@ fn is_untouched(path: &Path, length: u64, content: &[u8]) -> bool {
     length == 0 || (length == content.len() as u64 && fs::read(path).is_ok_and(|found| found == content))
 }
 
-/// Removes the record, and each stand-in that no other record wants and nobody has put anything into.
+/// Removes the record, and each stub that no other record wants and that is still empty.
 fn give_up(record: &Path, paths: &[PathBuf]) {
     let _ = fs::remove_file(record);
     let wanted = record.parent().map(recorded).unwrap_or_default();
-    // One may lie in another.
+    // One may be in another.
     let unwanted = paths.iter().rev().filter(|path| !wanted.contains(*path));
     unwanted.for_each(|path| remove_untouched(path, stub_content(path)));
 }

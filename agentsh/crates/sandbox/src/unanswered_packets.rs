@@ -100,7 +100,7 @@ pub fn is_one(socket: &OwnedFd) -> bool {
     sockopt::socket_domain(socket) == Ok(AddressFamily::PACKET)
 }
 
-/// What a packet that passed the filter says.
+/// The destination in a packet that passed the filter.
 #[must_use]
 pub fn read(packet: &[u8]) -> Option<UnansweredPacket> {
     let tcp = |from: IpAddr, segment: &[u8]| {

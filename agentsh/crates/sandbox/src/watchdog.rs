@@ -67,7 +67,7 @@ pub fn used_bytes(pid: u32, count: &TaskCount) -> u64 {
         }
     }
     count.see(number);
-    // What of the files is mapped stands among the shared pages already.
+    // Mapped parts of the files are counted among the shared pages already.
     let files = held.files.values().sum::<u64>().saturating_sub(shared);
     resident + tables + files + pipe_buffers(held.pipes.len() as u64) + sockets(pid)
 }

@@ -1,5 +1,5 @@
-//! The process that every pid 1 is born from, with one thread, no environment and no arguments: for a verb that runs something,
-//! agentsh forked before it read anything; else, or where that one died, agentsh executed once more.
+//! The process from which every pid 1 is cloned. It has one thread, no environment and no arguments. For a verb that runs something,
+//! agentsh forks it before it reads anything; otherwise, or if that process died, agentsh executes itself once more.
 //!
 //! No memory of the session can leak into a sandbox, and start-up work happens once. `CLONE_PARENT` makes the clones
 //! children of the session, which waits for them and with which they die.
@@ -71,7 +71,7 @@ impl Zygote {
         close_through(self.socket.borrow().as_ref(), descriptors);
     }
 
-    /// The same for another thread.
+    /// A handle for another thread.
     #[must_use]
     pub fn closer(&self) -> Closer {
         Closer(self.socket.borrow().as_ref().and_then(|socket| socket.try_clone().ok()))
@@ -125,7 +125,7 @@ fn close_through(socket: Option<&OwnedFd>, descriptors: Vec<OwnedFd>) {
         Some(socket) if control::send(socket.as_fd(), &ZygoteRequest::Close, &borrowed).is_ok() => {}
         _ => {
             drop(borrowed);
-            // Where there is no thread for it, they are closed here.
+            // Without a thread they are closed here.
             let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(descriptors));
         }
     }
@@ -170,7 +170,7 @@ pub fn ahead() -> Option<u32> {
 )]
 pub fn fork_ahead() -> Option<u8> {
     raise_limits();
-    // Where it fails, the process is executed when it is needed.
+    // If it fails, the process is executed when it is needed.
     let (of_this_process, theirs) = control::pair().ok()?;
     // SAFETY: this process is single-threaded, so the child may use everything that the parent may.
     if let nix::unistd::ForkResult::Parent { child } = unsafe { nix::unistd::fork() }.ok()? {
@@ -273,7 +273,7 @@ fn serve() -> io::Result<u8> {
         // However the session ended, its stubs are removed.
         stubs::clean_up_after(&records, pid);
     }
-    // Which closes what was given up.
+    // Which closes the deferred descriptors.
     std::process::exit(0)
 }
 

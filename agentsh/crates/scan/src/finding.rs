@@ -28,7 +28,7 @@ pub enum Category {
     Custom,
 }
 
-/// What to do with the text, from lenient to strict.
+/// The reaction to the text, from lenient to strict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {

@@ -42,7 +42,7 @@ pub fn is_forbidden(text: &str, place: &Range<usize>) -> bool {
         return false;
     };
     if let Some(begin) = sentence(deed) {
-        // One that began with the last word of the previous sentence: `Ask before sending. Never include credentials.`
+        // A sentence that begins with the last word of the previous one: `Ask before sending. Never include credentials.`
         let (head, last) = deed.split_at(begin);
         let head = head.trim_end();
         let is_gerund = head.len() < 20 && !head.contains(' ') && head.ends_with("ing.");
@@ -67,7 +67,7 @@ pub fn is_forbidden(text: &str, place: &Range<usize>) -> bool {
     is_deed && forbids(&words) && is_all(deed, after)
 }
 
-/// Whether the writer describes his own action, as code comments do: `so we can safely ignore`.
+/// Whether the text describes the writer's own action, as code comments do: `so we can safely ignore`.
 pub fn is_told(text: &str, place: &Range<usize>) -> bool {
     const OWN: &str = "we i we'll we've";
     const BETWEEN: &str =

@@ -18,7 +18,7 @@ use crate::scan::{is_blob_at, is_identifier_at, sanitised};
 /// A place and its tag's kind.
 pub type Tagged = (Range<usize>, String);
 
-/// What to remove or replace.
+/// The parts to remove or replace.
 pub struct Changes<'c> {
     /// Control sequences that a terminal would obey.
     pub control: bool,

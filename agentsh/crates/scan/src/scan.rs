@@ -282,7 +282,7 @@ fn secrets_of(
             let end = start + part.text.len();
             let first = of_views.partition_point(|secret| secret.place.start < start);
             let of_views = of_views[first..].iter().take_while(|secret| secret.place.start < end);
-            // What crosses a part's end belongs to none; seams are scanned separately.
+            // A secret that crosses a part's end is left out; the seams are scanned separately.
             let of_views = of_views.filter(|secret| secret.place.end <= end);
             found.extend(of_views.map(|secret| {
                 Secret::whole(secret.kind, secret.place.start - start..secret.place.end - start)

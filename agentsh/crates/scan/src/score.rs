@@ -31,7 +31,7 @@ pub struct Sign {
     pub rule: Rule,
     pub place: Range<usize>,
     pub weight: u32,
-    /// It is in the text itself, not only in a view.
+    /// Whether it is in the text itself, not only in a view.
     pub is_plain: bool,
 }
 
@@ -69,8 +69,8 @@ pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
     signs_and(text, channel, || (), &|_, ()| ()).0
 }
 
-/// As [`signs`]; beside the text, `other` is done, and `look` collects something of each view, so that none is made twice.
-/// Both halves of a long text are read at the same time.
+/// Like [`signs`]; `other` runs in parallel, and `look` collects something of each view, so that no view is made twice. Both
+/// halves of a long text are read in parallel.
 #[must_use]
 pub fn signs_and<O: Send, T: Default + Send>(
     text: &str,
@@ -112,7 +112,7 @@ struct OfViews<T> {
     looked: T,
 }
 
-/// What is in the views of a part. `said`: what the text itself says.
+/// The signs in the views of a part. `said`: the signs of the text itself.
 fn of_views<T: Default>(
     text: &str,
     part: Range<usize>,

@@ -116,7 +116,7 @@ fn words_of_sentences(text: &str) -> usize {
     all
 }
 
-/// How many words it counts as; 0 for others. A word without spaces in its script counts as several.
+/// The number of words it counts as; 0 for others. A word without spaces in its script counts as several.
 fn plain(word: &str) -> usize {
     let inner = word.trim_start_matches(['"', '\'', '(', '`', '*', '“', '„', '[', '{'].as_slice());
     let inner = inner.trim_end_matches(

@@ -2,7 +2,7 @@
 //!
 //! - [`certain`]: beyond doubt, with the exact place; rewritten in messages.
 //! - [`values`]: worth tracking; finds more, because nothing is rewritten.
-//! - [`redact`]: not to be recorded; hides more than both, because nobody needs it back.
+//! - [`redact`]: not to be recorded; hides more than both, because the original is never needed back.
 //!
 //! All three share the table of key formats, the list of names and the check digits. [`views`] reads a text as a model does:
 //! decoded, and without what is invisible.

@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Wherever a key could begin, nothing behind it is read again.
+    /// The text after a place where a key could begin is not read again for each such place.
     #[test]
     fn beginnings_without_end_take_linear_time() {
         let time = |length: usize| {

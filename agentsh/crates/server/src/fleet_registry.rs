@@ -39,7 +39,7 @@ pub(super) async fn mounted(
     Ok(Router::new().nest("/registry", registry).layer(from_fn_with_state(gate, known)))
 }
 
-/// A place of its own in the database of the fleet.
+/// A separate schema or file in the fleet's database.
 fn beside(fleet: Database) -> Result<Database, String> {
     match fleet {
         Database::File(path) => {

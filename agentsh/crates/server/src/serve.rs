@@ -33,7 +33,7 @@ pub(crate) async fn fleet(args: FleetArgs, out: &mut dyn Write) -> Result<u8, Fa
         keep_days: args.keep,
         bundles: args.bundles,
         tell: Arc::new(|text| {
-            // It cannot be told to anybody.
+            // There is no way to report it.
             let _ = writeln!(style::stderr(), "agentsh: {text}");
         }),
     });

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// Hashed in front of everything, so that no other use of SHA-256 can give the same input.
 const DOMAIN: &[u8] = b"agentsh event 1";
 
-/// What the first session of an empty database links to.
+/// The previous hash of the first session in an empty database.
 pub(crate) const ZERO: [u8; 32] = [0; 32];
 
 /// SHA-256 over the parts, each behind its length as eight bytes: no two different rows give the same input.

@@ -15,7 +15,7 @@ const SCHEMA_VERSION: i64 = 4;
 /// How long one process waits for another one's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What leads from each version to the next, from an empty file on.
+/// The migrations from each version to the next, beginning with an empty file.
 const SCHEMAS: [&str; 4] = [SCHEMA_1, SCHEMA_2, SCHEMA_3, SCHEMA_4];
 
 /// `body` is the event as JSON and the only thing the chain covers next to `session`, `seq` and `time`; the columns
@@ -108,7 +108,7 @@ INSERT INTO newest (one, id) SELECT 1, seq FROM sqlite_sequence WHERE name = 'ev
 PRAGMA user_version = 2;
 ";
 
-/// What servers offered when they were trusted, and what they offered instead.
+/// The trusted interfaces of servers, and what they offered instead.
 const SCHEMA_3: &str = "
 CREATE TABLE interface_pins (
   server_id  TEXT NOT NULL,
@@ -209,8 +209,7 @@ pub(crate) fn open_reader(state_dir: &Path) -> Result<Option<Connection>, StoreE
     Ok(Some(connection))
 }
 
-/// As [`open_writer`], for events: writes something that changes nothing, so that a store that cannot be written is noticed
-/// before anything runs.
+/// Like [`open_writer`], for events: makes a write without effect, so that a read-only store is noticed before anything runs.
 pub(crate) fn open_for_events(state_dir: &Path) -> Result<Connection, StoreError> {
     paths::prepare(state_dir)?;
     let path = paths::database_file(state_dir);
@@ -287,7 +286,7 @@ pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), St
     synced.map_err(|error| StoreError::Sql { doing: "syncing the directory", message: error.to_string() })
 }
 
-/// Who only reads changes nothing on disk: a journal of version 1 is shown as the current one would be.
+/// A reader changes nothing on disk: temporary views show a journal of version 1 like the current one.
 fn view_as_current(connection: &Connection) -> Result<(), rusqlite::Error> {
     let extracted: Vec<String> = EXTRACTED.iter().map(|(name, value)| format!("{value} AS {name}")).collect();
     connection.execute_batch(&format!(
@@ -345,7 +344,7 @@ pub(crate) async fn offload<T: Send + 'static>(
     said.unwrap_or_else(|| Err(StoreError::Broken("its thread gave no answer".to_owned())))
 }
 
-/// One kind of work for all questions: tokio's part is compiled once, not for each of them in each crate that asks.
+/// The same type of work for all queries, so that tokio's part is compiled only once.
 fn on_a_thread(work: Box<dyn FnOnce() + Send>) -> tokio::task::JoinHandle<()> {
     tokio::task::spawn_blocking(work)
 }

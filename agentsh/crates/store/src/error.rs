@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Cloneable, because one failed transaction is told to everyone who waited for it.
+/// Cloneable, because everyone who waited gets the error of a failed transaction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("no state directory: neither XDG_STATE_HOME nor HOME is an absolute path; set one of them")]
@@ -68,7 +68,7 @@ pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
     matches!(primary_code(error), Some(10 | 13))
 }
 
-/// SQLITE_CORRUPT (11) or SQLITE_NOTADB (26), or a column of a type that no row of ours has.
+/// SQLITE_CORRUPT (11) or SQLITE_NOTADB (26), or a column of an unexpected type.
 fn is_damage(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
     matches!(primary_code(error), Some(11 | 26))

@@ -21,7 +21,7 @@ pub struct SecretFound {
     pub kind: String,
     /// JSON pointer to the string that contains it.
     pub pointer: String,
-    /// The same for the same value within one session: HMAC-SHA256 with a key that is not kept.
+    /// HMAC-SHA256 with a key of the session that is not stored: equal values have equal hashes.
     pub hash: String,
 }
 
@@ -60,8 +60,8 @@ pub enum Event {
         kernel: String,
         /// uid that started agentsh.
         uid: u32,
-        /// SHA-256 of the network programs that this session loads into the kernel; None where it does not try. The
-        /// enforcement of each sandbox says whether they took.
+        /// SHA-256 of the eBPF programs that this session loads into the kernel; None if it loads none. The enforcement
+        /// report of each sandbox says whether the kernel accepted them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network_programs: Option<String>,
         /// The policy files, if there are any.
@@ -78,7 +78,7 @@ pub enum Event {
         /// As in `session_started`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         head: Option<String>,
-        /// Other commits at which HEAD stood during the session, by git's log of it.
+        /// Other commits of HEAD during the session, from git's log of HEAD.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left: Vec<String>,
     },
@@ -163,7 +163,7 @@ pub enum Event {
         server_id: ServerId,
         /// The name that the server gives itself.
         name: String,
-        /// As `agentsh registry hash` prints it; empty where there is none.
+        /// The hash that `agentsh registry hash` prints; empty if there is none.
         hash: String,
         registry: String,
         verdict: InterfaceWord,
@@ -219,7 +219,7 @@ pub enum Event {
         name: String,
         word: ApprovalWord,
         scope: Option<ApprovalScope>,
-        /// Who answered, as uid and process; empty if nobody did.
+        /// Who answered, as uid and process; empty without an answer.
         by: String,
         after_ms: u64,
     },
@@ -262,12 +262,12 @@ pub enum Event {
         /// Decodings that led to it, outermost first.
         #[serde(default)]
         decoded: Vec<String>,
-        /// Whose data, how much of it and where to, as in the refusal.
+        /// The source, amount and destination of the data, as in the refusal.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         detail: String,
     },
-    /// A server says something that tries to make a model do something: in a definition, a result or a request. Never
-    /// more of it than the context.
+    /// A definition, result or request of a server contains an instruction to a model. Only the context of the finding
+    /// is recorded.
     McpContentDetected {
         server_id: ServerId,
         /// The tool, or the method.
@@ -393,14 +393,14 @@ pub enum Event {
         detail: String,
         rule: RuleRef,
     },
-    /// A connection that left a sandbox, or tried to: once when it ends, and once before when it lasts for more than
+    /// A connection that left a sandbox, or tried to: once when it ends, and once before if it lasts longer than
     /// a second.
     McpNetworkConnection {
         /// None: the agent.
         server_id: Option<ServerId>,
         /// Number of the connection in its session.
         connection: u64,
-        /// What the program asked for; None for an address.
+        /// The requested name; None for an address.
         name: Option<String>,
         /// The address of the connection; None if there was none.
         address: Option<String>,
@@ -458,7 +458,7 @@ pub enum Event {
         purpose: String,
         /// The server, as the policy names it; for a signature its namespace.
         destination: String,
-        /// Who logs in; empty for a signature.
+        /// The user name of a login; empty for a signature.
         user: String,
         rule: RuleRef,
     },
@@ -470,7 +470,7 @@ pub enum Event {
         detail: String,
         rule: RuleRef,
     },
-    /// Something about the user's login to a server behind a URL. Never a token.
+    /// A login, renewal, refusal or logout at a server behind a URL. Contains no token.
     ServerLogin {
         server_id: ServerId,
         /// Without its query.
@@ -480,7 +480,7 @@ pub enum Event {
         what: LoginWord,
         detail: String,
     },
-    /// Something about a guarded file: see `session::watch`.
+    /// A change of a guarded file, or a message about one.
     GuardChanged {
         /// None: the agent.
         server_id: Option<ServerId>,
@@ -540,9 +540,9 @@ pub enum Event {
     ModelCalled {
         provider: ModelProvider,
         model: String,
-        /// Of HTTP.
+        /// The HTTP status.
         status: u16,
-        /// As the provider counts them; 0 if it does not say.
+        /// As the provider counts them; 0 if unknown.
         input_tokens: u64,
         output_tokens: u64,
         /// In millionths of a dollar; None: no price is known.

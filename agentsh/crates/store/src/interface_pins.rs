@@ -15,7 +15,7 @@ use crate::types::ServerId;
 /// Longer definitions are pinned by their hash alone, in bytes.
 pub const MAX_DEFINITION: usize = 64 << 10;
 
-/// What a server offers under a name.
+/// The kinds of entries that a server offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Offered {
@@ -50,10 +50,10 @@ impl Offered {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InterfacePin {
     pub server_id: ServerId,
-    /// As of [`super::PinState`].
+    /// Like [`super::PinState`].
     pub scope: String,
-    /// Which program or place offered it: the digest of the pinned program, or the origin of a URL. Another one is another
-    /// server, whose interface is pinned anew.
+    /// The program or URL that offered it: the digest of the pinned program, or the origin of the URL. Another one is another
+    /// server, whose interface is pinned separately.
     pub basis: String,
     /// To which clients it is offered so: the protocol and what they can do. Empty for a client that said nothing of itself.
     pub audience: String,
@@ -63,13 +63,13 @@ pub struct InterfacePin {
     pub hash: String,
     /// The canonical definition; None where it was longer than [`MAX_DEFINITION`].
     pub definition: Option<String>,
-    /// When it was trusted; of a change, when it was seen.
+    /// When it was trusted; for a change, when it was seen.
     pub at: String,
     /// None: a change that is not trusted.
     pub trusted_by: Option<TrustedBy>,
 }
 
-/// Which entries are meant; None is every one.
+/// Selects entries; None selects all.
 #[derive(Clone, Debug, Default)]
 pub struct WhichInterface {
     pub server: Option<String>,
@@ -92,7 +92,7 @@ impl WhichInterface {
 }
 
 impl PinStore {
-    /// What is pinned, and what was offered instead and not trusted.
+    /// The pins, and the entries that were offered instead and not trusted.
     ///
     /// # Errors
     /// When the store cannot be read; the caller then treats every entry as changed.
@@ -106,7 +106,7 @@ impl PinStore {
         .await
     }
 
-    /// How many entries are pinned and how many are not what was trusted, by server.
+    /// For each server, the numbers of pinned and of changed entries.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -166,8 +166,8 @@ impl PinStore {
         self.trust_waiting(which, None).await
     }
 
-    /// The same for one definition, by its hash: where another one is meant too, or none waits, nothing is trusted and nothing
-    /// is given back.
+    /// Like [`Self::trust_interfaces`], for one definition by its hash: if another one is selected too, or none is pending, nothing
+    /// is trusted and nothing is returned.
     ///
     /// # Errors
     /// If it cannot be written to disk.

@@ -16,17 +16,17 @@ use crate::types::SessionId;
 /// An event is on its way to the disk at latest this long after [`Journal::record`].
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
-/// As [`FLUSH_AFTER`], after [`Journal::gather`].
+/// Like [`FLUSH_AFTER`], after [`Journal::gather`].
 const GATHER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The writer does not wait longer once this many events are queued.
 const FLUSH_EVENTS: usize = 4096;
 
-/// From here on [`Journal::wait_for_room`] makes whoever records wait for the disk.
+/// The queue length from which [`Journal::wait_for_room`] waits for the disk.
 const CROWDED_EVENTS: usize = 16_384;
 const BACKPRESSURE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Beyond either of these the journal is broken: somebody records without waiting for room, and an unrecorded
+/// Beyond either of these the journal is broken: some code records without waiting for room, and an unrecorded
 /// call must not run.
 const MAX_QUEUED_EVENTS: usize = 65_536;
 const MAX_QUEUED_BYTES: usize = 32 * 1024 * 1024;
@@ -54,7 +54,7 @@ struct Shared {
 struct State {
     batch: Batch,
     bytes: usize,
-    /// Somebody waits, or the queue is long: do not gather any more.
+    /// A caller waits, or the queue is long: do not collect any more.
     urgent: bool,
     /// Until then more is to come soon.
     gathers: bool,
@@ -84,12 +84,12 @@ impl Journal {
     pub async fn open(state_dir: &Path, session: SessionId) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(session));
         let (opened, is_open) = oneshot::channel();
-        // Of its own: who records does not wait for the hashes and statements of a batch, nor is woken by each of them.
+        // A separate thread, so that recording does not wait for the hashes and statements of a batch.
         let write = {
             let (shared, state_dir) = (Arc::clone(&shared), state_dir.to_owned());
             move || match Writer::open(&state_dir, session) {
                 Ok(writer) => {
-                    // Who no longer listens drops the handle too, and that ends the writer.
+                    // If the opener is gone, the handle is dropped too, which ends the writer.
                     let _ = opened.send(Ok(()));
                     write_until_closed(writer, &shared);
                 }
@@ -107,8 +107,8 @@ impl Journal {
         Ok(Self { handle })
     }
 
-    /// Every event of this session from now on, once it is on disk. The journal waits for no subscriber: one that is
-    /// too slow is told how many events it lost.
+    /// Every event of this session from now on, once it is on disk. The journal waits for no subscriber: a slow one gets the
+    /// number of events that it lost.
     #[must_use]
     pub fn subscribe(&self) -> Subscription {
         self.shared().tap.subscribe()
@@ -160,18 +160,18 @@ impl Journal {
         written.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
     }
 
-    /// What is recorded is gathered until [`Journal::flush_now`], for somebody who waits for it, or for two seconds.
+    /// Collects events until [`Journal::flush_now`], until a caller waits for one, or for two seconds.
     pub fn gather(&self) {
         self.shared().state().gathers = true;
     }
 
-    /// What is queued goes to the disk at once instead of being gathered. Waits for nothing.
+    /// Writes queued events at once instead of collecting more. Does not wait.
     pub fn flush_now(&self) {
         self.shared().wake(true);
     }
 
-    /// Returns once the disk has kept up so far. Whoever records on behalf of a peer that can send without end
-    /// waits here before it takes the next message, so that a fast peer slows down instead of breaking the journal.
+    /// Returns when the disk has caught up. Recording on behalf of a peer that can send without end waits here before its next
+    /// message, so that a fast peer slows down instead of breaking the journal.
     pub async fn wait_for_room(&self) {
         loop {
             let emptied = self.shared().emptied.notified();
@@ -189,7 +189,7 @@ impl Journal {
         self.shared().state().broken.clone()
     }
 
-    /// What this session has recorded so far, added up.
+    /// The summary of this session so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
         self.shared().state().summary.clone()
@@ -303,7 +303,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A writer that gathers is not woken by what it gathers: that costs whoever records more than all the rest of it.
+    /// A writer that collects is not woken by each event, because waking costs more than everything else in recording.
     fn wake_for(&self, is_first: bool, urgent: bool) {
         if is_first || urgent {
             self.wake(urgent);
@@ -343,7 +343,7 @@ impl Batch {
     }
 }
 
-/// Held by the writer: however it ends, nobody waits for it afterwards.
+/// Held by the writer: however it ends, no caller waits for it afterwards.
 struct Task<'a>(&'a Shared);
 
 impl Drop for Task<'_> {
@@ -400,7 +400,7 @@ fn finish(
 
 fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>, result: &Result<(), StoreError>) {
     for waiter in waiters {
-        // Who no longer listens has given up on the answer.
+        // A waiter that is gone does not need the answer.
         let _ = waiter.send(result.clone());
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn has_no_room(file: &Path) -> bool {
     found.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < NEEDED)
 }
 
-/// What is there; None: nothing does.
+/// The metadata of the path; None: it does not exist.
 fn close_to_others(path: &Path) -> io::Result<Option<fs::Metadata>> {
     let found = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -93,7 +93,7 @@ fn close_to_others(path: &Path) -> io::Result<Option<fs::Metadata>> {
     Ok(Some(found))
 }
 
-/// Which file stands at a path. SQLite keeps writing into a file that was unlinked and calls it success.
+/// The identity of the file at a path. SQLite keeps writing to an unlinked file and reports success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(Option<(u64, u64)>);
 

@@ -66,7 +66,7 @@ pub(super) fn write_candidate(
     })
 }
 
-/// How many pins were removed.
+/// Returns the number of removed pins.
 pub(super) fn remove(
     connection: &mut Connection,
     server: Option<&str>,

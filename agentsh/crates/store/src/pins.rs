@@ -21,7 +21,7 @@ pub const MAX_TEXTS_BYTES: usize = 4 * 1024 * 1024;
 /// Contents of text files by the hex SHA-256 of their bytes.
 pub type Texts = BTreeMap<String, Vec<u8>>;
 
-/// What a server would run.
+/// The files that a server would run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PinState {
     pub server_id: ServerId,
@@ -29,7 +29,7 @@ pub struct PinState {
     pub scope: String,
     /// Absolute path of the program.
     pub program: String,
-    /// What was resolved, in words: package and version, or the file.
+    /// The resolved program in words: package and version, or the file.
     pub identity: String,
     /// Over everything in `manifest`.
     pub digest: String,

@@ -199,7 +199,7 @@ fn counts(connection: &Connection, scope: &EventFilter) -> Result<BTreeMap<Key, 
     Ok(rows.map_err(|error| StoreError::sql("counting calls", &error))?.into_iter().collect())
 }
 
-/// Of the rows of a group: calls, and those that were refused.
+/// Aggregates over the rows of a group: calls, and refused calls.
 const CALLS: &str = "sum(CASE WHEN type = 'mcp_tool_called' THEN 1 ELSE 0 END)";
 const BLOCKED: &str =
     "sum(CASE WHEN type = 'mcp_tool_call_intercepted' AND action = 'block' THEN 1 ELSE 0 END)";

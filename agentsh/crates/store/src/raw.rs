@@ -12,10 +12,10 @@ use crate::types::SessionId;
 /// Rows of a copy are at most this long, in bytes of the body.
 pub const MAX_BODY: usize = MAX_BODY_BYTES;
 
-/// What the first row of a journal links to.
+/// The previous hash of the first row of a journal.
 pub const FIRST_LINK: [u8; 32] = chain::ZERO;
 
-/// One row, with what the chain covers.
+/// One row, with everything that the chain covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raw {
     /// Place in the whole journal, from 1, without gaps.
@@ -40,13 +40,13 @@ pub struct Facts {
 }
 
 impl Raw {
-    /// What its hash has to be behind a row with the hash `prev`.
+    /// The hash that it must have after a row with the hash `prev`.
     #[must_use]
     pub fn hash_behind(&self, prev: &[u8; 32]) -> [u8; 32] {
         chain::hash(prev, &self.session, self.seq, &self.time, &self.body)
     }
 
-    /// None: it is none that this version knows.
+    /// None: this version does not know it.
     #[must_use]
     pub fn event(&self) -> Option<Event> {
         serde_json::from_str(&self.body).ok()

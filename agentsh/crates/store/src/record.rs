@@ -26,7 +26,7 @@ pub struct Record {
 impl Record {
     pub(crate) const COLUMNS: &'static str = "id, session, seq, time, type, body, hash";
 
-    /// The columns of [`Record::COLUMNS`], wherever in the row they stand.
+    /// The columns of [`Record::COLUMNS`], anywhere in the row.
     pub(crate) fn from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         use rusqlite::types::Type;
         let id: i64 = row.get("id")?;

@@ -19,7 +19,7 @@ pub trait Recorder {
     /// Returns once the record has kept up: to be awaited before each message of a peer that can send without end.
     fn wait_for_room(&self) -> impl Future<Output = ()>;
 
-    /// Why nothing can be recorded any more. While this is `Some`, nothing that needs a record may go on.
+    /// Why nothing can be recorded any more. While this is `Some`, nothing that needs a record may continue.
     fn broken(&self) -> Option<String>;
 }
 

@@ -10,16 +10,16 @@ pub const MAX_BYTES: usize = 4096;
 /// Longest string that stays whole, in characters.
 const MAX_CHARS: usize = 200;
 
-/// How much of a value is shown.
+/// Limits of a shown value.
 #[derive(Clone, Copy, Debug)]
 pub struct RedactionLimits {
-    /// Of all of it, as JSON.
+    /// Of the whole value, as JSON.
     pub bytes: usize,
     /// Of each string.
     pub chars: usize,
 }
 
-/// What a store keeps.
+/// The limits of stored values.
 const STORED: RedactionLimits = RedactionLimits { bytes: MAX_BYTES, chars: MAX_CHARS };
 
 /// Lists and objects deeper than this are left out.
@@ -28,8 +28,7 @@ const MAX_DEPTH: usize = 16;
 /// Kept free in every open list or object for saying how much is left out, and its brackets.
 const RESERVE: usize = 64;
 
-/// How much of a string is looked at behind what is kept, in bytes: a secret that begins in what is kept must be seen
-/// whole.
+/// Bytes of a string that are searched beyond the kept part: a secret that begins in the kept part must be seen whole.
 const WINDOW: usize = 7392;
 
 /// `value` with secrets replaced, strings cut at 200 characters and the whole at most [`MAX_BYTES`] of JSON.
@@ -39,7 +38,7 @@ pub fn redact(value: &Value) -> Value {
     within(value, STORED)
 }
 
-/// As [`redact`], with other bounds.
+/// Like [`redact`], with other limits.
 #[must_use]
 pub fn within(value: &Value, bounds: RedactionLimits) -> Value {
     let mut room = RemainingBudget { left: bounds.bytes, chars: bounds.chars };
@@ -52,7 +51,7 @@ pub fn arguments(arguments: &[String]) -> Vec<String> {
     words(arguments, text)
 }
 
-/// As [`arguments`], with nothing left out.
+/// Like [`arguments`], without limits.
 #[must_use]
 pub fn command(arguments: &[String]) -> Vec<String> {
     words(arguments, whole)
@@ -70,13 +69,13 @@ fn words(arguments: &[String], shown: fn(&str) -> String) -> Vec<String> {
     all.collect()
 }
 
-/// One string: secrets replaced, at most 200 characters, then how many bytes were left out.
+/// One string: secrets replaced, at most 200 characters, then the number of omitted bytes.
 #[must_use]
 pub fn text(text: &str) -> String {
     cut(text, MAX_CHARS)
 }
 
-/// One string with its secrets replaced, and nothing left out.
+/// One string with its secrets replaced, in full.
 #[must_use]
 pub fn whole(text: &str) -> String {
     redact::replace(text, false)
@@ -94,13 +93,13 @@ fn cut(text: &str, chars: usize) -> String {
     shown
 }
 
-/// What is left of the bounds.
+/// The remaining limits.
 struct RemainingBudget {
     left: usize,
     chars: usize,
 }
 
-/// None: there is no room for it.
+/// None: it exceeds the limit.
 fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut RemainingBudget) -> Option<Value> {
     let secret = name.is_some_and(redact::is_hidden_name);
     match value {
@@ -191,7 +190,7 @@ fn take(room: &mut RemainingBudget, bytes: usize) -> Option<()> {
     Some(())
 }
 
-/// Of a string with its quotes and escapes.
+/// The length of a string with its quotes and escapes.
 fn json_length(text: &str) -> usize {
     let escaped = text.chars().map(|character| match character {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,

@@ -33,7 +33,7 @@ impl RunningMark {
                 file => file?,
             };
             flock(&file, FlockOperation::LockExclusive)?;
-            // Who looked between the two may have taken it for one that was left behind.
+            // Another process may have removed it in between as a leftover.
             let (held, named) = (file.metadata()?, fs::metadata(&path));
             if named.is_ok_and(|named| (named.dev(), named.ino()) == (held.dev(), held.ino())) {
                 return Ok(Self { _file: file, path });
@@ -49,7 +49,7 @@ impl Drop for RunningMark {
     }
 }
 
-/// Whether a session runs now. What cannot be told counts as no.
+/// Whether a session runs now. Unknown counts as no.
 #[must_use]
 pub fn is_running(state_dir: &Path, session: SessionId) -> bool {
     let path = directory(state_dir).join(session.to_string());
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!((is_running(state.path(), session), running(state.path())), (true, vec![session]));
         drop(mark);
         assert_eq!((is_running(state.path(), session), running(state.path())), (false, vec![]));
-        // Killed: the file is there, and nobody holds it.
+        // Killed: the file exists, and no process holds it.
         let path = directory(state.path()).join(session.to_string());
         fs::write(&path, "").unwrap();
         assert!(!is_running(state.path(), session) && !path.exists());

@@ -22,7 +22,7 @@ pub use rows::{
 /// Longest text taken over from an event, in characters.
 const MAX_TEXT: usize = 300;
 
-/// Said of a rule for a name: it was refused before its program could say which port it wants.
+/// For a rule about a name: the refusal came before the program could say which port it wants.
 pub const PORTS_UNKNOWN: &str = " (ports 443 and 80; with `:PORT` for another)";
 
 /// Most different details of one kind of rejected messages.
@@ -68,13 +68,13 @@ pub struct Summary {
     pub kept_files: BTreeSet<String>,
     pub advisories: Entries<(ServerId, String, String), Warned>,
     pub unclassified: Entries<(ServerId, Action), Unclassified>,
-    /// What was found in arguments.
+    /// Findings in arguments.
     pub flows: Entries<(Option<ServerId>, ServerId, Option<String>), Flowed>,
-    /// What servers said that was found, by how bad it is: the worst first.
+    /// Numbers of findings in servers' messages by severity, the worst first.
     pub detections: BTreeMap<std::cmp::Reverse<Severity>, u64>,
     /// Results of which copies may not be found, by server.
     pub forgotten: Entries<(Option<ServerId>, ForgotReason), Forgotten>,
-    /// Of models, as the channel counted them.
+    /// The use of models, as the channel counted it.
     pub models: Entries<String, Answers>,
     pub withheld: Entries<String, Withheld>,
     /// Signed policies of an organisation.
@@ -334,7 +334,7 @@ impl Summary {
                 detail,
                 ..
             } => {
-                // What goes to a server names that as its destination.
+                // A finding in a call to a server names that server as its destination.
                 let host = destination.as_deref().filter(|_| source_server.is_none()).map(clip);
                 let key = (source_server.clone(), server_id.clone(), host.clone());
                 let entry = self.flows.put(key, lost, || Flowed {
@@ -388,7 +388,7 @@ impl Summary {
         }
     }
 
-    /// What was heard from outside.
+    /// Adds a signal from outside.
     fn add_signal(&mut self, event: &Event) {
         let lost = &mut self.not_listed;
         match event {
@@ -448,7 +448,7 @@ impl Summary {
         }
     }
 
-    /// What the kernel refused to programs.
+    /// Adds what the kernel refused to programs.
     fn add_refused_inside(&mut self, event: &Event) {
         let lost = &mut self.not_listed;
         match event {

@@ -58,7 +58,7 @@ pub(super) fn owner(server: Option<&ServerId>) -> String {
     server.map_or("the agent".to_owned(), |server| line(&server.0).into_owned())
 }
 
-/// As a shell reads it; what nobody could type stays escaped.
+/// A command line for a shell; characters that nobody can type stay escaped.
 pub(super) fn command(words: &[String]) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,~".contains(c);
     let quoted = |word: &String| {

@@ -92,13 +92,13 @@ impl Summary {
         (!named.is_empty()).then(|| format!("data: {}; {}", named.join(", "), self.detections()))
     }
 
-    /// What was less than asked for, as words that are the same for every sandbox and run on one machine.
+    /// The layers that are weaker than requested, in words that are the same for every sandbox and run on one machine.
     #[must_use]
     pub fn lacking(&self) -> BTreeSet<String> {
         self.not_enforced.values().map(lack).collect()
     }
 
-    /// One line for all sandboxes that lack the same.
+    /// One line for all sandboxes with the same missing layers.
     fn layers_short(&self, told: &BTreeSet<String>) -> Vec<String> {
         let mut of_sandboxes: Vec<(String, Vec<&Layer>)> = Vec::new();
         for layer in self.not_enforced.values().filter(|layer| !told.contains(&lack(layer))) {

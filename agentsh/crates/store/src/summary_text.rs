@@ -72,7 +72,7 @@ impl Summary {
         let shown =
             |text: &Option<String>| text.as_deref().map_or("unknown".into(), |text| line(text).into_owned());
         let mut lines = vec![format!("id         {}", self.session)];
-        // What the others were given are options of their own.
+        // The arguments of other verbs are their own options.
         let dashes = if matches!(self.verb.as_deref(), Some("run" | "mcp run")) { "-- " } else { "" };
         lines.push(format!("command    agentsh {} {dashes}{}", shown(&self.verb), command(&self.agent)));
         lines.push(format!("project    {}", shown(&self.project)));
@@ -138,7 +138,7 @@ impl Summary {
         self.refused.values().map(refusal).collect()
     }
 
-    /// As [`Self::refused_connections`], without what would allow them: at the end of a run one block says that for all.
+    /// Like [`Self::refused_connections`], without remedies: at the end of a run one block has them all.
     pub(super) fn refused_connections_short(&self) -> Vec<String> {
         // Telemetry and updates of the agent itself: the report has them.
         let told = |found: &&RefusedConnection| found.reason != "telemetry-or-update";
@@ -216,7 +216,7 @@ impl Summary {
         lines.collect()
     }
 
-    /// What servers said that was found: `3 detections (1 critical, 2 high)`.
+    /// Findings in servers' messages: `3 detections (1 critical, 2 high)`.
     pub(super) fn by_severity(&self) -> Option<String> {
         let each: Vec<String> =
             self.detections.iter().map(|(severity, count)| format!("{count} {}", severity.0)).collect();
@@ -224,7 +224,7 @@ impl Summary {
         (all > 0).then(|| format!("{} ({})", count(all, "detection"), each.join(", ")))
     }
 
-    /// What nobody looked at, or not with everything that should have been known.
+    /// Messages that were not checked, or not completely.
     fn not_judged(&self) -> Vec<String> {
         let forgotten = self.forgotten.values().map(|found| {
             format!(
@@ -242,7 +242,7 @@ impl Summary {
             .collect()
     }
 
-    /// From where to where, drawn as arrows; and where each of them stands.
+    /// The flows, drawn as arrows, each with its position.
     fn flowed(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.flows.values().map(flow).collect();
         if !lines.is_empty() {
@@ -309,7 +309,7 @@ impl Summary {
         lines.collect()
     }
 
-    /// What models answered, in tokens as they count them, and what it cost where a price is known.
+    /// Models with their tokens, and the cost if the price is known.
     fn answers(&self) -> Vec<String> {
         let lines = self.models.values().map(|model| {
             let cost = match (model.cost_micro_usd, model.unpriced) {
@@ -330,7 +330,7 @@ impl Summary {
         lines.collect()
     }
 
-    /// What of the exchange with the model did not go on.
+    /// Messages to and from the model that were withheld.
     pub(super) fn withheld(&self) -> Vec<String> {
         let lines = self.withheld.values().map(|found| {
             let times = if found.count > 1 { format!(" {} times", found.count) } else { String::new() };
@@ -413,7 +413,7 @@ impl Summary {
         lines.collect()
     }
 
-    /// One line for all that lack the same.
+    /// One line for all servers with the same missing variables.
     fn stripped(&self) -> Vec<String> {
         let mut alike: Vec<(Vec<String>, &BTreeSet<String>)> = Vec::new();
         for entry in self.env_stripped.values() {
@@ -424,7 +424,7 @@ impl Summary {
             }
         }
         let shown = alike.into_iter().map(|(who, names)| {
-            // A shell sets these by itself, and nobody misses them.
+            // A shell sets these by itself, and they are not missed.
             let names =
                 names.iter().filter(|name| !matches!(name.as_str(), "PWD" | "OLDPWD" | "SHLVL" | "_"));
             (who.join(", "), names.map(|name| line(name).into_owned()).collect::<Vec<_>>())
@@ -435,7 +435,7 @@ impl Summary {
             .collect()
     }
 
-    /// The id of what the proxy itself does, which is not a server of anybody.
+    /// The id for the proxy's own actions, which belong to no server.
     fn is_own(&self, server: &ServerId) -> bool {
         self.verb.as_deref() == Some("proxy") && server.0 == "canary"
     }

@@ -57,11 +57,11 @@ struct Queue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
     pub reason: String,
-    /// Where it stands now, for whoever wants to look at it.
+    /// The new path of the damaged file.
     pub moved_to: PathBuf,
 }
 
-/// What was stored, oldest first.
+/// The stored records, oldest first.
 #[derive(Debug)]
 pub struct OpenedTaintStore {
     pub store: TaintStore,
@@ -70,7 +70,7 @@ pub struct OpenedTaintStore {
     pub set_aside: Option<SetAside>,
 }
 
-/// Where the key of a database stands.
+/// The file of a database's key.
 #[must_use]
 pub fn key_file(database: &Path) -> PathBuf {
     database.with_extension("key")
@@ -159,7 +159,7 @@ impl TaintStore {
     /// Returns when everything queued is on disk.
     ///
     /// # Errors
-    /// What the database said when it could not be written.
+    /// The database's error when it could not be written.
     pub async fn flush(&self) -> Result<(), StoreError> {
         let (done, written) = oneshot::channel();
         {
@@ -188,7 +188,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One transaction for everything that is queued.
+    /// Writes everything that is queued, in one transaction.
     fn write(&self) {
         let (records, waiters) = {
             let mut queue = self.lock();
@@ -202,7 +202,7 @@ impl Shared {
             self.lock().broken = Some(error.clone());
         }
         for waiter in waiters {
-            // Who no longer listens has given up on the answer.
+            // A waiter that is gone does not need the answer.
             let _ = waiter.send(written.clone());
         }
     }
@@ -224,7 +224,7 @@ fn load(path: &Path, now: Duration) -> Result<(Connection, Vec<Vec<u8>>), StoreE
     let connection = database::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let records = || -> rusqlite::Result<Vec<Vec<u8>>> {
         database::switch_to_wal(&connection)?;
-        // What is forgotten leaves no trace in free pages.
+        // Deleted data leaves no trace in free pages.
         connection.query_row("PRAGMA secure_delete = ON", [], |_| Ok(()))?;
         connection.execute_batch(SCHEMA)?;
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);

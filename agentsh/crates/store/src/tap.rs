@@ -19,7 +19,7 @@ pub struct CommittedEvent {
     /// Place in the session, from 1.
     pub seq: u64,
     pub time: Timestamp,
-    /// As it is recorded: JSON of at most 64 KiB.
+    /// The event as recorded: JSON of at most 64 KiB.
     pub body: String,
 }
 
@@ -30,7 +30,7 @@ impl CommittedEvent {
     }
 }
 
-/// What a subscriber hears.
+/// A message to a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TapMessage {
     Event(Arc<CommittedEvent>),
@@ -43,7 +43,7 @@ pub enum TapMessage {
 pub struct Subscription(broadcast::Receiver<Arc<CommittedEvent>>);
 
 impl Subscription {
-    /// None when the journal is closed and everything was heard.
+    /// None when the journal is closed and all events were received.
     pub async fn next(&mut self) -> Option<TapMessage> {
         match self.0.recv().await {
             Ok(told) => Some(TapMessage::Event(told)),
@@ -52,7 +52,7 @@ impl Subscription {
         }
     }
 
-    /// What is there already; None when it is nothing.
+    /// The next message if there is one.
     pub fn heard(&mut self) -> Option<TapMessage> {
         match self.0.try_recv() {
             Ok(told) => Some(TapMessage::Event(told)),
@@ -83,7 +83,7 @@ impl Tap {
     pub(crate) fn tell(&self, before: u64, events: Vec<Pending>) {
         let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
         for (seq, Pending { time, body, .. }) in (before + 1..).zip(events) {
-            // Nobody listens any more: nothing to do.
+            // The subscriber is gone: nothing to do.
             let _ = sender.send(Arc::new(CommittedEvent { session: self.session, seq, time, body }));
         }
     }

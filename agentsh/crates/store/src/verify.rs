@@ -133,7 +133,7 @@ fn walk(connection: &Connection) -> Result<Verification, rusqlite::Error> {
     Ok(walk.result())
 }
 
-/// Of a journal that was never begun.
+/// The result for an empty journal.
 impl Default for Verification {
     fn default() -> Self {
         Self { ok: true, events: 0, sessions: Vec::new(), problems: Vec::new(), problem_count: 0 }
@@ -283,7 +283,7 @@ impl Walk {
     }
 }
 
-/// What a filter would see differently from the body, if anything.
+/// A column that differs from the body, if any.
 fn differing_column(row: &Row<'_>, body: &str) -> Result<Option<String>, rusqlite::Error> {
     let columns = match Columns::of(body) {
         Ok(columns) => columns,

@@ -175,7 +175,7 @@ words! {
 }
 
 words! {
-    /// In whose form a model is spoken to.
+    /// The API format of a model.
     ModelProvider { Anthropic = "anthropic", OpenAiChat = "openai-chat", OpenAiResponses = "openai-responses", Google = "google", Ollama = "ollama", }
 }
 

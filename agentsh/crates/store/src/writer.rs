@@ -17,8 +17,8 @@ pub(crate) const INSERT: &str = "INSERT INTO events \
     (session, seq, time, type, body, prev, hash, server_id, tool_name, action, severity) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
-/// How long a running session waits for another process's transaction, because failing ends it: whoever ends holds the lock until a
-/// busy disk has synced.
+/// How long a running session waits for another process's transaction, because failing ends it: a process that ends holds the
+/// lock until a busy disk has synced.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An event that waits for its place in the chain.
@@ -26,7 +26,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Pending {
     pub time: Timestamp,
     pub body: String,
-    /// It is the end of its session.
+    /// Whether it is the last event of its session.
     pub ends: bool,
 }
 
@@ -80,7 +80,7 @@ impl Writer {
         if self.seq == 0 && !durable && paths::keeps_order(&self.path) {
             self.run("setting synchronous", "PRAGMA synchronous = OFF")?;
             self.begin()?;
-            // Under the lock nobody else makes it longer. What is not empty may be begun anew, which has to be synced.
+            // Under the lock nobody else extends it. A log that is not empty may be restarted, which requires a sync.
             if paths::log_file(&self.path).metadata().is_ok_and(|log| log.len() > 0) {
                 self.run("rolling back", "ROLLBACK")?;
                 self.run("setting synchronous", "PRAGMA synchronous = NORMAL")?;
@@ -172,8 +172,8 @@ impl Writer {
         Ok((seq, prev))
     }
 
-    /// What the session links to: read inside the transaction that writes its first row, so that it is exactly
-    /// the row before.
+    /// The hash that the session links to: read inside the transaction that writes its first row, so that it is exactly that
+    /// of the row before.
     fn newest_hash(&mut self) -> Result<[u8; 32], StoreError> {
         let newest = "SELECT hash FROM events ORDER BY id DESC LIMIT 1";
         let hash: Option<Vec<u8>> = self

@@ -43,10 +43,10 @@ impl<R: Recorder + Clone + 'static> Alerts<R> {
         Self { webhook, stop, listening }
     }
 
-    /// Tells what is on disk so far, and waits for what is on the way.
+    /// Sends what is on disk so far, and waits for alerts that are being sent.
     pub async fn finish(self, within: Duration) -> Option<(u64, String)> {
         self.stop.notify_one();
-        // A panic was told where it happened.
+        // A panic was reported where it happened.
         let _ = self.listening.await;
         self.webhook.finish(within).await
     }
@@ -56,7 +56,7 @@ fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &TapMessage) {
     let event_id = Uuid::now_v7().to_string();
     match heard {
         TapMessage::Event(told) => {
-            // Most events are none of these, and need not be read.
+            // Most events are other ones, and need not be parsed.
             if !told.body.contains("mcp_exfil_detected") {
                 return;
             }
@@ -69,7 +69,7 @@ fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &TapMessage) {
     }
 }
 
-/// What leaves the machine: names and codes, nothing of what was in the call or around it.
+/// The alert that leaves the machine: names and codes, nothing of the call's content or context.
 fn alert(event: &Event, event_id: &str, session: SessionId, at: Timestamp) -> Option<Value> {
     let Event::McpExfilDetected {
         server_id,

@@ -16,7 +16,7 @@ pub struct Entry {
     /// The value of `type`.
     pub kind: String,
     fields: Map<String, Value>,
-    /// As it is recorded.
+    /// The event as recorded.
     pub text: String,
 }
 
@@ -35,7 +35,7 @@ impl Entry {
         self.fields.get(name)
     }
 
-    /// None where it is empty, too.
+    /// The value of a field; None also if it is empty.
     #[must_use]
     pub fn word(&self, name: &str) -> Option<&str> {
         let text = self.fields.get(name)?.as_str().filter(|text| !text.is_empty())?;

@@ -15,7 +15,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Opens the file, or makes it for the user alone. No link is followed: somebody else could lead it elsewhere.
+    /// Opens the file, or makes it for the user alone. No link is followed: another user could have made it.
     ///
     /// # Errors
     /// What is not a file, has a second name, or cannot be written to.

@@ -55,7 +55,7 @@ impl<T> Queue<T> {
         self.shrink();
     }
 
-    /// Nobody takes any more.
+    /// The consumer is gone.
     pub fn end(&mut self) {
         self.dropped += (self.items.len() + std::mem::take(&mut self.on_the_way)) as u64;
         self.items.clear();

@@ -70,14 +70,14 @@ impl Subscriber {
                 let told = Audience::open(settings, client, session);
                 told.until(stopped, subscription).await
             });
-            // Nobody waits where the session has ended otherwise.
+            // If the session has ended in another way, nothing waits for this.
             let _ = end.send(notes);
         };
         std::thread::Builder::new().name("telemetry".to_owned()).spawn(work)?;
         Ok(Self { stop, ended })
     }
 
-    /// Tells what is on disk so far, waits for what is on its way, and says what went wrong.
+    /// Sends what is on disk so far, waits for events that are being sent, and returns the errors.
     pub async fn finish(self) -> Vec<String> {
         let _ = self.stop.send(());
         let stuck = || vec!["it did not finish in time; what it had not sent is lost".to_owned()];
@@ -88,7 +88,7 @@ impl Subscriber {
     }
 }
 
-/// Everybody who is told.
+/// All receivers.
 struct Audience {
     otlp: Option<Otlp>,
     file: Option<Lines>,
@@ -202,8 +202,8 @@ impl Audience {
     }
 }
 
-/// What webhooks did not take, and why the last of it. It is counted and not recorded: to record it would be one more event,
-/// and what it says is recorded already.
+/// The number of events that webhooks did not accept, and the last reason. It is counted and not recorded, because recording
+/// it would be one more event.
 #[derive(Clone, Default)]
 struct UndeliveredCount(Rc<RefCell<Option<(String, u64)>>>);
 

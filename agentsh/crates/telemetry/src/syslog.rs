@@ -21,10 +21,10 @@ pub struct Syslog {
 
 impl Syslog {
     /// # Errors
-    /// When nobody listens there.
+    /// When no daemon listens there.
     pub fn open(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        // A daemon that does not read loses messages; nobody waits for it.
+        // A daemon that does not read loses messages; agentsh does not wait for it.
         socket.set_nonblocking(true)?;
         socket.connect(path)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -36,7 +36,7 @@ impl Syslog {
     pub fn tell(&mut self, entry: &Entry) {
         let message = message(&self.host, std::process::id(), entry);
         let sent = self.socket.send(message.as_bytes()).or_else(|_| {
-            // The daemon may have been started anew.
+            // The daemon may have been restarted.
             self.socket.connect(&self.path)?;
             self.socket.send(message.as_bytes())
         });

@@ -1,7 +1,7 @@
 //! Alerts to a URL of the user: signed, retried, and recorded if delivery fails.
 //!
-//! Whoever raises an alert never waits. Every alert has a task of its own; beyond [`MAX_WAITING`] an alert is only
-//! put on record.
+//! The code that raises an alert never waits. Every alert has its own task; beyond [`MAX_WAITING`] of them an alert is
+//! only recorded.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use url::Url;
 use agentsh_egress::{Client, Post};
 use agentsh_store::{Event, Recorder};
 
-/// Of one attempt.
+/// The timeout of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Before the second attempt; doubled before each one after it.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -27,14 +27,14 @@ const MAX_ATTEMPTS: u32 = 5;
 const MAX_CONCURRENT_REQUESTS: usize = 4;
 /// Alerts that are not delivered yet.
 const MAX_WAITING: usize = 256;
-/// What a receiver answers is not used.
+/// The receiver's answer is ignored.
 const MAX_ANSWER: usize = 64 << 10;
 
 pub struct Settings {
     pub url: Url,
     /// Signs what is sent.
     pub secret: Option<Vec<u8>>,
-    /// As the constants above; tests are faster.
+    /// Like the constants above; tests use shorter ones.
     pub patience: Duration,
     pub first_wait: Duration,
 }
@@ -59,7 +59,7 @@ struct Inner<R> {
     turns: Semaphore,
     /// Alerts that are neither delivered nor on record as lost.
     waiting: RefCell<BTreeMap<String, Waiting>>,
-    /// How many were not delivered, and why the last of them.
+    /// The number of undelivered events, and the last reason.
     undelivered: RefCell<Option<(u64, String)>>,
     done: Notify,
 }
@@ -104,7 +104,7 @@ impl<R: Recorder + 'static> Webhook<R> {
         });
     }
 
-    /// So many events went by unseen: an alert may have been among them.
+    /// Notes that so many events were lost: an alert may have been among them.
     pub fn lost(&self, event_id: &str, events: u64) {
         let why = format!("{events} events were recorded faster than they could be processed");
         self.inner.give_up(event_id, Value::Null, 0, &why);
@@ -167,7 +167,7 @@ impl<R: Recorder> Inner<R> {
             max_answer: MAX_ANSWER,
         };
         match self.client.post(post).await {
-            // A long or broken text behind a status that nobody saw: the alert may have arrived, and may not have.
+            // A response that is too long or broken before its status: the alert may have arrived or not.
             Err(error) => Err((error.to_string(), !error.is_permanent())),
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {

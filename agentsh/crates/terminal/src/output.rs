@@ -36,10 +36,10 @@ pub enum Failure {
     Usage(String),
     #[error("{0}")]
     No(String),
-    /// What was to be done could not be tried, or broke off.
+    /// The task could not be tried, or was interrupted.
     #[error("{0}")]
     Failed(String),
-    /// It says by itself what is wrong, with the line: printed as it stands.
+    /// A complete message with its line, printed unchanged.
     #[error("{0}")]
     Rendered(String),
     #[error("cannot write the answer: {0}")]
@@ -82,7 +82,7 @@ pub fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
         Err(failure) => failure,
     };
     let status = match &failure {
-        // Who reads the output has had enough.
+        // The reader of the output closed it.
         Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return OK,
         Failure::Store(StoreError::UnknownSession(_) | StoreError::AmbiguousSession(_))
         | Failure::Usage(_) => USAGE,
@@ -92,7 +92,7 @@ pub fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
         ) => NO,
         Failure::Failed(_) | Failure::Rendered(_) | Failure::Store(_) | Failure::Output(_) => FAILED,
     };
-    // With standard error gone there is nobody to tell.
+    // Without standard error there is no way to report it.
     if let Failure::Rendered(text) = failure {
         let _ = err.write_all(text.as_bytes());
         return status;
@@ -101,8 +101,8 @@ pub fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
     status
 }
 
-/// Untrusted text in `rows` is escaped here, and long cells are cut. Gives the number of rows; none of them is no table
-/// in a terminal.
+/// Untrusted text in `rows` is escaped here, and long cells are cut. Returns the number of rows; without rows nothing is
+/// printed in a terminal.
 pub fn table(
     out: &mut dyn Write,
     context: &Context,
@@ -118,7 +118,7 @@ pub fn table(
     whole_table(out, context, head, rows)
 }
 
-/// As [`table`], with long cells in full.
+/// Like [`table`], with long cells in full.
 pub fn whole_table(
     out: &mut dyn Write,
     context: &Context,
@@ -132,7 +132,7 @@ pub fn whole_table(
     Ok(count)
 }
 
-/// As [`whole_table`], for lists that have no head away from a terminal.
+/// Like [`whole_table`], for lists without a head outside a terminal.
 pub fn list(
     out: &mut dyn Write,
     width: Option<u16>,
@@ -162,7 +162,7 @@ pub fn named(ids: &[String]) -> String {
     }
 }
 
-/// Columns of the terminal that standard output is; None when it is none.
+/// Columns of the terminal on standard output; None if it is not a terminal.
 pub fn terminal_width() -> Option<u16> {
     let stdout = io::stdout();
     let size = rustix::termios::isatty(&stdout).then(|| rustix::termios::tcgetwinsize(&stdout));
@@ -176,7 +176,7 @@ pub fn json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What is left of a text where nobody wants colour.
+/// The text without colours.
 #[must_use]
 pub fn without_colour(text: Vec<u8>) -> String {
     String::from_utf8_lossy(&anstream::adapter::strip_bytes(&text).into_vec()).into_owned()

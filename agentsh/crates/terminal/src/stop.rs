@@ -6,7 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::Failure;
 
-/// Ends with SIGINT or SIGTERM, which are heard from this call on and end the process no longer.
+/// Ends with SIGINT or SIGTERM, which from this call on no longer end the process by themselves.
 ///
 /// # Errors
 /// When the process cannot wait for signals.

@@ -27,7 +27,7 @@ pub fn prose(out: &mut dyn Write) -> Folding<&mut dyn Write> {
 /// Titles of columns whose cells are states.
 const STATES: [&str; 4] = ["action", "state", "status", "severity"];
 
-/// What help looks like.
+/// The style of help texts.
 pub const HELP: Styles = Styles::styled()
     .header(HEADING)
     .usage(HEADING)
@@ -58,7 +58,7 @@ pub fn of_cell(title: &str, cell: &str) -> Style {
     }
 }
 
-/// The lines of a report: titles stand at the margin, and what was refused or is weaker than requested stands out.
+/// The lines of a report: titles are at the margin, and refused or weaker parts are emphasised.
 pub fn report(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut painted = String::with_capacity(text.len() + 256);

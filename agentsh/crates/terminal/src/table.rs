@@ -14,7 +14,7 @@ const MIN_LAST_COLUMN_WIDTH: usize = 24;
 struct Column<'a> {
     title: &'a str,
     cells: Vec<String>,
-    /// Of the title and the widest cell.
+    /// The width of the title and the widest cell.
     width: usize,
 }
 
@@ -42,7 +42,7 @@ pub fn render(head: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> Stri
     }
 }
 
-/// Columns in which nothing stands are left out.
+/// Empty columns are left out.
 fn columns<'a>(head: &[&'a str], rows: &[Vec<String>]) -> Vec<Column<'a>> {
     let column = |(at, title): (usize, &&'a str)| {
         let cells: Vec<String> = rows.iter().map(|row| row.get(at).cloned().unwrap_or_default()).collect();

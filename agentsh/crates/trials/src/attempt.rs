@@ -70,7 +70,7 @@ impl Try {
     }
 }
 
-/// The kernel's number behind an error of the standard library; a timeout has none of its own.
+/// The error number of an error of the standard library; a timeout has none.
 #[must_use]
 pub fn errno(error: &io::Error) -> Errno {
     match error.raw_os_error() {
@@ -211,7 +211,7 @@ pub fn remove_message_queue(queue: c_long) -> Result<(), Errno> {
     call(libc::SYS_msgctl, [queue, c_long::from(libc::IPC_RMID), 0]).map(drop)
 }
 
-/// What this process has used of a processor.
+/// The processor time that this process has used.
 #[must_use]
 pub fn processor_time() -> Duration {
     use nix::sys::resource::{UsageWho, getrusage};
@@ -249,7 +249,7 @@ pub fn fork_until_refused(most: usize) -> (usize, Result<(), Errno>) {
     (children.len(), result)
 }
 
-/// The same in a child of its own: a call that comes through must not change the process that reports it.
+/// Like the above, in a child process: a call that succeeds must not change the process that reports it.
 fn in_throw_away<T>(attempt: impl FnOnce() -> Result<T, Errno>) -> Result<(), Errno> {
     use nix::sys::wait::{WaitStatus, waitpid};
     let child = in_child(|| attempt().err().map_or(0, |errno| errno as i32))?;
@@ -282,7 +282,7 @@ pub fn in_child(work: impl FnOnce() -> i32) -> Result<Pid, Errno> {
     }
 }
 
-/// One bare system call with words that are numbers or null pointers.
+/// One bare system call with numbers or null pointers as arguments.
 #[expect(unsafe_code, reason = "calls that nobody should make have no safe wrappers")]
 fn call(number: c_long, [first, second, third]: [c_long; 3]) -> Result<c_long, Errno> {
     // SAFETY: no caller passes an address, so the kernel can write into no memory of ours; all remaining

@@ -16,13 +16,13 @@ use agentsh_host::copies::write_anew;
 
 /// Next to the journal, which no sandbox reaches.
 const NAME: &str = "vouched.json";
-/// What signs, next to it: 64 hex digits.
+/// The file of the key, next to the answers: 64 hex digits.
 const KEY: &str = "vouched.key";
 /// Longest file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
 /// Servers that are remembered.
 const MAX_COUNT: usize = 4_096;
-/// Seconds after which the same answer is written down anew.
+/// Seconds after which the same answer is stored again.
 const REWRITE_INTERVAL_S: u64 = 3600;
 
 /// The last answer about one server.
@@ -35,7 +35,7 @@ pub struct VerificationOutcome {
     pub at: u64,
 }
 
-/// As it is in the file.
+/// An answer as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Signed {
     name: String,
@@ -66,7 +66,7 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
     hex.len().is_multiple_of(2).then(|| (0..hex.len()).step_by(2).map(digits).collect())?
 }
 
-/// The key, made where there is none.
+/// The key, created if it is missing.
 fn secret(state: &Path) -> std::io::Result<Vec<u8>> {
     let file = state.join(KEY);
     let known = fs::read_to_string(&file).ok().and_then(|text| bytes(text.trim()));
@@ -78,13 +78,13 @@ fn secret(state: &Path) -> std::io::Result<Vec<u8>> {
     bytes(&new).ok_or_else(|| std::io::Error::other("no key"))
 }
 
-/// One server of one project, at one registry.
+/// The key of one server of one project, at one registry.
 #[must_use]
 pub fn key(registry: &str, project: &Path, server: &str) -> String {
     serde_json::json!([registry, project.to_string_lossy(), server]).to_string()
 }
 
-/// The last answer. What cannot be read, or is not signed, is none.
+/// The last answer. An unreadable or unsigned one does not count.
 #[must_use]
 pub fn find(state: &Path, key: &str) -> Option<VerificationOutcome> {
     let signed = read(&file(state)).remove(key)?;
@@ -159,7 +159,7 @@ fn read(file: &Path) -> BTreeMap<String, Signed> {
     let Ok(open) = fs::File::open(file) else { return BTreeMap::new() };
     let Ok(_) = open.take(MAX_BYTES).read_to_end(&mut text) else { return BTreeMap::new() };
     let all: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&text).unwrap_or_default();
-    // One entry of an older form, or of somebody else, takes no other along.
+    // An invalid entry does not invalidate the others.
     all.into_iter().filter_map(|(key, value)| Some((key, serde_json::from_value(value).ok()?))).collect()
 }
 

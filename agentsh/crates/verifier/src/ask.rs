@@ -74,14 +74,14 @@ impl RegistryVerifier for Asker {
     }
 }
 
-/// What a question is about.
+/// The interface that a question is about.
 struct OfferedInterface {
     interface: Interface,
     /// Every entry, by its hash.
     seen: BTreeSet<String>,
 }
 
-/// What is to be done after an answer.
+/// The next step after an answer.
 enum AskOutcome {
     Stands(InterfaceWord, String),
     Ask { recorded: Option<String>, diff: String, why: String },
@@ -199,12 +199,12 @@ impl Inner {
         if pinning.ignore.is_empty() && pinning.ignore_in.is_empty() {
             return false;
         }
-        // What was sent has to be what the hash says.
+        // The received interface must have the recorded hash.
         agentsh_registry::hash(before.iter().map(String::as_str)) == recorded
             && same_but(before, live, |name| pinning.ignored(&server.0, name))
     }
 
-    /// Under which name the server stands.
+    /// The registered name of the server.
     fn expected(&self, server: &ServerId) -> Option<String> {
         let named = self.settings.names.get(&server.0).cloned();
         named.or_else(|| self.last(server).map(|last| last.name))
@@ -247,7 +247,7 @@ impl Inner {
                     self.settings.poll.min(deadline.saturating_duration_since(Instant::now())),
                 )
                 .await;
-                // One that cannot be asked now may be asked later.
+                // A failed request is repeated later.
                 let Ok(now) = client.approval(id).await else { continue };
                 if now.name != offered.interface.name || now.hash != hash {
                     let what = format!("the registry's request {id} has changed");
@@ -315,14 +315,14 @@ impl Inner {
         }
     }
 
-    /// Writes down how a server stands, and tells the user what is new about it.
+    /// Stores the status of a server, and reports a change to the user.
     fn settle(&self, server: &ServerId, offered: &OfferedInterface, word: InterfaceWord, what: String) {
         use InterfaceWord::{Approved, Cached, Registered as New, Rejected, Same};
         let first = what.lines().next().unwrap_or_default().to_owned();
         self.record(server, &offered.interface, word, &first);
         if matches!(word, Same | New | Approved | Cached) {
             self.known.note(server, &offered.seen, RegistryStatus::Good);
-            // What was not said anew does not become younger.
+            // An answer that was not confirmed does not become newer.
             if word == Cached {
                 return;
             }

@@ -19,7 +19,7 @@ use agentsh_policy::InterfacePolicy;
 pub use ask::Asker;
 pub use settings::{Settings, SettingsError};
 
-/// How one server stands.
+/// The registry's verdict on one server.
 #[derive(Clone, Debug, Default)]
 enum RegistryStatus {
     #[default]
@@ -28,7 +28,7 @@ enum RegistryStatus {
     Waiting,
     /// The registry vouches for what was seen.
     Good,
-    /// It does not. `always`: whatever `enforce` says.
+    /// It does not. `always`: regardless of `enforce`.
     Bad { why: String, always: bool },
 }
 
@@ -37,11 +37,11 @@ struct RegisteredServer {
     standing: RegistryStatus,
     /// Hash of every entry that the verdict covers.
     seen: BTreeSet<String>,
-    /// An alert about how it stands was given.
+    /// An alert about its status was raised.
     is_told: bool,
 }
 
-/// What every connection of a session shares.
+/// The state shared by all connections of a session.
 #[derive(Clone, Debug)]
 pub struct Registered(Rc<Inner>);
 
@@ -77,8 +77,8 @@ impl Registered {
         self.0.settings.as_ref()
     }
 
-    /// What was seen counts from the moment that somebody has said something about it, and no sooner: other connections to
-    /// the server go by the earlier answer until then.
+    /// What was seen counts only when the registry has answered about it: until then, other connections to the server use the
+    /// earlier answer.
     fn note(&self, server: &ServerId, seen: &BTreeSet<String>, standing: RegistryStatus) {
         let known = RegisteredServer { standing, seen: seen.clone(), is_told: false };
         self.0.servers.borrow_mut().insert(server.clone(), known);
@@ -93,7 +93,7 @@ impl Check for Registered {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         let Some(settings) = &self.0.settings else { return };
         let entry = match subject.matter {
-            // No hash of the registry covers templates: they stand and fall with the server.
+            // The registry's hash does not cover templates: they share the status of the server.
             SubjectKind::Offer { kind: Offer::Template, .. } => None,
             SubjectKind::Definition { hash, .. } | SubjectKind::Offer { hash, .. } => Some(hash),
             SubjectKind::Call { hash, .. } => hash,
@@ -125,7 +125,7 @@ impl Check for Registered {
             _ => false,
         };
         let outcome = if settings.enforce || always { Outcome::Block } else { Outcome::Alert };
-        // One alert says it all.
+        // One alert is enough.
         if outcome == Outcome::Alert && std::mem::replace(&mut known.is_told, true) {
             return;
         }

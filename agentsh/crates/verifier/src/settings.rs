@@ -15,7 +15,7 @@ const POLL: Duration = Duration::from_secs(3);
 /// The longest wait of the environment, in seconds.
 const MAX_SECONDS: f64 = 24.0 * 3600.0;
 
-/// What is asked for.
+/// The requested verification.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub base: String,
@@ -138,7 +138,7 @@ fn of_policy(policy: &InterfacePolicy, env: &BTreeMap<String, String>) -> Result
     })
 }
 
-/// As kiji-safeguard documents it, but for what it does not understand: that is an error.
+/// The settings of the environment, as kiji-safeguard documents them, except that an invalid value is an error.
 fn of_environment(env: &BTreeMap<String, String>) -> Result<Option<Settings>, SettingsError> {
     const MODE: &str = "KIJI_SAFEGUARD_MODE";
     const URL: &str = "KIJI_SAFEGUARD_REGISTRY";

@@ -4,18 +4,18 @@ use crate::registry::requested;
 use crate::session::{list_part, part};
 use crate::{Frame, Href, Html, Requested, Row, row};
 
-/// What a running session asks.
+/// A question of a running session.
 #[derive(Clone, Debug)]
 pub struct Question {
     pub id: String,
     pub session: String,
-    /// Who wants to do what.
+    /// The subject, action and target.
     pub title: String,
     /// The server that is called; None: the question is about the agent itself.
     pub server: Option<String>,
     /// The tool, or a method.
     pub name: String,
-    /// Whose data would go to the server.
+    /// The server whose data would go to this one.
     pub from: Option<String>,
     pub why: String,
     pub rule: String,
@@ -24,7 +24,7 @@ pub struct Question {
     pub interface: Option<String>,
     /// Seconds that it still waits.
     pub left: u64,
-    /// What an answer is bound to: it goes back with the form.
+    /// The hash that an answer is bound to: the form sends it back.
     pub bound: String,
     /// The line of policy that `always` writes; empty where an answer does not last. None: where the question is shown nobody
     /// may answer for always.
@@ -33,18 +33,18 @@ pub struct Question {
     pub is_withheld: bool,
     /// The host that its session runs on; None: this one.
     pub on: Option<String>,
-    /// Whoever looks may answer.
+    /// Whether the viewer may answer.
     pub may_answer: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Approvals {
-    /// What became of the question that was answered last, where the page follows an answer.
+    /// The outcome of the last answered question, if the page follows an answer.
     pub said: Vec<String>,
     pub waiting: Vec<Question>,
-    /// Of the registry on this machine.
+    /// Requests of the registry on this machine.
     pub requested: Vec<Requested>,
-    /// What was asked and answered before.
+    /// Earlier questions with their answers.
     pub answered: Vec<Row>,
     /// Sessions that could not be asked.
     pub silent: Vec<String>,
@@ -141,7 +141,7 @@ fn form(html: &mut Html, token: &str, question: &Question) {
             if !question.is_withheld {
                 answer(html, question, ("once", "approve", "Approve once"));
             }
-            // What does not last for always lasts for no session.
+            // An answer that cannot be permanent cannot be for the session either.
             if line != Some("") {
                 answer(html, question, ("session", "approve", "Approve for this session"));
             }

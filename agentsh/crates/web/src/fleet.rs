@@ -5,7 +5,7 @@ use crate::row::rows;
 use crate::session::{list_part, listed, part, turn};
 use crate::{Frame, Href, Html, Listed, Question, Row, Word};
 
-/// A host in the list, with what whoever looks may do about it.
+/// A host in the list, and what the viewer may do about it.
 #[derive(Clone, Debug)]
 pub struct HostLine {
     pub id: String,
@@ -15,7 +15,7 @@ pub struct HostLine {
     pub version: String,
     pub events: u64,
     pub sessions: u64,
-    /// What does not fit, and whether somebody accepted it.
+    /// The incident, and whether an operator accepted it.
     pub found: Vec<String>,
     pub may_accept: bool,
     pub may_revoke: bool,
@@ -23,7 +23,7 @@ pub struct HostLine {
 
 #[derive(Clone, Debug)]
 pub struct FleetNow {
-    /// Those that are not well.
+    /// Hosts with problems.
     pub hosts: Vec<HostLine>,
     pub refused: Vec<Row>,
     pub last: Vec<Listed>,
@@ -48,7 +48,7 @@ pub struct PersonLine {
     pub name: String,
     /// The name in records of the person whose credentials a button revokes.
     pub known_as: String,
-    /// Who it is at an identity provider; empty for somebody with a token.
+    /// The subject at an identity provider; empty for a person with a token.
     pub subject: String,
     pub role: String,
     pub made: String,
@@ -154,7 +154,7 @@ pub fn fleet_servers(frame: &Frame, servers: &[ServerOfHost]) -> String {
     })
 }
 
-/// What a server did on all hosts, the newest first.
+/// The history of a server on all hosts, the newest first.
 #[must_use]
 pub fn fleet_server(frame: &Frame, history: &[Row], older: Option<&Href>) -> String {
     frame.around(|html| {
@@ -169,7 +169,7 @@ pub fn fleet_server(frame: &Frame, history: &[Row], older: Option<&Href>) -> Str
     })
 }
 
-/// What sessions of all hosts ask.
+/// The questions of sessions on all hosts.
 #[must_use]
 pub fn fleet_approvals(frame: &Frame, waiting: &[Question]) -> String {
     frame.around(|html| {
@@ -208,7 +208,7 @@ pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
     })
 }
 
-/// The way in. `said`: why the last attempt was none; `provider`: name and path of another way.
+/// The sign-in page. `said`: why the last attempt failed; `provider`: name and path of another way to sign in.
 #[must_use]
 pub fn sign_in(said: Option<&str>, provider: Option<(&str, &str)>) -> String {
     let mut html = Html::new(false);

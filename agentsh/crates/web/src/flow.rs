@@ -8,7 +8,7 @@ use crate::{Html, Tone};
 
 /// Boxes of one column; more are one box.
 const MAX_BOXES: usize = 16;
-/// Characters of a name in a box, and of what stands at a line.
+/// Maximum length of a name in a box, and of a line's label.
 const NAME: usize = 64;
 const COUNT: usize = 48;
 
@@ -18,7 +18,7 @@ const STEP: usize = 46;
 const LEFT: usize = 10;
 const LETTER: usize = 8;
 const SMALL_LETTER: usize = 7;
-/// How far a line from server to server stands out.
+/// How far a line from server to server curves.
 const CURVE_OFFSET: usize = 60;
 
 /// Where something begins or ends.
@@ -47,7 +47,7 @@ impl End {
     }
 }
 
-/// What went from one to the other.
+/// The data that went from one to the other.
 #[derive(Clone, Debug)]
 pub struct Edge {
     pub from: End,
@@ -67,9 +67,9 @@ pub struct Flow {
 type TopLeft = (usize, usize);
 
 struct Drawing<'f> {
-    /// What the agent is called.
+    /// The agent's name.
     agent: &'f str,
-    /// Of each column: where it begins, and how wide its boxes are.
+    /// For each column: its position, and the width of its boxes.
     columns: [(usize, usize); 3],
     width: usize,
     boxes: Vec<(&'f End, TopLeft)>,
@@ -126,7 +126,7 @@ impl Flow {
                 continue;
             };
             let mut shown: Vec<usize> = (0..ends.len()).collect();
-            // Those that most was sent from or to, in the order in which they came.
+            // The boxes with the most edges, in their original order.
             let most = |at: &usize| ends.get(*at).and_then(|end| edges_of.get(*end)).copied().unwrap_or(0);
             shown.sort_by_key(|at| std::cmp::Reverse(most(at)));
             shown.truncate(MAX_BOXES);
@@ -143,15 +143,14 @@ impl Flow {
         }
         let [_, servers, _] = rows;
         let height = 20 + rows.into_iter().max().unwrap_or(1) * STEP;
-        // One agent is in the middle of what it talks to.
+        // A single agent is in the middle of its servers.
         if let Some((_, corner)) = boxes.iter_mut().find(|(end, _)| **end == End::Agent) {
             corner.1 = (height.saturating_sub(BOX_HEIGHT)) / 2;
         }
         Drawing { agent, columns, width, boxes, left_out, height, servers }
     }
 
-    /// Where each column begins, how wide its boxes are, and how wide all of it is: as its names and what stands at the lines
-    /// need.
+    /// The position of each column, the width of its boxes, and the total width, as names and labels require.
     fn columns(&self, agent: &str) -> ([(usize, usize); 3], usize) {
         let mut columns = [(LEFT, 0); 3];
         let mut x = LEFT;
@@ -161,7 +160,7 @@ impl Flow {
                 column.0 = x;
                 continue;
             };
-            // What comes to this column, and what goes from one of its boxes to another.
+            // Edges to this column, and edges between its boxes.
             let counts = |is_within: bool| {
                 let edges = self.edges.iter().filter(move |edge| {
                     edge.to.column() == number && (edge.from.column() == number) == is_within
@@ -177,7 +176,7 @@ impl Flow {
         (columns, x + LEFT)
     }
 
-    /// The ends of one column, as they are first named: hosts then stand next to who reached them.
+    /// The ends of one column, in the order of their first use: so hosts are next to the server that reached them.
     fn ends(&self, column: usize) -> Vec<&End> {
         let mut known = BTreeSet::new();
         let all = self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]).chain([&End::Agent]);
@@ -261,7 +260,7 @@ impl Flow {
     }
 }
 
-/// What stands at a line.
+/// The label of an edge.
 fn count(edge: &Edge) -> Cow<'_, str> {
     shorten(&edge.what, COUNT)
 }

@@ -16,7 +16,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Of the pages of a fleet.
+    /// The pages of a fleet.
     const FLEET: [(Self, &'static str, &'static str); 6] = [
         (Self::Now, "Now", ""),
         (Self::Hosts, "Hosts", "hosts"),
@@ -50,14 +50,14 @@ pub struct Frame {
     pub of: Pages,
 }
 
-/// Whose pages.
+/// The owner of the pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Of `agentsh ui`.
+    /// `agentsh ui`.
     Machine,
-    /// Of a fleet: who is signed in, and with which role.
+    /// A fleet: the signed-in person and the role.
     Fleet { name: String, role: String },
-    /// Of `agentsh registry serve`. They have no script.
+    /// `agentsh registry serve`. These pages have no script.
     Registry,
 }
 
@@ -190,7 +190,7 @@ pub fn message(frame: &Frame, message: &Message) -> String {
     })
 }
 
-/// What follows the one-time link: a page of our own, from which the first page is asked for with the cookie.
+/// The answer to the one-time link: a page of our own, from which the first page is requested with the cookie.
 #[must_use]
 pub fn opened() -> String {
     let mut html = Html::new(false);

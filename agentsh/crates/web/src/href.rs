@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 pub struct Href(String);
 
 impl Href {
-    /// The path of these words; anybody's text may be in them.
+    /// The path of these words, which may be untrusted text.
     #[must_use]
     pub fn to(words: &[&str]) -> Self {
         let mut text = String::new();

@@ -7,7 +7,7 @@ use crate::escape::{is_odd_space, is_unsafe};
 #[derive(Debug, Default)]
 pub struct Html {
     text: String,
-    /// The page stands alone: its links lead nowhere and are written as text.
+    /// The page is a single file: its links are written as text.
     is_alone: bool,
 }
 
@@ -17,7 +17,7 @@ const SHOWN_DIGITS: usize = 12;
 /// Characters after which a word may be broken at a sign.
 const WORD: usize = 16;
 
-/// Of an element: names of ours, values of anybody.
+/// Attributes of an element: constant names, arbitrary values.
 pub type Attributes<'a> = &'a [(&'static str, &'a str)];
 
 impl Html {
@@ -65,7 +65,7 @@ impl Html {
         );
     }
 
-    /// Text of anybody on one line: what would be markup, a line break or invisible is shown as what it is, and a hash by its
+    /// Untrusted text on one line: what would be markup, a line break or invisible is shown as what it is, and a hash by its
     /// first digits.
     pub fn text(&mut self, text: &str) {
         let mut rest = text;
@@ -77,7 +77,7 @@ impl Html {
         self.shown(rest, false);
     }
 
-    /// Text of anybody where no element may stand: in a title, an option or a drawing.
+    /// Arbitrary text where no element is allowed: in a title, an option or a drawing.
     pub fn plain(&mut self, text: &str) {
         for character in text.chars() {
             if is_unsafe(character) {
@@ -99,7 +99,7 @@ impl Html {
         }
     }
 
-    /// As [`Html::text`], with line breaks where the text has them. For what is in a `pre`.
+    /// Like [`Html::text`], with line breaks. For the content of a `pre`.
     pub fn lines(&mut self, text: &str) {
         self.shown(text, true);
     }
@@ -129,7 +129,7 @@ impl Html {
             self.text.push_str(name);
             self.text.push_str("=\"");
             for character in value.chars() {
-                // What a form sends back has to be what it was.
+                // A form has to send the value back unchanged.
                 if is_unsafe(character) && *name != "value" {
                     self.text.push_str(&spelled(character));
                 } else {

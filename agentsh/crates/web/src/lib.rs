@@ -39,18 +39,17 @@ pub use row::{Row, Tone, Word, counted};
 pub use server::{Change, Field, Offer, Server, ServerLine, Servers, ToolRow, server, servers};
 pub use session::{Layer, Listed, Process, Session, Timeline, alone, session};
 
-/// The one script, from a file of its own: the pages allow no other.
+/// The one script, as a separate file: the pages allow no other.
 pub const SCRIPT: &str = include_str!("live.js");
 
 /// The one stylesheet.
 pub const STYLE: &str = include_str!("style.css");
 
-/// What a browser may do with a page: show it, load its own script and stylesheet, and send forms back.
+/// The rights of a page in the browser: show it, load its own script and stylesheet, and send forms back.
 pub const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What every answer says beside itself: names and values of headers. Without a referrer a browser would send forms from the
-/// origin `null`.
+/// The headers of every answer. Without a referrer a browser would send forms from the origin `null`.
 pub const HEADERS: [(&str, &str); 7] = [
     ("content-security-policy", CONTENT_POLICY),
     ("x-content-type-options", "nosniff"),

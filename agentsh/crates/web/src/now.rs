@@ -10,7 +10,7 @@ use crate::{Frame, Href, Listed, Question, Requested, Row};
 pub struct Now {
     pub running: Vec<Listed>,
     pub waiting: Vec<Question>,
-    /// Of the registry on this machine.
+    /// Requests of the registry on this machine.
     pub requested: Vec<Requested>,
     pub refused: Vec<Row>,
     pub last: Vec<Listed>,

@@ -8,7 +8,7 @@ use crate::{Frame, Href, Html, Word};
 pub struct Part {
     pub key: String,
     pub value: String,
-    /// As `file:line (key)`.
+    /// The rule as `file:line (key)`.
     pub rule: String,
 }
 
@@ -37,7 +37,7 @@ pub struct PolicyQuestion {
     pub answer: Option<(Word, Vec<String>)>,
 }
 
-/// What the policy would have done to something that happened.
+/// The verdict of the policy about a recorded event.
 #[derive(Clone, Debug)]
 pub struct PolicyPreview {
     pub server: Option<String>,
@@ -51,7 +51,7 @@ pub struct PolicyPreview {
 
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Why there is none.
+    /// The policy in force, or an error.
     pub effective: Result<Effective, String>,
     pub asked: PolicyQuestion,
     /// The session that was named, and what would have been.
@@ -59,7 +59,7 @@ pub struct Policy {
     pub would_have: Option<Result<Vec<PolicyPreview>, String>>,
 }
 
-/// What can be asked: the value that is sent, and what people read.
+/// The kinds of questions: the value that is sent, and the label.
 const KINDS: [(&str, &str); 6] = [
     ("connect", "connect to HOST:PORT"),
     ("read", "read the file"),

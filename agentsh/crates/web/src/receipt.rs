@@ -5,7 +5,7 @@ use crate::{Frame, Href, Html};
 
 #[derive(Clone, Debug, Default)]
 pub struct Receipt {
-    /// Of the session.
+    /// The id of the session.
     pub id: String,
     /// Name and value.
     pub facts: Vec<(String, String)>,

@@ -8,11 +8,11 @@ use crate::{Frame, Href, Html, Word};
 pub struct RegistrationRow {
     pub id: i64,
     pub name: String,
-    /// What the name would be taken for, where it is not plain ASCII.
+    /// The ASCII lookalike of a name that is not plain ASCII.
     pub beware: Option<String>,
     pub hash: String,
     pub status: Word,
-    /// Whether the interface on record has the hash that stands next to it, computed here.
+    /// Whether the stored interface has the hash shown next to it, computed here.
     pub checked: Word,
     pub registered: String,
     pub tools: usize,
@@ -90,7 +90,7 @@ fn beware(html: &mut Html, beware: Option<&str>) {
 pub struct Requested {
     pub id: i64,
     pub name: String,
-    /// As of [`RegistrationRow`].
+    /// Like [`RegistrationRow`].
     pub beware: Option<String>,
     pub recorded: Option<String>,
     pub hash: String,
@@ -100,14 +100,14 @@ pub struct Requested {
     pub whose: DecisionMaker,
 }
 
-/// Who decides a request.
+/// The person who decides a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionMaker {
-    /// Whoever gives the token of an operator with the form.
+    /// A person who enters the token of an operator in the form.
     Operators,
-    /// Whoever sees the page: it belongs to an operator.
+    /// Everybody who sees the page, because it belongs to an operator.
     Ours,
-    /// Nobody by this page: the operators' tokens are not here.
+    /// Nobody on this page, because the operators' tokens are not here.
     Others,
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn requested(html: &mut Html, token: &str, all: &[Requested]) {
     }
 }
 
-/// Below the line that names a component its own lines stand two places in.
+/// The lines of a component are indented by two below its name.
 fn difference(html: &mut Html, text: &str) {
     let lines: Vec<_> = text.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
     crate::server::diff(html, &lines.join("\n"));
@@ -202,7 +202,7 @@ fn decision(html: &mut Html, token: &str, one: &Requested) {
     });
 }
 
-/// One registration whole.
+/// All details of one registration.
 #[derive(Clone, Debug)]
 pub struct FoundDetail {
     pub found: RegistrationRow,

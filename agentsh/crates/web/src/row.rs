@@ -38,7 +38,7 @@ impl Word {
 /// A number, how it is written, and of what it is.
 pub type Amount = (u64, fn(u64) -> String, &'static str);
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Place in its session.
@@ -46,9 +46,9 @@ pub struct Row {
     pub time: String,
     /// A server; None: the agent, or the session itself.
     pub server: Option<String>,
-    /// What the agent is called.
+    /// The agent's name.
     pub agent: String,
-    /// Where it can be looked at, in a list of several sessions.
+    /// The link to the session, in a list of several sessions.
     pub session: Option<String>,
     /// `call`, `connection`, ….
     pub kind: &'static str,
@@ -57,11 +57,11 @@ pub struct Row {
     pub detail: String,
     /// Numbers that are added up where it happened more than once.
     pub amounts: Vec<Amount>,
-    /// As `file:line (key)`.
+    /// The rule as `file:line (key)`.
     pub rule: Option<String>,
     /// The piece of policy, or the command, that would change it.
     pub change: Option<String>,
-    /// Of a call: JSON, with secrets taken out.
+    /// The arguments of a call: redacted JSON.
     pub input: Option<String>,
     /// How often it happened.
     pub times: u64,
@@ -75,7 +75,7 @@ impl Row {
             && (&self.detail, &self.rule, &self.input) == (&other.detail, &other.rule, &other.input)
     }
 
-    /// Whether another row is about the same thing, whatever was said with it.
+    /// Whether another row is about the same thing, even with another text.
     #[must_use]
     pub fn is_alike(&self, other: &Self) -> bool {
         (&self.server, &self.agent, self.kind, &self.what, &self.verdict, &self.change)

@@ -117,7 +117,7 @@ pub struct Server {
     pub id: String,
     /// Name and value.
     pub facts: Vec<(&'static str, String)>,
-    /// What somebody warns about: how bad, and what.
+    /// Advisories: the severity and the text.
     pub advisories: Vec<(Word, String)>,
     pub changes: Vec<Change>,
     pub offers: Vec<Offer>,

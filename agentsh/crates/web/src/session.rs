@@ -10,9 +10,9 @@ pub struct Timeline {
     pub rows: Vec<Row>,
     pub newer: Option<Href>,
     pub older: Option<Href>,
-    /// Said where not everything is there.
+    /// Shown if parts are missing.
     pub note: Option<String>,
-    /// What can be shown of it: its name, the way there, and whether it is shown now.
+    /// The views: name, link, and whether it is the current one.
     pub views: Vec<(&'static str, Href, bool)>,
 }
 
@@ -40,7 +40,7 @@ pub struct Layer {
 #[derive(Clone, Debug)]
 pub struct Session {
     pub id: String,
-    /// What its agent is called.
+    /// The name of its agent.
     pub agent: String,
     pub state: Word,
     /// Whether a policy can be asked what it would have done.
@@ -53,7 +53,7 @@ pub struct Session {
     pub timeline: Timeline,
     pub processes: Vec<Process>,
     pub layers: Vec<Layer>,
-    /// What else the report has: a title and its lines.
+    /// Further sections of the report: a title and its lines.
     pub sections: Vec<(String, Vec<String>)>,
 }
 
@@ -63,7 +63,7 @@ pub fn session(frame: &Frame, session: &Session) -> String {
     frame.around(|html| body(html, session))
 }
 
-/// The same as one file.
+/// The same page as one file.
 #[must_use]
 pub fn alone(title: &str, session: &Session) -> String {
     document(title, |html| body(html, session))
@@ -175,7 +175,7 @@ pub(crate) fn turn(html: &mut Html, label: &'static str, newer: Option<&Href>, o
     });
 }
 
-/// As a link to the page of a server, or as the agent.
+/// A link to the page of a server, or the agent's name.
 pub(crate) fn who(html: &mut Html, server: Option<&String>, agent: &str) {
     match server {
         Some(server) => html.link(&Href::to(&["server", server]), server),

@@ -44,7 +44,7 @@ pub(super) fn names_of(here: &AdvisoryContext, source: &str) -> Result<Vec<Strin
     Ok(files.iter().map(|path| path.display().to_string()).collect())
 }
 
-/// A file of a source as it lies; what a URL gives goes to the disk first, where nobody else finds it.
+/// A file of a source as it is; a download is first written to disk, in a place private to this user.
 pub(super) async fn opened(here: &AdvisoryContext, name: &str) -> Result<File, String> {
     if !is_url(name) {
         let file = File::open(at(here, name)).map_err(|error| error.to_string())?;
@@ -92,7 +92,7 @@ fn at(here: &AdvisoryContext, source: &str) -> PathBuf {
     }
 }
 
-/// Everything of a file, from where it stands.
+/// The rest of a file, from its current position.
 pub(super) fn whole(file: &File, max: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;

@@ -30,7 +30,7 @@ pub async fn examine(stage: &Stage) -> Layer {
     }
 }
 
-/// How many connections the programs refused to a sandbox that nobody described to them.
+/// How many connections the programs refused to a sandbox without an entry in their maps.
 async fn refused(stage: &Stage) -> Result<u64, String> {
     let loaded = Loaded::load().map_err(|error| error.to_string())?;
     let mut context = sandboxes::context(stage.directory()).map_err(|error| error.to_string())?;

@@ -55,7 +55,7 @@ pub async fn run(args: DoctorArgs) -> u8 {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         Err(error) => return fail(&format!("cannot write the answer: {error}")),
     }
-    // What nobody can change is not a reason for a script to stop.
+    // A state that cannot be changed is no reason for a script to stop.
     let is_open = |layer: &Layer| layer.state.is_wanting() && layer.can_be_helped();
     if layers.iter().any(is_open) { exit::NO } else { 0 }
 }

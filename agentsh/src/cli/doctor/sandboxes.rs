@@ -129,7 +129,7 @@ pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer>
     let ready = tokio::time::timeout(START_LIMIT, ready).await.unwrap_or(false);
     supervisor.kill()?;
     supervisor.wait()?;
-    // The write end is in the hands of every process below the supervisor, and of nobody else.
+    // Every process below the supervisor has the write end, and no other process.
     let gone = probe::gone(held, DEATH_LIMIT).await;
     // A process leaves its control group a little after it has closed its files.
     let deadline = Instant::now() + DEATH_LIMIT;

@@ -52,7 +52,7 @@ impl Fleet {
         Ok(Self { client, host: host.map(str::to_owned) })
     }
 
-    /// Every host, as somebody who is known already.
+    /// Every host, for a caller who is authenticated already.
     pub fn of(client: Client) -> Self {
         Self { client, host: None }
     }
@@ -402,7 +402,7 @@ fn reader(rows: &[Row]) -> Result<Reader, Failure> {
     Ok(Reader::holding(&raws(rows)?)?)
 }
 
-/// Hosts by session; the answer tells sessions.
+/// Hosts by session; the answer lists sessions.
 fn hosts_of(rows: &[Row]) -> Vec<String> {
     rows.iter().map(|row| format!("{} {}", row.session, row.host)).collect()
 }

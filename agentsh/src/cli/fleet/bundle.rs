@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(15);
 pub(super) async fn keep_fetching(context: &Context) {
     loop {
         if is_time(&context.state_dir) {
-            // Said by `fleet doctor`, `policy bundle status` and every session.
+            // Reported by `fleet doctor`, `policy bundle status` and every session.
             let _said = fetch(context).await;
         }
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -135,7 +135,7 @@ pub(super) async fn forward(
         writeln!(err, "policy: {failure}")?;
     }
     let say = |why: &str| {
-        // With standard error gone there is nobody to tell.
+        // Without standard error there is no way to report it.
         let _ = writeln!(err, "waiting: {}", agentsh_store::escape::line(why));
     };
     let sent = tokio::select! {
@@ -155,9 +155,9 @@ pub(super) async fn forward(
     }
 }
 
-/// Sessions go first: beside a session that could use a whole processor, this process gets less than 2 % of it (a weight of 15 beside
-/// 1024), where the usual niceness of 10 would get a tenth. `is_alone`: in a session of its own, which the kernel weighs as a whole
-/// where it groups processes by sessions, whatever niceness they have among themselves.
+/// Sessions go first: next to a session that could use a whole processor, this process gets less than 2 % of it (a weight of 15 to
+/// 1024), while the usual niceness of 10 would get a tenth. `is_alone`: in a session of its own, which the kernel weighs as a whole
+/// where it groups processes by sessions, regardless of their niceness.
 fn go_last(is_alone: bool) {
     if is_alone {
         let _not_grouped = std::fs::write("/proc/self/autogroup", "19");

@@ -204,7 +204,7 @@ pub(super) async fn hosts(
     Ok(status)
 }
 
-/// Names, roles and times: what a credential is stands nowhere.
+/// Names, roles and times: the credentials themselves are stored nowhere.
 pub(super) async fn credentials(
     at: &FleetTarget,
     as_json: bool,

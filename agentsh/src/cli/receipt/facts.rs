@@ -60,8 +60,8 @@ async fn walk(
     }
 }
 
-/// Everything of a session that has ended, also what is only included where asked. Who signs, and when, is filled in by whoever
-/// writes the receipt.
+/// Everything of a session that has ended, also parts that are included only on request. The code that writes the receipt fills in
+/// who signs, and when.
 ///
 /// # Errors
 /// When the record is broken, or not whole.
@@ -343,7 +343,7 @@ impl Fold {
     }
 }
 
-/// Whether the body of an event has this type, which stands first in it.
+/// Whether the body of an event has this type, which is its first member.
 fn is_of(body: &str, kind: &str) -> bool {
     body.strip_prefix(r#"{"type":""#)
         .and_then(|rest| rest.strip_prefix(kind))

@@ -182,7 +182,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
         (Some(before), Some(after)) => repository.between(before, after)?,
         _ => Vec::new(),
     };
-    // A branch that was there already, or came from elsewhere, holds what others made. Whoever makes a commit sets its date, so
+    // A branch that was there already, or came from elsewhere, holds commits of others. The maker of a commit sets its date, so
     // that an older one may be the session's too.
     let started = predicate.session.started.as_second();
     let mut older: Vec<_> =
@@ -224,7 +224,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
                         named.id
                     )));
                 }
-                // Whoever made it may have put in nothing but what was applied.
+                // Its maker may have included only the applied changes.
                 let changed = before.and_then(|before| repository.changed(before, &named.id));
                 let is_applied = |(name, hash): &(String, Option<String>)| applied.get(name) == Some(hash);
                 if !changed.is_some_and(|changed| !changed.is_empty() && changed.iter().all(is_applied)) {
@@ -487,7 +487,7 @@ async fn kept_by_fleet(context: &Context, statement: &Statement) -> Result<Optio
     }
 }
 
-/// What can be said of the record of the session, if it is here; an error where it is another one.
+/// The findings about the session's record, if it is here; an error if it is another record.
 async fn compared(context: &Context, statement: &Statement) -> Result<Option<String>, Failure> {
     let predicate = &statement.predicate;
     let Some(mut reader) = Reader::open(&context.state_dir).await? else { return Ok(None) };

@@ -225,7 +225,7 @@ fn list(waiting: &[Approval], as_json: bool, out: &mut dyn Write) -> Result<u8, 
     Ok(OK)
 }
 
-/// Somebody else may have been first: what holds is said, and is exit status 1 when it is not what was asked for.
+/// Another answer may have been first: the one in force is shown, with exit status 1 if it is a different one.
 fn decided(approval: &Approval, wanted: &str, out: &mut dyn Write) -> Result<u8, Failure> {
     writeln!(
         out,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// Bytes between two counts that are kept.
 const STEP: usize = 4096;
 
-/// The texts in which something was found, by pointer. A place costs the same wherever it is in a text.
+/// The texts in which something was found, by pointer. Every place in a text costs the same.
 #[derive(Debug, Default)]
 pub struct Characters {
     texts: HashMap<String, Text>,

@@ -186,7 +186,7 @@ impl Machine {
         (self.probe)().map_err(|why| Failure::Failed(format!("cannot try to make a user namespace: {why}")))
     }
 
-    /// Somebody else than root may write the file.
+    /// A user other than root may write the file.
     fn is_open_to_others(&self) -> bool {
         let above = self.executable.ancestors();
         above.filter_map(|path| path.metadata().ok()).any(|found| {

@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 
 /// The hidden verb of the process that tries.
 pub const VERB: &str = "__namespaces";
-/// Nobody's.
+/// The user `nobody`.
 const ORDINARY: u32 = 65534;
 
 /// # Errors

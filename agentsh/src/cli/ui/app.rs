@@ -57,7 +57,7 @@ impl App {
         exists(&self.state_dir).then_some(&self.pins)
     }
 
-    /// Every question of every session, and what is said of those that do not answer.
+    /// Every question of every session, and the notes about sessions that do not answer.
     pub async fn waiting(&self) -> (Vec<Waiting>, Vec<String>) {
         let (mut found, mut silent) = (Vec::new(), Vec::new());
         for path in agentsh_approvals::sockets(&self.state_dir) {
@@ -88,7 +88,7 @@ impl App {
         self.gate.is_form(token).then_some(()).ok_or_else(|| PageError(StatusCode::FORBIDDEN, why.to_owned()))
     }
 
-    /// What waits in the registry of this machine, and why it cannot be said.
+    /// The pending requests in this machine's registry, and why they cannot be shown.
     pub async fn requested(&self) -> (Vec<Requested>, Option<String>) {
         match super::registry::requested(self).await {
             Ok(requested) => (requested, None),

@@ -177,7 +177,7 @@ pub(super) async fn answer(
     Ok(back(&app, id, lines))
 }
 
-/// To what waits still, where it stands what became of the question that was answered.
+/// To the pending questions, with the result of the one that was answered.
 pub(super) fn back(app: &App, id: String, lines: Vec<String>) -> Redirect {
     let to = Href::to(&["approvals"]).with("answered", &id);
     if let Ok(mut said) = app.said.lock() {

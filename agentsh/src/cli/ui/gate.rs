@@ -99,7 +99,7 @@ impl Gate {
     }
 }
 
-/// In the same time, wherever the two differ.
+/// Compares in constant time.
 fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && bool::from(one.as_bytes().ct_eq(other.as_bytes()))
 }

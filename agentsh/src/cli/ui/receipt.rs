@@ -80,7 +80,7 @@ fn table(name: &str, rows: &[Value]) -> agentsh_web::ReceiptTable {
     agentsh_web::ReceiptTable { title: name.to_owned(), rows: rows.iter().map(cells).collect(), heads }
 }
 
-/// A value as somebody reads it.
+/// A value in readable form.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

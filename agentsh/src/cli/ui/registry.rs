@@ -66,7 +66,7 @@ pub(super) async fn count(app: &App) -> Result<usize, PageError> {
     Ok(ask(app, Catalogue::count_requested).await?.unwrap_or_default())
 }
 
-/// In whose name the page decides: whoever can read the operators' tokens has their authority.
+/// In whose name the page decides: a user who can read the operators' tokens has their rights.
 fn operator(app: &App) -> Option<String> {
     let path = app.state_dir.join("registry/operators");
     let (operators, _) = path.exists().then(|| Operators::from_file(&path).ok())??;

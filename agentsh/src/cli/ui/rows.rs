@@ -24,7 +24,7 @@ pub(in crate::cli) const LEFT_OUT: [&str; 5] =
 /// Sessions whose agents are looked up: the newest.
 const KNOWN: u32 = 200;
 
-/// The name under which the server id of a question stands that is about the agent itself.
+/// The server id of questions about the agent itself.
 pub(super) const AGENT: &str = "agent";
 
 /// Who works in a session, and where.
@@ -70,7 +70,7 @@ impl Who {
 
 /// What the lines are made with.
 pub struct Making<'a> {
-    /// What calls said, by the record of their verdict.
+    /// The findings of calls, by the record of their verdict.
     pub inputs: &'a BTreeMap<i64, Value>,
     /// The policy in force, which says what would change a refusal.
     pub policy: Option<&'a Policy>,

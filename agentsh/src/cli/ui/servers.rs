@@ -145,7 +145,7 @@ pub(super) async fn one(
     Ok(Page(agentsh_web::server(&app.frame(format!("Server {id}"), Place::Servers, waiting, live), &page)))
 }
 
-/// What somebody warns about now, the worst first: as the server was made when it was started last.
+/// Current advisories, the worst first, for the server's components at its last start.
 async fn advisories(app: &App, id: &str) -> Vec<(Word, String)> {
     let Ok(policy) = app.place.in_force() else { return Vec::new() };
     let found = crate::cli::advisories::of_server(&app.place, &policy.mcp.advisories, id).await;
@@ -166,7 +166,7 @@ fn inventory(app: &App, id: &str) -> Vec<ToolRow> {
     let now = jiff::Timestamp::now().as_second();
     let now = u64::try_from(now).unwrap_or_default();
     let kept = all(&app.state_dir).into_iter().filter(|kept| kept.server == id);
-    // Each tool once, whatever projects use it.
+    // Each tool once, even if several projects use it.
     let mut tools: BTreeMap<String, (ToolRow, [u64; 2])> = BTreeMap::new();
     for kept in kept {
         for (name, tool) in kept.profile.tools {

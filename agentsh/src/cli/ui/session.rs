@@ -24,7 +24,7 @@ const ALL_LINES: u32 = 2000;
 /// Layers of sandboxes that are listed.
 const LAYERS: u32 = 500;
 
-/// The view that shows what was refused, of whatever type.
+/// The view that shows refusals of every type.
 const REFUSED: &str = "refused";
 
 /// What can be shown of a timeline: as the address says it, as people read it, and the types; none: all.
@@ -218,7 +218,7 @@ impl SessionView<'_> {
                 ));
             }
         }
-        // What lacks comes first, then the order in which it was told.
+        // Missing things come first, then the order of the reports.
         layers.reverse();
         layers.sort_by_key(|(is_whole, _)| *is_whole);
         Ok(layers.into_iter().map(|(_, layer)| layer).collect())

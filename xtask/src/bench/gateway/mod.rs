@@ -1,5 +1,5 @@
-//! `agentsh gateway` beside a server without one, and beside npm `supergateway` and PyPI `mcp-proxy`: what a small call takes, how
-//! many one processor carries, what open streams cost, and whether anything is lost where servers fail.
+//! `agentsh gateway` compared with a server without one, and with npm `supergateway` and PyPI `mcp-proxy`: the time of a small
+//! call, calls per second of one processor, the cost of open streams, and whether anything is lost when servers fail.
 
 mod http;
 mod started;

@@ -1,8 +1,8 @@
 //! The project's `.claude/settings.local.json`, where Claude Code stores answers: permissions, and servers of the
 //! project.
 //!
-//! Hooks would stand in the same file, so nothing inside may write the project's own. Claude Code gets a file of its own there;
-//! of what it writes, the answers are kept for the next run in this project.
+//! The same file can hold hooks, so nothing inside may write the project's own. Claude Code gets a separate file at that path; of
+//! what it writes there, the answers are kept for the next run in this project.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use crate::{
 
 const FILE: &str = "settings.local.json";
 
-/// Gives Claude Code that file, with what the project's says as far as `launch` does not cover it. Nothing where it lies
-/// outside of the project, or behind a link.
+/// Gives Claude Code that file, with the project's content as far as `launch` does not cover it. Nothing if it is outside the
+/// project, or behind a link.
 pub(super) fn own(context: &Context<'_>, sources: &Sources, launch: &mut Launch) {
     let root = Path::new(&sources.project_key);
     let directory = root.join(".claude");

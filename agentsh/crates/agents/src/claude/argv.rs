@@ -109,7 +109,7 @@ const MCP_CONFIG: &str = "--mcp-config";
 const STRICT: &str = "--strict-mcp-config";
 const APPEND: &str = "--append-system-prompt";
 
-/// What the command line says about MCP servers, and the command line without it.
+/// The MCP servers of the command line, and the command line without them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// The words after the program. Each `--mcp-config` was replaced by `--strict-mcp-config`, which takes no
@@ -118,9 +118,9 @@ pub(super) struct Parsed {
     /// Values of `--mcp-config` in order: files or JSON.
     pub(super) configs: Vec<String>,
     pub(super) strict: bool,
-    /// Words of ours that go in front.
+    /// Words that agentsh puts in front.
     front: Vec<String>,
-    /// Where in `rest` the values of `--agents` stand, with the bytes before the value (`--agents=`).
+    /// The positions in `rest` of the values of `--agents`, with the number of bytes before the value (`--agents=`).
     pub(super) agents: Vec<(usize, usize)>,
     pub(super) settings: Vec<String>,
     pub(super) setting_sources: Option<String>,
@@ -129,7 +129,7 @@ pub(super) struct Parsed {
     pub(super) plugin_urls: bool,
     /// Values of `--add-dir`.
     pub(super) added: Vec<String>,
-    /// Where in `rest` the value of the last `--append-system-prompt` stands, with the bytes before it.
+    /// The position in `rest` of the value of the last `--append-system-prompt`, with the number of bytes before it.
     pub(super) appended: Option<(usize, usize)>,
     /// `--append-system-prompt-file`, with which the other does not go.
     pub(super) appended_file: bool,
@@ -169,7 +169,7 @@ pub(super) fn parse(words: &[String]) -> Parsed {
             }
             positionals += 1;
             parsed.rest.push(word.clone());
-            // What follows belongs to the subcommand, with options of its own (`mcp add NAME -- CMD`).
+            // The rest belongs to the subcommand, which has its own options (`mcp add NAME -- CMD`).
             if parsed.subcommand == Some(Subcommand::Other) {
                 parsed.rest.extend(words.cloned());
                 break;
@@ -201,7 +201,7 @@ pub(super) fn parse(words: &[String]) -> Parsed {
 
 /// The words with our configuration in it.
 pub(super) fn inject(parsed: &Parsed, config: &str) -> Vec<String> {
-    // One word, because the form with two would take the prompt behind it for a second file.
+    // As one word, because in the form with two words the following prompt would count as a second file.
     let ours = [STRICT.to_owned(), format!("{MCP_CONFIG}={config}")];
     match parsed.subcommand {
         Some(Subcommand::Other) => parsed.rest.clone(),
@@ -224,13 +224,13 @@ impl Parsed {
         may
     }
 
-    /// Puts a text into the agent's context, behind what the user appends himself. False: there is no place for it.
+    /// Adds a text to the agent's context, after the user's own. False: there is no place for it.
     pub(super) fn tell(&mut self, text: &str) -> bool {
         if self.subcommand.is_some() || self.appended_file {
             return false;
         }
         match self.appended.and_then(|(at, prefix)| self.rest.get_mut(at).map(|word| (word, prefix))) {
-            // An option that has lost its value is the user's mistake, and Claude Code says so.
+            // An option without its value is the user's mistake, which Claude Code reports.
             Some((word, prefix)) if word.len() > prefix => {
                 word.push_str("\n\n");
                 word.push_str(text);

@@ -16,12 +16,12 @@ use agentsh_base::types::ServerId;
 /// Members of an entry that say how to use a server, not how to start it.
 pub(super) const KEPT: &[&str] = &["timeout", "alwaysLoad"];
 
-/// What Claude Code's own directory and files say.
+/// The content of Claude Code's own directory and files.
 #[derive(Debug)]
 pub(super) struct Sources {
     /// `~/.claude`, or `CLAUDE_CONFIG_DIR`.
     pub(super) directory: PathBuf,
-    /// `~/.claude.json`, wherever it stands.
+    /// The path of `~/.claude.json`.
     pub(super) state_path: PathBuf,
     pub(super) state: Option<Value>,
     /// Key of this project in `projects` of the state: the repository, else the working directory.
@@ -213,7 +213,7 @@ fn project_servers(
         let runs = matches!(declared.transport, Transport::Stdio { .. });
         let is_approved = settings.approves(&id);
         let Origin { file, line, .. } = &declared.origin;
-        // What the policy says of that name was meant for the user's own.
+        // The policy's grants for that name were meant for the user's own server.
         if !is_approved && gathered.found.contains_key(&id) {
             project.notes.push(format!(
                 "{}:{line}: server {id} of the project has the name of one of your own, which is started instead; \

@@ -1,8 +1,8 @@
 //! YAML front matter of instruction files. Parsed only as far as whole keys can be removed.
 
-/// One key with all that belongs to it.
+/// One key with its value.
 pub(super) struct Block<'t> {
-    /// As it is written.
+    /// The key as written.
     pub key: String,
     value: &'t str,
     more: &'t [&'t str],
@@ -55,11 +55,11 @@ pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) 
         }
     }
     if !is_closed {
-        // Three dashes end it for Claude Code, wherever they stand.
+        // For Claude Code three dashes end it anywhere.
         let text = body.strip_prefix(first).unwrap_or_default();
         return text.contains("---").then(|| text.to_owned());
     }
-    // All keys stand at the margin, or none: then a line that begins with a space is a key, and not more of a value.
+    // If no key is at the margin, a line that begins with a space is a key, and not a continued value.
     let is_at_margin = front
         .iter()
         .find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
@@ -67,7 +67,7 @@ pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) 
     let breaks = ['\u{85}', '\u{2028}', '\u{2029}'];
     let is_one_line =
         |line: &&str| !line.trim_end_matches(['\r', '\n']).contains('\r') && !line.contains(breaks);
-    // A key that is spelled in another way than as a plain word is read by nobody here: nothing of such a file passes.
+    // A key that is not a plain word is not understood here: nothing of such a file passes.
     if !is_at_margin || !front.iter().all(|line| is_plain(line) && is_one_line(line)) {
         return Some(rest.split_once('\n').map(|(_, body)| body.to_owned()).unwrap_or_default());
     }
@@ -91,7 +91,7 @@ pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) 
     taken.then(|| format!("{first}{kept}{rest}"))
 }
 
-/// `key: value`, a comment, an empty line, or one that goes on with what is above.
+/// `key: value`, a comment, an empty line, or the continuation of the line above.
 fn is_plain(line: &str) -> bool {
     let Some(letter) = line.chars().next() else { return true };
     if letter.is_whitespace() || matches!(letter, '#' | '-') {

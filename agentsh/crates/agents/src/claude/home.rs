@@ -29,7 +29,7 @@ const READ_ONLY: &[(&str, StateKind)] = &[
     ("themes", StateKind::Dir),
     ("workflows", StateKind::Dir),
 ];
-/// What a session leaves behind for a later one, and holds of all projects: one for each of them here.
+/// State that a session keeps for later ones, and that covers all projects: here one for each project.
 const PER_PROJECT: &[(&str, StateKind, &str)] = &[
     ("history.jsonl", StateKind::File, "prompts typed before"),
     ("file-history", StateKind::Dir, "files as they were before an edit"),
@@ -38,7 +38,7 @@ const PER_PROJECT: &[(&str, StateKind, &str)] = &[
     ("todos", StateKind::Dir, "task lists of sessions"),
 ];
 
-/// What Claude Code obeys in a directory of its own.
+/// The files in Claude Code's own directory that it obeys.
 pub(super) fn obeyed(context: &Context<'_>) -> Vec<PathBuf> {
     let names = READ_ONLY.iter().map(|(name, _)| *name).chain([".claude.json"]);
     super::config::moved(context).map(|own| names.map(|name| own.join(name)).collect()).unwrap_or_default()
@@ -127,8 +127,8 @@ pub(super) fn state_copy(
     Ok(Some(InjectedFile { path: sources.state_path.clone(), content, mode: 0o600 }))
 }
 
-/// What Claude Code asks once and writes down. That the user trusts a project, or approves its servers, could also be
-/// written by what runs inside: it holds for further runs in this project, each in its sandbox.
+/// Answers that Claude Code stores. A program inside could also have written that the user trusts a project or approves its
+/// servers, so such answers only apply to further runs in this project, in a sandbox.
 pub(super) fn remembered(sources: &Sources) -> KeptFile {
     let project = |name: &str, shape| Key::of_project(&["projects", &sources.project_key, name], shape);
     let keys = vec![
@@ -161,7 +161,7 @@ const FURTHER_KEYS: [&str; 4] = [
     "CLAUDE_CODE_OAUTH_TOKEN",
     "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR",
 ];
-/// What Claude Code asks of the place of its logins.
+/// The requests of Claude Code to its login server.
 const LOGIN: &[&str] = &["POST /v1/oauth/token", "POST /v1/oauth/token/revoke", "GET /v1/oauth/hello"];
 
 /// Where the model is: the user's base URL, a cloud provider, or Anthropic.
@@ -236,7 +236,7 @@ pub(super) fn endpoints(
             && !has_login
             && sources.state.as_ref().is_none_or(|state| state.get("primaryApiKey").is_none());
         let found = Endpoint { only_keys, ..moved.unwrap_or_else(default) };
-        // A certificate of its own proves Claude Code to nobody but the model's host itself.
+        // A client certificate proves Claude Code only to the model's host itself.
         let has_certificate = value("CLAUDE_CODE_CLIENT_CERT").is_some();
         add(if has_certificate { found } else { found.judged(TlsInspection::ByDefault) });
         let keyed = KEYS.iter().any(|name| value(name).is_some()) || settings.key_helper;

@@ -56,7 +56,7 @@ const OWN_ENVIRONMENT: &[&str] = &[
     "VERTEX_REGION_*",
 ];
 
-/// What the sandbox cannot give it anyway: quiet, unless the user said otherwise.
+/// Features that do not work in the sandbox, switched off unless the user set them.
 const DEFAULT_ENVIRONMENT: &[&str] = &[
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
     "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL",
@@ -132,7 +132,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
 
     let plain_subcommand = parsed.subcommand == Some(argv::Subcommand::Other) && !is_managed;
     if plain_subcommand {
-        // Such a command takes no list of ours but reads the usual places: so the bridges are there.
+        // Such a command reads the usual files instead of our list, so the bridges are there.
         for path in &sources.mcp_json {
             launch.replaced.push((path.clone(), render(&json!({"mcpServers": {}}))?));
         }

@@ -14,7 +14,7 @@ use crate::{Context, Scope, json, read};
 
 const LIST: &str = "plugins/installed_plugins.json";
 const MANIFEST: &str = ".claude-plugin/plugin.json";
-/// The marketplace of plugins that lie among the skills.
+/// The marketplace of plugins in the skills directory.
 const OF_SKILLS: &str = "skills-dir";
 /// Skills that are looked at: those behind have no servers, for Claude Code starts none but those of the list.
 const MAX_SKILLS: usize = 1_000;
@@ -26,7 +26,7 @@ const PLUGIN_LAYOUT: PluginLayout<'_> = PluginLayout {
     kept: KEPT,
 };
 
-/// As in the names of the tools: `mcp__plugin_PLUGIN_SERVER__TOOL`.
+/// The id in tool names: `mcp__plugin_PLUGIN_SERVER__TOOL`.
 fn id(plugin: &str, server: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
     format!("plugin_{plugin}_{server}").chars().map(plain).collect()
@@ -84,7 +84,7 @@ fn manifest_name(root: &Path) -> Option<String> {
     Some(manifest.get("name")?.as_str()?.to_owned())
 }
 
-/// What the list of installed plugins says, as far as the user's settings switch it on for this project.
+/// The installed plugins that the user's settings enable for this project.
 fn installed(
     context: &Context<'_>,
     settings: &Settings,
@@ -106,7 +106,7 @@ fn installed(
         if !settings.switches_on(key) {
             continue;
         }
-        // One for each place in which it was installed; older lists have one alone.
+        // One entry for each place of installation; older lists have a single one.
         let places =
             if let Value::Array(places) = found { places.as_slice() } else { std::slice::from_ref(found) };
         let is_for_this = |place: &&Value| {

@@ -7,8 +7,8 @@ use crate::read;
 /// Longest pointer file of git that is read.
 const POINTER_BYTES: u64 = 4096;
 
-/// The main checkout of the repository that holds a directory; the directory itself where there is none, or where a
-/// `.git` file names a repository that does not know about it.
+/// The main checkout of the repository of a directory; the directory itself if there is none, or if a `.git` file names a
+/// repository that does not know it.
 pub(super) fn main_checkout(cwd: &Path) -> PathBuf {
     let Some(root) = cwd.ancestors().find(|directory| directory.join(".git").symlink_metadata().is_ok())
     else {
@@ -19,7 +19,7 @@ pub(super) fn main_checkout(cwd: &Path) -> PathBuf {
         return root.to_owned();
     }
     match pointed_to(root, &file) {
-        // A submodule, or a repository whose directory stands elsewhere: a place of its own.
+        // A submodule, or a repository whose directory is elsewhere, is separate.
         Some(git) if worktree_of(&git).is_none() => root.to_owned(),
         Some(git) => match worktree_of(&git) {
             Some(main) if names_worktree(&git, &file) => main,

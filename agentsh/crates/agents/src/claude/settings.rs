@@ -11,7 +11,7 @@ use super::config::strings;
 use crate::{AgentError, Context, agreement, json, read};
 use agentsh_base::types::ServerId;
 
-/// What the settings say, as far as it is the user's word.
+/// The settings that the user made.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     disabled: Vec<String>,
@@ -37,7 +37,7 @@ const NARROWING_LISTS: &[&str] = &["claudeMdExcludes", "deniedMcpServers", "disa
 /// Switches that take something away when they are on.
 const NARROWING_SWITCHES: &[&str] =
     &["disableAllHooks", "disableArtifact", "disableAutoMode", "disableWorkflows"];
-/// Switches, numbers and words that change how things look, or what the model is told about the work.
+/// Switches, numbers and words that change how things look, or what the model knows about the work.
 const PLAIN: &[&str] = &[
     "$schema",
     "alwaysThinkingEnabled",
@@ -73,7 +73,7 @@ const MAX_NAMED: usize = 12;
 pub(super) fn settings(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> Settings {
     let mut settings = Settings::default();
     settings.read_file(&directory.join("settings.json"));
-    // Those further up are read for a session that begins in a subdirectory, or that moves.
+    // Settings further up are read by a session that begins in a subdirectory, or that moves.
     let within = |directory: &&Path| directory.starts_with(context.project);
     for directory in std::iter::once(context.cwd).chain(context.cwd.ancestors().skip(1).filter(within)) {
         for name in PROJECT_FILES {
@@ -153,7 +153,7 @@ impl Settings {
         let parsed = if text.trim().is_empty() { return } else { json::parse(&text, path) };
         let value = match parsed {
             Ok(value) => value,
-            // What two readers may understand differently is not passed on.
+            // Content that two parsers may read differently is not passed on.
             Err(error) => {
                 self.notes.push(format!("{error}; the agent gets empty settings instead"));
                 return self.mask(project, path, b"{}\n".to_vec());
@@ -179,7 +179,7 @@ impl Settings {
         }
     }
 
-    /// Where a link leads is what is covered; what lies outside the project did not come with it.
+    /// Covers the target of a link; a target outside the project did not come with it.
     fn mask(&mut self, project: &Path, path: &Path, content: Vec<u8>) {
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let project = std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());
@@ -193,7 +193,7 @@ fn asks_for_sandbox(settings: &Value) -> bool {
     settings.pointer("/sandbox/enabled") == Some(&Value::Bool(true))
 }
 
-/// What a project may say, and the names of what it may not.
+/// The allowed keys of a project, and the names of the others.
 fn of_a_project(keys: Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
     let (mut kept, mut taken) = (Map::new(), Vec::new());
     for (key, value) in keys {

@@ -9,12 +9,12 @@ use super::argv::Parsed;
 use super::front_matter::{Block, without};
 use crate::{Context, read, walk};
 
-/// Tools that change nothing and reach nobody: a project may allow them.
+/// Tools that change nothing and connect to nothing: a project may allow them.
 const READING: &[&str] = &["AskUserQuestion", "Glob", "Grep", "LS", "NotebookRead", "Read", "TodoWrite"];
 /// Modes in which Claude Code asks as it does without one.
 const ASKING: &[&str] = &["default", "manual", "plan"];
 
-/// What the agent does not get as it is.
+/// Files that the agent gets changed or not at all.
 #[derive(Debug, Default)]
 pub(super) struct Subagents {
     /// Files, and what is in their place.
@@ -35,7 +35,7 @@ pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> 
     let places: BTreeSet<PathBuf> = above.chain(added).map(|directory| directory.join(".claude")).collect();
     let mut subagents = Subagents::default();
     for place in places.iter().filter(|place| *place != directory) {
-        // Of skills every file, since a link may lead to one of another name.
+        // Of skills every file, because a link may lead to a file with another name.
         for name in ["agents", "commands", "skills"] {
             subagents.look_in(&place.join(name), FileOwner::Project);
         }
@@ -45,7 +45,7 @@ pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> 
     subagents
 }
 
-/// Who wrote a file.
+/// The author of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileOwner {
     User,
@@ -53,7 +53,7 @@ enum FileOwner {
 }
 
 impl Subagents {
-    /// What cannot be looked at in full is not shown at all: a part that was skipped may hold a declaration.
+    /// A file that cannot be checked completely is hidden: a skipped part may contain a declaration.
     fn look_in(&mut self, folder: &Path, whose: FileOwner) {
         match walk::files(folder, "md") {
             Ok(files) => files.into_iter().for_each(|path| self.look_at(path, whose)),
@@ -71,7 +71,7 @@ impl Subagents {
         let text = match read::text(&path, read::LIMIT) {
             Ok(Some(text)) => text,
             Ok(None) => return,
-            // What cannot be read here may be readable inside.
+            // A file that is unreadable here may be readable inside.
             Err(error) => {
                 self.notes.push(format!("{error}; the agent gets an empty file instead"));
                 return self.covered.push((path, Vec::new()));
@@ -106,7 +106,7 @@ impl Subagents {
         self.covered.push((path, content.into_bytes()));
     }
 
-    /// One line for all files of a project that would speak for the user.
+    /// One line for all files of a project that would act in the user's name.
     fn say_taken(&mut self) {
         let Some((first, _)) = self.taken.first() else { return };
         let keys: BTreeSet<&str> = self.taken.iter().flat_map(|(_, keys)| keys).map(String::as_str).collect();
@@ -127,7 +127,7 @@ fn is_declaration(block: &Block<'_>) -> bool {
     block.is("mcpservers") && !block.is_list_of(is_name)
 }
 
-/// What allows tools, runs programs or asks less, and is not harmless.
+/// Whether a key allows tools, runs programs or reduces questions.
 fn speaks_for_the_user(block: &Block<'_>) -> bool {
     let is_one_of = |names: &[&str], word: &str| names.contains(&word.trim().trim_matches(['"', '\'']));
     if block.is("allowedtools") {

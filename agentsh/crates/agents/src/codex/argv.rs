@@ -19,15 +19,15 @@ const ONE: &[&str] = &[
     "--remote-auth-token-env",
     "--thread-source",
 ];
-/// An override that changes nothing: it stands where one was taken out, because a word less would join the
-/// values of the option before it with what follows.
+/// An override without effect. It replaces a removed one, because with a word less the option before it would take the next
+/// word as a value.
 const NOTHING: &str = "mcp_servers={}";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// The words after the program, without overrides of servers.
     pub(super) rest: Vec<String>,
-    /// Where in `rest` an override of servers was taken out and [`NOTHING`] stands.
+    /// The positions in `rest` where an override of servers was replaced by [`NOTHING`].
     pub(super) taken_out: Vec<usize>,
     /// Every `-c KEY=VALUE` in order.
     pub(super) overrides: Vec<(String, String)>,

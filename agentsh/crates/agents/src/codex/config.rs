@@ -78,7 +78,7 @@ pub(super) fn layers(
             let what = "a -c option has too many dots".to_owned();
             return Err(AgentError::CommandLine { what, fix: "shorten it".to_owned() });
         }
-        // What is not TOML is taken as it stands, like Codex does.
+        // A value that is not TOML is a string, as in Codex.
         assign(
             &mut session,
             key,
@@ -118,7 +118,7 @@ pub(super) fn layers(
 }
 
 impl Layers {
-    /// The merged configuration, without the project's word as far as the user has not made it his own.
+    /// The merged configuration, without project settings that the user has not approved.
     pub(super) fn effective(&self) -> Table {
         let mut merged = Table::new();
         let agreed = self.project.iter().filter(|layer| self.trusted && layer.agreed);
@@ -167,7 +167,7 @@ pub(super) fn servers(
             let origin =
                 Origin { file: layer.path.clone(), line, nth, scope: layer.scope, agreed: layer.agreed };
             match entries.get_mut(name) {
-                // It would get what the user gave to his own: variables, headers, the name in the policy.
+                // It would get what the user gave to a server of that name: variables, headers, grants of the policy.
                 Some((_, known)) if layer.scope == Scope::Project && known.scope != Scope::Project => {
                     let path = layer.path.display();
                     gathered.notes.push(format!(
@@ -177,7 +177,7 @@ pub(super) fn servers(
                 }
                 Some((merged, known)) => {
                     merge(merged, entry);
-                    // Whoever changed anything may have changed what is started.
+                    // A layer that changed anything may have changed the command.
                     if known.scope != Scope::Project || !origin.agreed {
                         *known = origin;
                     }

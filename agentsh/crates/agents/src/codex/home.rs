@@ -32,7 +32,7 @@ pub(super) fn directory(context: &Context<'_>) -> PathBuf {
     moved.map_or_else(|| context.home.join(".codex"), |path| context.cwd.join(path))
 }
 
-/// What Codex obeys in its directory.
+/// The files in Codex's directory that it obeys.
 pub(super) fn obeyed(context: &Context<'_>) -> Vec<PathBuf> {
     let names = READ_ONLY.iter().map(|(name, _)| *name).chain(["config.toml", "skills"]);
     names.map(|name| directory(context).join(name)).collect()
@@ -69,7 +69,7 @@ pub(super) fn state(context: &Context<'_>, codex_home: &Path) -> Vec<HomeState> 
     state
 }
 
-/// What Codex asks once and writes down, as for Claude Code.
+/// Answers that Codex stores, as for Claude Code.
 pub(super) fn remembered(context: &Context<'_>, codex_home: &Path) -> KeptFile {
     let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
     let mut places = vec![context.project.to_string_lossy(), cwd.to_string_lossy()];
@@ -159,7 +159,7 @@ pub(super) fn model(
 /// Keys of a provider by which Codex may come to an account next to `env_key`.
 const OTHER_KEYS: [&str; 5] =
     ["auth", "env_http_headers", "experimental_bearer_token", "http_headers", "requires_openai_auth"];
-/// What Codex asks of the place of its logins.
+/// The requests of Codex to its login server.
 const LOGIN: &[&str] = &[
     "POST /oauth/token",
     "POST /oauth/revoke",

@@ -41,7 +41,7 @@ const KEPT: &[&str] = &[
 ];
 /// Whether it looks for a newer version of itself.
 const UPDATE_CHECK: &str = "check_for_update_on_startup";
-/// Its place for what a developer tells the model.
+/// Its setting for developer instructions to the model.
 const INSTRUCTIONS: &str = "developer_instructions";
 
 fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
@@ -62,7 +62,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     let mut front = Vec::new();
     let mut rest = parsed.rest.clone();
     if parsed.ignore_user_config {
-        // In front, and wherever one was taken out: the last `-c` of a key is the one that counts.
+        // In front, and at each place where one was removed: the last `-c` of a key counts.
         let ours = format!("mcp_servers={}", Value::Table(servers));
         for at in &parsed.taken_out {
             rest[*at].clone_from(&ours);
@@ -95,7 +95,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     }
     if let Some(text) = context.told {
         let own = effective.get(INSTRUCTIONS).and_then(Value::as_str);
-        // One on the command line is the user's last word; he may have meant to say nothing else.
+        // An instruction on the command line overrides; the user may have wanted only that.
         let is_given = words.iter().any(|word| word.contains(INSTRUCTIONS));
         if !is_given {
             let whole = own.map_or_else(|| text.to_owned(), |own| format!("{own}\n\n{text}"));
@@ -205,7 +205,7 @@ fn cover_other_layers(
     Ok(())
 }
 
-/// Numbers, switches and words of a project's file that change how things look, or what the model is told about the work.
+/// Numbers, switches and words of a project's file that change how things look, or what the model knows about the work.
 const PLAIN: &[&str] = &[
     "disable_paste_burst",
     "file_opener",
@@ -317,7 +317,7 @@ fn role_files(directory: &Path, launch: &mut Launch) -> BTreeSet<PathBuf> {
     found_files(directory, "toml", "role", launch)
 }
 
-/// What cannot be looked at in full is not shown at all.
+/// A file that cannot be checked completely is hidden.
 fn found_files(directory: &Path, extension: &str, what: &str, launch: &mut Launch) -> BTreeSet<PathBuf> {
     super::walk::files(directory, extension).unwrap_or_else(|why| {
         let shown = directory.display().to_string();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::json;
 use super::keys::is_disallowed_in_project;
 
-/// Told of one file.
+/// The report about one file.
 const MAX_COUNT: usize = 64;
 /// Characters of what a file says that are shown.
 const MAX_SHOWN: usize = 160;
@@ -36,7 +36,7 @@ pub(super) fn of_settings(path: &Path, text: &str) -> Vec<String> {
     acts
 }
 
-/// What instructions would do by themselves: commands that run when they are read, and keys of their front matter.
+/// Automatic effects of instructions: commands that run when they are read, and keys of their front matter.
 pub(super) fn of_instructions(text: &str) -> Vec<String> {
     const KEYS: [&str; 6] =
         ["hooks", "mcpServers", "mcp_servers", "allowed-tools", "permissionMode", "command"];
@@ -69,7 +69,7 @@ fn walk(value: &Value, above: &str, left: usize, acts: &mut Vec<String>) {
                 if let Some(what) = of_member(name, inner, value) {
                     acts.push(format!("{what} ({})", shown(&here)));
                 }
-                // Variables are told by their names alone.
+                // Of variables only the names are reported.
                 if name != "env" {
                     walk(inner, &here, left, acts);
                 }
@@ -131,7 +131,7 @@ fn told(value: &str) -> String {
     if value.is_empty() { String::new() } else { format!(": {}", shown(value)) }
 }
 
-/// As it may be shown, and bounded.
+/// The text, escaped and bounded.
 fn shown(text: &str) -> String {
     let cut: String = text.chars().take(MAX_SHOWN).collect();
     let more = if cut.len() < text.len() { "..." } else { "" };

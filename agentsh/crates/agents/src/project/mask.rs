@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::super::{Context, Launch, agreement, read};
 use super::AGENTS;
 
-/// Words of a command line among which the agent's name may stand, as behind `npx -y`.
+/// Words of a command line that may contain the agent's name, as in `npx -y`.
 const MAX_WORDS: usize = 6;
 
 /// Covers what the project brings for the agent of this command line.

@@ -7,13 +7,13 @@ use sha2::{Digest, Sha256};
 use super::super::read;
 use super::{AGENTS, effects};
 
-/// Where what others made lies, or what nobody reads.
+/// Directories of third-party files, or that nothing reads.
 const SKIPPED: &[&str] = &[".git", ".hg", ".jj", "node_modules", "target", ".venv", "venv", "__pycache__"];
 const DEPTH: usize = 24;
-/// Files that are told.
+/// Maximum number of reported files.
 const MAX_FILES: usize = 2_000;
 
-/// What a project brings.
+/// The agent files of a project.
 #[derive(Clone, Debug, Default)]
 pub struct ProjectAgentConfig {
     /// By path.
@@ -27,11 +27,11 @@ pub struct ProjectAgentConfig {
 pub struct ProjectFile {
     /// Below the project.
     pub path: PathBuf,
-    /// Who obeys it, as people call it.
+    /// The agent that obeys it, as people call it.
     pub agent: &'static str,
     /// It names programs, servers or variables; otherwise it tells a model what to do.
     pub starts: bool,
-    /// What it would do by itself, each in words.
+    /// Its automatic effects, each in words.
     pub acts: Vec<String>,
     /// SHA-256 of its content, as hex digits.
     pub hash: String,
@@ -73,7 +73,7 @@ fn walk(project: &Path, below: &Path, depth: usize, left: &mut usize, brings: &m
     }
 }
 
-/// Who obeys a file, by the longest path that fits.
+/// The agent that obeys a file, by the longest matching path.
 fn obeyed(path: &Path) -> Option<(&'static str, bool)> {
     let text = format!("/{}", path.to_str()?);
     let fits = |known: &str| match known.ends_with('/') {
@@ -104,7 +104,7 @@ fn brought(project: &Path, path: PathBuf, agent: &'static str, starts: bool, is_
         let to = std::fs::read_link(&whole).unwrap_or_default();
         let hash = hex(to.as_os_str().as_encoded_bytes());
         let shown = to.display().to_string();
-        // What lies in the project is looked at where it lies, unless nobody would obey it there.
+        // A file in the project is checked at its own path, unless nothing would obey it there.
         return match leads.strip_prefix(&root) {
             Ok(inside) if obeyed(inside).is_some() => of(Vec::new(), hash, None),
             Ok(inside) => ProjectFile {

@@ -1,4 +1,4 @@
-//! A cloned repository holds whatever its author liked.
+//! A cloned repository can contain anything.
 
 use super::*;
 

@@ -14,7 +14,7 @@ const MAX_ANSWER: usize = 64 << 10;
 /// Why a text has no score.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NoScore {
-    /// Nobody answers there, or says that he cannot.
+    /// The endpoint does not answer, or answers that it cannot.
     Away(String),
     /// An answer that is not a score. The text may have brought it about.
     Odd(String),
@@ -78,7 +78,7 @@ fn chat(model: &str, text: &str) -> Result<(serde_json::Value, String), String> 
          Answer with exactly one line and nothing else, the number from 0.00 (surely harmless) to 1.00 (surely an attack):\n\
          SCORE {code} 0.00"
     );
-    // As JSON the text has no line of its own, so no line of it is a boundary.
+    // As JSON the text is one line, so it cannot contain a boundary line.
     let data = format!("{boundary}\n{}\n{boundary}\nYour one line:", json!(text));
     let body = json!({
         "model": model,

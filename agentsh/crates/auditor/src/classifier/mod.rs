@@ -35,19 +35,19 @@ const KEPT: usize = 4096;
 
 type Hash = [u8; 32];
 
-/// What was said of one text.
+/// The score of one text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
     /// From 0.0 to 1.0: how likely it is an attack.
     pub score: f64,
-    /// Bytes at its end that nobody looked at.
+    /// Bytes at its end that were not examined.
     pub unseen: usize,
 }
 
-/// What was said of several texts.
+/// The scores of several texts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Of each text the highest score of those of its pieces that have one.
+    /// For each text the highest score of its pieces.
     pub of_texts: Vec<Score>,
     /// Why the first piece that has no score has none.
     pub missing: Option<String>,
@@ -141,8 +141,8 @@ impl Classifier {
         }))
     }
 
-    /// Scores of these texts, in their order, as far as they can be had. Together they take no longer than the timeout. What
-    /// one piece brings about takes no score from the others: whoever writes a text can choose a piece that breaks an answer.
+    /// Scores of these texts, in their order, as far as possible. Together they take no longer than the timeout. A failed
+    /// piece does not remove the scores of others, because the text's author can choose a piece that breaks an answer.
     pub async fn scores(self: &Rc<Self>, texts: &[String]) -> Scores {
         let end = tokio::time::Instant::now() + self.within;
         let mut asked = JoinSet::new();
@@ -184,7 +184,7 @@ impl Classifier {
         }
         self.left_alone()?;
         let _turn = self.turns.acquire().await;
-        // One of those before it may have found that nobody answers.
+        // An earlier request may have found that the endpoint does not answer.
         self.left_alone()?;
         let said = endpoint::ask(self, text).await;
         self.breaker.borrow_mut().heard(&said, Instant::now());

@@ -13,7 +13,7 @@ use agentsh_policy::{McpPolicy, Ruled};
 /// Calls that every session may make within the burst window.
 const MIN_BURST: u64 = 10;
 
-/// What a session did with several servers.
+/// How a session used several servers.
 #[derive(Debug, Default)]
 pub(super) struct CrossServerUse {
     /// Calls that went through, in order; the same one again and again is one.

@@ -19,32 +19,32 @@ use agentsh_store::{Event, FileGrant, escape};
 /// More files of one directory that were refused are the directory.
 const MAX_OF_ONE: usize = 8;
 
-/// Directories of many programs and people: none is an entry because somebody looked for it.
+/// Directories of many programs and people: a lookup alone makes none of them an entry.
 const SHARED: [&str; 12] =
     ["/", "/boot", "/etc", "/home", "/mnt", "/opt", "/root", "/run", "/srv", "/var", "/var/lib", "/var/run"];
 /// The same below the home directory.
 const SHARED_IN_HOME: [&str; 5] = ["", ".cache", ".config", ".local", ".local/share"];
 
 type Owner = Option<ServerId>;
-/// What was refused, and why it is not granted for that alone.
+/// Refused files, and why a refusal alone grants nothing.
 type Refused = BTreeMap<(FileWord, String), Option<&'static str>>;
 
-/// What the record says.
+/// The recorded files.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// As it was at the last start of each.
+    /// The grants at the last start of each.
     granted: BTreeMap<Owner, (Timestamp, Vec<FileGrant>)>,
     refused: BTreeMap<Owner, Refused>,
     asked: BTreeSet<(FileWord, String)>,
 }
 
-/// What happens to it in a policy.
+/// The entries for a policy.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     /// Whether the lists are all that there was, so that they are in place of others.
     is_whole: bool,
     lists: Vec<(FileWord, Vec<(String, String)>)>,
-    /// One line each, without its sign.
+    /// One line each, without the comment sign.
     comments: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Files {
         }
     }
 
-    /// Whoever has something of files on record, next to those that a policy must name anyway.
+    /// Servers with recorded files, in addition to those that a policy must name anyway.
     pub fn servers(&self) -> BTreeSet<&ServerId> {
         self.granted.keys().chain(self.refused.keys()).flatten().collect()
     }
@@ -171,7 +171,7 @@ impl Entries {
         let _infallible = writeln!(text, "{:indent$}filesystem:", "");
         for (word, list) in &self.lists {
             let _infallible = writeln!(text, "{:indent$}  {}:", "", word.as_str());
-            // Denials of layers below stay whatever is written above them.
+            // Denials of layers below stay, even if a layer above grants the same.
             let replaces = self.is_whole && *word != FileWord::Deny;
             let indent = if replaces { indent + 2 } else { indent };
             if replaces {
@@ -184,7 +184,7 @@ impl Entries {
         }
     }
 
-    /// What stays closed, as comments.
+    /// Writes the files that stay closed, as comments.
     pub fn write_comments(&self, who: &str, text: &mut String) {
         for comment in &self.comments {
             let _infallible = writeln!(text, "# {who}: {comment}");
@@ -224,7 +224,7 @@ fn closed(word: FileWord, path: &str, deny: &[Ruled<String>], paths: &PathContex
 /// Whether an entry with this text means this path and no other.
 fn is_exact(path: &str) -> bool {
     let is_odd = |sign: char| sign.is_control() || "*?[]{}\u{fffd}".contains(sign);
-    // What is written is what `quoted` shows.
+    // The written text is what `quoted` shows.
     escape::line(path) == path && !path.chars().any(is_odd)
 }
 
@@ -244,7 +244,7 @@ fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, paths: &PathContext) ->
         if is_one { vec![directory.to_owned()] } else { files.into_iter().map(Path::to_owned).collect() }
     });
     let all: BTreeSet<PathBuf> = all.collect();
-    // What holds the home is not an entry, and stands for nothing below it.
+    // A directory that contains the home is not an entry, and does not represent anything below it.
     let stands_for_it = |above: &Path| all.contains(above) && !home.starts_with(above);
     let is_outermost = |path: &&PathBuf| !path.ancestors().skip(1).any(stands_for_it);
     all.iter().filter(is_outermost).cloned().collect()
@@ -260,7 +260,7 @@ fn only_looked_for(access: &str) -> Option<&'static str> {
         .then_some("it was to be created; add its directory if everything in there may be written")
 }
 
-/// Why a directory is none that an entry names because something was looked for in it.
+/// Why an entry does not name a directory only because something in it was looked up.
 fn shared(path: &Path, paths: &PathContext) -> Option<&'static str> {
     let in_home = SHARED_IN_HOME.iter().any(|shared| path == paths.home.join(shared));
     let is_shared = in_home

@@ -67,7 +67,7 @@ pub fn read(bytes: &[u8]) -> Result<Json<'_>, JsonError> {
     read_to_depth(bytes, MAX_DEPTH)
 }
 
-/// As [`read`], for what is only measured and never forwarded: another depth. Each level costs stack.
+/// Like [`read`], with another depth, for text that is only hashed and never forwarded. Each level costs stack.
 ///
 /// # Errors
 /// As [`read`].
@@ -75,7 +75,7 @@ pub fn read_to_depth(bytes: &[u8], deepest: usize) -> Result<Json<'_>, JsonError
     read_within(bytes, deepest, MAX_VALUES)
 }
 
-/// As [`read`], for a file: up to [`MAX_FILE_VALUES`] values.
+/// Like [`read`], for a file: up to [`MAX_FILE_VALUES`] values.
 ///
 /// # Errors
 /// As [`read`].

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// What a raw string (as the reader accepted it) says. A surrogate without its partner is read as U+FFFD, so that two
-/// spellings which some parser could read as the same text never compare as different in a way that opens a gap.
+/// The content of a raw string (as the reader accepted it). An unpaired surrogate becomes U+FFFD, so that two spellings which
+/// some parser could read as the same text never compare as different in a way that opens a gap.
 #[must_use]
 pub fn unescape(raw: &str) -> Cow<'_, str> {
     match raw.find('\\') {

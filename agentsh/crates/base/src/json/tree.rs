@@ -11,7 +11,7 @@ use super::text::unescape;
 pub enum Json<'a> {
     Null,
     Bool(bool),
-    /// As it was spelled: `1`, `1.0` and `1e0` stay different.
+    /// As spelled: `1`, `1.0` and `1e0` stay different.
     Number(&'a str),
     /// Between the quotes, still escaped.
     String(&'a str),
@@ -27,7 +27,7 @@ impl<'a> Json<'a> {
         self.as_object()?.iter().find(|(raw, _)| is_name(raw, name)).map(|(_, value)| value)
     }
 
-    /// As [`Json::member`], for changing it.
+    /// Like [`Json::member`], for changing it.
     pub fn member_mut(&mut self, name: &str) -> Option<&mut Json<'a>> {
         match self {
             Self::Object(members) => {

@@ -24,13 +24,13 @@ use agentsh_host::{Facts, Record};
 /// A secret that is shorter is not looked for in the values of variables.
 const MIN_SCRUBBED: usize = 8;
 
-/// What the agent works with.
+/// The credentials of the agent's sandbox.
 #[derive(Default)]
 pub struct BrokerSetup {
     pub broker: Option<Rc<Broker>>,
-    /// Files of the home, made anew: path inside and content.
+    /// Generated files of the home: path inside and content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// What git's global configuration says besides.
+    /// Additional lines of git's global configuration.
     pub git: String,
     /// Files that hold secrets.
     pub hidden: Vec<PathBuf>,
@@ -39,13 +39,13 @@ pub struct BrokerSetup {
     secrets: Vec<(String, String)>,
 }
 
-/// What a source gives.
+/// The result of a source.
 pub(super) struct Secret {
     pub user: Option<String>,
     pub secret: String,
 }
 
-/// Reads every secret that the policy names. One that cannot be had is told, and the agent does without.
+/// Reads every secret that the policy names. A missing one is reported, and the agent runs without it.
 pub async fn read(facts: &Facts, record: &Record) -> BrokerSetup {
     let asked = &facts.policy.agent_only.credentials;
     if asked.is_empty() {
@@ -73,7 +73,7 @@ pub async fn read(facts: &Facts, record: &Record) -> BrokerSetup {
                 continue;
             }
         };
-        // One account, one placeholder: a tool sends the same to all hosts of its forge.
+        // One placeholder for one account, because a tool sends the same one to all hosts of its forge.
         let number = placeholders.len();
         let key = (credential.source.clone(), found.secret.clone());
         let placeholder = placeholders.entry(key).or_insert_with(|| format!("{mark}{number:04}")).clone();
@@ -101,7 +101,7 @@ pub async fn read(facts: &Facts, record: &Record) -> BrokerSetup {
     brokered
 }
 
-/// What `gh` speaks with where nothing else says it: the user's own choice, or the server without which it would ask github.com.
+/// The default host of `gh`: the user's own choice, or the server without which it would use github.com.
 fn host_of_gh(facts: &Facts) -> Option<String> {
     let all = facts.policy.agent_only.credentials.iter().map(|ruled| &ruled.value);
     let hosts: Vec<String> = all
@@ -113,7 +113,7 @@ fn host_of_gh(facts: &Facts) -> Option<String> {
     chosen.or_else(|| hosts.iter().all(|host| is_own(&host)).then(|| hosts.first().cloned()).flatten())
 }
 
-/// As a URL names it.
+/// The authority as a URL contains it.
 fn place(host: &str, port: u16) -> String {
     if port == 443 { host.to_owned() } else { format!("{host}:{port}") }
 }
@@ -123,7 +123,7 @@ fn place(host: &str, port: u16) -> String {
 pub fn hosts(credentials: &[Ruled<agentsh_policy::Credential>]) -> Vec<HostRule> {
     let host = |Ruled { value, rule }: &Ruled<agentsh_policy::Credential>| {
         let mut host = value.host_rule(rule)?;
-        // Where the user's own forge is, is his word.
+        // The user's configuration says where the user's own forge is.
         host.rule.value.addresses = users_networks(rule);
         Some(host)
     };
@@ -180,7 +180,7 @@ fn git(host: &str, place: &str, user: &str, placeholder: &str) -> String {
     )
 }
 
-/// A file of secrets must be the user's, and readable for nobody else.
+/// A file of secrets must belong to the user, and no other user may read it.
 pub(super) fn private(path: &Path) -> Result<String, String> {
     use std::io::Read as _;
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -36,8 +36,8 @@ pub(super) fn find(text: &str, host: &str) -> Option<Secret> {
     }
 }
 
-/// Words between spaces, or between double quotes with `\` before what is meant as it is. `#` begins a comment where a word
-/// could, and a `macdef` goes on to the next empty line.
+/// Words between spaces, or between double quotes with `\` as escape. `#` begins a comment at the beginning of a word, and a
+/// `macdef` extends to the next empty line.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut in_macro = false;

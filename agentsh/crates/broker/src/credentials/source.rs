@@ -15,7 +15,7 @@ use agentsh_host::{Context, host_programs};
 /// A program that asks the user something would wait without end.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Of what a program says.
+/// Maximum output of a program.
 const MAX_BYTES: u64 = 64 << 10;
 /// Longest secret, in bytes.
 const MAX_LENGTH: usize = 8 << 10;
@@ -65,7 +65,7 @@ pub(super) async fn read(facts: &Facts, credential: &Credential) -> Result<Secre
     checked(found)
 }
 
-/// What goes into a header must be one word.
+/// A header value must be one word.
 fn checked(found: Secret) -> Result<Secret, String> {
     let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
     let user = found.user.as_deref().unwrap_or("user");
@@ -79,7 +79,7 @@ fn checked(found: Secret) -> Result<Secret, String> {
     }
 }
 
-/// What a program of the user says, asked outside and away from the project, whose configuration is not the user's.
+/// The output of a program of the user, run outside and not in the project, whose configuration is not the user's.
 async fn asked(context: &Context, name: &str, args: &[&str], input: String) -> Result<String, String> {
     let program =
         host_programs::find(context, name).ok_or_else(|| format!("there is no `{name}` in PATH"))?;
@@ -101,7 +101,7 @@ async fn asked(context: &Context, name: &str, args: &[&str], input: String) -> R
     said.map_err(|why| format!("`{words}`: {why}"))
 }
 
-/// What a program of the user says to an input, within [`PROGRAM_TIMEOUT`].
+/// The output of a program of the user for an input, within [`PROGRAM_TIMEOUT`].
 ///
 /// # Errors
 /// Why it says nothing.

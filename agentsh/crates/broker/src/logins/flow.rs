@@ -25,7 +25,7 @@ use agentsh_store::{escape, words::LoginWord};
 pub struct Request {
     /// A name, or a URL.
     pub server: String,
-    /// Where a profile of that name says so.
+    /// The URL of a profile of that name.
     pub url: Option<String>,
     /// Profiles of servers behind a URL.
     pub profiles: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Request {
     pub limit: Duration,
 }
 
-/// Why nobody is logged in.
+/// Why the login failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
     #[error("{0}")]
@@ -95,7 +95,7 @@ pub async fn log_in(
     }
 }
 
-/// Logs in anew to a server of a running session, with rights beside those that were had. Must be called inside a `LocalSet`.
+/// Logs in again to a server of a running session, with additional scopes. Must be called inside a `LocalSet`.
 ///
 /// # Errors
 /// Why nothing came of it.
@@ -121,7 +121,7 @@ pub async fn step_up(
     log_in(session, &request, (id, url, None), &mut out).await.map_err(|error| error.to_string())
 }
 
-/// Says the address for the browser to whoever sits before the session.
+/// Tells the user of the session the URL for the browser.
 struct UrlNotice<'s> {
     session: &'s LoginSession,
     server: &'s ServerId,
@@ -165,7 +165,7 @@ async fn attempt(
     let same = before.filter(|grant| grant.issuer == found.server.issuer);
     let client = match (&request.client_id, same) {
         (Some(client), _) => registration::known(&found.server, client.clone(), secret),
-        // Where nobody is registered, the user did that for the login before.
+        // If the server registers no clients, the user registered one for the login before.
         (None, Some(before)) if found.server.registration_endpoint.is_none() => before.client,
         (None, _) => registration::register(&clients, &found.server, &callback.address(), &scopes).await?,
     };
@@ -174,7 +174,7 @@ async fn attempt(
     let opened = request.browser && open_browser(&session.facts, login.url());
     let where_to = if opened { "a browser opens this address" } else { "open this address in a browser" };
     session.record.announce(&format!("{where_to}, and log in at {}:", escape::line(&issuer)));
-    // Without standard output the address was opened, or nobody can be asked.
+    // Without standard output the address was opened, or no person can be asked.
     let _ = writeln!(out, "{}", login.url()).and_then(|()| out.flush());
     let note = |text: &str| session.record.announce(text);
     let now = || since_1970().as_secs();
@@ -183,7 +183,7 @@ async fn attempt(
     Ok(kept.map(|_| grant).map_err(FlowError::Keep))
 }
 
-/// What is asked for: what the server wants and the command line says, and what was had before.
+/// The requested scopes: those of the server and the command line, and those of the login before.
 fn scopes(request: &Request, found: &discovery::LoginServer, before: Option<&Grant>) -> Vec<String> {
     let mut all: Vec<String> = found.scopes.clone();
     let before = before.filter(|grant| grant.issuer == found.server.issuer && !request.scopes.is_empty());
@@ -194,7 +194,7 @@ fn scopes(request: &Request, found: &discovery::LoginServer, before: Option<&Gra
     all
 }
 
-/// The user's browser, where there is one. It is his, and outside.
+/// The user's browser, if there is one. It runs outside every sandbox.
 fn open_browser(facts: &Facts, url: &Url) -> bool {
     let context = &facts.context;
     let has_display = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| context.env.contains_key(*name));

@@ -22,38 +22,38 @@ use agentsh_approvals::FurtherRights;
 use agentsh_content::content::since_1970;
 use agentsh_host::address::shown_url as shown;
 
-/// Shared with a renewal that is under way: it goes on where its request does not.
+/// Shared with a running renewal, which continues even if its request ends.
 #[derive(Clone)]
 pub struct StoredLogin(Rc<Inner>);
 
 struct Inner {
     session: LoginSession,
     id: ServerId,
-    /// As it is dialled.
+    /// The URL that is dialled.
     address: String,
-    /// The same without what may be a key.
+    /// The URL without parts that may be a key.
     url: String,
-    /// What `agentsh login` calls it.
+    /// The name for `agentsh login`.
     name: String,
     clients: Clients,
     store: Store,
     seen: RefCell<Option<(Stamp, Option<Grant>)>>,
-    /// What was found when it was looked for last.
+    /// The login as last read from disk.
     recent: RefCell<Option<(Instant, Option<Grant>)>>,
     /// Tokens that went on the wire, the newest last.
     handed: RefCell<VecDeque<SentToken>>,
     /// An access token that cannot be renewed.
     dead: RefCell<Option<String>>,
-    /// Who renews; the others wait for what comes of it.
+    /// Held by the request that renews; the others wait for its result.
     renewing: tokio::sync::Mutex<()>,
-    /// Who asks for further rights; the others wait for what comes of it.
+    /// Held by the request that asks for further rights; the others wait for its result.
     stepping: tokio::sync::Mutex<()>,
 }
 
-/// What a token that went on the wire gave.
+/// A token that was sent, and its login.
 struct SentToken {
     token: String,
-    /// As of [`Grant::login`].
+    /// Like [`Grant::login`].
     login: String,
     scopes: Vec<String>,
 }
@@ -92,8 +92,8 @@ impl StoredLogin {
         }))
     }
 
-    /// Another grant than one with this token, or why there is none. A request may end while it waits, but no renewal: its
-    /// answer holds the only refresh token that is still good.
+    /// Another grant than one with this token, or why there is none. A waiting request may end, but not a renewal, because its
+    /// answer holds the only valid refresh token.
     async fn renewed(&self, token: &str) -> Result<Grant, NoToken> {
         let (inner, token) = (Rc::clone(&self.0), token.to_owned());
         let renewal = agentsh_base::task::spawn_local(async move { inner.renewed(&token).await });
@@ -102,7 +102,7 @@ impl StoredLogin {
 }
 
 impl Inner {
-    /// As it was a moment ago.
+    /// The login, cached for a moment.
     async fn recent(&self) -> Result<Option<Grant>, String> {
         if let Some((at, grant)) = &*self.recent.borrow()
             && at.elapsed() < CACHE_LIFETIME
@@ -112,7 +112,7 @@ impl Inner {
         self.grant().await
     }
 
-    /// As it is on disk now: another process may have renewed it, or the user has logged in since.
+    /// The login as it is on disk now: another process may have renewed it, or the user has logged in since.
     async fn grant(&self) -> Result<Option<Grant>, String> {
         let grant = self.on_disk().await?;
         *self.recent.borrow_mut() = Some((Instant::now(), grant.clone()));
@@ -171,7 +171,7 @@ impl Inner {
         NoToken::Now(format!("cannot renew its login now: {why}"))
     }
 
-    /// What the one who asked is told; the user hears it once.
+    /// The error for the client; the user is told once.
     fn ask(&self, what: &str, more: &str) -> String {
         let how = format!("agentsh login {}{more}", word(&self.name));
         let server = escape::line(&self.id.0);
@@ -189,8 +189,8 @@ impl Inner {
         format!("{said}. To use your own token, add to its headers: Authorization: Bearer ${{NAME}}")
     }
 
-    /// A header with further rights. Where a person can be asked, the request waits for the login; after `is_last`, and where
-    /// nobody can, whoever asked is told how to get one.
+    /// A header with further scopes. If a person can be asked, the request waits for the login; after `is_last`, and if nobody
+    /// can, the error says how to get one.
     async fn step_up(&self, challenge: &Challenge, used: &str, is_last: bool) -> Result<HeaderValue, String> {
         let options: String =
             challenge.scopes.iter().map(|scope| format!(" --scope {}", word(scope))).collect();

@@ -17,7 +17,7 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// None where there is no desktop, or not that program.
+    /// None if there is no desktop, or the program is missing.
     pub fn of(context: &Context) -> Option<Self> {
         let has_desktop =
             context.env.get("DBUS_SESSION_BUS_ADDRESS").is_some_and(|address| !address.is_empty());

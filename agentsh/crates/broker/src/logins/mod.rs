@@ -34,7 +34,7 @@ pub struct LoginSession {
     pub logins: Rc<Logins>,
 }
 
-/// What the user was told in this session: each thing once.
+/// The messages to the user in this session, each of them once.
 #[derive(Debug, Default)]
 pub struct Logins {
     told: RefCell<BTreeSet<String>>,
@@ -49,12 +49,12 @@ impl Logins {
         let _ = self.approvals.set(approvals.elsewhere());
     }
 
-    /// None: nobody can be asked.
+    /// None: no person can be asked.
     fn approvals(&self) -> Option<Approvals> {
         self.approvals.get()?.there().filter(Approvals::can_ask)
     }
 
-    /// Asks the user, once for each question, whatever draws on the terminal. False: that was asked before.
+    /// Asks the user, once for each question, even while another program draws on the terminal. False: this was asked before.
     fn ask(session: &LoginSession, what: &str, how: &str) -> bool {
         let is_new = session.logins.is_new(format!("{what} {how}"));
         if is_new {
@@ -63,7 +63,7 @@ impl Logins {
         is_new
     }
 
-    /// True the first time. A server that says something else each time is heard no more at some point.
+    /// True the first time. A server that names another one each time is ignored after a limit.
     fn is_new(&self, what: String) -> bool {
         let mut told = self.told.borrow_mut();
         told.len() < MAX_REPORTED && told.insert(what)
@@ -86,8 +86,8 @@ pub fn record(
     });
 }
 
-/// Clients for everything that a login to this server asks. The authorization server may lie where the server itself may: on
-/// this machine only if the server does, in a private network only if the rules of the server name it.
+/// Clients for all requests of a login to this server. The authorization server may be where the server itself may: on this
+/// machine only if the server is, in a private network only if the rules of the server name it.
 ///
 /// # Errors
 /// When this machine cannot resolve names, or the policy names a proxy that is none.

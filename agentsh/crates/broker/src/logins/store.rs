@@ -20,7 +20,7 @@ use agentsh_host::copies::write_anew;
 /// Below the state directory.
 const DIRECTORY: &str = "logins";
 
-/// Tells whether a file is still the one that was read.
+/// Checks whether a file is still the one that was read.
 pub type Stamp = (u64, u64, i64, i64);
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Store {
     keyring: Option<Keyring>,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     #[serde(flatten)]
@@ -39,7 +39,7 @@ struct Entry {
     in_keyring: bool,
 }
 
-/// What of a grant is secret.
+/// The secret part of a grant.
 #[derive(Serialize, Deserialize)]
 struct Secrets {
     access_token: String,
@@ -97,7 +97,7 @@ impl Store {
             return Ok(None);
         }
         let Entry { mut grant, in_keyring } = read(&path)?;
-        // What was found under this name must be about it.
+        // The file must be about this URL.
         if grant.url != url {
             return Ok(None);
         }
@@ -176,7 +176,7 @@ impl Store {
     }
 }
 
-/// Of a login, in names of files and in the desktop's store.
+/// The name of a login in file names and in the desktop's store.
 fn name(url: &str) -> String {
     agentsh_base::hex(Sha256::digest(url.as_bytes()).iter().take(16))
 }

@@ -34,7 +34,7 @@ pub(super) struct AgentSockets {
     own: Option<OwnAgent>,
 }
 
-/// What is needed of the context when keys are added.
+/// The programs that are needed when keys are added.
 struct SshPrograms {
     agent: Option<PathBuf>,
     add: Option<PathBuf>,
@@ -132,7 +132,7 @@ impl AgentSockets {
 }
 
 impl AgentSocket {
-    /// What it answers to the last of these messages, sent one after the other.
+    /// The answer to the last of these messages, sent one after the other.
     pub(super) async fn ask(&self, messages: &[&[u8]]) -> std::io::Result<Vec<u8>> {
         let talk = async {
             let directory = std::fs::File::open(self.0.parent().unwrap_or(&self.0))?;

@@ -29,12 +29,12 @@ use agentsh_host::{Context, Record, git_identity};
 use holder::{AgentSocket, AgentSockets};
 use request::Key;
 
-/// What the agent gets.
+/// The keys and settings for the agent.
 #[derive(Default)]
 pub struct SshGrants {
-    /// Files of the home, made anew: path inside and content.
+    /// Generated files of the home: path inside and content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// What git's global configuration says besides.
+    /// Additional lines of git's global configuration.
     pub git: String,
     /// The socket, here; it is shown at [`inside`].
     pub socket: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub fn hosts(ssh: &[Ruled<SshAccess>]) -> Contribution {
             if host.is_local() {
                 part.loopback.push(Ruled { value: host.port, rule: rule.clone() });
             } else if let Some(mut host) = host.host_rule(rule) {
-                // Where the user's own forge is, is his word.
+                // The user's configuration says where the user's own forge is.
                 host.rule.value.addresses = users_networks(rule);
                 part.hosts.push(host);
             }
@@ -82,8 +82,8 @@ pub fn hosts(ssh: &[Ruled<SshAccess>]) -> Contribution {
     part
 }
 
-/// Finds the keys that the policy names, and serves them on a socket in this directory. What cannot be had is told, and the
-/// agent does without.
+/// Finds the keys that the policy names, and serves them on a socket in this directory. A missing one is reported, and the
+/// agent runs without it.
 ///
 /// # Errors
 /// When the socket cannot be made.
@@ -177,7 +177,7 @@ async fn find(
     Ok((holder, public, comment))
 }
 
-/// As `ssh-add -l` shows it.
+/// The fingerprint, as `ssh-add -l` prints it.
 fn fingerprint(public: &[u8]) -> String {
     format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(public)))
 }

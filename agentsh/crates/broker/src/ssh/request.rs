@@ -11,7 +11,7 @@ use super::wire::Bytes;
 /// A key that may be used, and for what.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// As on the wire.
+    /// The key as on the wire.
     pub public: Vec<u8>,
     pub comment: String,
     /// `SHA256:`...
@@ -47,10 +47,10 @@ impl Key {
 
 /// Longest namespace and longest name of a user, in bytes: both are recorded, and a program inside makes them up.
 const MAX_NAME: usize = 256;
-/// Of a request to sign: with SHA-256 or SHA-512. Without one of them an RSA key signs with SHA-1.
+/// Flags of a sign request: SHA-256 or SHA-512. Without one of them an RSA key signs with SHA-1.
 const RSA_WITH_SHA2: u32 = 2 | 4;
 
-/// What a signature is good for.
+/// The purpose of a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Login { host: SshHost, user: String },
@@ -63,21 +63,21 @@ pub struct Refusal {
     /// Stable code.
     pub reason: &'static str,
     pub detail: String,
-    /// What would allow it.
+    /// The policy line that would allow it.
     pub change: Option<String>,
     pub rule: RuleRef,
 }
 
 impl Refusal {
-    /// Of what is about no key that the policy names.
+    /// A refusal that concerns no key of the policy.
     #[must_use]
     pub fn of_agent(reason: &'static str, detail: String) -> Self {
         Self { reason, detail, change: None, rule: RuleRef::default_rule("ssh") }
     }
 }
 
-/// What these bytes are, if the key may sign them so (`flags` of the request) on a connection that is bound so; and by which
-/// entry.
+/// The purpose of these bytes, if the key may sign them with these `flags` on a connection bound in this way, and the entry
+/// that allows it.
 ///
 /// # Errors
 /// Why not.
@@ -137,7 +137,7 @@ pub fn judge(
     }
 }
 
-/// Of a signature over a file (PROTOCOL.sshsig), behind the magic word.
+/// The namespace of a file signature (PROTOCOL.sshsig), after the magic word.
 fn namespace(rest: &[u8]) -> Option<String> {
     let mut rest = Bytes(rest);
     let namespace = rest.text()?;

@@ -22,9 +22,10 @@ use agentsh_host::Record;
 
 /// Programs that speak with the agent at once; further ones are turned away.
 const MAX_CLIENTS: usize = 32;
-/// Refusals of one [`RefusalSubject`] that go on record one by one; the others are counted. A program inside can cause them without end.
+/// Refusals of one [`RefusalSubject`] that are recorded singly; the others are counted. A program inside can cause them
+/// without end.
 const MAX_RECORDED: u64 = 256;
-/// Refusals of one [`RefusalSubject`] that the user is told about at once.
+/// Refusals of one [`RefusalSubject`] that are reported to the user at once.
 const MAX_REPORTED: u64 = 5;
 /// How long no further client is taken when one could not be: descriptors may be short for a moment.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
@@ -50,8 +51,8 @@ struct Keys {
     refused: BTreeMap<RefusalSubject, Cell<u64>>,
 }
 
-/// What a refusal is about. Each is counted by itself: any number of messages that name no key of the policy leaves the room of
-/// those that do.
+/// The subject of a refusal. Each has its own count, so that messages about other keys cannot use up the events of the
+/// policy's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum RefusalSubject {
     /// A key that the policy names.
@@ -86,7 +87,7 @@ impl Serving {
                 }
                 keys.clients.set(keys.clients.get() + 1);
                 agentsh_base::task::spawn_local(async move {
-                    // Who went away, or says what is not a message, is not answered any more.
+                    // A client that disconnected, or sends an invalid message, gets no answer.
                     let _ = converse(&keys, stream).await;
                     keys.clients.set(keys.clients.get().saturating_sub(1));
                 });
@@ -96,11 +97,11 @@ impl Serving {
     }
 }
 
-/// What is known of a connection's server.
+/// The proven server of a connection.
 #[derive(Default)]
 struct Server {
     bound: Option<BoundSession>,
-    /// As it came, for the holder of the key.
+    /// The message as received, for the holder of the key.
     message: Vec<u8>,
     /// A connection is for one session; a second one makes it useless.
     is_spoilt: bool,
@@ -232,7 +233,7 @@ impl Keys {
         }
     }
 
-    /// How many refusals have no event of their own.
+    /// Records the number of refusals without an event of their own.
     fn tell_the_rest(&self) {
         for (about, count) in &self.refused {
             let count = count.get().saturating_sub(MAX_RECORDED);

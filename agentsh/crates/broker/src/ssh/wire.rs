@@ -9,7 +9,7 @@ pub const SIGN_REQUEST: u8 = 13;
 pub const SIGN_RESPONSE: u8 = 14;
 pub const EXTENSION: u8 = 27;
 
-/// What is left to be read.
+/// The unread rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
@@ -37,7 +37,7 @@ impl<'a> Bytes<'a> {
         std::str::from_utf8(self.string()?).ok()
     }
 
-    /// What follows is nothing.
+    /// Checks that nothing follows.
     pub fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

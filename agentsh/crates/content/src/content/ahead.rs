@@ -16,7 +16,7 @@ use agentsh_guard::{PrecomputeJob, Rewrite, Subject, SubjectKind};
 use super::settings::Destinations;
 use super::{Content, OF_PROTOCOL, names_places, replaced, since_1970};
 
-/// What was found, and under what it holds.
+/// The findings, and the state for which they are valid.
 pub(super) struct PrecomputedSearch {
     pub labels: Labels,
     /// How often was judged what goes to the server, before.
@@ -37,7 +37,7 @@ struct Search {
 impl Content {
     pub(super) fn search_ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         let (carried, may_name) = carried(&subject.matter)?;
-        // Otherwise it is done here, once more for what stands around each marker.
+        // Otherwise it is done here, once more for the text around each marker.
         if !unmarked(carried, |text| self.flow.unmarked(text)).is_empty() {
             return None;
         }
@@ -71,7 +71,7 @@ impl PrecomputeJob for Search {
     }
 }
 
-/// What is sent, and whether a place that it names is one to go to.
+/// The value that is sent, and whether a place that it names is a destination.
 fn carried<'a>(matter: &SubjectKind<'a>) -> Option<(&'a Json<'a>, bool)> {
     match *matter {
         SubjectKind::Call { arguments, .. } => Some((arguments?, true)),

@@ -19,7 +19,7 @@ pub(super) struct DeferredResults {
 #[derive(Debug)]
 pub(super) struct Deferred {
     pub origin: Origin,
-    /// As JSON.
+    /// The text as JSON.
     pub said: Arc<str>,
     /// A long one is read on another thread, unless who needs it comes first.
     pub read: Option<Arc<LazyLock<Option<ReadResult>, Job>>>,

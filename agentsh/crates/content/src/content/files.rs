@@ -11,7 +11,7 @@ use agentsh_secrets::values;
 
 use super::{Content, since_1970};
 
-/// Whose they are, in messages and in pairs of the policy.
+/// The name of the source in messages and in pairs of the policy.
 pub const FILES: &str = "files of the project";
 
 /// Directories that are looked into, and how deep; bytes of one file, of all of them, and their number.
@@ -23,7 +23,7 @@ const MAX_FILES: usize = 200;
 /// Secrets of one file.
 const MAX_SECRETS: usize = 256;
 const TIME: Duration = Duration::from_millis(200);
-/// Directories in which others' files lie.
+/// Directories of third-party files.
 const THIRD_PARTY_DIRECTORIES: [&str; 6] = [".git", "node_modules", "target", ".venv", "venv", "vendor"];
 
 impl Content {
@@ -40,7 +40,7 @@ impl Content {
         seeded
     }
 
-    /// Remembers what the agent reads past the proxy: `name` is the file, or the tool of its own that read it.
+    /// Remembers what the agent reads without the proxy: `name` is the file, or the agent's own tool that read it.
     pub(super) fn remember_own(&mut self, name: &str, lines: &Json<'_>) {
         let origin = Origin {
             server: ServerId(FILES.to_owned()),
@@ -56,7 +56,7 @@ impl Content {
     }
 }
 
-/// Addresses, links and the like among which a secret may stand.
+/// Maximum number of addresses, links and the like that may hide a secret.
 const MAX_VALUES: usize = 16 * MAX_SECRETS;
 
 /// The lines of a text that hold a secret, as a list in JSON. None: there are none.

@@ -19,7 +19,7 @@ use super::settings::Destinations;
 use super::{Content, outcome_of, since_1970};
 
 impl Content {
-    /// What of it leaves: a copy, else bytes that may be one.
+    /// The finding that leaves: a copy, else bytes that may be one.
     pub(super) fn leak_of(&self, judged: Judged, server: &ServerId, tool: &str) -> Option<Finding> {
         let mut findings = judged.findings.into_iter().filter(|flowed| !self.may_flow(flowed, server));
         let mut opaque = None;
@@ -35,7 +35,7 @@ impl Content {
         }
     }
 
-    /// A compressed file is taken for a copy, since whoever packs a text hides it; what only looks drawn is told.
+    /// A compressed file counts as a copy, because packing hides its text; random-looking data is reported.
     pub(super) fn of_unread(&self, flowed: Flowed, server: &ServerId, tool: &str) -> Option<Finding> {
         let policy = &self.settings.policy;
         let written = policy.on_opaque.as_ref();
@@ -86,7 +86,7 @@ impl Content {
             category: None,
             detector: finding.rule.to_owned(),
             severity: finding.severity,
-            // How it was found and decoded is for the record: who is refused would learn how to hide it better.
+            // Detector and decoding are only recorded, because a refused caller would learn how to hide the data better.
             what: format!(
                 "'{}' would send server '{server}' {} that '{}' of server '{}' gave",
                 escape::line(tool),
@@ -106,8 +106,8 @@ impl Content {
         }
     }
 
-    /// What goes out with something that is sent, if anything: what came out of another server's results, and, where it
-    /// `may_name` places, a place that is not listed. `seen`: what was found in it on another thread.
+    /// What leaves with a message: data from another server's results, and, if it `may_name` places, a place that is not
+    /// listed. `seen`: findings of another thread.
     pub(super) fn carried_out(
         &mut self,
         server: &ServerId,
@@ -148,8 +148,7 @@ impl Content {
         leak.into_iter().chain(place).collect()
     }
 
-    /// What is handed to a server: judged as it is and as it is passed on. A marker that is taken out may have hidden
-    /// what stood around it.
+    /// Judges a message to a server with and without its markers, because a removed marker may have hidden the text around it.
     pub(super) fn judge_carried(
         &mut self,
         subject: &Subject<'_>,
@@ -162,7 +161,7 @@ impl Content {
         if !markers.is_empty() && !found.iter().any(|found| found.verdict.is_block()) {
             let mut clean = carried.clone();
             Rewrite::apply(&markers, &mut clean);
-            // What was judged is not what is going to be sent.
+            // This version is not the one that is sent.
             self.flow.not_sent();
             let cleaned = self.carried_out(server, name, &clean, true, None);
             found = if cleaned.is_empty() { found } else { cleaned };
@@ -180,8 +179,8 @@ impl Content {
         report.rewrite(markers);
     }
 
-    /// What was judged last is not sent when it is refused, or a person is asked about the copy in it. Whoever agreed to a
-    /// pair of servers is asked no more, so that what goes is counted; what other checks say is known when it passed.
+    /// The last judged message is not sent if it is refused, or if a person is asked about the copy in it. A pair of servers
+    /// that a person allowed is not asked about again, so the message counts; other checks have decided when it passed.
     pub(super) fn note_sent(&mut self, found: &[Finding]) {
         let is_kept = |found: &Finding| match found.verdict.outcome {
             Outcome::Block => true,
@@ -195,14 +194,14 @@ impl Content {
         }
     }
 
-    /// What was judged last did not pass.
+    /// The last judged message did not pass.
     pub(super) fn settle_sent(&mut self) {
         if std::mem::take(&mut self.undecided) {
             self.flow.not_sent();
         }
     }
 
-    /// What was judged last is sent.
+    /// The last judged message is sent.
     pub(super) fn sent(&mut self) {
         let now = since_1970();
         if std::mem::take(&mut self.undecided)
@@ -225,7 +224,7 @@ impl Content {
         report.rewrite(markers);
     }
 
-    /// What no agent chose as an argument: only what came out of another server's results counts there.
+    /// Parts that no agent chose as an argument: only data from another server's results counts there.
     pub(super) fn judge_copies(
         &mut self,
         subject: &Subject<'_>,

@@ -11,8 +11,8 @@ use agentsh_base::types::ServerId;
 /// Bits that one call may say, and all calls of a session to one server.
 const MAX_CALL_BITS: u32 = 48;
 const MAX_SESSION_BITS: u32 = 1024;
-/// Of those of a session, bits of answers: of values that nobody offered. One is at least so much, and a number that goes on
-/// from the one before it.
+/// The part of a session's bits for values that no server offered. Each costs at least four, and the number after the last one
+/// costs one.
 pub(super) const OF_ANSWERS: u32 = 16;
 const ANSWER_BITS: u32 = 4;
 const NEXT_ITEM_BITS: u32 = 1;
@@ -25,21 +25,21 @@ const MAX_TEXT: usize = 16 << 10;
 const MAX_TOOLS: usize = 1024;
 /// Words that every reader knows.
 const COMMON_WORDS: [&str; 9] = ["", "yes", "no", "true", "false", "on", "off", "asc", "desc"];
-/// A character of a name that nobody declared, and of a number.
+/// A character of an undeclared name, and of a number.
 const CHARACTER_BITS: u32 = 6;
 const DIGIT_BITS: u32 = 4;
 
-/// What a call says.
+/// The result for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BudgetVerdict {
-    /// So little that it may go; it counts now.
+    /// The call is within the budget, and now counts.
     Within,
-    /// Little, and with what was said before too much.
+    /// Little by itself, but too much together with earlier calls.
     UsedUp,
     Much,
 }
 
-/// What a server declared and what everybody may read, as hashes, and what was said so far.
+/// Words that a server declared and public words, as hashes, and the bits used so far.
 #[derive(Debug, Default)]
 pub(super) struct LeakBudget {
     random: RandomState,
@@ -54,10 +54,10 @@ pub(super) struct LeakBudget {
     last: BTreeMap<(ServerId, u64), Counted>,
 }
 
-/// What one server said last, no more than so much of it.
+/// The words that one server said last, up to a limit.
 #[derive(Debug, Default)]
 struct RecentWords {
-    /// When it was said.
+    /// For each word, when it was said.
     words: BTreeMap<u64, u64>,
     order: BTreeMap<u64, u64>,
     next: u64,
@@ -78,18 +78,18 @@ impl RecentWords {
     }
 }
 
-/// Bits that were said to a server, and those of answers among them.
+/// Bits that were sent to a server, and how many of them in answers.
 #[derive(Clone, Copy, Debug, Default)]
 struct SpentBits {
     all: u32,
     answers: u32,
 }
 
-/// One call.
+/// The bits of one call.
 #[derive(Debug, Default)]
 struct Counted {
     bits: u32,
-    /// Of its members and items, in order.
+    /// A hash of its members and items, in order.
     shape: u64,
     answers: Vec<Answer>,
 }
@@ -102,7 +102,7 @@ struct Answer {
 }
 
 impl Counted {
-    /// What it answers, to somebody who knows the one before it: the same again says nothing.
+    /// The bits for a reader who knows the call before it: repeating a value costs nothing.
     fn after(&self, last: Option<&Self>) -> u32 {
         let all = self.answers.iter().map(|answer| answer.bits);
         let Some(last) = last.filter(|last| last.shape == self.shape) else { return all.sum() };
@@ -120,7 +120,7 @@ impl Counted {
 }
 
 impl LeakBudget {
-    /// Hears what a server says of one of its tools.
+    /// Takes in a server's description of one of its tools.
     pub fn declare(&mut self, server: &ServerId, definition: &Json<'_>) {
         let Some(schema) = definition.member("inputSchema") else { return };
         let words = self.declared.entry(server.clone()).or_default();
@@ -157,7 +157,7 @@ impl LeakBudget {
         });
     }
 
-    /// Whether a call says so little that it may go; then it counts.
+    /// Whether a call is within the budget; then it counts.
     pub fn says<'v>(
         &mut self,
         server: &ServerId,
@@ -236,13 +236,13 @@ impl LeakBudget {
         declared.into_iter().chain(self.of_known(self.public.values(), word)).min()
     }
 
-    /// What it takes to choose a number that the server itself said, or a public one. None: nobody did.
+    /// The bits to choose a number that the server itself or a public server said. None: nobody said it.
     fn of_number(&self, server: &ServerId, raw: &str) -> Option<u32> {
         let own = self.of_known(self.numbers.get(server).into_iter(), raw);
         own.into_iter().chain(self.of_known(self.public_numbers.values(), raw)).min()
     }
 
-    /// What it takes to choose one of all that these know.
+    /// The bits to choose one of the words that these know.
     fn of_known<'k>(&self, known: impl Iterator<Item = &'k RecentWords> + Clone, word: &str) -> Option<u32> {
         let hash = (word.len() <= MAX_WORD).then(|| self.random.hash_one(word))?;
         let is_known = known.clone().any(|known| known.words.contains_key(&hash));
@@ -255,7 +255,7 @@ impl LeakBudget {
 }
 
 impl Counted {
-    /// Notes a value that nobody offered, and gives its bits.
+    /// Notes a value that no server offered, and returns its bits.
     fn answer(&mut self, random: &RandomState, value: &str, bits: u32) -> u32 {
         let (value, number) = (random.hash_one(value), value.parse().ok());
         self.answers.push(Answer { value, number, bits: bits.max(ANSWER_BITS) });
@@ -263,7 +263,7 @@ impl Counted {
         bits
     }
 
-    /// Notes a name that nobody declared, or the length of a list: another one in the next call says something.
+    /// Notes an undeclared name, or the length of a list: a different one in the next call carries bits.
     fn form(&mut self) {
         self.answers.push(Answer { value: 0, number: None, bits: NEXT_ITEM_BITS });
     }
@@ -278,12 +278,12 @@ fn is_number(text: &str) -> bool {
     (2..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What people give things as a name: with a digit in it, or of several parts.
+/// Whether a word looks like an id: with a digit in it, or of several parts.
 fn is_id(text: &str) -> bool {
     text.len() >= 2 && text.contains(|one: char| one.is_ascii_digit() || "-_/#@:".contains(one))
 }
 
-/// What it takes to choose one of so many.
+/// The bits to choose one of `count`.
 fn bits_of(count: usize) -> u32 {
     usize::BITS - count.leading_zeros()
 }

@@ -21,7 +21,7 @@ const MAX_SERVERS: usize = 1024;
 /// From whom to whom.
 type Pair = (ServerId, ServerId);
 
-/// What happened between servers so far.
+/// The flows between servers so far.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     /// The last private result of each server: its tool, and when it came.
@@ -42,7 +42,7 @@ impl Pairs {
 pub const LABEL_FLOW: &str = "label-flow";
 pub const CLOSED_PAIR: &str = "closed-pair";
 
-/// What was read of a server, and what becomes of a call to another one then.
+/// A server from which private data was read, and the outcome of a call to another one.
 struct Source {
     server: ServerId,
     tool: String,
@@ -55,7 +55,7 @@ impl Content {
     /// Whether a copy may go to `server` all the same.
     pub(super) fn may_flow(&self, flowed: &Flowed, server: &ServerId) -> bool {
         let from = &flowed.origin.server;
-        // What has no meaning of its own may be shared; a value (a key, a card, an address) may not.
+        // Prose may be shared; a value (a key, a card, an address) may not.
         let is_prose = is_prose(flowed.finding.category);
         self.settings.policy.allows(&from.0, &server.0).is_some()
             || is_prose && self.labels(from).shares_with(self.labels(server))
@@ -72,7 +72,7 @@ impl Content {
         }
     }
 
-    /// What follows from what was read from other servers, with or without a copy of it in the call.
+    /// The outcome because of reads from other servers, with or without a copy in the call.
     pub(super) fn judge_pair(
         &mut self,
         server: &ServerId,
@@ -88,7 +88,7 @@ impl Content {
         }
         let sources = self.sources(server, now);
         let strictest = sources.iter().map(|source| source.outcome).max()?;
-        // Of several, the one that was read last is the one that a person remembers.
+        // Of several sources, the last one is the one that a person remembers.
         let source = sources.into_iter().rev().find(|source| source.outcome == strictest)?;
         let policy = &self.settings.policy;
         let values = policy.values(&source.server.0, &server.0);
@@ -141,7 +141,7 @@ impl Content {
         })
     }
 
-    /// What the policy says, else what holds where nobody wrote anything. None: it goes.
+    /// The policy's outcome, else the default. None: the call passes.
     fn on_flow(&self, source: &ServerId, server: &ServerId) -> Option<(Outcome, RuleRef)> {
         let policy = &self.settings.policy;
         if let Some((action, rule)) = policy.on_flow(&source.0, &server.0) {
@@ -243,7 +243,7 @@ pub(super) fn ways(policy: &ExfiltrationPolicy, from: &ServerId, to: &ServerId) 
     )
 }
 
-/// A key of the section that holds though nobody wrote it.
+/// A key of the section that is in force by default.
 pub(super) fn part_of(section: &RuleRef, key: &str) -> RuleRef {
     RuleRef { id: format!("sandbox.mcp.exfiltration.{key}"), ..section.clone() }
 }

@@ -69,7 +69,7 @@ impl Content {
         self.journal.record(Event::McpResultsForgotten { server_id, reason, results, detail });
     }
 
-    /// Takes in what a server said of itself, or without being asked.
+    /// Takes in a server's text about itself, and messages that were not requested.
     pub(super) fn remember_said(&mut self, server: &ServerId, name: &str, said: &Json<'_>) {
         if !has_text(said) {
             return;
@@ -100,7 +100,7 @@ impl Content {
     }
 
     /// Takes in what a call brought, and marks it. It counts in everything that is judged from now on; the work may
-    /// wait until nobody waits for an answer.
+    /// are put off until no caller waits for an answer.
     pub(super) fn remember_result(
         &mut self,
         server: &ServerId,
@@ -146,7 +146,7 @@ impl Content {
         marked
     }
 
-    /// Hears what a server says about one of its tools.
+    /// Takes in a server's description of one of its tools.
     pub(super) fn note_tool(&mut self, server: &ServerId, tool: &str, says: Annotations) {
         let before = self.labels(server);
         let known = self.suspected.entry(server.clone()).or_default();
@@ -186,7 +186,7 @@ impl Content {
     }
 }
 
-/// Whether anything in it is long enough to be somebody's.
+/// Whether any text in it is long enough to be private data.
 fn has_text(value: &Json<'_>) -> bool {
     const MIN_LENGTH: usize = 8;
     match value {

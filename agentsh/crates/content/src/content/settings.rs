@@ -14,9 +14,9 @@ use agentsh_policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnFlow, Ruled
 #[derive(Clone, Debug)]
 pub struct Destinations {
     pub allowed: Vec<Ruled<NetworkRule>>,
-    /// Where the list stands.
+    /// The place of the list.
     pub rule: RuleRef,
-    /// A host outside of the list is refused whatever becomes of other findings.
+    /// A host outside of the list is refused, whatever is done about other findings.
     pub is_closed: bool,
 }
 
@@ -34,32 +34,32 @@ impl Destinations {
 
 #[derive(Debug)]
 pub struct Settings {
-    /// What happens when something is about to leave.
+    /// The reaction to a copy that is about to leave.
     pub mode: OnFlow,
     pub lifetime: Duration,
     /// None: no result is changed.
     pub marker: Option<MarkerPlace>,
     /// None: destinations are left to the network of the servers.
     pub destinations: Option<Destinations>,
-    /// What is known of each server; one that is missing is private and leaves.
+    /// The labels of each server; a missing one is private and external.
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
-    /// What the policy says of pairs of servers.
+    /// The policy about pairs of servers.
     pub policy: ExfiltrationPolicy,
-    /// What happens to a call after a private read where the policy says nothing of it. None: it goes.
+    /// The outcome of a call after a private read if the policy says nothing. None: it passes.
     pub unwritten: Option<AfterReadAction>,
 }
 
-/// What happens to a call after a private read where nobody wrote anything.
+/// The default outcome of a call after a private read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterReadAction {
     /// A person is asked, who is there.
     Ask,
-    /// The first one is told for each pair of servers.
+    /// One alert for each pair of servers.
     TellOnce,
 }
 
 impl Settings {
-    /// What `sandbox.mcp.exfiltration` asks for.
+    /// The settings of `sandbox.mcp.exfiltration`.
     #[must_use]
     pub fn of_policy(policy: &ExfiltrationPolicy, labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>) -> Self {
         let domains = policy.allowed_domains.as_ref();
@@ -74,8 +74,8 @@ impl Settings {
         }
     }
 
-    /// As [`Settings::of_policy`], for `run` and `mcp run`: gentle where nobody wrote the section. `can_ask`: a person may
-    /// be there.
+    /// Like [`Settings::of_policy`], for `run` and `mcp run`: alerts if the policy has no such section. `can_ask`: a person
+    /// may answer.
     #[must_use]
     pub fn in_run(
         policy: &ExfiltrationPolicy,
@@ -91,10 +91,10 @@ impl Settings {
     }
 }
 
-/// How long a result is remembered unless somebody says otherwise.
+/// How long a result is remembered by default.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// As the reports of `@exfil/canary` write it.
+/// The name in reports of `@exfil/canary`.
 #[must_use]
 pub fn action_taken(outcome: Outcome) -> &'static str {
     match outcome {

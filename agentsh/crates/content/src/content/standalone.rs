@@ -11,7 +11,7 @@ use agentsh_store::Event;
 
 use super::{Content, since_1970};
 
-/// One text that the agent handed over.
+/// One text that the agent passed.
 pub struct MarkedText {
     pub id: OriginId,
     /// With the marker, or as it was.
@@ -20,7 +20,7 @@ pub struct MarkedText {
     pub unmarked: Option<&'static str>,
 }
 
-/// What was found on another thread.
+/// The findings of another thread.
 pub struct Searched {
     judged: Judged,
     flow: Flow,
@@ -73,8 +73,7 @@ impl Content {
         })
     }
 
-    /// What of everything that is remembered is in a text that is about to go to `target`, on record. Each
-    /// result is named once.
+    /// The remembered data in a text that is about to go to `target`, recorded. Each result is named once.
     pub fn search(
         &mut self,
         target: &ToolId,

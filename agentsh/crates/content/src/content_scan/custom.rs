@@ -20,7 +20,7 @@ pub(super) struct Found<'p> {
     pub severity: Severity,
     pointer: String,
     context: String,
-    /// It refuses wherever that was written, however bad it is.
+    /// It refuses in every place and at every severity.
     is_sure: bool,
 }
 
@@ -38,7 +38,7 @@ impl Custom {
         let documented = documented_patterns().iter().filter(|_| self.documented);
         let mut missing: Vec<(&CustomPattern, bool)> = own.chain(documented.map(|one| (one, true))).collect();
         texts(value, &mut String::new(), &mut |pointer, text, is_name| {
-            // A list of names of parameters says nothing to anybody.
+            // A list of parameter names would help no reader.
             let says_nothing = is_name || pointer.contains("/required/");
             // Letters that only look like others are read as these.
             let folded =
@@ -63,13 +63,13 @@ impl Custom {
 }
 
 impl Found<'_> {
-    /// As it is, or sure.
+    /// The same, or as certain.
     pub fn surely(self, is_sure: bool) -> Self {
         Self { is_sure: self.is_sure || is_sure, ..self }
     }
 
     pub fn tell(&self, subject: &Subject<'_>, action: OnFinding, rule: RuleRef, what: &str) -> Finding {
-        // What somebody wrote down as that bad is not a guess.
+        // A pattern that the policy calls critical is not a guess.
         let verdict = if self.is_sure { Action::Block } else { Action::Alert };
         let outcome = super::outcome(verdict, action).unwrap_or(Outcome::Allow);
         Finding {

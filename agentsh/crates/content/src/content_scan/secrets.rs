@@ -70,7 +70,7 @@ impl Secrets {
             .collect()
     }
 
-    /// What a scan found, by kind.
+    /// The secrets of a scan, by kind.
     pub fn find(&self, subject: &Subject<'_>, scan: &Scan, text: &Text<'_>) -> Found {
         let is_argument = text.channel == Channel::Outbound;
         let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
@@ -113,7 +113,7 @@ impl Secrets {
         });
     }
 
-    /// By which a value is known again in this session.
+    /// The hash by which a value is recognised again in this session.
     fn hash(&self, kind: &str, value: &str) -> String {
         let Some(Key(key)) = self.key.as_ref().filter(|_| !value.is_empty()) else { return String::new() };
         let digest =
@@ -143,7 +143,7 @@ fn finding(subject: &Subject<'_>, kind: &str, seen: Seen, text: &Text<'_>) -> Fi
     let outcome = match seen.action {
         OnSecret::Block => Outcome::Block,
         OnSecret::Redact => Outcome::Rewrite,
-        // What opens something is worth a look when it leaves.
+        // A credential that leaves raises an alert.
         _ if is_credential && text.channel == Channel::Outbound => Outcome::Alert,
         _ => Outcome::Allow,
     };

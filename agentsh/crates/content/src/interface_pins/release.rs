@@ -17,33 +17,33 @@ use super::{InterfacePins, Key, TrustedDefinition};
 
 /// Limit of pending questions about entries. Others are asked when they are listed again.
 const MAX_ASKED: usize = 16;
-/// Of one server: entries that it changes without end take no place from another one's.
+/// Maximum for one server, so that one with endless changes does not block the others.
 const MAX_OF_ONE: usize = 4;
 
-/// Something that is not the trusted version, and that nobody calls before it is shown.
+/// A definition that is not the trusted version, and cannot be called before it is shown.
 #[derive(Clone, Debug)]
 pub struct WithheldEntry {
     pub server: ServerId,
     pub kind: Offered,
     /// Empty for instructions.
     pub name: String,
-    /// Of the definition that is offered now.
+    /// The hash of the definition that is offered now.
     pub hash: String,
     /// In what it is another one.
     pub what: String,
     pub rule: RuleRef,
-    /// It is kept from the agent. Otherwise it is shown, and on record as changed.
+    /// The entry is hidden from the agent. Otherwise it is shown, and recorded as changed.
     pub is_hidden: bool,
 }
 
-/// Begins to ask about something; None: nobody can be asked.
+/// Begins to ask about an entry; None: no person can be asked.
 type AskReview = dyn Fn(WithheldEntry) -> Option<AbortHandle>;
 
-/// Who asks about what is withheld, and who hears of what is not any more.
+/// The pending questions about hidden entries, and the connections that are notified of released ones.
 #[derive(Default)]
 pub(super) struct Releases {
     asks: Option<Rc<AskReview>>,
-    /// What is asked about now.
+    /// The pending questions.
     asked: BTreeMap<(ServerId, Key), AbortHandle>,
     heard: BTreeMap<ServerId, watch::Sender<ReleaseCounts>>,
 }
@@ -98,7 +98,7 @@ impl InterfacePins {
         heard.entry(server.clone()).or_insert_with(|| watch::channel(ReleaseCounts::default()).0).subscribe()
     }
 
-    /// Clients of this server are told to list its tools again.
+    /// Tells clients of this server to list its tools again.
     pub fn relist(&self, server: &ServerId) {
         if let Some(heard) = self.0.borrow().releases.heard.get(server) {
             heard.send_modify(|released| released.tools += 1);
@@ -117,15 +117,15 @@ impl InterfacePins {
         hashes.all(|hash| hash == first).then(|| first.clone())
     }
 
-    /// Which entry a request uses that is not what was trusted.
+    /// The entry that a request uses, if it differs from the trusted one.
     #[must_use]
     pub fn used(&self, server: &ServerId, method: &str, params: &Json<'_>) -> Option<(Offered, String)> {
         let used = UsedEntry::by(method, params)?;
         self.0.borrow().servers.get(server)?.drifted(&used, None).cloned()
     }
 
-    /// A person approved the new definition of an entry: it counts as trusted in this session, and clients are told to list
-    /// again. False where the server offers another definition by now.
+    /// A person approved the new definition of an entry: it counts as trusted in this session, and clients list again. False
+    /// if the server offers another definition by now.
     #[must_use]
     pub fn accept(&self, server: &ServerId, (kind, name): (Offered, &str), hash: &str) -> bool {
         let mut state = self.0.borrow_mut();

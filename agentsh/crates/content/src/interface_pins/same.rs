@@ -5,7 +5,7 @@ use agentsh_guard::outline::{changed_but, is_same_but};
 
 use super::TrustedDefinition;
 
-/// What may change of one entry, as JSON pointers.
+/// The members of one entry that may change, as JSON pointers.
 #[derive(Default)]
 pub(super) struct Ignored {
     pub pointers: Vec<String>,
@@ -30,7 +30,7 @@ impl Ignored {
             .is_ok_and(|before| is_same_but(&before, after, &self.between(&before, after)))
     }
 
-    /// Which members are not what they were. Names of members may be long.
+    /// The changed members. Names of members may be long.
     pub fn difference(&self, before: Option<&str>, after: &Json<'_>) -> String {
         let before = before.map(|text| agentsh_base::json::read(text.as_bytes()));
         let Some(Ok(before)) = before else { return "its definition changed".to_owned() };
@@ -45,7 +45,7 @@ impl Ignored {
         format!("its definition changed since it was trusted ({})", names.join(", "))
     }
 
-    /// What may be any text is read as one: data has to look like data on both sides.
+    /// A member that may be any text is compared as text: data has to be data on both sides.
     fn between(&self, before: &Json<'_>, after: &Json<'_>) -> Vec<String> {
         let mut pointers = self.pointers.clone();
         if self.is_resource {

@@ -6,12 +6,12 @@ use super::host::{Authority, read};
 use super::key::{Key, Trust, has};
 use super::{Destination, Form, Sink, Target};
 
-/// Ends of names that nobody uses for anything else.
+/// Top-level domains that occur only in host names.
 const OLDEST: &str = "com net org edu gov mil int info";
 const CERTAIN: &str = "biz xyz online site top club shop store cloud tech space website \
      live click link host press agency digital solutions systems network email example test invalid onion \
      internal corp lan local localdomain arpa dev page icu";
-/// Whether nobody uses this end of a name for anything else.
+/// Whether this top-level domain occurs only in host names.
 fn ends_host(end: &str) -> bool {
     has(OLDEST, end) || has(CERTAIN, end)
 }
@@ -25,7 +25,7 @@ const COUNTRIES: &str = "ac ad ae af ag al am ao aq ar at au aw az ba bb bd be b
      ro ru rw sa sb sc sd se sg si sk sm sn sr ss st su sv sx sy sz tc td tf tg th tj tk tl tm tn tr tt \
      tw tz ua ug uk us uy uz va vc ve vg vi vn vu wf ws ye yt za zm zw io co ai tv cc to";
 
-/// What settings say in place of a host.
+/// Words in settings that are not hosts.
 const NO_HOSTS: [&str; 10] =
     ["none", "direct", "null", "off", "false", "true", "auto", "system", "default", "*"];
 
@@ -46,7 +46,7 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
             .map_or(end_of_last, |at| end_of_last + at + 1);
         let end = bytes[dot..].iter().position(|b| !is_part(*b)).map_or(bytes.len(), |at| dot + at);
         end_of_last = end;
-        // What belongs to an address, a path, a scheme or a mail address is read elsewhere.
+        // Parts of an address, a path, a scheme or a mail address are handled elsewhere.
         let before = start.checked_sub(1).map(|at| bytes[at]);
         if matches!(before, Some(b'@' | b'/' | b'\\' | b':' | b'%' | b'$' | b'#' | b'-')) || start == end {
             continue;
@@ -103,7 +103,7 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
             // `collect.example.sh` under `server` is a machine, under `target` it may be a script.
             let named = trust == Trust::Address && host.split('.').count() >= 3 && ends;
             let file = is_file_name(host) && plain && authority.len() == value.len() && !named;
-            // Nobody can have a machine with this end: a module, a class, a file of some kind.
+            // No host can have this ending: a module, a class, a file of some kind.
             let nowhere = trust == Trust::Likely && plain && !numeric && !ends;
             let last = host.rsplit('.').next().unwrap_or("");
             let versioned = last.bytes().all(|b| b.is_ascii_digit())
@@ -168,7 +168,7 @@ fn is_host_in_prose(word: &str, after: &[u8], alone: bool) -> bool {
     let last = last.to_ascii_lowercase();
     let called = after.first() == Some(&b'(');
     if let Ok(address) = word.parse::<std::net::Ipv4Addr>() {
-        // Versions have four numbers too; an address has a port, a path, or stands alone and is no 1.2.3.4.
+        // Versions have four numbers too; an address has a port, a path, or is the whole text and not like 1.2.3.4.
         return port(after) > 0 || after.first() == Some(&b'/') || alone && address.octets()[0] >= 10;
     }
     let www = labels[0].eq_ignore_ascii_case("www");
@@ -214,7 +214,7 @@ pub(super) fn give(authority: &str, start: usize, form: Form, sink: &mut Sink<'_
     }
 }
 
-/// As [`give`], when the host has at least one dot or is an address.
+/// Like [`give`], if the host has at least one dot or is an address.
 pub(super) fn give_dotted(authority: &str, start: usize, form: Form, sink: &mut Sink<'_>) {
     give(authority, start, form, &mut |found| {
         let plain = matches!(&found.target, Target::Host(crate::policy::domain::Host::Name(name)) if !name.contains('.'));

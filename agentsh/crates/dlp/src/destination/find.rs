@@ -4,21 +4,21 @@ use super::key::{Key, Trust};
 use super::{Destination, Form, Sink, bare, mail, shell, url_forms};
 use crate::text::{Decoded, Step, View};
 
-/// Gives every destination in `text`, a string of a call's arguments; `key` is the name under which it stands, if
-/// any (for the items of an array: that of the array). Some are given more than once. Linear.
+/// Reports every destination in `text`, a string of a call's arguments; `key` is its name, if any (for the items of an array:
+/// that of the array). Some are reported more than once. Linear.
 ///
 /// What is encoded in the text is not looked at: see [`find_in_views`].
 pub fn find(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
     find_with(text, Key::of(key), sink);
 }
 
-/// As [`find`], for the text and everything that decodes from it. Places are those in `text`.
+/// Like [`find`], for the text and everything that decodes from it. Positions are those in `text`.
 pub fn find_in_views(text: &str, decoded: &Decoded, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
     find(text, key, sink);
     decoded.views().for_each(|view| find_in_view(&view, key, sink));
 }
 
-/// As [`find`], for a number: under a key that is made for hosts, programs read it as an address.
+/// Like [`find`], for a number: under a key for hosts, programs read it as an address.
 pub fn find_number(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
     let key = Key::of(key);
     if key.trust == Trust::Host && (8..=10).contains(&text.len()) && text.parse::<u32>().is_ok() {
@@ -27,7 +27,7 @@ pub fn find_number(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destinati
 }
 
 fn find_in_view(view: &View<'_>, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
-    // Another order of the same letters makes names that nobody wrote.
+    // Another order of the same letters makes names by chance.
     if view.how.last().is_some_and(|step| step.is_permutation()) {
         return;
     }

@@ -13,11 +13,11 @@ pub enum Judgement<'r> {
     /// A mail address whose host no rule names. A message to it leaves through the server that sends mail, so
     /// that what it carries decides, not where a connection goes.
     Addressee,
-    /// The name of a standard, which documents of everybody bear and nobody connects to.
+    /// The name of a standard (a namespace), which many documents contain and no program connects to.
     Namespace,
     /// No rule names the host.
     NotListed,
-    /// Nobody can say what the host is.
+    /// The host cannot be determined.
     Unreadable,
 }
 
@@ -43,7 +43,7 @@ pub fn judge<'r>(destination: &Destination, allowed: &'r [Ruled<NetworkRule>]) -
     }
 }
 
-/// Hosts whose addresses name vocabularies. Whoever runs them is not a friend of who would send something there.
+/// Hosts whose addresses name vocabularies. Their operators would not help an attacker.
 const NAMESPACES: [&str; 16] = [
     "www.w3.org",
     "w3.org",

@@ -1,15 +1,15 @@
 //! What the name of an argument says about its value.
 
-/// How much a value under some key has to look like a host to be one.
+/// How much a value under a key has to look like a host to count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trust {
     /// Prose, paths, anything: only what is clearly a destination.
     Nothing,
     /// `url`, `target`, `repo`: what has a dot and an end that names of machines have. It may be a file as well.
     Likely,
-    /// `endpoint`, `server`: whatever has a dot.
+    /// `endpoint`, `server`: anything with a dot.
     Address,
-    /// `host`, `proxy`: whatever stands there.
+    /// `host`, `proxy`: any value.
     Host,
 }
 

@@ -1,12 +1,13 @@
 //! Where a text would send something: every host that a program could read out of it, and whether it is allowed.
 //!
-//! Found is what programs find, not what a grammar allows: the address parsers of browsers and of older clients
-//! disagree, so that a text in which they would see two hosts has two destinations, and one in which none can be
-//! seen clearly has an unreadable one, which no rule allows.
+//! Hosts are found the way programs find them, not by a grammar: the address parsers of browsers and of older clients
+//! disagree. A text in which they would see two hosts has two destinations. A text in which none can be seen clearly has
+//! an unreadable one, which no rule allows.
 //!
-//! Destinations remember nothing. Of 81 attempts to reach a host that is not listed all are found: alone addresses with a
-//! scheme 57, commands 7, bare names 7, decoded ones 5, addresses without a scheme 4, continuations 1, backwards 1. Numbers:
-//! bounds on words and lengths beside what they bound. Cost: one pass over a text, and one over each that decodes from it.
+//! Destinations remember nothing. Of 81 attempts to reach a host that is not listed all are found: alone addresses with
+//! a scheme 57, commands 7, bare names 7, decoded ones 5, addresses without a scheme 4, continuations 1, backwards 1.
+//! Numbers: the bounds on words and lengths are constants next to the code that they bound. Cost: one pass over a text,
+//! and one over each that decodes from it.
 
 mod bare;
 mod find;
@@ -34,7 +35,7 @@ pub use find::{find, find_in_views, find_number};
 pub use judge::{Judgement, judge};
 pub use shell::is_tool;
 
-/// One place that a text names.
+/// One destination that a text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     pub target: Target,
@@ -49,8 +50,8 @@ pub struct Destination {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Host(Host),
-    /// Something that stands where a host has to stand and that programs read differently or not at all; at most
-    /// 80 characters of it. No rule allows it.
+    /// Text in the place of a host that programs read differently or not at all; at most 80 characters of it. No rule allows
+    /// it.
     Unreadable(String),
 }
 
@@ -76,7 +77,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// As findings write it.
+    /// The name in findings.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -22,7 +22,7 @@ enum Kind {
     Copy,
     /// Every plain word with an `@` is where a message goes.
     Mail,
-    /// Only what stands behind certain options.
+    /// Only the values of certain options.
     Options,
     Socat,
 }
@@ -200,7 +200,7 @@ fn read(text: &str, offset: usize, runs: bool, depth: usize, sink: &mut Sink<'_>
     }
 }
 
-/// Whether a word is what somebody says of a change: `git commit -m`, `gh pr create --title`.
+/// Whether a word is the description of a change: `git commit -m`, `gh pr create --title`.
 fn is_message(command: &[Word], first: usize, index: usize) -> bool {
     const SAY: [&str; 6] = ["git", "gh", "glab", "hg", "svn", "jj"];
     const MESSAGES: [&str; 8] =
@@ -265,7 +265,7 @@ fn arguments(
         if kind == Kind::Options || word.spaced || text.contains("://") {
             continue;
         }
-        // What listens is told a port.
+        // A listening program gets a port here.
         if listens && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) {
             continue;
         }

@@ -29,7 +29,7 @@ const LONG_CURL: &str = "--max-time --connect-timeout --cacert --capath --cert -
      --tls-max --oauth2-bearer --speed-limit --speed-time --help";
 const LONG_WGET: &str = "--timeout --tries --wait --level --output-document --directory-prefix --user-agent --limit-rate \
      --ca-certificate --post-data --post-file";
-/// The same of any tool.
+/// The same for every tool.
 const LONG_OF_ALL: &str = "--output --data --header --form --user --request --upload-file -in -out";
 
 pub(super) enum Given<'w> {
@@ -42,7 +42,7 @@ pub(super) enum Given<'w> {
     Here(&'w str),
 }
 
-/// What an option says of itself and the next word.
+/// The meaning of an option and its next word.
 pub(super) fn option<'w>(tool: &str, text: &'w str) -> Given<'w> {
     let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
     if matches!(name, "--connect-to" | "--resolve") {

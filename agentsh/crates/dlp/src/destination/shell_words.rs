@@ -11,9 +11,9 @@ const MAX_VALUE: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Word {
     pub text: String,
-    /// Where it begins.
+    /// The position of its first byte.
     pub at: usize,
-    /// It had quotes and spaces inside: perhaps a command of its own.
+    /// It had quotes and spaces inside: perhaps a nested command.
     pub spaced: bool,
 }
 
@@ -100,7 +100,7 @@ struct Reader {
     command: Vec<Word>,
     word: Word,
     open: bool,
-    /// Commands around a substitution that is being read, each with the word it stands in.
+    /// Commands around a substitution that is being read, each with its word.
     outer: Vec<(Vec<Word>, Word)>,
     variables: BTreeMap<String, String>,
     /// Bytes that variables may still fill in.

@@ -28,7 +28,7 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
             continue;
         }
         let web = WEB.contains(&scheme.to_ascii_lowercase().as_str());
-        // Tabs and line feeds inside of a URL are removed by the parser, wherever they stand.
+        // The parser removes tabs and line feeds anywhere in a URL.
         let rest = &bytes[colon + 1..];
         let skipped = rest
             .iter()
@@ -142,8 +142,8 @@ fn unclear(text: &str) -> Part {
     Part { text: text.to_owned(), at: 0..text.len(), kind: Kind::Unreadable }
 }
 
-/// Without what stands behind a host: no name ends in a sign that names cannot hold. What parsers turn into a dot or a
-/// letter is no such sign.
+/// The host without what follows it: no name ends in a sign that names cannot contain. Signs that parsers turn into a dot or a
+/// letter stay.
 fn host_alone(host: &str) -> &str {
     let begins = |c: char| c == ':' || is_dot(c);
     let begin = host.char_indices().rev().find(|(_, c)| begins(*c)).map_or(0, |(at, c)| at + c.len_utf8());
@@ -235,7 +235,7 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
         Err(_) if key.trust > Trust::Nothing => unreadable(value),
         Err(_) => return,
     };
-    // Punctuation at its end belongs to the text around it, and was taken off where the address stands.
+    // Punctuation at its end belongs to the surrounding text, and was removed where the address is.
     let authority = rest.trim_start_matches(['/', '\\']).split(['/', '\\', '?', '#']).next().unwrap_or("");
     let host = authority.rsplit('@').next().unwrap_or("");
     if key.trust == Trust::Nothing && !host.starts_with('[') && host_alone(host).len() < host.len() {
@@ -244,7 +244,7 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
     sink(Destination { target, port, scheme: Some(plain), at, form: Form::Url });
 }
 
-/// What may be an authority at the beginning of a text, without punctuation behind it.
+/// A possible authority at the beginning of a text, without trailing punctuation.
 fn authority_at(rest: &str) -> &str {
     let length = rest.bytes().take(300).take_while(|b| is_name(*b) || *b == b'@' || *b == b':').count();
     rest[..rest.floor_char_boundary(length)].trim_end_matches(['.', ':', ','])
@@ -302,7 +302,7 @@ fn mixed_slashes(text: &str, key: Key, sink: &mut Sink<'_>) {
     }
 }
 
-/// `jdbc:oracle:thin:@host:1521:x`: the host of a driver stands behind an `@`.
+/// `jdbc:oracle:thin:@host:1521:x`: the host of a driver follows an `@`.
 fn driver(text: &str, sink: &mut Sink<'_>) {
     for start in memchr::memmem::find_iter(text.as_bytes(), b"jdbc:") {
         let rest = &text[start + 5..];

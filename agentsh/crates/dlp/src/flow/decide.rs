@@ -49,7 +49,7 @@ pub struct Flow {
     repeats: Repeats,
     private_until: Option<Duration>,
     lifetime: Duration,
-    /// From whom to whom everything may go: it is nobody's loss, and counts nowhere.
+    /// Pairs of servers between which everything may flow: such flows are not counted.
     permitted: Arc<[Ruled<FlowPair>]>,
 }
 
@@ -67,21 +67,21 @@ impl Flow {
         }
     }
 
-    /// The same, where everything may go between these servers.
+    /// Adds pairs of servers between which everything may flow.
     #[must_use]
     pub fn permitting(mut self, pairs: &[Ruled<FlowPair>]) -> Self {
         self.permitted = pairs.into();
         self
     }
 
-    /// Remembers what a server said.
+    /// Remembers a server's text.
     pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, views: &Views) -> Stored {
         self.note_private(&origin);
         self.judge.remember(origin, result, views)
     }
 
-    /// As [`Flow::remember`], of a result as it came, in JSON. One that the server gave within the last minute is
-    /// remembered already: only that it came again is noted. `read`: what a [`Reader`] made of it.
+    /// Like [`Flow::remember`], for a result as received, in JSON. If the server sent the same result within the last minute,
+    /// only the repetition is noted. `read`: the output of a [`Reader`].
     ///
     /// # Errors
     /// When it is not JSON.
@@ -109,7 +109,7 @@ impl Flow {
         Ok(stored)
     }
 
-    /// What reads a result of this length on another thread. None: that takes no longer than to copy what it needs.
+    /// A reader that processes a result of this length on another thread. None: copying its state would take as long.
     pub fn reader(&mut self, length: usize) -> Option<Reader> {
         (length >= LONG).then(|| self.judge.reader())
     }
@@ -126,7 +126,7 @@ impl Flow {
         self.judge.memory.next_id(others)
     }
 
-    /// Does what the last judgement left to be done when nobody waits.
+    /// Does work of the last judgement that was put off until nothing waits.
     pub fn settle(&mut self) {
         self.judge.settle();
     }
@@ -249,7 +249,7 @@ impl Flow {
     }
 }
 
-/// Whether what a result said may not go to a server.
+/// Whether the data of a result may not go to a server.
 fn leaves(origin: &Origin, server: &ServerId, labels: Labels, permitted: &[Ruled<FlowPair>]) -> bool {
     origin.server != *server
         && labels.sink != Sink::Local

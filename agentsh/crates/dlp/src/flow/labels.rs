@@ -1,15 +1,16 @@
-//! Labels: what a server is, for data: where it comes from, and where it goes. Every finding of a copy is a refusal only
-//! after them; a call that carries what no search can see is found by them alone, as 16 of 207 attempts are.
+//! Labels of a server: whether its data is private, and whether it sends data out. A copy that was found is refused only
+//! if the labels say so. They alone refuse a call whose data no search can see: 16 of 207 attempts.
 //!
-//! Numbers: none here; those of calls that are small enough to pass belong to whoever asks. Cost: a comparison for each
-//! result that is found. They remember nothing. They miss what a server is not: one that says it stays here, and does not.
+//! Numbers: none here; the limits for calls that are small enough to pass are the caller's. Cost: a comparison for each
+//! result that is found. They remember nothing. They miss a server with a wrong label: one that is said to stay here, and
+//! sends data out.
 
 use agentsh_policy::profile::Package;
 use agentsh_policy::{ServerPolicy, ServerProfile};
 
 pub use crate::policy::{DataSink as Sink, DataSource as Source};
 
-/// What a well-known server is for: some go together.
+/// The purpose of a well-known server: some pairs belong together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     #[default]
@@ -27,8 +28,8 @@ pub struct Labels {
     pub role: Role,
 }
 
-/// What a server says about its own tools, as far as it speaks against them: that one only reads, destroys nothing or
-/// stays inside is nothing that anybody has to believe.
+/// A server's statements about its tools, as far as they make it more suspicious. Claims that a tool only reads, destroys
+/// nothing or stays inside are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
     /// `openWorldHint: true`: it deals with the world outside.
@@ -57,7 +58,7 @@ impl Labels {
         Self { source: source.unwrap_or(known.source), sink: sink.unwrap_or(known.sink), role: known.role }
     }
 
-    /// The same of what a policy, the package that was pinned, and its profile say.
+    /// The labels from the policy, the pinned package and its profile.
     #[must_use]
     pub fn of_server(
         entry: Option<&ServerPolicy>,
@@ -79,8 +80,8 @@ impl Labels {
         self.source == Source::Shareable || (self.role, other.role) == (Role::Repository, Role::Forge)
     }
 
-    /// The labels of a server that says this of one of its tools: what any of its tools is told may leave by that one.
-    /// Never less than without it.
+    /// The labels of a server with these annotations: data given to any of its tools may leave by that one. Never less strict
+    /// than without them.
     #[must_use]
     pub fn suspect(self, says: Annotations) -> Self {
         Self { sink: if says.open_world { Sink::External } else { self.sink }, ..self }

@@ -2,7 +2,7 @@
 
 /// Grams at once.
 pub(super) const BLOCK: usize = 256;
-/// Grams that are kept from the block before: as many as lie between the two that make a long one.
+/// N-grams kept from the block before: as many as are between the two that form a long one.
 const EARLIER: usize = SHORT;
 /// Symbols in a short gram: the smallest piece of a secret that is recognised.
 pub const SHORT: usize = 10;
@@ -58,7 +58,7 @@ impl Filling {
         &mut self.buffer[EARLIER + self.filled..]
     }
 
-    /// So many were put into the room.
+    /// `count` n-grams were written into the buffer.
     #[inline]
     pub fn take(&mut self, count: usize, each: &mut impl FnMut(&Grams<'_>)) {
         self.filled += count;

@@ -4,7 +4,7 @@ use super::filter::Filter;
 use super::hash::{self, Hasher};
 use super::symbols::Folded;
 
-/// Licences that stand in this repository, and openings of files that tools write.
+/// Licences of this repository, and openings of files that tools write.
 const TEXTS: [&str; 3] = [
     include_str!("../../LICENSE-MIT"),
     include_str!("../../LICENSE-APACHE"),

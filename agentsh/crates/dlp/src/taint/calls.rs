@@ -1,10 +1,10 @@
-//! Ends of calls: a text that is cut into calls. The end of what was sent to a server before under a name, together with
-//! the beginning of what is sent under it now, is searched as one text, and decoded as one.
+//! Ends of calls: finds a text that is cut into several calls. The end of the last value that a server got under a name
+//! and the beginning of the next one are searched and decoded as one text.
 //!
-//! Numbers: 256 symbols of the end and 128 of the beginning, more than four of the runs that are looked for; 2 KiB of what
-//! has no spaces, a long token; 64 names of 256 servers bound its memory, the longest unused goes first. Cost: one more
-//! search of 384 symbols for each argument. Alone it finds 2 of 207 attempts. It missed one code of a character for each
-//! call.
+//! Numbers: 256 symbols of the end and 128 of the beginning, more than four of the runs that are searched for; 2 KiB of
+//! text without spaces, a long token; 64 names of 256 servers bound its memory, and the longest unused goes first. Cost:
+//! one more search of 384 symbols for each argument. Alone it finds 2 of 207 attempts. It misses calls that each carry the
+//! code of a single character.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,16 +29,16 @@ const HEAD: usize = 128;
 const RAW_TAIL: usize = 2048;
 /// Fewer of them are decoded by themselves.
 const MIN_RAW: usize = 16;
-/// So often in a row, one character may be a piece of something.
+/// Repetitions in a row up to which one character may be a piece of something.
 const SAME_CHARACTER: u32 = 4;
 const MAX_PATHS: usize = 64;
 const MAX_SINKS: usize = 256;
 
-/// What was last sent under one path of the arguments.
+/// The end of the last value under one path of the arguments.
 #[derive(Clone, Debug, Default)]
 struct Tail {
     text: Folded,
-    /// Text without spaces, as it stood: pieces of something encoded.
+    /// Text without spaces, unchanged: pieces of something encoded.
     raw: String,
     /// The text that came last, when it is short, and how often in a row.
     last: String,
@@ -62,19 +62,19 @@ pub(super) struct Calls {
     single: Folded,
 }
 
-/// What was sent before together with what is sent now.
+/// The end of earlier values joined with the current one.
 pub(super) struct Joined {
     /// The leaf that is sent now.
     pub leaf: usize,
     pub text: Folded,
     /// Symbols of what was sent before.
     border: usize,
-    /// What may be encoded, as it stood.
+    /// The possibly encoded text, unchanged.
     pub raw: Option<String>,
 }
 
 impl Joined {
-    /// Whether a hit goes on from an earlier call into this one. One letter that goes on by chance is not a next piece,
+    /// Whether a hit continues from an earlier call into this one. One letter that continues by chance is not a next piece,
     /// unless it is all that was sent.
     pub fn is_split(&self, hit: &Hit) -> bool {
         let piece = self.text.symbols.len().saturating_sub(self.border).min(MIN_SHARE);
@@ -105,7 +105,7 @@ impl Detector for Calls {
         }
     }
 
-    /// What was sent to one server is what the copy saw of it.
+    /// The copy's state of what was sent to one server is taken over.
     fn adopt(&mut self, mut copy: Self, _: &TaintMemory, _: OriginId) {
         if let Some((sink, paths)) = copy.last.as_ref().and_then(|sink| copy.sinks.remove_entry(sink)) {
             self.paths(&sink);
@@ -189,8 +189,8 @@ impl Calls {
 }
 
 impl Tail {
-    /// Whether `text` is what came last: a name or a setting that stands in every call, and no next piece. One
-    /// character may well come a few times.
+    /// Whether `text` repeats the last value: a name or a setting in every call, not a next piece. One character may well
+    /// repeat a few times.
     fn is_repeated(&mut self, text: &str) -> bool {
         if text == self.last {
             self.times = self.times.saturating_add(1);
@@ -221,7 +221,7 @@ impl Tail {
         pushed
     }
 
-    /// What was pushed last was not sent after all.
+    /// The last pushed text was not sent.
     fn take_back(&mut self, pushed: Pushed) {
         self.text.symbols.truncate(self.text.symbols.len().saturating_sub(pushed.symbols));
         self.raw.truncate(self.raw.len().saturating_sub(pushed.raw));

@@ -1,9 +1,9 @@
-//! Values of JSON, CSV, YAML and tables without their names: whoever sends several of one result sends the result,
-//! whatever form it has then, and to however many servers. Kept as keyed hashes.
+//! Values of JSON, CSV, YAML and tables without their names: several values of one result count as that result, in any
+//! form, and added up over all servers. Kept as keyed hashes.
 //!
 //! Numbers: four in one call, because a question about two things of one row has three; eight over all calls, twice as
-//! many. What stands three times in one result is a category. 65,536 cells bound its memory. Cost: up to six hashes for
-//! each word of a call. Alone it finds 9 of 207 attempts. It missed values that are cut or rewritten.
+//! many. A value that a result has three times is a category. 65,536 cells bound its memory. Cost: up to six hashes for
+//! each word of a call. Alone it finds 9 of 207 attempts. It misses values that are cut or rewritten.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,7 +21,7 @@ use super::symbols::Folded;
 use crate::Severity;
 use crate::json;
 
-/// So many different cells of one result in one call, or in all calls, are the result.
+/// So many different cells of one result in one call, or in all calls, are a finding.
 const MANY: usize = 4;
 const MANY_OVER_CALLS: usize = 8;
 /// Words of a cell, and symbols.
@@ -30,7 +30,7 @@ const MIN_SYMBOLS: usize = 5;
 /// Letters and digits of it that say something.
 const MIN_OWN: usize = 4;
 const MAX_SYMBOLS: usize = 64;
-/// What stands more often in one result is a category, not somebody's value.
+/// A value that occurs more often in one result is a category, not private data.
 const MAX_TIMES: u8 = 2;
 /// Cells of all results, and of public ones.
 const MAX_CELLS: usize = 65_536;
@@ -51,9 +51,9 @@ pub(super) struct Cells {
     count: usize,
     public: BTreeSet<u64>,
     sent: BTreeSet<u64>,
-    /// How many of them were cells of each result.
+    /// The number of arrived cells of each result.
     arrived: BTreeMap<OriginId, usize>,
-    /// What the last call sent for the first time.
+    /// The cells that the last call sent for the first time.
     last: Vec<u64>,
 }
 
@@ -67,7 +67,7 @@ struct Carried {
     over_calls: usize,
 }
 
-/// The tags of the cells of a result: of a private one those that are somebody's.
+/// The tags of the cells of a result: of a private one those that may be private data.
 pub(super) fn of_result(hasher: &Hasher, private: bool, result: &Leaves<'_>) -> Vec<u64> {
     let mut times: BTreeMap<u64, u8> = BTreeMap::new();
     each_cell(result, &mut |cell| {
@@ -201,8 +201,8 @@ impl Cells {
         self.arrived.remove(&old);
     }
 
-    /// What a call holds of each result that `leaves`, in its leaves or in `views` (texts that decode from it, each with
-    /// its leaf), and notes it as sent.
+    /// The cells in a call of each result that `leaves`, in its leaves or in `views` (texts that decode from it, each with its
+    /// leaf). Notes them as sent.
     fn carried<'v>(
         &mut self,
         hasher: &Hasher,
@@ -311,7 +311,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
-/// The tag of a whole cell. None: it is too short to be somebody's, or too long to be a cell.
+/// The tag of a whole cell. None: it is too short to be private data, or too long to be a cell.
 fn tag(hasher: &Hasher, cell: &str) -> Option<u64> {
     if cell.len() > MAX_SYMBOLS * 4 {
         return None;

@@ -1,9 +1,9 @@
-//! How much of each secret has arrived: the places of it that short pieces covered, over all calls to all servers that
-//! leave, whatever the argument and the order. A piece that is shorter still counts with the short values sent around it.
+//! How much of each secret has been sent: which of its places short pieces covered, over all calls to all servers outside,
+//! in any argument and any order. An even shorter piece counts together with the short values sent around it.
 //!
-//! Numbers: more than a quarter of a secret is too much (eight symbols of a short one): who guesses the rest of a drawn key
-//! of 24 symbols has to try 2^90 then (decision 440). 2,048 secrets bound its memory. Cost: one hash for each symbol of the
-//! first and last 32 KiB of a call, twice. Alone it finds 4 of 207 attempts. It missed pieces of which each was turned into
+//! Numbers: more than a quarter of a secret is too much (eight symbols of a short one): to guess the rest of a random
+//! key of 24 symbols then takes 2^90 attempts (decision 440). 2,048 secrets bound its memory. Cost: one hash for each symbol of the
+//! first and last 32 KiB of a call, twice. Alone it finds 4 of 207 attempts. It misses pieces that are each turned into
 //! numbers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -44,7 +44,7 @@ const MAX_LAST: usize = 256;
 /// How much of one secret has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OfSecret {
-    /// Of a secret of this server, by its hash.
+    /// The server of the secret, which is known by its hash.
     pub server: ServerId,
     pub whole: u64,
     pub covered: Ranges,
@@ -66,18 +66,18 @@ struct Secret {
 pub(super) struct Coverage {
     secrets: BTreeMap<u64, Secret>,
     next: u64,
-    /// Where each piece stands.
+    /// The positions of each piece.
     places: BTreeMap<u32, Vec<(u64, u32)>>,
-    /// How many these are.
+    /// The number of pieces.
     known: usize,
-    /// What was covered before the last call.
+    /// The coverage before the last call.
     before: BTreeMap<u64, Ranges>,
     /// Pieces of the last call: one that comes again covers nothing new.
     seen: BTreeSet<u32>,
-    /// Short values that were sent last, each with the argument it stood in.
+    /// Short values that were sent last, each with its argument.
     pieces: VecDeque<(u64, String)>,
     last: BTreeMap<u64, String>,
-    /// What the last call did to both, for whoever takes it in.
+    /// The changes of the last call to both, for `adopt`.
     noted: Vec<Noted>,
 }
 
@@ -133,7 +133,7 @@ impl Detector for Coverage {
         }
     }
 
-    /// Its short values stay: what comes next may go on from them.
+    /// Its short values stay: later ones may continue them.
     fn forget(&mut self) {
         for (key, before) in std::mem::take(&mut self.before) {
             if let Some(secret) = self.secrets.get_mut(&key) {
@@ -263,7 +263,7 @@ impl Coverage {
         }
         let (old, new) = own_part(&last, text);
         if old.len() < last.len() && old.len() <= MAX_PIECE {
-            // Only now it shows that what stood around it comes again and again.
+            // Only now it is clear that the surrounding text repeats.
             self.note(Noted::NoPiece(path, last.clone()));
             if self.pieces.back().is_none_or(|(_, piece)| piece != old) {
                 self.note(Noted::Piece(path, old.to_owned()));
@@ -275,7 +275,7 @@ impl Coverage {
         for of_path in [false, true] {
             let pieces =
                 || self.pieces.iter().filter(|(other, _)| !of_path || *other == path).map(|(_, one)| &**one);
-            // What was sent before counted when it was sent: only what goes on in the new one counts now.
+            // Earlier text counted when it was sent: only pieces that extend into the new text count now.
             let before: String = pieces().collect();
             let backwards: String = pieces().rev().collect();
             let end: Vec<char> =
@@ -364,7 +364,7 @@ fn ends(text: &str, most: usize) -> [&str; 2] {
     [&text[..text.floor_char_boundary(half)], &text[text.ceil_char_boundary(text.len() - half)..]]
 }
 
-/// Of two values of one argument, what is left without the words that both begin and end with.
+/// The parts of two values of one argument, without the words that both begin and end with.
 fn own_part<'t>(old: &'t str, new: &'t str) -> (&'t str, &'t str) {
     let whole = (old.trim(), new.trim());
     let (olds, news) = (words(old), words(new));

@@ -8,7 +8,7 @@ pub(super) struct DecodedViews {
 }
 
 impl DecodedViews {
-    /// Bounds on the memory and the time of one call: what is found first is what stands first.
+    /// Limits on the memory and the time of one call: the first findings count.
     const MAX_COUNT: usize = 64;
     const BYTES: usize = 128 << 10;
 

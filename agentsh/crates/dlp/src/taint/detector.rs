@@ -1,7 +1,7 @@
-//! What all detectors have in common. Each is a file with state of its own, and its head says what it finds, what its
-//! numbers are and where they come from, what it costs and what it missed of 207 attempts (docs/exfiltration.md).
+//! What all detectors have in common. Each is a file with its own state. The head of the file says what it finds,
+//! what its numbers are and why, what it costs, and what it misses of 207 attempts (docs/exfiltration.md).
 //!
-//! What results said and where (`memory`), the grams of a text (`scan`) and what decodes from a call (`decoded_views`)
+//! The remembered results (`memory`), the grams of a text (`scan`) and what decodes from a call (`decoded_views`)
 //! are made once and handed in: detectors that read every text by themselves would read it five times.
 
 use super::blocks::Grams;
@@ -15,7 +15,7 @@ use super::placed::Placed;
 use super::print::Print;
 
 pub(super) trait Detector: Sized {
-    /// What one call brought of what may not leave.
+    /// The parts of one call that may not leave.
     type Brought: Default;
 
     /// Takes of a result that is now remembered what it looks for.
@@ -32,10 +32,10 @@ pub(super) trait Detector: Sized {
     /// Before the next call.
     fn begin(&mut self) {}
 
-    /// Is shown the grams of a text, block by block.
+    /// Gets the n-grams of a text, block by block.
     fn see(&mut self, _: &Grams<'_>) {}
 
-    /// Looks at the text of which it saw the grams: a call as it stands, names of its members, or what decodes from it.
+    /// Looks at the text whose n-grams it saw: a call, names of its members, or what decodes from it.
     fn look(&mut self, _: &Text<'_>, _: &mut Hits) {}
 
     /// Looks at a whole call, and counts as sent what it brings. `views` decode from it.
@@ -44,7 +44,7 @@ pub(super) trait Detector: Sized {
     /// The last call was not sent: what it brought has not arrived.
     fn forget(&mut self) {}
 
-    /// What the last call brought, for a later session.
+    /// The parts of the last call, for a later session.
     fn export(&self) -> Self::Brought {
         Self::Brought::default()
     }

@@ -51,7 +51,7 @@ pub(super) fn live_size(entry: &Entry) -> usize {
     entry_size(entry) + (entry.end - entry.start) as usize + entry.tags as usize * 15
 }
 
-/// As [`live_size`], once only the secrets are left: one of them has a tag for nearly every symbol.
+/// Like [`live_size`], when only the secrets are left: each has a tag for nearly every symbol.
 pub(super) fn size_of_secrets(entry: &Entry) -> usize {
     (entry_size(entry) + symbols_of(&entry.spans) * 15).min(entry.size)
 }

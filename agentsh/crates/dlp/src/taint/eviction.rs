@@ -43,7 +43,7 @@ impl TaintMemory {
         ((evicted.results > 0).then_some(evicted), moved)
     }
 
-    /// Forgets one result, wherever it stands.
+    /// Forgets one result, at any position.
     pub(super) fn forget(&mut self, id: OriginId) {
         let Some(at) = self.place(id) else { return };
         let entry = &mut self.entries[at];
@@ -85,7 +85,7 @@ impl TaintMemory {
     }
 }
 
-/// Where it stands after everything but its secrets is gone.
+/// The position after everything but its secrets is evicted.
 fn packed_entry(mut entry: Entry, start: u32) -> Entry {
     let mut length = entry.end - entry.start;
     if entry.keeps == Keeps::Secrets {

@@ -21,14 +21,14 @@ pub const SPLIT: &str = "taint-split";
 pub const NEAR: &str = "taint-near";
 pub const CELLS: &str = "taint-cells";
 pub const COVERAGE: &str = "taint-coverage";
-/// Bytes that nobody can read: no copy, and maybe one.
+/// Bytes that cannot be read: they may be a copy or not.
 pub const OPAQUE: &str = "taint-opaque";
 /// The category of those that are a compressed file or stream.
 pub const PACKED: &str = "packed";
 
 /// Findings of one category in one call: of what leaves, and as many of what may go there.
 const MAX_FINDINGS: usize = 16;
-/// Letters and digits that a passage has beside words that everybody uses.
+/// Letters and digits of a passage outside common words.
 const MIN_CONTENT: usize = 16;
 /// Different letters and digits that a passage has, among the first so many.
 const MIN_DISTINCT: usize = 7;
@@ -47,12 +47,12 @@ pub struct Finding {
     pub severity: Severity,
     /// JSON pointer into the arguments; `tool` for the tool's name.
     pub pointer: String,
-    /// What stands around it, at most 50 characters on each side, every letter as `x` and every digit as `0`.
+    /// The surrounding text, at most 50 characters on each side, with every letter as `x` and every digit as `0`.
     pub context: String,
     pub origin: OriginId,
     /// Decodings that led to it, outermost first.
     pub chain: Vec<&'static str>,
-    /// How much of the result it is, for people: `212 letters and digits`.
+    /// The amount for people: `212 letters and digits`.
     pub amount: String,
 }
 
@@ -61,20 +61,20 @@ pub type Findings = Vec<Finding>;
 /// Leaves that were folded into one stream: where each begins, in symbols.
 pub(super) type Bounds = Vec<(usize, usize)>;
 
-/// What one call was found to hold so far.
+/// The findings in one call so far.
 pub(super) struct Search<'c, 'a> {
     pub call: &'c Leaves<'a>,
     pub found: Findings,
     pub leaving: MayNotFlow<'c>,
-    /// Links that stood whole in a result. What looks like a secret in one is part of its address.
+    /// Links that were whole in a result. A secret-looking part of one belongs to its address.
     pub links: Vec<Link>,
-    /// Letters and digits of each result in the text that has most of them: the call as it stands, or what decodes from it.
+    /// Letters and digits of each result in the text that has most of them: the call, or what decodes from it.
     amounts: BTreeMap<OriginId, u32>,
     seen: BTreeSet<(&'static str, &'static str, OriginId, usize)>,
     counts: BTreeMap<Class, usize>,
 }
 
-/// A link in a leaf, in bytes, and a result that it stood in.
+/// A link in a leaf, in bytes, and a result that contained it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub leaf: usize,
@@ -82,7 +82,7 @@ pub(super) struct Link {
     pub origin: OriginId,
 }
 
-/// What shares the room for findings: the category, and whether it leaves. What may go there cannot crowd out what may not.
+/// Findings of one class share a limit: the category, and whether it leaves. Findings that may leave cannot displace others.
 type Class = (&'static str, bool);
 
 /// A result that something came out of.
@@ -110,7 +110,7 @@ impl<'c, 'a> Search<'c, 'a> {
         }
     }
 
-    /// What was found, each finding of copies with how much of the result there is in all of them.
+    /// The findings; those about copies contain the total amount of the result.
     pub fn finish(mut self) -> Findings {
         for finding in self.found.iter_mut().filter(|finding| finding.amount.is_empty()) {
             finding.amount = characters(self.amounts.get(&finding.origin).copied().unwrap_or_default());
@@ -118,7 +118,7 @@ impl<'c, 'a> Search<'c, 'a> {
         self.found
     }
 
-    /// Whether a range of a leaf is part of a link that stood in that result.
+    /// Whether a range of a leaf is part of a link in that result.
     pub fn is_in_link(&self, leaf: usize, range: &Range<usize>, origin: OriginId) -> bool {
         self.links.iter().any(|link| {
             link.leaf == leaf
@@ -182,7 +182,7 @@ impl<'c, 'a> Search<'c, 'a> {
     ) {
         let (_, category, severity) = named(hit.what);
         let provenance = Provenance { origin: hit.origin, leaves: hit.leaves };
-        // One look at the text for each finding, not for each hit.
+        // The text is searched once for each finding, not for each hit.
         if !self.is_new(rule, category, provenance, leaf) {
             return;
         }
@@ -251,8 +251,7 @@ impl Hit {
     }
 }
 
-/// Whether nothing but its looks says that it is a secret. Of a passage nothing else says so where it is part of a link:
-/// links are left out of passages, but for what looks like a secret in them.
+/// Whether only its looks say that it is a secret. Links are left out of passages, except for secret-looking parts.
 fn may_be_of_link(what: What) -> bool {
     match what {
         What::Run => true,
@@ -282,8 +281,7 @@ fn says_nothing(passage: &str) -> bool {
     distinct.len() < MIN_DISTINCT || plain_words::own_length(passage, MIN_CONTENT) < MIN_CONTENT
 }
 
-/// The passage as its characters read: what stands in the letters of other alphabets, or in frames says as much.
-/// None: it is nothing but ASCII.
+/// The passage with letters of other alphabets or in frames replaced by ASCII. None: it is ASCII already.
 fn folded_words(passage: &str) -> Option<String> {
     if passage.is_ascii() {
         return None;
@@ -337,12 +335,12 @@ fn byte_of(text: &str, wanted: usize) -> Option<Range<usize>> {
     None
 }
 
-/// So many letters and digits, as people say it.
+/// A number of letters and digits, for people.
 pub(super) fn characters(count: u32) -> String {
     if count == 1 { "1 letter or digit".to_owned() } else { format!("{count} letters and digits") }
 }
 
-/// The shape of what stands around a range: neighbours of a secret may be secrets, so no letter of them is shown.
+/// The shape of the text around a range: neighbours of a secret may be secrets, so none of their letters is shown.
 pub(super) fn context(text: &str, range: Range<usize>) -> String {
     let shape = |character: char| match character {
         character if character.is_numeric() => '0',

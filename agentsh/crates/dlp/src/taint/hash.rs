@@ -48,7 +48,7 @@ impl Hasher {
         self.each_short_block(symbols, |grams| grams.each(&mut each));
     }
 
-    /// As [`Hasher::each_short_gram`], in blocks.
+    /// Like [`Hasher::each_short_gram`], in blocks.
     #[inline]
     pub(super) fn each_short_block(&self, symbols: &[u8], mut each: impl FnMut(&Grams<'_>)) {
         let Some(mut roll) = self.roll(symbols, 0) else { return };
@@ -77,7 +77,7 @@ impl Hasher {
         Some(RollingHash(gram.iter().fold(0, enter)))
     }
 
-    /// One hash over all of `symbols`.
+    /// The hash over all of `symbols`.
     #[must_use]
     pub fn whole(&self, symbols: &[u8]) -> u64 {
         let hash = symbols.iter().fold(symbols.len() as u64, |hash, &symbol| {
@@ -98,13 +98,13 @@ impl RollingHash {
         self.0.wrapping_mul(MIX)
     }
 
-    /// One symbol on: `old` leaves at the front, `new` enters at the end.
+    /// Moves one symbol forward: `old` leaves at the front, `new` enters at the end.
     #[inline]
     pub fn forward(&mut self, hasher: &Hasher, old: u8, new: u8) {
         self.0 = self.0.rotate_left(1) ^ (hasher.leave[usize::from(old)] ^ hasher.enter[usize::from(new)]);
     }
 
-    /// One symbol back: the same two, the other way round.
+    /// Moves one symbol back: the same in reverse.
     #[inline]
     pub fn back(&mut self, hasher: &Hasher, old: u8, new: u8) {
         self.0 = (self.0 ^ (hasher.leave[usize::from(old)] ^ hasher.enter[usize::from(new)])).rotate_right(1);
@@ -123,13 +123,13 @@ pub fn long(first: u64, second: u64) -> u32 {
     (first.wrapping_mul(MIX_OLD).wrapping_add(second.wrapping_mul(MIX)) >> 32) as u32
 }
 
-/// The tag under which a short gram stands in an index.
+/// The tag of a short n-gram in an index.
 #[must_use]
 pub fn tag(gram: u64) -> u32 {
     (gram >> 32) as u32
 }
 
-/// What the memory keeps of a short gram in order to follow a copy to its ends.
+/// The byte kept for each short n-gram, to follow a copy to its ends.
 #[must_use]
 pub fn shadow(gram: u64) -> u8 {
     (gram >> 24) as u8

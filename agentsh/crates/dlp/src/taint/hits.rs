@@ -52,13 +52,13 @@ pub(super) struct Text<'t> {
     pub leaving: MayNotFlow<'t>,
 }
 
-/// What one scan found. What may go there does not take the room of what may not: nobody can fill it up first.
+/// The hits of one scan. Hits that may leave have a limit of their own, so they cannot displace others.
 #[derive(Default)]
 pub(super) struct Hits {
     pub list: Vec<Hit>,
     /// Parts of prose that may not go there, too short to be a copy by themselves: each place of a result once.
     pub pieces: Vec<Piece>,
-    /// Where they stand in the text, each time that they do: ranges in order.
+    /// Their ranges in the text, in order, with repetitions.
     pub of_pieces: Vec<Range<usize>>,
     /// There are more of them than are counted.
     pub has_more_pieces: bool,
@@ -88,7 +88,7 @@ impl Hits {
         self.list.push(hit);
     }
 
-    /// Where something in the text is somebody else's, in symbols.
+    /// Where the text has data of a result, in symbols.
     pub fn places(&self) -> Vec<Range<usize>> {
         let copies = self.list.iter().map(|hit| hit.start..hit.end);
         copies.chain(self.of_pieces.iter().cloned()).collect()

@@ -21,7 +21,7 @@ pub struct Index {
 /// From here on entries are put in order of their shards before they are stored: each shard is then read and
 /// written while it is in the processor's cache.
 const BATCH: usize = 256;
-/// So many entries before its turn a slot is read, so that several reads of memory are on their way at once.
+/// A slot is prefetched so many entries before its turn, so that several memory reads overlap.
 const AHEAD: usize = 12;
 
 impl Default for Index {
@@ -75,7 +75,7 @@ impl Index {
         self.put(tag, at, floor, &same);
     }
 
-    /// As [`Index::insert`], where there is room.
+    /// Like [`Index::insert`], if there is space.
     #[inline]
     fn put(&mut self, tag: u32, at: u32, floor: u32, same: &impl Fn(u32) -> bool) {
         let shard = (tag >> 24) as usize;
@@ -150,7 +150,7 @@ impl Index {
         }
     }
 
-    /// As [`Index::find`], for many tags; `visit` is also given what stands with the tag, and the tag.
+    /// Like [`Index::find`], for many tags; `visit` also gets the value stored with the tag, and the tag.
     pub fn find_all(&self, tags: &[(usize, u32)], floor: u32, mut visit: impl FnMut(usize, u32, u32)) {
         let mut seen = 0;
         for (index, &(at, tag)) in tags.iter().enumerate() {

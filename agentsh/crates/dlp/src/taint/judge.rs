@@ -33,7 +33,7 @@ const MIN_SECRET_NAME: usize = 12;
 /// Bytes of decoded text that one result may add to the memory.
 const MAX_DECODED: usize = 2 << 20;
 
-/// What decodes from the texts of a result.
+/// The texts that decode from a result.
 fn decoded(result: &Leaves<'_>, views: &Views) -> Vec<String> {
     let mut decoded = Vec::new();
     let mut room = MAX_DECODED;
@@ -57,7 +57,7 @@ pub struct Judge {
     /// Texts that decode from the call.
     decoded_views: DecodedViews,
     pub markers: Markers,
-    /// What the last call sent as its values.
+    /// The values of the last call.
     values: Folded,
     unsaid: Option<NewSymbols>,
     single: Folded,
@@ -116,12 +116,12 @@ impl Judge {
         self.remember_read(origin, &read)
     }
 
-    /// As [`Judge::remember`], of a result that was read.
+    /// Like [`Judge::remember`], for a result that was already read.
     pub fn remember_read(&mut self, origin: Origin, read: &ReadResult) -> Stored {
         Stored { truncated: read.truncated, ..self.store(origin, &read.print) }
     }
 
-    /// What reads a result on another thread. What is said in the meantime is not known to it.
+    /// A reader for another thread. It does not see later messages.
     pub fn reader(&mut self) -> Reader {
         let (hasher, known) = self.prepare();
         Reader { hasher: hasher.clone(), known: known.clone() }
@@ -165,7 +165,7 @@ impl Judge {
         self.memory.size() + self.all.size()
     }
 
-    /// Does what the last call left to be done when nobody waits.
+    /// Does work of the last call that was put off until nothing waits.
     pub fn settle(&mut self) {
         let Some(NewSymbols(tainted)) = self.unsaid.take() else { return };
         let tainted = tainted.unwrap_or_else(|| self.all.copies(&self.memory, &self.values).places());
@@ -193,9 +193,9 @@ impl Judge {
         self.memory.sources.iter().any(leaving)
     }
 
-    /// Everything in the arguments that came out of a result, whatever the server, up to a number that is counted
-    /// apart for results that are `leaving`: those that may not go there. Nothing is looked for when there are none of
-    /// them: whatever the call holds may go where it goes. Remembers what is sent, for the next call.
+    /// Everything in the arguments that came from a result, whatever the server, up to a number that is separate for results
+    /// that are `leaving`: those that may not go there. If there are none of them, nothing is searched. Remembers what is
+    /// sent, for the next call.
     pub fn judge(
         &mut self,
         sink: &ServerId,
@@ -270,7 +270,7 @@ impl Judge {
         self.single = text;
     }
 
-    /// Bytes that nobody can read, which may be anything that was read: of the newest result that may not go there.
+    /// Unreadable bytes, which may be any data that was read: they count as the newest result that may not go there.
     fn opaque(&self, views: &Views, search: &mut Search<'_, '_>) {
         let mut leaves = search.call.items.iter().enumerate();
         let found = leaves.find_map(|(at, leaf)| {
@@ -306,7 +306,7 @@ impl Judge {
         }
     }
 
-    /// What stands at the end of earlier calls together with the beginning of this one.
+    /// Searches the end of earlier calls joined with the beginning of this one.
     fn earlier_calls(&mut self, joined: &Joined, views: &Views, search: &mut Search<'_, '_>) {
         if joined.has_earlier() {
             let hits = self.all.scan(&self.memory, &joined.text, search.leaving).list;
@@ -319,7 +319,7 @@ impl Judge {
         });
     }
 
-    /// One text that decodes from a leaf.
+    /// Searches one text that decodes from a leaf.
     fn view(
         &mut self,
         text: &str,
@@ -357,7 +357,7 @@ fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf
             break;
         }
         bounds.push((into.symbols.len(), at));
-        // Of what is mostly spaces, or takes more bytes a symbol, fewer symbols are read.
+        // A text of mostly spaces, or with more bytes per symbol, gives fewer symbols.
         let end = leaf.text.floor_char_boundary(most.saturating_mul(4));
         into.push(&leaf.text[..end]);
     }
@@ -373,7 +373,7 @@ fn is_said(leaf: &Leaf<'_>) -> bool {
                 .any(|entity| entity.kind.is_secret() || entity.kind.is_personal())
 }
 
-/// What is shorter is only a part of the whole.
+/// A shorter text is only a part of the whole.
 fn is_decoded(leaf: &&Leaf<'_>) -> bool {
     leaf.role != Role::Number && leaf.text.len() >= MIN_DECODED
 }

@@ -28,8 +28,8 @@ struct Filters {
 }
 
 impl Known {
-    /// What an agent sends before any result said it is its own: results that repeat it do not make it secret.
-    /// `tainted`: symbols that came out of a result.
+    /// Text that an agent sends before any result contained it is its own: results that repeat it do not make it secret.
+    /// `tainted`: symbols that came from a result.
     pub fn say(&mut self, hasher: &Hasher, text: &Folded, tainted: &[Range<usize>]) {
         if text.symbols.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Known {
         })
     }
 
-    /// As [`Known::has`] in one read, and wrong ten times as often: for passages, of which many grams have to be known.
+    /// Like [`Known::has`] in one read, with ten times the error rate: for passages, which need many known n-grams.
     #[inline]
     pub fn may_have(&self, tag: u32) -> bool {
         self.filters.as_ref().is_some_and(|filters| filters.any.may_have(tag))

@@ -39,11 +39,11 @@ pub struct Leaf<'a> {
     pub text: Cow<'a, str>,
     node: u32,
     decoded: OnceLock<Box<Decoded>>,
-    /// What [`looks_encoded`] said of the text, once somebody asked.
+    /// The result of [`looks_encoded`], once requested.
     encoded: Answer,
 }
 
-/// Yes or no, and nothing before somebody asked, in one byte.
+/// Yes, no or not computed yet, in one byte.
 #[derive(Debug, Default)]
 struct Answer(AtomicU8);
 
@@ -71,13 +71,13 @@ impl<'a> Leaf<'a> {
         Self { role, text, node, decoded: OnceLock::new(), encoded: Answer::default() }
     }
 
-    /// As [`looks_encoded`]; the text is read once, whoever asks.
+    /// Like [`looks_encoded`]; computed once.
     #[must_use]
     pub fn looks_encoded(&self) -> bool {
         self.encoded.get_or_init(|| looks_encoded(&self.text))
     }
 
-    /// What decodes from the text, within the limits of whoever asked first; it is decoded once.
+    /// The texts that decode from this one, within the limits of the first caller; decoded once.
     #[must_use]
     pub fn decoded(&self, limits: &Limits) -> &Decoded {
         self.decoded.get_or_init(|| Box::new(Decoded::of(&self.text, limits)))
@@ -109,7 +109,7 @@ impl<'a> Leaves<'a> {
         leaves
     }
 
-    /// A result, an error, or anything else that a server said.
+    /// A result, an error, or any other text of a server.
     #[must_use]
     pub fn of(value: &Json<'a>) -> Self {
         let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };
@@ -117,7 +117,7 @@ impl<'a> Leaves<'a> {
         leaves
     }
 
-    /// As [`Leaves::of_call`], from a tree that forgot how it was spelled.
+    /// Like [`Leaves::of_call`], from a tree without the original spelling.
     #[must_use]
     pub fn of_value(tool: &'a str, arguments: &'a Value) -> Self {
         let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };
@@ -132,7 +132,7 @@ impl<'a> Leaves<'a> {
         self.items.iter().map(|leaf| leaf.text.len()).sum()
     }
 
-    /// Where a leaf stands, as a JSON pointer. Names that could be what leaked are replaced by their place.
+    /// The position of a leaf, as a JSON pointer. Names that could be leaked data are replaced by their number.
     #[must_use]
     pub fn pointer(&self, leaf: usize) -> String {
         let Some(item) = self.items.get(leaf) else { return String::new() };
@@ -152,7 +152,7 @@ impl<'a> Leaves<'a> {
         steps.iter().rev().fold(String::new(), |pointer, step| pointer + "/" + step)
     }
 
-    /// The name of the member that a leaf stands under, however many lists are in between.
+    /// The name of the member of a leaf, through any number of lists.
     #[must_use]
     pub fn name_of(&self, leaf: usize) -> Option<&str> {
         let mut node = self.items.get(leaf)?.node;

@@ -11,7 +11,7 @@ const FIRST_DIGIT: u32 = 0xFE00;
 const DIGITS: usize = 4;
 /// Bytes of a marker in UTF-8.
 const LENGTH: usize = 3 * (DIGITS + 1);
-/// So many digits in a row, without a lead, are a marker that was damaged: text has one at most, behind a character.
+/// So many digits in a row without a lead are a damaged marker: ordinary text has at most one, after a character.
 const MIN_PARTIAL: usize = 3;
 /// Shortest text that is marked, in bytes and in words.
 const MIN_TEXT: usize = 50;
@@ -153,8 +153,8 @@ fn weights(text: &str) -> (usize, usize) {
     (letters, others)
 }
 
-/// Several lines of which each has the same number of separators: another character would change the last field. Two
-/// sentences with a comma each are none.
+/// Several lines with the same number of separators: another character would change the last field. Two sentences with a comma
+/// each are not a table.
 fn is_table(text: &str) -> bool {
     [(b',', 3), (b';', 2), (b'\t', 2), (b':', 2)].iter().any(|(separator, rows)| {
         let lines = text.lines().filter(|line| !line.is_empty());

@@ -1,5 +1,5 @@
-//! Which result each marker stands for. A marker is found wherever it was copied, also where what stands around it is too
-//! short to be a copy. It costs a search for two bytes; it misses copies without it, and what no marker was put into.
+//! Which result each marker belongs to. A marker is found wherever it was copied, even if the text around it is too short
+//! to be found as a copy. Cost: a search for two bytes. It misses copies without the marker, and results that got none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::memory::TaintMemory;
 use super::origin::OriginId;
 use crate::Severity;
 
-/// Markers that stand for something before those of forgotten results are swept, and at most.
+/// Minimum and maximum number of markers before those of forgotten results are removed.
 const MIN_SWEEP: usize = 1024;
 const MAX_MARKERS: usize = 65_000;
 
@@ -18,7 +18,7 @@ pub struct Markers {
     results: BTreeMap<u16, OriginId>,
     /// Every number that was ever a marker: what was forgotten is still taken out of what goes back.
     marked: BTreeSet<u16>,
-    /// So many markers until those of forgotten results are swept.
+    /// The number of markers at which those of forgotten results are removed.
     sweep_at: usize,
 }
 
@@ -29,8 +29,7 @@ impl Default for Markers {
 }
 
 impl Markers {
-    /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random`
-    /// chooses it.
+    /// The number of a marker for a result, which may not be remembered yet. `random` chooses it.
     pub fn add(&mut self, memory: &TaintMemory, origin: OriginId, random: u64) -> u16 {
         let mut number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
         if self.results.len() >= self.sweep_at {
@@ -65,7 +64,7 @@ impl Markers {
         search: &mut Search<'_, '_>,
     ) {
         for mark in marker::find(text) {
-            // A damaged one does not say whose it is: the newest marked result stands for it.
+            // A damaged marker does not name its result: the newest marked result counts.
             let id = match mark.number {
                 Some(number) => self.results.get(&number).copied(),
                 None => self.results.values().max().copied(),

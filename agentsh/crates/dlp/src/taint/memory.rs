@@ -34,7 +34,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same with a lifetime within its limits.
+    /// The same, with the lifetime clamped to its limits.
     #[must_use]
     pub fn clamped(self) -> Self {
         let lifetime = self.lifetime.clamp(Duration::from_secs(60), Duration::from_secs(86_400));
@@ -46,16 +46,16 @@ impl Config {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
     pub results: u64,
-    /// Of so many of them the secrets are still remembered.
+    /// The number of evicted results whose secrets are kept.
     pub kept: u64,
-    /// Of so many that went before, the secrets went now.
+    /// The number of results evicted earlier whose secrets are evicted now.
     pub secrets: u64,
     pub by_server: BTreeMap<ServerId, u64>,
     /// Symbols of text.
     pub symbols: u64,
 }
 
-/// What remembering one result did.
+/// The outcome of remembering one result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub id: OriginId,
@@ -68,12 +68,12 @@ pub struct Stored {
     pub record: Option<Vec<u8>>,
 }
 
-/// What putting a result into the memory did.
+/// The outcome of inserting a result into the memory.
 #[derive(Debug)]
 pub(super) struct Inserted {
     pub id: OriginId,
     pub evicted: Option<Evicted>,
-    /// What others have to do with their places before they take those of this result.
+    /// How others have to update their positions before they store those of this result.
     pub moved: Vec<Moved>,
 }
 
@@ -88,7 +88,7 @@ pub struct TaintMemory {
     /// Results that are remembered, if only for their secrets.
     pub(super) live: usize,
     pub(super) room: Room,
-    /// One byte for each short gram, at the position of its first symbol.
+    /// One byte for each short n-gram, at the position of its first symbol.
     pub(super) shadow: VecDeque<u8>,
     pub(super) shadow_start: u32,
     pub(super) known: Known,

@@ -1,7 +1,7 @@
-//! What came from where: results are remembered, arguments are searched for copies of them.
+//! Where data came from: results are remembered, and arguments are searched for copies of them.
 //!
-//! Text is folded to symbols ([`symbols`]), symbols to keyed hashes ([`hash`]), and the hashes of results stand in
-//! indices ([`index`]) that answer in one probe. What is looked for is one file for each detector ([`detector`]): exact
+//! Text is folded to symbols ([`symbols`]), symbols to keyed hashes ([`hash`]), and the hashes of results are kept in
+//! indices ([`index`]) that answer in one probe. Each detector ([`detector`]) is a file of its own: exact
 //! [`runs`], [`values`], prose in [`pieces`], secrets in pieces ([`coverage`]), values of tables ([`cells`]), ends of [`calls`]
 //! and [`markers`]. A copied run of [`GUARANTEED_RUN`] symbols is always found.
 

@@ -13,7 +13,7 @@ pub struct OriginId(pub u64);
 pub struct Origin {
     pub server: ServerId,
     pub tool: String,
-    /// The id of the call, as it stood on the wire.
+    /// The id of the call, as on the wire.
     pub call: String,
     /// Since 1970.
     pub time: Duration,

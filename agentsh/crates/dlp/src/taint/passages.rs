@@ -1,7 +1,7 @@
 //! Which passages of a result count, and the tags that are kept of them.
 //!
 //! Of neighbouring grams one is kept, at places that are [`SHORT`] from each other. Arguments are searched gram
-//! by gram, so that a copy is found wherever it stands in them, and nothing has to be chosen by what the grams are.
+//! by gram, so that a copy is found at any place in them, and no gram has to be chosen by its content.
 
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ impl Passages<'_> {
         (shadow, tags)
     }
 
-    /// `see` is shown all grams in order, with where the first of them stands.
+    /// `see` gets all n-grams in order, with the position of the first.
     fn read(
         &self,
         text: &[u8],
@@ -60,7 +60,7 @@ impl Passages<'_> {
             if from < range.start {
                 self.hasher.each_short_block(units(from..range.start), |block| {
                     see(from + block.at, block.own());
-                    // What does not count matches nothing.
+                    // Excluded n-grams match nothing.
                     shadow.extend(block.own().iter().map(|gram| !hash::shadow(*gram)));
                 });
             }
@@ -81,10 +81,10 @@ impl Passages<'_> {
         }
     }
 
-    /// Whether a run of known grams may go through these, of which the first stands at `at`.
+    /// Whether a run of known n-grams may go through these, the first of which is at `at`.
     fn may_be_known(&self, text: &[u8], at: usize, grams: &[u64]) -> bool {
         let mut seeming = kept(at, grams).filter(|(_, gram)| self.known.may_have(hash::tag(*gram)));
-        // What seems to be known is mostly chance: its neighbours tell.
+        // A single known n-gram is mostly chance, so its neighbours decide.
         seeming.any(|(at, _)| {
             let end = (at + SHORT + SHORT).min(text.len());
             !self.known_runs(&text[at.saturating_sub(SHORT)..end]).is_empty()
@@ -118,8 +118,7 @@ fn count(text: &[u8]) -> usize {
     (text.len() + 1).saturating_sub(SHORT)
 }
 
-/// Of grams, the first of which stands at `at`, those whose place is a multiple of [`SHORT`]. Any run of so many grams has
-/// one of them.
+/// Of n-grams that begin at `at`, those whose position is a multiple of [`SHORT`]. Any run of so many n-grams contains one.
 fn kept(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
     let first = at.next_multiple_of(SHORT) - at;
     grams
@@ -132,7 +131,7 @@ fn kept(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
 }
 
 /// The ranges of `grams` grams that count. A reference closes every gram that begins in it and does not leave it by
-/// much; a secret opens its own again, whatever closed them.
+/// much; a secret opens its own again, even if a reference closed them.
 fn open(
     grams: usize,
     mut closed: Vec<Range<usize>>,

@@ -16,7 +16,7 @@ use super::slices::Followed;
 use crate::types::ServerId;
 use agentsh_secrets::values::Kind;
 
-/// What every record begins with.
+/// The first bytes of every record.
 pub const MAGIC: &[u8; 8] = b"AGTAINT3";
 const OLDER: [&[u8]; 2] = [b"AGTAINT1", b"AGTAINT2"];
 const MAC: usize = 16;
@@ -73,7 +73,7 @@ impl TaintMemory {
         body
     }
 
-    /// What stands in a record behind its sign.
+    /// The content of a record after its magic number.
     pub(super) fn opened<'r>(&self, record: &'r [u8], magic: &[u8]) -> Result<&'r [u8], ImportError> {
         let split = record.len().checked_sub(MAC).ok_or(ImportError::NotARecord)?;
         let (body, mac) = record.split_at(split);
@@ -82,7 +82,7 @@ impl TaintMemory {
         if self.mac(body) == mac { Ok(rest) } else { Err(ImportError::WrongMac) }
     }
 
-    /// What a record says of a result, and until when it is remembered. None when its lifetime is over.
+    /// The result in a record, and until when it is remembered. None when its lifetime is over.
     pub(super) fn restored(
         &self,
         record: &[u8],
@@ -96,7 +96,7 @@ impl TaintMemory {
         if !reader.0.is_empty() || !is_consistent(&print) {
             return Err(ImportError::Contradiction);
         }
-        // Whether it was repeated does not stand in its own record.
+        // Its own record does not say whether it was repeated.
         let until = origin.time + self.config.lifetime + repeats::WITHIN;
         // A time in the future would never end.
         let is_live = origin.time <= now && now < until;
@@ -144,7 +144,7 @@ fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
     Some((Origin { server, tool, call, time, private }, print))
 }
 
-/// Every position lies inside the result, and the result is one that could have been remembered.
+/// Every position is inside the result, and the result is one that could have been remembered.
 fn is_consistent(print: &Print) -> bool {
     let symbols = print.shadow.len() as u32;
     print.shadow.len() <= MAX_SYMBOLS

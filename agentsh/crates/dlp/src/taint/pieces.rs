@@ -1,13 +1,13 @@
-//! Prose in pieces: how much of each text has arrived in pieces that are cut anywhere, in the middle of a word too, over
-//! all calls to all servers that leave, in any order and with whatever around them.
+//! Prose in pieces: how much of each text has been sent in pieces, over all calls to all servers outside, in any order. A
+//! piece may be cut in the middle of a word and have other text around it.
 //!
 //! Of the prose of a private result every fifth short gram is kept. A call that has one of them has the symbols around it
-//! as well, as far as both texts agree: where a piece was cut costs nothing but the place of the cut.
+//! as well, as far as both texts agree: only the symbols right at a cut are lost.
 //!
 //! Numbers: 96 symbols (a sentence) and a quarter of the prose are the text (decision 501); texts of 16 KiB, since a longer
-//! one goes in so many pieces that the labels decide; 512 results and 8,192 pieces of one text bound its memory. Cost: one
-//! tag for five symbols of prose, one look for each symbol of a call. Alone it finds 12 of 207 attempts. It missed single
-//! words in another order, and every word in other words.
+//! one needs so many pieces that the labels decide; 512 results and 8,192 pieces of one text bound its memory. Cost: one
+//! tag for five symbols of prose, one lookup for each symbol of a call. Alone it finds 12 of 207 attempts. It misses single
+//! words in another order, and text in other words.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ use super::ranges::Ranges;
 use super::sought::SearchTargets;
 use crate::Severity;
 
-/// So many symbols of one result, and so many of a hundred of its prose, are the result.
+/// So many symbols of one result, together with this percentage of its prose, are a finding.
 const MIN_COPIED_SYMBOLS: u32 = 96;
 const MIN_COPIED_PERCENT: u32 = 25;
 /// From each kept gram to the next: a piece of so many symbols more than a short gram, less one, has one of them.
@@ -44,7 +44,7 @@ pub(super) fn is_followed(text: &str) -> bool {
     text.len() <= MAX_TEXT && marker::is_prose(text.trim_start_matches(['#', '-', '*', ' ', '\n']))
 }
 
-/// The tags that are kept of prose that stands at these places of a result; none of what its `shadow` says counts nowhere.
+/// The kept tags of prose at these positions of a result, without n-grams that `shadow` excludes.
 pub(super) fn kept(
     hasher: &Hasher,
     symbols: &[u8],
@@ -68,9 +68,9 @@ pub(super) fn kept(
 pub(super) struct Pieces {
     prose: SearchTargets,
     covered: BTreeMap<OriginId, Ranges>,
-    /// What of those was covered before the last call to which it brought something.
+    /// The ranges before the last call that added something.
     before: BTreeMap<OriginId, Ranges>,
-    /// What the last call brought: places, and the kept grams in them.
+    /// The positions that the last call added, with their kept n-grams.
     last: Vec<(OriginId, Range<u32>)>,
     tags: Vec<u32>,
 }
@@ -220,7 +220,8 @@ impl Pieces {
         }
     }
 
-    /// What has arrived of other results has arrived of a new one where it says the same: its grams take the place of theirs.
+    /// If a new result repeats another one, what has arrived of that one counts for the new one: its n-grams replace the
+    /// others.
     fn carry(&mut self, placed: &Placed<'_>, tags: &[(u32, u32)]) {
         if self.covered.is_empty() {
             return;
@@ -237,7 +238,7 @@ impl Pieces {
                 let around = self.covered.get(&from).and_then(|covered| covered.around(&gram));
                 let same = |old: u32, new: u32| memory.shadow(old) == memory.shadow(new);
                 let Some(around) = around.filter(|_| same(old, new)) else { return };
-                // As far as both agree; what stands further away has grams of its own.
+                // As far as both agree; text further away has n-grams of its own.
                 let most = STEP as u32;
                 let before = (1..=most.min(place - around.start).min(*at))
                     .take_while(|by| same(old - by, new - by))

@@ -11,7 +11,7 @@ pub(super) struct Placed<'m> {
     pub memory: &'m TaintMemory,
     pub id: OriginId,
     pub origin: &'m Origin,
-    /// Where it begins.
+    /// The position of its first symbol.
     pub start: u32,
 }
 

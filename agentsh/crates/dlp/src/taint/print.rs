@@ -5,9 +5,9 @@ use super::slices::Followed;
 /// Secrets of one result that are followed in pieces, and cells of it.
 pub(super) const MAX_FOLLOWED: usize = 512;
 pub(super) const MAX_CELLS: usize = 4096;
-/// Symbols of one result; what stands beyond is not remembered, and who stored it is told.
+/// Maximum number of symbols of one result; the rest is not remembered, which is reported.
 pub(super) const MAX_SYMBOLS: usize = 8 << 20;
-/// Which of [`Print::tags`] is whose.
+/// The detectors' indices into [`Print::tags`].
 pub(super) const RUNS: usize = 0;
 pub(super) const SECRETS: usize = 1;
 pub(super) const VALUES: usize = 2;
@@ -16,7 +16,7 @@ pub(super) const PROSE: usize = 3;
 /// Everything about one result that is remembered: what detectors take, and what is written to disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Print {
-    /// One byte for each short gram.
+    /// One byte for each short n-gram.
     pub shadow: Vec<u8>,
     pub spans: Vec<(u32, u32, u8)>,
     /// Tag and position.

@@ -30,7 +30,7 @@ impl Ranges {
         self.around(range).is_some()
     }
 
-    /// The range that all of it lies in.
+    /// The range that contains all of it.
     pub fn around(&self, range: &Range<u32>) -> Option<Range<u32>> {
         let at = self.0.partition_point(|one| one.end < range.end);
         self.0.get(at).filter(|one| one.start <= range.start).cloned()

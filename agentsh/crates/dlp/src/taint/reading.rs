@@ -21,7 +21,7 @@ const MAX_TOKEN: usize = 512;
 /// Values that are looked at in one result.
 const MAX_ENTITIES: usize = 4096;
 
-/// A result while it is read: its texts as one, and where what matters stands in it.
+/// A result while it is read: its texts as one, and the positions of what matters.
 #[derive(Default)]
 struct Reading {
     text: Folded,
@@ -33,12 +33,12 @@ struct Reading {
     /// Links and the like.
     references: Vec<Range<usize>>,
     values: Vec<(u32, u32)>,
-    /// Where prose stands, in symbols.
+    /// The positions of prose, in symbols.
     prose: Vec<Range<usize>>,
 }
 
-/// Hashes the texts of a result, without what everybody says and what the agent said before; `more` makes further
-/// texts of it meanwhile, beside it on a processor of its own when it is a long one. True when the end of it was left out.
+/// Hashes the texts of a result, without common text and what the agent said before; `more` makes further texts of it
+/// meanwhile, in parallel for a long one. True if the end of it was left out.
 pub(super) fn read<'a>(
     hasher: &Hasher,
     known: &Known,
@@ -71,7 +71,7 @@ pub(super) fn read<'a>(
     let (shadow, long) = passages.of(&text.symbols, &references, &secrets);
     let mut of_secrets = Vec::new();
     spans.iter().for_each(|span| whole_values::of_span(hasher, &text.symbols, span, &mut of_secrets));
-    // What a public source says is nobody's secret.
+    // Data of a public source is not secret.
     let (prose, followed) = match is_private {
         true => (pieces::kept(hasher, &text.symbols, &shadow, &prose), followed.collect()),
         false => (Vec::new(), Vec::new()),
@@ -94,7 +94,7 @@ impl Reading {
         self.add(hasher, &leaf[..leaf.floor_char_boundary(room)], is_alone);
     }
 
-    /// Folds one leaf and notes where its values stand.
+    /// Folds one leaf and notes the positions of its values.
     fn add(&mut self, hasher: &Hasher, leaf: &str, is_alone: bool) {
         let text = &mut self.text;
         let (leaf_start, mut place) = (text.symbols.len(), text.symbols.len());
@@ -128,7 +128,7 @@ impl Reading {
                 self.references.push(start..end);
             } else if symbols.len() >= SHORT && !entity.kind.is_reference() {
                 let span = Span { start: start as u32, end: end as u32, kind: entity.kind };
-                // What only looks drawn is part of its address there.
+                // A random-looking part of a link belongs to its address.
                 let is_of_link = entity.kind == Kind::HighEntropy && entity.start < link_end;
                 if !is_of_link
                     && self.followed.len() < MAX_FOLLOWED
@@ -149,8 +149,7 @@ impl Reading {
     }
 }
 
-/// A result that is one token and nothing else was asked for by its name, wherever that stands: a key as a number, a
-/// password. What names a place is none.
+/// A result of one token was requested by name: a key as a number, a password. A token that names a place does not count.
 fn with_token(leaf: &str, entities: Vec<values::Entity>) -> Vec<values::Entity> {
     let word = leaf.trim();
     let is_token = (MIN_TOKEN..=MAX_TOKEN).contains(&word.len())

@@ -13,8 +13,7 @@ pub const WITHIN: Duration = Duration::from_secs(60);
 /// Results that may be repeated.
 const MAX: usize = 256;
 
-/// What one server said, as a hash that nobody can find a second text for: two texts with one hash would hide one of
-/// them.
+/// A collision-resistant hash of one server's text: two texts with one hash would hide one of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Said([u8; 32]);
 

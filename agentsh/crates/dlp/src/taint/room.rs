@@ -7,7 +7,7 @@ use super::entry::{Entry, Keeps};
 use super::origin::{Origin, OriginId};
 use crate::types::ServerId;
 
-/// Of the share of a server, what the secrets of its results may take after their texts went.
+/// The divisor of a server's share that the secrets of its evicted results may use.
 const SECRETS: usize = 4;
 
 /// The results of one server.
@@ -22,12 +22,12 @@ struct ServerResults {
     secrets: VecDeque<OriginId>,
 }
 
-/// What each server takes of the memory.
+/// The memory used by each server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
     shelves: BTreeMap<ServerId, ServerResults>,
     pub used: usize,
-    /// Bytes of forgotten results that stand between others.
+    /// Bytes of forgotten results between others.
     pub waste: usize,
 }
 
@@ -41,7 +41,7 @@ impl Room {
         shelf.whole.push_back(id);
     }
 
-    /// A result is forgotten; one that stands between others leaves its room behind.
+    /// A result is forgotten; one between others leaves a gap.
     pub fn remove(&mut self, entry: &Entry, is_first: bool) {
         let size = entry.size;
         self.used -= size;
@@ -62,7 +62,7 @@ impl Room {
         }
     }
 
-    /// Of a result that took `before` bytes only the secrets are left.
+    /// Only the secrets of a result that took `before` bytes are left.
     pub fn shrink(&mut self, entry: &Entry, before: usize) {
         let size = entry.size;
         self.used -= before - size;
@@ -79,7 +79,7 @@ impl Room {
         memory / self.shelves.len().max(1)
     }
 
-    /// Which result goes next so that one of `origin` with `needed` bytes has room.
+    /// The next result to evict so that one of `origin` with `needed` bytes fits.
     pub fn next(&self, origin: &Origin, needed: usize, memory: usize) -> Option<OriginId> {
         let own = self.shelves.get(&origin.server);
         let is_new = usize::from(own.is_none());

@@ -1,8 +1,8 @@
-//! Exact runs: a passage of a result that stands in a call, whatever the case, spaces, signs and look-alike letters.
+//! Exact runs: a passage of a result that a call contains; case, spaces, signs and look-alike letters do not matter.
 //!
 //! Numbers: a run has 30 letters and digits, since everyday phrases have fewer and one tag is kept for ten of them, of
-//! which two make one that is compared (`hash`). Cost: one tag for ten symbols of a result, one look for each symbol of a
-//! call. Alone it finds 2 of 207 attempts; it is what passages are refused by. It missed shorter phrases and other words.
+//! which two make one that is compared (`hash`). Cost: one tag for ten symbols of a result, one lookup for each symbol of
+//! a call. Alone it finds 2 of 207 attempts; refusals of passages come from it. It misses shorter phrases and other words.
 
 use super::blocks::{BLOCK, Grams};
 use super::detector::Detector;
@@ -13,7 +13,7 @@ use super::placed::Placed;
 use super::print::{Print, RUNS};
 use super::sought::SearchTargets;
 
-/// Every copied run of so many symbols (letters and digits) is found, wherever it stands.
+/// Every copied run of so many symbols (letters and digits) is found at any position.
 pub const GUARANTEED_RUN: usize = 30;
 // A run has a long gram at every place where one may be kept.
 const _: () = assert!(GUARANTEED_RUN >= LONG + SHORT - 1);

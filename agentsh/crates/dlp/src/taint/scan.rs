@@ -1,5 +1,5 @@
-//! All detectors, and the one pass over the grams of a text that those share which compare grams: a bounded number of steps
-//! for each symbol, however much is remembered.
+//! All detectors. Those that compare grams share one pass over the text: a bounded number of steps for each symbol,
+//! however much is remembered.
 
 use super::calls::Calls;
 use super::cells::Cells;
@@ -65,7 +65,7 @@ impl Detectors {
         each!(self, |one| one.forget());
     }
 
-    /// As [`Detector::adopt`].
+    /// Like [`Detector::adopt`].
     pub fn adopt(&mut self, copy: Self, memory: &TaintMemory, new: OriginId) {
         self.pieces.adopt(copy.pieces, memory, new);
         self.cells.adopt(copy.cells, memory, new);
@@ -88,7 +88,7 @@ impl Detectors {
         hits
     }
 
-    /// As [`Detectors::scan`] where nothing leaves: of what is copied as it stands.
+    /// Like [`Detectors::scan`] if nothing leaves: only unchanged copies.
     pub fn copies(&mut self, memory: &TaintMemory, text: &Folded) -> Hits {
         let mut hits = Hits::default();
         let Self { values, runs, pieces, .. } = self;

@@ -13,7 +13,7 @@ use super::persist::{ImportError, Reader, clip, number, pairs};
 use super::ranges::Ranges;
 use crate::types::ServerId;
 
-/// What such a record begins with.
+/// The first bytes of such a record.
 pub const MAGIC: &[u8; 8] = b"AGTSENT1";
 
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Judge {
         Ok(restored.map(|(origin, print, until)| self.insert(origin, &print, until).0))
     }
 
-    /// What the last call brought of what may not leave, for a later session. None: nothing.
+    /// The parts of the last call that may not leave, for a later session. None: nothing.
     #[must_use]
     pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
         let sent = Sent {

@@ -8,7 +8,7 @@ use agentsh_secrets::values::Kind;
 
 /// Symbols of a piece.
 pub(super) const SLICE: usize = 6;
-/// Marks that a secret has at least, and symbols: in what is less, a piece may be somebody's word.
+/// The least number of marks and symbols of a secret: a piece of a shorter one may be an ordinary word.
 const MIN_MARKS: usize = 3;
 const MIN_SECRET: usize = 10;
 /// Symbols of a secret that count.
@@ -17,7 +17,7 @@ const MAX_SECRET: usize = 512;
 const MAX_REPEATS: usize = 2;
 /// Below so many symbols, a secret is made of words by people.
 const RANDOM: u32 = 16;
-/// So many of its symbols are as bad as all of it.
+/// So many symbols of a secret are as bad as all of it.
 const OF_WORDS: u32 = 8;
 
 /// A text as symbols, each with whether a digit or a capital inside a word made it.
@@ -81,13 +81,13 @@ impl Marked {
     }
 }
 
-/// One secret as its pieces. Of them it is kept only where they stand.
+/// One secret as its pieces. Only their positions are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Followed {
     pub kind: Kind,
     /// Symbols.
     pub length: u32,
-    /// Of its symbols: two readings of one secret are one.
+    /// A hash of its symbols: two readings of one secret are one.
     pub whole: u64,
     /// Each with the place of its first symbol.
     pub pieces: Vec<(u32, u32)>,
@@ -143,7 +143,7 @@ fn looks_like_a_key(text: &str) -> bool {
         && has(u8::is_ascii_lowercase)
 }
 
-/// So many symbols of a secret of this length are more than may leave: more than a quarter.
+/// The number of symbols of a secret of this length that must not leave: more than a quarter.
 pub(super) fn too_many(length: u32) -> u32 {
     if length < RANDOM { OF_WORDS } else { (length / 4 + 1).max(SLICE as u32) }
 }

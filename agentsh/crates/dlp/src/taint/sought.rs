@@ -13,7 +13,7 @@ pub(super) struct SearchTargets {
 }
 
 impl SearchTargets {
-    /// Notes those of neighbouring tags that may be known; the first stands at `at`.
+    /// Notes which of neighbouring tags may be known; the first is at `at`.
     #[inline]
     pub fn see(&mut self, at: usize, tags: impl Iterator<Item = u32>) {
         let Self { index, seen } = self;

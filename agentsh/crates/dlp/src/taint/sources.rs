@@ -2,7 +2,7 @@
 
 use super::origin::Origin;
 
-/// One result for each server and kind of server, and how many there are like it.
+/// One result for each server and kind of server, with the number of results like it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sources(Vec<(Origin, usize)>);
 
@@ -22,7 +22,7 @@ impl Sources {
         }
     }
 
-    /// Of results that only their server and their privacy tell apart, one each.
+    /// One result for each server and privacy.
     pub fn iter(&self) -> impl Iterator<Item = &Origin> {
         self.0.iter().map(|(origin, _)| origin)
     }

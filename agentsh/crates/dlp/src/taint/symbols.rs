@@ -5,7 +5,7 @@ use agentsh_base::ascii;
 
 use agentsh_secrets::views::{Folding, HANGUL_SYLLABLES, folding};
 
-/// What copies are looked for in.
+/// The folded text that is searched for copies.
 #[derive(Clone, Debug, Default)]
 pub struct Folded {
     pub symbols: Vec<u8>,
@@ -17,7 +17,7 @@ const NONE: u8 = 0;
 const KEEP: usize = 64 * 1024;
 /// Bytes that are folded at once.
 const BLOCK: usize = 128;
-/// So many letters in a row are read at once.
+/// The number of letters that are read at once.
 const WORD: usize = 4;
 /// Longest word that [`of_word`] takes.
 pub(super) const MAX_WORD: usize = 64;
@@ -59,7 +59,7 @@ impl Folded {
         }
     }
 
-    /// How many symbols [`Folded::push`] makes of a text.
+    /// The number of symbols that [`Folded::push`] makes of a text.
     #[must_use]
     pub fn count(text: &str) -> usize {
         if !text.is_ascii() {
@@ -94,13 +94,13 @@ impl Folded {
                 let (letters_of, lower) = ascii::letters_of(u64::from_le_bytes(*eight));
                 run = letters_of;
                 if run >= WORD {
-                    // As in the tables: `l` is taken for `i`, and every other letter for itself.
+                    // As in the tables: `l` counts as `i`, and every other letter as itself.
                     let symbol = lower - (ascii::equal(lower, b'l') >> 7) * u64::from(b'l' - b'i');
                     put(&mut symbols, end, symbol.to_le_bytes());
                     end += run;
                 }
             }
-            // What stands behind a word; or what is none.
+            // A word and what follows it, or text that is not a word.
             let (word, others) = if run >= WORD { (run, 1) } else { (0, 8) };
             let others = &rest[word..(word + others).min(rest.len())];
             rest = &rest[word + others.len()..];
@@ -138,7 +138,7 @@ impl Folded {
     }
 }
 
-/// What stands behind is overwritten by what comes next.
+/// The bytes after it are overwritten by the next call.
 #[inline]
 fn put<const N: usize>(into: &mut [u8; BLOCK + 8], at: usize, bytes: [u8; N]) {
     if let Some(place) = into.get_mut(at..at + N) {

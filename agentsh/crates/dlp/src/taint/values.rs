@@ -1,10 +1,10 @@
 //! Named secrets and personal values: keys, passwords, cards, accounts, telephone numbers, by themselves.
 //!
-//! Numbers: the whole of a personal value; 12 symbols of a secret, which are as bad as all of it, since a quarter of a key
-//! may not leave (`slices`); a short value from five symbols on, and only as a whole, since shorter ones stand everywhere.
-//! Of a secret every third gram is kept, so that each piece of 12 has one. Values are looked for by name in 64 KiB of a
-//! call and word by word in 256 KiB, bounds on its time. Cost: one look for each word, and one for each symbol where
-//! secrets are known. Alone they find 6 of 207 attempts. They missed the last four digits of a number, and hashes of keys.
+//! Numbers: the whole of a personal value; 12 symbols of a secret, because a quarter of a key may not be sent
+//! (`slices`); a short value from five symbols on, and only as a whole, since shorter ones occur everywhere.
+//! Of a secret every third gram is kept, so that each piece of 12 has one. Values are searched for by name in 64 KiB of a
+//! call and word by word in 256 KiB, bounds on its time. Cost: one lookup for each word, and one for each symbol where
+//! secrets are known. Alone they find 6 of 207 attempts. They miss the last four digits of a number, and hashes of keys.
 
 use std::ops::Range;
 
@@ -24,11 +24,11 @@ use super::symbols::{self, Folded};
 use crate::Severity;
 use agentsh_secrets::values::{self, Kind};
 
-/// So much of a secret is as bad as all of it.
+/// A piece of a secret of this length is as bad as all of it.
 const MIN_PIECE: usize = 12;
-/// Of the grams of a secret one in so many is kept.
+/// Every third n-gram of a secret is kept.
 const SECRET_STEP: usize = 3;
-/// A shorter value is none.
+/// A shorter value does not count.
 const MIN_VALUE: usize = 5;
 /// Bytes of the arguments in which values are named, and in which single words are looked up.
 const MAX_NAMED: usize = 64 * 1024;
@@ -47,7 +47,7 @@ pub(super) struct Values {
 
 /// The tag of a whole value. None: it is too short to be one.
 pub(super) fn tag_of(hasher: &Hasher, kind: Kind, symbols: &[u8]) -> Option<u32> {
-    // What stands for a person or a secret is compared without regard to what it was taken for.
+    // Values of persons and secrets are compared regardless of their kind.
     let family = if kind.is_reference() { kind as u8 } else { 0 };
     let mixed = || hasher.whole(symbols).wrapping_add(u64::from(family).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     (symbols.len() >= MIN_VALUE).then(|| hash::tag(mixed()))
@@ -67,7 +67,7 @@ pub(super) fn of_span(hasher: &Hasher, symbols: &[u8], span: &Span, into: &mut V
             least = Some((tag, place));
         }
     });
-    // Of what is no secret only the whole counts, so that one tag is enough.
+    // A value that is not a secret counts only as a whole, so one tag is enough.
     into.extend(least.filter(|_| !is_secret));
 }
 
@@ -117,14 +117,14 @@ impl Detector for Values {
     }
 }
 
-/// The span that a gram lies in, the innermost one.
+/// The innermost span that contains an n-gram.
 fn span_at(spans: &[Span], at: u32) -> Option<&Span> {
     let after = spans.partition_point(|span| span.start <= at);
     spans[..after].iter().rev().take(16).find(|span| at < span.end)
 }
 
 impl Values {
-    /// Links of a call that stood whole in a result.
+    /// Links of a call that were whole in a result.
     pub fn links(&mut self, memory: &TaintMemory, call: &Leaves<'_>) -> Vec<Link> {
         let mut links = Vec::new();
         let mut named = MAX_NAMED;

@@ -3,8 +3,8 @@
 use super::leaves::Leaf;
 use crate::text::{Limits, Step, View, looks_encoded, visit, visit_orders, visit_plainly};
 
-/// Every text that [`visit`] finds, without the text itself. What a bound left out is not seen here; the search of the text
-/// as it stands has no bound.
+/// Every text that [`visit`] finds, without the text itself. Texts beyond the limits are not decoded; the search of the text
+/// itself has no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Views {
     pub limits: Limits,
@@ -26,14 +26,14 @@ impl Views {
         }
     }
 
-    /// What a program that reads a result gets out of it. A disguise is for what is sent, and not looked for there.
+    /// Decodes a result as a program that reads it would. Disguises are searched only in what is sent.
     pub(super) fn decode_result(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {
         if leaf.looks_encoded() {
             visit_plainly(&leaf.text, &self.limits, sink);
         }
     }
 
-    /// As [`Views::decode`], of a text that others decode as well: what one of them finds serves all.
+    /// Like [`Views::decode`], for a text that others decode as well: the first result serves all.
     pub(super) fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {
         if leaf.looks_encoded() {
             leaf.decoded(&self.limits).views().for_each(sink);

@@ -26,7 +26,7 @@ impl Decoded {
     #[must_use]
     pub fn of(text: &str, limits: &Limits) -> Self {
         let mut views = Vec::new();
-        // What a bound left out is not seen here; the text as it stands is searched without one.
+        // Parts beyond a limit are not decoded here; the text itself is searched without a limit.
         let outcome = visit(text, limits, &mut |view| {
             if !view.how.is_empty() {
                 let View { text, how, at } = view;
@@ -36,7 +36,7 @@ impl Decoded {
         Self { views, is_opaque: outcome.opaque || outcome.too_deep, is_packed: outcome.packed }
     }
 
-    /// Whether bytes are encoded in it that nobody can read: encrypted, or encoded too often.
+    /// Whether it has encoded bytes that cannot be read: encrypted, or encoded too often.
     #[must_use]
     pub fn is_opaque(&self) -> bool {
         self.is_opaque

@@ -29,11 +29,11 @@ const LOWER: u8 = 2;
 const DIGIT: u8 = 4;
 const HEX: u8 = 8;
 const WHITE: u8 = 16;
-/// Signs that stand in prose, names and addresses.
+/// Signs of prose, names and addresses.
 const COMMON: u8 = 32;
 /// Other signs.
 const SIGN: u8 = 64;
-/// What pieces are made of.
+/// The characters of pieces.
 const PIECE: u8 = UPPER | LOWER | DIGIT;
 
 static CLASS: [u8; 256] = {
@@ -103,7 +103,7 @@ pub fn looks_encoded(text: &str) -> bool {
             continue;
         }
         if matches!(byte, b'+' | b'/') && piece.length >= 4 && piece.turns > 0 {
-            // Of base64, within a run.
+            // Base64 within a run.
             piece.length += 1;
             dense += 1;
             continue;
@@ -197,7 +197,7 @@ impl Piece {
     }
 }
 
-/// What follows a sign makes it an escape.
+/// Whether the characters after a sign make it an escape.
 fn is_escape(sign: u8, rest: &[u8]) -> bool {
     let hex = |at: usize| rest.get(at).is_some_and(u8::is_ascii_hexdigit);
     match sign {

@@ -1,5 +1,5 @@
-//! Percent and backslash escapes, nested and mixed, resolved in one pass: whatever is written is
-//! looked at from its end, so that an escape that arises from another one is resolved as well.
+//! Percent and backslash escapes, nested and mixed, resolved in one pass: all output is
+//! checked from its end, so that an escape that arises from another one is resolved as well.
 
 use super::Step;
 use super::profile::Profile;
@@ -54,7 +54,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 /// Longest escape, in bytes.
 const MAX_LENGTH: usize = 12;
 
-/// Stands in every escape, at most [`MAX_LENGTH`] bytes before its end.
+/// Occurs in every escape, at most [`MAX_LENGTH`] bytes before its end.
 fn begins(byte: u8) -> bool {
     matches!(byte, b'%' | b'\\')
 }
@@ -75,7 +75,7 @@ impl Unit {
     }
 }
 
-/// The escape that `out` ends with: its length and what it stands for, which is always shorter.
+/// The escape at the end of `out`: its length and its meaning, which is always shorter.
 fn ending(out: &[u8]) -> Option<(usize, Unit)> {
     match *out.last()? {
         last if last.is_ascii_hexdigit() => numeric(out).or_else(|| simple(out)),

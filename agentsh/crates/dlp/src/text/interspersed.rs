@@ -42,7 +42,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 
 /// How long most of the pieces are.
 fn length_of_pieces(words: &[&str]) -> usize {
-    // A bound on memory: longer words are no pieces between which words stand.
+    // Limits the memory: longer words are not pieces with words between them.
     const MAX_LENGTH: usize = 128;
     let mut counts = [0_usize; MAX_LENGTH];
     for word in words.iter().filter(|word| word.len() < MAX_LENGTH && is_piece(word)) {

@@ -24,7 +24,7 @@ impl Limits {
     }
 }
 
-/// What a visit did, and what it left undone.
+/// The result of a visit, and what it left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Outcome {

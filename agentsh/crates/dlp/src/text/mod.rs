@@ -1,7 +1,7 @@
 //! Decodes a text in every way ([`visit`]).
 //!
 //! Disguises that fit every text (case, look-alikes, letters for digits) are no views: as views they would multiply the
-//! work on honest texts by thirty. Whoever compares texts brings both sides into one spelling: `taint::symbols` for copies,
+//! work on honest texts by thirty. Code that compares texts brings both into one spelling: `taint::symbols` for copies,
 //! `scan` for what people read.
 
 mod base85;

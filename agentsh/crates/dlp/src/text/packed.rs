@@ -2,7 +2,7 @@
 
 use memchr::memmem;
 
-/// What begins like this is compressed or encrypted.
+/// The first bytes of compressed or encrypted files.
 const SIGNS: [&[u8]; 8] = [
     b"PK\x03\x04",
     b"\x1f\x8b\x08",

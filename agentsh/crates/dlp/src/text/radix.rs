@@ -1,5 +1,5 @@
-//! Alphabets in which each letter stands for a fixed number of bits: binary, hex, base32, base64. What stands in
-//! front of an encoded secret may shift it.
+//! Alphabets in which each letter encodes a fixed number of bits: binary, hex, base32, base64. Text in front of an encoded
+//! secret may shift it.
 
 use std::ops::Range;
 
@@ -98,7 +98,7 @@ pub(super) fn decode(text: &str, profile: &Profile, words: &[Range<usize>], walk
         } else {
             (profile.lower(), profile.upper())
         };
-        // What is not all letters of one case is broken into words by the other one. Two symbols in three are letters.
+        // Letters of the other case break a text into words. Two symbols in three are letters.
         if own >= MIN_LETTERS && own + profile.digits() >= 16 && (index < 2 || numbered) {
             base32(text, alphabet, (loose && other == 0, index < COMMON), words, walk);
         }
@@ -159,13 +159,13 @@ fn is_drawn(text: &str, share: usize) -> bool {
     text.bytes().filter(u8::is_ascii_digit).count() * share >= text.len()
 }
 
-/// Symbols at each end of a group by which it is told where its bytes begin.
+/// Symbols at each end of a group that show where its bytes begin.
 const SAMPLE: usize = 32;
 /// Groups of so many symbols are worth to be left out when something else is looked for.
 const LONG: usize = 1024;
 
-/// Puts the symbols of a group together, and gives the bytes from the first symbol on to `first`. What stands in front of an
-/// encoded text may shift it: its bytes begin where the ends of the group read best.
+/// Joins the symbols of a group, and passes the bytes from the first symbol on to `first`. Text before an encoded text may
+/// shift it: its bytes begin where the ends of the group read best.
 fn unpack<const BITS: usize, const GROUP: usize>(
     step: Step,
     symbols: &[u8],

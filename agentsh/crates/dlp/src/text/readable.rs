@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// Fewer bytes of text than this are chance.
 pub(super) const MIN_LENGTH: usize = 6;
 
-/// What reads as text in `bytes`: all of it, or its printable characters when they are the most. None when there is none.
+/// The readable text in `bytes`: all of it, or its printable characters if they are the majority. None if there is none.
 /// Linear.
 pub(super) fn readable(bytes: &[u8]) -> Option<Cow<'_, str>> {
     if bytes.len() < MIN_LENGTH {
@@ -27,7 +27,7 @@ pub(super) fn readable(bytes: &[u8]) -> Option<Cow<'_, str>> {
     is_text.then_some(Cow::Owned(text))
 }
 
-/// How many bytes are printable, zero, and beyond ASCII.
+/// The numbers of bytes that are printable, zero, and beyond ASCII.
 fn counts(bytes: &[u8]) -> (usize, usize, usize) {
     let sum = bytes.iter().fold(0_u64, |sum, byte| sum + CLASS[usize::from(*byte)]);
     let field = |at: u64| usize::try_from(sum >> at & 0x1f_ffff).unwrap_or(0);

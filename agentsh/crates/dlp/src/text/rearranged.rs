@@ -1,5 +1,6 @@
-//! Plain text whose letters or words stand in another order, or are other letters: words or letters backwards, letters with
-//! others between them, a shifted or mirrored alphabet, rot47, letters upside down. Cheap enough to be shown without a sign that they were used.
+//! Plain text whose letters or words are in another order or replaced: words or letters backwards, letters with others
+//! between them, a shifted or mirrored alphabet, rot47, letters upside down. All are cheap enough to be tried on every
+//! text.
 
 use super::Step;
 use super::profile::Profile;
@@ -13,9 +14,9 @@ const MAX_APART: usize = 4;
 /// Up to so many bytes without spaces and with a digit are read in every alphabet, since a key has no letters that are more
 /// frequent: the longest key of a known form has fewer. Of all other texts [`BLOCK`] bytes at a time.
 const MAX_KEY: usize = 256;
-/// As many letters are enough to tell a language from drawn letters, and few enough to stand in one sentence.
+/// Enough letters to tell a language from random letters, and few enough for one sentence.
 const BLOCK: usize = 64;
-/// Of a thousand letters of English text, so many are each letter (Norvig's count of 2012).
+/// The frequency of each letter in a thousand letters of English text (Norvig's count of 2012).
 const FREQUENCIES: [u32; 26] =
     [80, 15, 33, 38, 125, 24, 19, 51, 76, 2, 5, 41, 25, 72, 76, 21, 1, 63, 65, 93, 27, 11, 17, 2, 17, 1];
 /// By these frequencies a letter of English, German or French text counts 65 on average, a drawn one 38.
@@ -35,7 +36,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             walk.found_order(Step::WithoutDigits, &letters, whole.clone());
         }
         walk.found_order(Step::Reversed, &text.chars().rev().collect::<String>(), whole.clone());
-        // Of what is seen: selectors of emoji without the emoji between them would be hidden text.
+        // Only visible characters: selectors of emoji without the emoji between them would be hidden text.
         let is_seen = |one: &char| one.is_alphanumeric() || one.is_ascii_graphic();
         let signs: Vec<char> = text.chars().filter(is_seen).collect();
         for apart in 2..=MAX_APART {
@@ -64,8 +65,8 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     }
 }
 
-/// Letters that stand for others: each for the one so many places further on, counted from `z` backwards when mirrored;
-/// and digits, as far on as `digits`.
+/// A substitution of letters: each for the one so many places further on, counted from `z` backwards if mirrored; and of
+/// digits, by `digits`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Alphabet {
     mirrored: bool,
@@ -105,7 +106,7 @@ impl Alphabet {
     }
 }
 
-/// The alphabet in which these bytes are language. None: as they stand, or in none.
+/// The alphabet in which these bytes are language. None: unchanged, or in none.
 fn likely(bytes: &[u8]) -> Option<Alphabet> {
     let (mut counts, mut letters) = ([0; 26], 0);
     for byte in bytes.iter().filter(|byte| byte.is_ascii_alphabetic()) {
@@ -113,7 +114,7 @@ fn likely(bytes: &[u8]) -> Option<Alphabet> {
         letters += 1;
     }
     let enough = LANGUAGE * letters;
-    // Whatever letters stand for, some are more frequent than others: of drawn ones their squares are smaller.
+    // In any substitution some letters are more frequent than others; random letters have smaller squares.
     let squares: u32 = counts.iter().map(|count| count * count).sum();
     let is_language = letters as usize * 2 >= bytes.len() && squares * 1000 >= 70 * letters * letters;
     if letters < 16 || !is_language || Alphabet::PLAIN.score(&counts) >= enough {

@@ -29,9 +29,9 @@ static IS_WORD: [bool; 256] = {
     table
 };
 
-/// Finds groups of at least `shortest` symbols and gives their values and where they stand. Pieces are one group
-/// when they are equally long, when both are long, or, with `loose`, always. `words`: see [`words`]; for alphabets
-/// that do not stand [`Alphabet::apart`] there need be none. Linear.
+/// Finds groups of at least `shortest` symbols and gives their values and positions. Pieces are one group if they are equally
+/// long, if both are long, or, with `loose`, always. `words`: see [`words`]; not needed for alphabets without
+/// [`Alphabet::apart`]. Linear.
 pub(super) fn groups(
     text: &[u8],
     alphabet: &Alphabet,
@@ -94,7 +94,7 @@ pub(super) fn groups(
         }
         symbols.extend(text[start..end].iter().map(|byte| alphabet.table[usize::from(*byte)]));
         (group.end, last, pieces) = (end, length, pieces + 1);
-        // Padding stands at the end of what was encoded.
+        // Padding is at the end of an encoded text.
         let next = text.get(end + 1).is_some_and(u8::is_ascii_alphanumeric);
         closed |= text.get(end) == Some(&b'=') && !next;
     }
@@ -103,7 +103,7 @@ pub(super) fn groups(
     }
 }
 
-/// Where letters and digits stand in a row, in order.
+/// The ranges of consecutive letters and digits, in order.
 pub(super) fn words(text: &[u8]) -> Vec<Range<usize>> {
     let mut words = Vec::new();
     let mut from = 0;
@@ -117,15 +117,15 @@ pub(super) fn words(text: &[u8]) -> Vec<Range<usize>> {
     words
 }
 
-/// Whether other letters or digits stand right before or behind. One alone is a sign of a number: `\x6d`, `\u006d`,
-/// `6dh`, and the `x` of `0x6d`.
+/// Whether other letters or digits are directly before or after. One alone is a sign of a number: `\x6d`, `\u006d`, `6dh`, and
+/// the `x` of `0x6d`.
 fn is_glued(text: &[u8], start: usize, end: usize) -> bool {
     let is_word =
         |at: Option<usize>| at.and_then(|at| text.get(at)).is_some_and(|byte| IS_WORD[usize::from(*byte)]);
     let zero = |at: Option<usize>| at.and_then(|at| text.get(at)) == Some(&b'0');
     let two_before = start.checked_sub(2);
     let before = is_word(start.checked_sub(1)) && is_word(two_before) && !zero(two_before);
-    // Of `0x` before the next piece the digit was taken for one of this one.
+    // The digit of `0x` before the next piece was counted as one of this piece.
     before || is_word(Some(end)) && is_word(Some(end + 1)) && !zero(end.checked_sub(1))
 }
 

@@ -1,6 +1,6 @@
 //! The ways in which a text can be hidden in another.
 
-/// One decoding. A view lists those that lead to it, outermost first.
+/// One decoding step. A view lists its steps, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     /// With other characters between its own.
@@ -11,7 +11,7 @@ pub enum Step {
     Base85,
     Binary,
     CharacterCodes,
-    /// Of the headers of a mail.
+    /// Encoded words of mail headers.
     EncodedWords,
     /// Percent and backslash escapes, nested in any order.
     Escapes,
@@ -32,7 +32,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// As findings and reports write it.
+    /// The name in findings and reports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

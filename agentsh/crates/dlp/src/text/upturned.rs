@@ -10,7 +10,7 @@ const SIGNS: &str =
 /// Letters and digits that are others upside down.
 const PAIRS: &str = "bqdpnuMW69()[]{}";
 
-/// So many signs, and so many of a hundred letters, are no quotation.
+/// So many signs, at this percentage of letters, are not a quotation.
 const MIN_COUNT: usize = 4;
 const SHARE: usize = 20;
 

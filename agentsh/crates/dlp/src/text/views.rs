@@ -10,7 +10,7 @@ use super::{
     base85, encoded_words, escapes, hidden, interspersed, looks_encoded, morse, numbers, radix, rearranged,
 };
 
-/// Gives `sink` the text as it stands, then every text that decodes from it.
+/// Passes the text to `sink`, then every text that decodes from it.
 ///
 /// Time and the bytes of all views are in proportion to the text (see [`Limits`]). What was left out is said in
 /// the outcome.
@@ -21,7 +21,7 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
     walk.outcome()
 }
 
-/// As [`visit`], of what programs write for each other: escapes, base64 and hex. Not the text itself.
+/// Like [`visit`], for what programs write for each other: escapes, base64 and hex. Without the text itself.
 pub fn visit_plainly(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) {
     let mut walk = Walk::new(text, limits, limits.room(text), expand_plainly, sink);
     expand_plainly(text, &mut walk);
@@ -85,11 +85,11 @@ fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     base85::decode(text, profile, walk);
 }
 
-/// Whether one pattern of a few bytes stands again and again, and nothing else: what it decodes to is of no use.
+/// Whether a text repeats one pattern of a few bytes: decoding it is useless.
 fn is_periodic(bytes: &[u8]) -> bool {
     // A bound on time: each period is one more comparison with the whole text.
     const MAX_LENGTH: usize = 8;
-    // Fewer repetitions are a word that was said again.
+    // Fewer repetitions are a repeated word.
     const REPEATS: usize = 4;
     let longest = MAX_LENGTH.min(bytes.len() / REPEATS);
     (1..=longest).any(|period| bytes[period..] == bytes[..bytes.len() - period])

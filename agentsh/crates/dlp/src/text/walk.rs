@@ -16,7 +16,7 @@ const AROUND: usize = 512;
 /// Fewer bytes are a hash, a signature or a key.
 const MIN_NOISE: usize = 256;
 
-/// Bytes of which nobody can say what they are: they look drawn, and begin as nothing that programs exchange openly.
+/// Bytes of unknown content: they look random, and do not begin like a known open format.
 fn is_noise(bytes: &[u8]) -> bool {
     // Pictures, sound, fonts, programs, databases and certificates.
     const KNOWN: &[u8] = b"\x89PNG \xff\xd8\xff GIF8 RIFF %PDF OggS ID3 \xff\xfb wOFF wOF2 fLaC \
@@ -30,21 +30,21 @@ fn is_noise(bytes: &[u8]) -> bool {
     let mut seen = [false; 256];
     bytes.iter().take(2 * MIN_NOISE).for_each(|byte| seen[usize::from(*byte)] = true);
     let distinct = seen.into_iter().filter(|seen| *seen).count();
-    // Of so many drawn bytes, 162 are different, and 221 of twice as many; programs and tables have fewer.
+    // Of this many random bytes, 162 are different, and 221 of twice as many; programs and tables have fewer.
     distinct >= if bytes.len() < 2 * MIN_NOISE { 140 } else { 200 }
 }
 
-/// One text that was found.
+/// One decoded text.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     pub text: &'a str,
-    /// What was decoded, outermost first. Empty for the text itself.
+    /// The decoding steps, outermost first. Empty for the text itself.
     pub how: &'a [Step],
     /// The bytes of the visited text that it came from.
     pub at: Range<usize>,
 }
 
-/// One visit under way.
+/// The state of one visit.
 pub(super) struct Walk<'s> {
     limits: Limits,
     decoder: Decoder,
@@ -90,7 +90,7 @@ impl<'s> Walk<'s> {
         self.outcome.work = self.outcome.work.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    /// What the current text was decoded by last.
+    /// The last decoding step of the current text.
     pub(super) fn last_step(&self) -> Option<Step> {
         self.how.last().copied()
     }
@@ -108,8 +108,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The text with small parts of it decoded, at these `places`. When they are few in a long text, only what stands
-    /// around them is another text; what else is encoded in it was found in the text itself.
+    /// The text with small parts of it decoded, at these `places`. If there are few in a long text, only their surroundings
+    /// are another text; other encodings in it were found in the text itself.
     pub(super) fn found_rewritten(&mut self, step: Step, bytes: &[u8], at: Range<usize>, places: &[usize]) {
         if bytes.len() <= SHORT || places.len() * 100 >= bytes.len() {
             return self.found_bytes(step, bytes, at);
@@ -142,7 +142,7 @@ impl<'s> Walk<'s> {
         self.view(step, text, at, true);
     }
 
-    /// As [`Self::found_text`], for an order of letters or words in which nothing is encoded.
+    /// Like [`Self::found_text`], for a rearrangement of letters or words in which nothing is encoded.
     pub(super) fn found_order(&mut self, step: Step, text: &str, at: Range<usize>) {
         self.view(step, text, at, false);
     }

@@ -90,7 +90,7 @@ async fn who_hangs_up_in_the_middle_of_a_line_leaves_no_half_of_it() {
     LocalSet::new()
         .run_until(async {
             let (client, server) = connected(1 << 20, 16);
-            // The server does not read, and whoever asked does not wait for that.
+            // The server does not read, and the caller does not wait for that.
             assert!(timeout(Duration::from_millis(50), asked(&client)).await.is_err());
             assert!(client.pending.borrow().is_empty());
             let next = Rc::clone(&client);

@@ -40,8 +40,8 @@ impl Translation {
         Self::StatelessClient(Box::default())
     }
 
-    /// As [`Translation::without_sessions`], for clients that do not trust each other on one connection: requests of the
-    /// server are sent to none of them.
+    /// Like [`Translation::without_sessions`], for clients on one connection that do not trust each other: none gets requests
+    /// of the server.
     pub fn for_everybody() -> Self {
         Self::StatelessClient(Box::new(StatelessClient::for_everybody()))
     }

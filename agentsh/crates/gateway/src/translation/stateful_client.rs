@@ -126,7 +126,7 @@ impl StatefulClient {
             (Phase::Asking(_), Some("discover")) => self.on_discovered(&tree, steps),
             (Phase::Ready, Some(name)) if self.listening.as_deref() == Some(name) => self.listening = None,
             (Phase::Ready, _) if self.running.contains_key(&id.key) => self.on_answer(&id.key, tree, steps),
-            // Of a replaced stream.
+            // From a replaced stream.
             (Phase::Ready, Some(_)) => {}
             _ => steps.push(Step::ToClient(text.to_vec())),
         }

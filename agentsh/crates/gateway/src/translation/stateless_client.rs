@@ -32,7 +32,7 @@ const UNSUPPORTED_VERSION: i32 = -32022;
 
 #[derive(Default)]
 enum Phase {
-    /// Nothing was said.
+    /// No answer yet.
     #[default]
     New,
     /// Asked whether the server works without sessions.

@@ -60,7 +60,7 @@ impl Anomalies {
         self.profiles.contains_key(server)
     }
 
-    /// What was usual in earlier sessions.
+    /// Adds the baseline of earlier sessions.
     pub fn adopt(&mut self, server: &ServerId, profile: Profile) {
         if self.profiles.len() < MAX_SERVERS {
             self.profiles.entry(server.clone()).or_insert(profile);
@@ -109,7 +109,7 @@ impl Check for Anomalies {
         }
         profile.note_unusual(tool);
         let is_past = profile.is_past_learning(now, &self.tuning);
-        // An answer is there already: it can only be told.
+        // The answer was sent already: it can only be reported.
         let is_answer = matches!(subject.matter, SubjectKind::Result { .. });
         let outcome = if is_answer { Outcome::Alert } else { self.outcome(score.composite, is_past) };
         report.find(finding(outcome, self.policy.rule(), &score));

@@ -17,7 +17,7 @@ pub struct ListedTool {
     pub hash: String,
     pub risk: Risk,
     pub title: Option<String>,
-    /// As the server gives them.
+    /// Unchanged, as the server sends them.
     pub annotations: Option<serde_json::Value>,
 }
 

@@ -31,7 +31,7 @@ pub struct Profile {
     all: Tool,
 }
 
-/// One tool. Times are seconds since 1970.
+/// The profile of one tool. Times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// Listed or called.
@@ -52,7 +52,7 @@ pub struct Tool {
     in_minute: u64,
 }
 
-/// What is unusual about one call or answer.
+/// How unusual one call or answer is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Score {
     /// 0 to 1.
@@ -129,14 +129,14 @@ impl Profile {
         let bits = before.and_then(|before| self.sequence.surprise(before, tool, self.tools.len(), counts));
         let mut size = with.request.look(length(bytes), tuning);
         if own.is_none() {
-            // Each tool has a length of its own: only what is longer than all of them is news.
+            // Each tool has its own length: only calls longer than those of all tools are unusual.
             (size.z, size.drifts) = (size.z.max(0.0), false);
         }
         let size = with.request.is_known().then_some(size);
         let rate = with.rate.is_known().then_some(rate);
         let mut score = score("request", size, rate, bits.zip(before), tuning);
         if own.is_none() && score.composite < MIN_COMBINED_SCORE {
-            // Alone the order says something of a tool that nobody knows, and nothing while it is learned.
+            // Only the order of calls says something about an unknown tool, and nothing while it is learned.
             let tells_order = known.is_none_or(|known| known.is_learned(now, tuning.learning_s));
             score.what.retain(|what| tells_order && what.starts_with(RARELY_FOLLOWS));
         }
@@ -236,7 +236,7 @@ fn length(bytes: usize) -> f64 {
     count(bytes as u64).ln_1p()
 }
 
-/// Counts with the same spread wherever they lie.
+/// Counts, transformed to equal variance.
 fn calls(in_minute: u64) -> f64 {
     2.0 * (count(in_minute) + 0.375).sqrt()
 }

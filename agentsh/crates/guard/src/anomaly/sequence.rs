@@ -8,7 +8,7 @@ use super::series::count;
 
 /// Counted for a tool that never followed.
 const UNSEEN_COUNT: f64 = 0.1;
-/// Calls behind a tool before anything is said.
+/// Calls after a tool before the first finding.
 const MIN_CALLS: u64 = 20;
 /// Tools that others are remembered to follow, and those that follow one.
 const MAX_ROWS: usize = 512;

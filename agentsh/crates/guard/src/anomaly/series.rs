@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::AnomalyPolicy;
 
-/// Values before anything is said.
+/// Values before the first finding.
 const WARM_UP: u64 = 30;
 /// The least standard deviation that is reckoned with: what never varies would otherwise be unusual at once.
 const MIN_DEVIATION: f64 = 0.15;
@@ -17,7 +17,7 @@ const DELTA: f64 = 0.5;
 /// Furthest that one value counts for a drift, in standard deviations.
 const MAX_DRIFT: f64 = 4.0;
 
-/// What a policy says of series.
+/// The policy's settings for series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {
     /// Weight of the newest value.
@@ -42,7 +42,7 @@ impl Tuning {
     }
 }
 
-/// What is kept of a series: the same room however long it is.
+/// The state of a series, of constant size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     seen: u64,
@@ -55,7 +55,7 @@ pub struct Series {
     down: f64,
 }
 
-/// What the next value would be.
+/// How far the next value would deviate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Deviation {
     /// In standard deviations, with its sign; 0 while too little is known.
@@ -85,7 +85,7 @@ impl Series {
         }
         let (up, down) = self.drift(value);
         if up > tuning.lambda || down > tuning.lambda {
-            // It is told once; what is usual is learned anew.
+            // A drift is reported once; then the baseline is learned again.
             (self.baseline, self.baseline_mean, self.baseline_squares) = (0, 0.0, 0.0);
             (self.up, self.down) = (0.0, 0.0);
         } else {

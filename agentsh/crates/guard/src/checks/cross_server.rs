@@ -13,7 +13,7 @@ use crate::verdict::{Outcome, Reason, Verdict};
 
 /// Names of tools that are remembered: a server may list names without end.
 const MAX_TOOLS: usize = 20_000;
-/// A name is too short to be told from another by one letter.
+/// Below this length, one different letter does not make a lookalike.
 const MIN_LENGTH: usize = 5;
 /// The finding of a server whose name another one imitates that answered first.
 pub const RESEMBLED: &str = "resembled";
@@ -31,9 +31,9 @@ pub struct CrossServer {
     /// When each server was read from last, and with which tool.
     reads: BTreeMap<ServerId, Read>,
     calls: BTreeMap<ServerId, VecDeque<Duration>>,
-    /// Servers with tools of one name, as far as that was told.
+    /// Servers with tools of one name that were reported already.
     told: BTreeSet<(ServerId, ServerId)>,
-    /// What tools say of themselves, where it adds to what their names say.
+    /// Hints in the annotations of tools that add to their names.
     hints: BTreeMap<ToolId, Hints>,
 }
 
@@ -61,14 +61,14 @@ impl Counts {
     }
 }
 
-/// What annotations can add to a name. They come from the server: they make nothing harmless.
+/// Hints of annotations. They come from the server, so they can only make a tool more suspicious.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hints {
     writes: bool,
     reads: bool,
 }
 
-/// What a tool does, as far as its name says.
+/// The kind of a tool, according to its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Read,
@@ -94,7 +94,7 @@ const COMPUTE: [&str; 9] =
     ["run", "exec", "execute", "eval", "evaluate", "calculate", "compute", "transform", "convert"];
 
 impl Kind {
-    /// The first verb decides, wherever it stands: `readFile`, `send-mail`, `issue_create`.
+    /// The first verb decides, anywhere in the name: `readFile`, `send-mail`, `issue_create`.
     #[must_use]
     pub fn of(tool: &str) -> Self {
         let kinds = words(tool).into_iter().filter_map(|word| {
@@ -125,7 +125,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// What people cannot tell apart has one form (Unicode TR39).
+/// The skeleton of a name: names that look the same have the same one (Unicode TR39).
 #[must_use]
 pub fn looks(name: &str) -> String {
     unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
@@ -147,13 +147,13 @@ impl CrossServer {
         }
     }
 
-    /// Whether a server was declared before another. Whoever answers faster is not the first for that.
+    /// Whether a server was declared before another. The order of answers does not matter.
     fn comes_before(&self, server: &ServerId, other: &ServerId) -> bool {
         let rank = |server: &ServerId| self.order.iter().position(|declared| declared == server);
         rank(server).zip(rank(other)).is_some_and(|(own, other)| own < other)
     }
 
-    /// Whose tool this one passes for, or has the name of where that is refused.
+    /// The tool of another server that this one imitates, or whose name it has if the policy refuses that.
     fn shadowed(&mut self, server: &ServerId, tool: &str, report: &mut Report) -> Option<ToolId> {
         let form = looks(tool);
         let Some((first, spelled)) = self.tools.get(&form) else {
@@ -169,7 +169,7 @@ impl CrossServer {
         }
         let comes_before = self.comes_before(server, first);
         if other.tool == tool && self.policy.blocks_names() {
-            // Nobody can say which of them is meant: neither is used.
+            // It is unclear which of the two is meant, so both are refused.
             if !self.collided.contains_key(&form) {
                 report.find(self.displacing(&other));
                 report.displace(other.clone());
@@ -226,7 +226,7 @@ impl CrossServer {
         }
         if let Some(first) = self.shadowed(server, name, report) {
             let place = self.policy.place("shadow_tool");
-            // Two servers may well have a `search` each; only who asks for it wants one of them gone.
+            // Two servers may well have a `search` each; one of them is removed only if the policy asks for it.
             if first.tool == name && !self.policy.blocks_names() {
                 if self.told.insert((server.clone(), first.server.clone())) {
                     let what = format!("server '{}' has a tool of the same name", first.server);
@@ -242,7 +242,7 @@ impl CrossServer {
         }
     }
 
-    /// What was read from another server and still counts.
+    /// The last read from another server that still counts.
     fn read_elsewhere(&self, subject: &Subject<'_>, counts: Counts) -> Option<ToolId> {
         let is_elsewhere =
             |(from, read): &(&ServerId, &Read)| *from != subject.server && counts.has(read, subject);
@@ -309,7 +309,7 @@ impl CrossServer {
         }
     }
 
-    /// What a call of the tool may do with what was read elsewhere.
+    /// The kind of a call that may send data read elsewhere.
     fn sink(&self, server: &ServerId, tool: &str) -> Kind {
         if let Some(kind) = self.policy.kind(&server.0, tool) {
             return kind.into();
@@ -333,7 +333,7 @@ impl CrossServer {
         self.hints.get(&id).copied().unwrap_or_default()
     }
 
-    /// What was said once stays: a server cannot talk a tool down.
+    /// Hints are never removed: a server cannot make its tool less suspicious later.
     fn note_hints(&mut self, server: &ServerId, tool: &str, definition: &Json<'_>) {
         let hint = |name: &str| match definition.member("annotations")?.member(name)? {
             Json::Bool(flag) => Some(*flag),
@@ -446,21 +446,21 @@ fn alike(one: &str, other: &str, threshold: f64) -> bool {
         let distance = strsim::damerau_levenshtein(one, other);
         #[expect(clippy::cast_precision_loss, reason = "names are short")]
         let share = 1.0 - distance as f64 / length.max(1) as f64;
-        // One letter in a short name is a smaller share, and as easily overlooked.
+        // In a short name one letter is a larger share, but just as easily overlooked.
         share >= threshold || (distance == 1 && length > MIN_LENGTH)
     };
-    // An `m` looks like `rn`: a letter in its place is then two, so the names count as they are written, too.
+    // An `m` looks like `rn`: replacing it changes two letters, so the names are also compared as written.
     let (seen, seen_other) = (looks(one), looks(other));
     seen == seen_other || near(&seen, &seen_other) || near(one, other)
 }
 
-/// What a name claims that passes for a known one's.
+/// Words that make a name look like an official variant of a known one.
 const CLAIMS: [&str; 16] = [
     "official", "verified", "secure", "trusted", "genuine", "original", "real", "safe", "new", "latest",
     "updated", "fixed", "pro", "plus", "premium", "mcp",
 ];
 
-/// Whether one name is the other with a claim before or behind it: `github-official`.
+/// Whether one name is the other with a claim before or after it: `github-official`.
 fn claims_more(longer: &str, shorter: &str) -> bool {
     let (longer, shorter) = (words(longer), words(shorter));
     let more = longer.len().saturating_sub(shorter.len());
@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(define(&mut guard, "honest", "read_all").verdict.outcome, Outcome::Alert);
         assert_eq!(call(&mut guard, 0, "quick", "re\u{430}d_all"), "tool-shadowed");
         assert_eq!(call(&mut guard, 0, "honest", "read_all"), "");
-        // Two servers may have a tool of one name where nobody asked for more; one that only looks like it goes.
+        // Two servers may have a tool of one name unless the policy asks for more; a lookalike is removed.
         let mut guard = Guard::of_declared(&McpPolicy::default(), &order);
         for (name, alike, count) in [("search", "search", 0), ("search_all", "se\u{430}rch_all", 1)] {
             assert!(!define(&mut guard, "quick", alike).verdict.is_block());

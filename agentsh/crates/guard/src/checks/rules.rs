@@ -77,7 +77,7 @@ impl Check for Rules {
         match subject.matter {
             SubjectKind::Definition { name, definition, .. } if self.risks.len() < MAX_TOOLS => {
                 let id = ToolId { server: subject.server.clone(), tool: name.to_owned() };
-                // What was said once counts: a server cannot talk a tool down.
+                // A risk is never lowered: a server cannot make its tool look harmless later.
                 let before = self.risks.get(&id).copied().unwrap_or(Risk::Low);
                 self.risks.insert(id, before.max(risk::risk(definition, self.names)));
             }
@@ -92,7 +92,7 @@ impl Check for Rules {
     }
 }
 
-/// Where the last condition holds; empty where there is none. None: one of them does not hold.
+/// The place where the last condition holds; empty if there is no condition. None: one of them does not hold.
 fn holds(when: &[Condition], said: &Json<'_>, caller: Option<&Caller>) -> Option<String> {
     let mut place = String::new();
     for condition in when {
@@ -191,7 +191,7 @@ fn fits(test: &Test, key: Option<&str>, value: &Json<'_>) -> bool {
     }
 }
 
-/// Every value that is not a list and no map, with the name under which it stands. Depth is bounded by the reader.
+/// Every value that is neither a list nor a map, with its name. The reader limits the depth.
 fn strings(
     value: &Json<'_>,
     pointer: &mut String,

@@ -11,14 +11,14 @@ const ESCAPED_LEAD: &str = "\\u2060";
 /// spelled, so they are forwarded as they are spelled.
 const AGENT_WRITTEN_MEMBERS: [&str; 2] = ["arguments", "argument"];
 
-/// What is in place of the strings that hold a marker. `clean` gives a text without markers; None: it has none.
+/// The replacements for strings that contain a marker. `clean` returns a text without markers, or None if it has none.
 pub fn unmarked(value: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
     let mut found = Vec::new();
     each(value, &mut Vec::new(), &clean, &mut found);
     found
 }
 
-/// As [`unmarked`], of the parameters of a request.
+/// Like [`unmarked`], for the parameters of a request.
 pub fn unmarked_params(params: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
     let mut found = Vec::new();
     for (at, (name, value)) in params.as_object().unwrap_or_default().iter().enumerate() {
@@ -82,7 +82,7 @@ mod tests {
     use agentsh_dlp::taint::marker::Position;
     use agentsh_dlp::taint::{Leaves, Origin};
 
-    /// What a server says comes back to it as what it said, whatever of it was marked.
+    /// A server gets its own text back as it sent it, without the markers that were put in.
     fn round_trip(flow: &mut Flow, texts: &[String], position: Position, random: u64, escape: bool) -> usize {
         let items: Vec<Value> = texts.iter().map(|text| json!({"type": "text", "text": text})).collect();
         let said = json!({"jsonrpc": "2.0", "id": 1, "result": {"content": items}}).to_string();

@@ -6,8 +6,8 @@ use crate::decision::Rewrite;
 use crate::json::{Json, has_lone_surrogate, spell, unescape};
 use agentsh_dlp::taint::marker;
 
-/// Texts of this length are marked, in bytes: from that of `@exfil/canary`, to where writing a result anew takes longer
-/// than reading it.
+/// The length of marked texts in bytes: from that of `@exfil/canary`, up to where writing a result again takes longer than
+/// reading it.
 const MARKED_LENGTHS: std::ops::RangeInclusive<usize> = 50..=1 << 20;
 /// A text of fewer words is a name or a path with a space in it.
 const MIN_WORDS: usize = 4;
@@ -23,7 +23,7 @@ pub fn markable<'j>(result: &'j Json<'_>, position: marker::Position) -> Vec<(us
             return None;
         }
         match item.member("text")? {
-            // Written anew it would not be the same.
+            // Written again it would not be the same.
             Json::String(raw) if !MARKED_LENGTHS.contains(&raw.len()) || has_lone_surrogate(raw) => None,
             text => text
                 .as_text()

@@ -1,8 +1,8 @@
 //! Long subjects: slow searches run on another thread, and their findings are judged here.
 //!
-//! The state of a session stays on one thread. A check gives away a part of its work ([`PrecomputeJob`]) with all that it needs;
-//! [`OffloadJob`] is these parts and a copy of the subject. What they saw comes back as [`PrecomputedFindings`] and only counts in
-//! [`Check::judge`](super::Check::judge), which may find that it is out of date and do the work itself.
+//! The state of a session stays on one thread. A check hands a part of its work ([`PrecomputeJob`]) with all its input to another
+//! one; [`OffloadJob`] is these parts and a copy of the subject. Their results come back as [`PrecomputedFindings`], and only
+//! [`Check::judge`](super::Check::judge) uses them: it may find that they are out of date, and do the work itself.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,19 +22,19 @@ pub trait PrecomputeJob: Send {
     fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Sighting;
 }
 
-/// What one check saw; what it is, the check knows.
+/// The findings of one check. Only the check knows their type.
 type Sighting = Box<dyn Any + Send>;
 
-/// What all checks saw, by [`Check::key`].
+/// The findings of all checks, by [`Check::key`].
 #[derive(Debug, Default)]
 pub struct PrecomputedFindings(BTreeMap<&'static str, RefCell<Option<Sighting>>>);
 
-/// What one check saw of a subject, if anything.
+/// The findings of one check about a subject, if any.
 #[derive(Clone, Copy, Default)]
 pub struct Seen<'a>(Option<&'a RefCell<Option<Sighting>>>);
 
 impl PrecomputedFindings {
-    /// Of the check with a key.
+    /// The findings of the check with this key.
     #[must_use]
     pub fn of(&self, check: &'static str) -> Seen<'_> {
         Seen(self.0.get(check))
@@ -59,14 +59,14 @@ impl Debug for Seen<'_> {
     }
 }
 
-/// What is to be looked at, and by whom.
+/// The subject to be examined, and the jobs of the checks.
 pub struct OffloadJob {
     server: ServerId,
     now: Duration,
     turn: Option<u64>,
     kind: Kind,
     name: String,
-    /// As JSON.
+    /// The value as JSON.
     value: String,
     /// In the order of the checks, with their keys.
     looks: Vec<(&'static str, Box<dyn PrecomputeJob>)>,
@@ -84,7 +84,7 @@ enum Kind {
 }
 
 impl OffloadJob {
-    /// None: nobody can do anything of it elsewhere.
+    /// None: no part of it can be done on another thread.
     pub(crate) fn new(subject: &Subject<'_>, checks: &mut [Box<dyn Check>]) -> Option<Self> {
         let kind = match subject.matter {
             SubjectKind::Call { .. } => Kind::Call,
@@ -122,7 +122,7 @@ impl OffloadJob {
         let subject = Subject {
             server: &self.server,
             matter: self.kind.of(&self.name, &value),
-            // What is looked at elsewhere is not a listing.
+            // Only listings have an audience, and they are not offloaded.
             audience: "",
             caller: None,
             now: self.now,
@@ -134,7 +134,7 @@ impl OffloadJob {
         let mut seen = PrecomputedFindings::default();
         for (key, look) in self.looks {
             let sighting = look.look(&subject, &mut rewrites);
-            // Of two checks with one key the second looks itself.
+            // If two checks have one key, the second one searches again itself.
             seen.0.entry(key).or_insert_with(|| RefCell::new(Some(sighting)));
         }
         seen
@@ -169,7 +169,7 @@ impl Debug for OffloadJob {
 
 /// A check that remembers nothing from one subject to the next: all of its work can be done elsewhere.
 pub trait Precompute: Debug + Send + Sync {
-    /// As [`Check::judge`].
+    /// Like [`Check::judge`].
     fn look(&self, subject: &Subject<'_>, report: &mut Report);
 }
 

@@ -7,6 +7,6 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub address: IpAddr,
-    /// Those that rules name, in lower case, with all their values.
+    /// The headers that rules name, in lower case, with all their values.
     pub headers: BTreeMap<String, Vec<String>>,
 }

@@ -6,33 +6,33 @@ use crate::json::Json;
 use crate::types::ToolId;
 use crate::verdict::Verdict;
 
-/// One detection, and what it alone would lead to.
+/// One detection, and the outcome that it would cause alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub verdict: Verdict,
-    /// What kind of text it is; None: data that flows, or a place that it goes to.
+    /// The kind of text. None: a data flow or a destination.
     pub category: Option<String>,
     /// Stable code of what found it.
     pub detector: String,
     pub severity: Severity,
-    /// Where it came in.
+    /// The tool that returned the data.
     pub source: Option<ToolId>,
-    /// Where it would go, if that is known.
+    /// The destination of the data, if it is known.
     pub destination: Option<String>,
-    /// What stands around it: redacted, at most 50 characters on each side.
+    /// The surrounding text: redacted, at most 50 characters on each side.
     pub context: String,
     /// JSON pointer into what was judged; `tool` for the tool's name.
     pub pointer: String,
     /// Decodings that led to it, outermost first.
     pub decoded: Vec<&'static str>,
-    /// What was found, as a clause for the one who called.
+    /// The finding as a clause for the caller.
     pub what: String,
     /// The lines of policy that would let it pass; empty where the remedy of the verdict says all.
     pub ways: String,
 }
 
 impl Finding {
-    /// What was found, and the lines that would let it pass.
+    /// The finding, and the policy lines that would allow it.
     #[must_use]
     pub fn told(&self) -> String {
         if self.ways.is_empty() { self.what.clone() } else { format!("{}; {}", self.what, self.ways) }
@@ -44,7 +44,7 @@ impl Finding {
 pub struct Rewrite {
     /// Positions from the judged value down to the string: the how manieth item or member at each level.
     pub path: Vec<usize>,
-    /// As it is between quotes in JSON.
+    /// The text as it is spelled between quotes in JSON.
     pub spelled: String,
 }
 

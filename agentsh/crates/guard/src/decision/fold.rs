@@ -5,7 +5,7 @@ use crate::verdict::{Outcome, Reason, Verdict};
 
 use super::{Finding, Rewrite};
 
-/// What the checks said about one subject so far.
+/// The results of the checks of one subject so far.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     verdicts: Vec<Verdict>,
@@ -16,7 +16,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What a rule says. Without anything worse, the first of these is recorded.
+    /// Adds the verdict of a rule. If nothing is stricter, the first one is recorded.
     pub fn rule(&mut self, verdict: Verdict) {
         self.verdicts.push(verdict);
     }
@@ -38,7 +38,7 @@ impl Report {
         self.displaced.extend(other.displaced);
     }
 
-    /// What is to be replaced so far: a check that replaces texts too has to begin with these.
+    /// The replacements so far. A check that also replaces texts has to start from them.
     #[must_use]
     pub fn rewrites(&self) -> &[Rewrite] {
         &self.rewrites
@@ -84,12 +84,12 @@ impl Report {
     }
 }
 
-/// What is to be done with one subject, why, and everything that was found.
+/// What happens to one subject, why, and all findings.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Decision {
     pub verdict: Verdict,
-    /// Which finding the verdict comes from; None: a rule.
+    /// The finding that the verdict comes from. None: a rule.
     pub decided_by: Option<usize>,
     pub findings: Vec<Finding>,
     pub rewrites: Vec<Rewrite>,
@@ -108,24 +108,24 @@ impl Decision {
         self.findings.push(finding);
     }
 
-    /// Takes in a verdict of whoever was asked. An answer to `Ask` replaces it; otherwise the stricter one stays.
+    /// Adds the verdict of a person or auditor. An answer to `Ask` replaces it; otherwise the stricter one stays.
     pub fn answer(&mut self, verdict: Verdict) {
         if self.verdict.outcome == Outcome::Ask || verdict.outcome > self.verdict.outcome {
-            // Who is refused is still told what the question was about.
+            // A refused caller is still told what the question was about.
             let is_refused_question = self.verdict.outcome == Outcome::Ask && verdict.is_block();
             self.decided_by = self.decided_by.filter(|_| is_refused_question);
             self.verdict = verdict;
         }
     }
 
-    /// There is nobody who could be asked: a question is a refusal.
+    /// No person can be asked: a question is a refusal.
     pub fn refuse_instead_of_asking(&mut self) {
         if self.is_ask() {
             self.answer(Verdict::new(Outcome::Block, Reason::NobodyToAsk, self.verdict.rule.clone()));
         }
     }
 
-    /// Whether it is not passed on. A question that nobody answered is a refusal.
+    /// Whether it is not passed on. A question without an answer is a refusal.
     #[must_use]
     pub fn is_block(&self) -> bool {
         self.verdict.outcome >= Outcome::Ask
@@ -143,7 +143,7 @@ impl Decision {
         self.findings.get(self.decided_by?)
     }
 
-    /// What was found and did not stop it, as a clause.
+    /// A finding that did not stop the subject, as a clause.
     #[must_use]
     pub fn passed_finding(&self) -> Option<&str> {
         self.findings.first().map(|finding| finding.what.as_str())

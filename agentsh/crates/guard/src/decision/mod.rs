@@ -21,20 +21,19 @@ use std::cell::RefCell;
 use std::fmt::Debug;
 use std::rc::Rc;
 
-/// One kind of judgement. A new one is a file next to the others and a line in the list that [`super::Guard`] is
-/// made with.
+/// One kind of check. A new one is a file next to the others and a line in the list of [`super::Guard`].
 pub trait Check: Debug {
     /// Looks at a subject and reports. It is not asked once a check before it has blocked, so a check that counts
     /// counts only what passed so far.
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report);
 
-    /// What another thread can do of the judgement of a long subject, before [`Check::judge`] is asked, which finds the
-    /// answer in [`Subject::seen`] or has to do without.
+    /// The part of judging a long subject that another thread can do before [`Check::judge`] runs. The result is in
+    /// [`Subject::seen`], unless there is none.
     fn ahead(&mut self, _subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         None
     }
 
-    /// What it is known by among the checks of a guard.
+    /// The name of the check, unique in a guard.
     fn key(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
@@ -42,14 +41,14 @@ pub trait Check: Debug {
     /// No check blocked it, nor another part of the same message. Who counts what happened, and not what was tried, counts here.
     fn passed(&mut self, _subject: &Subject<'_>) {}
 
-    /// Does what was put off. To be called when nobody waits for an answer, and again soon if it is false: another thread
+    /// Does work that was put off. To be called when no caller waits for an answer, and again soon if it is false: another thread
     /// is at work.
     fn catch_up(&mut self) -> bool {
         true
     }
 }
 
-/// A check that somebody else asks too, such as for a report.
+/// A check that other code asks too, for example for a report.
 impl<C: Check + ?Sized> Check for Rc<RefCell<C>> {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         self.borrow_mut().judge(subject, report);

@@ -7,7 +7,7 @@ use crate::verdict::{Reason, Verdict};
 
 use super::Decision;
 
-/// What the refused side is told: what, by which rule, what to do.
+/// The text for the refused side: what was refused, by which rule, what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub message: String,
@@ -17,7 +17,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Of a call or another request: `name` is the tool's name, or a method, which has a slash in it.
+    /// The refusal of a call or another request: `name` is the tool's name, or a method, which contains a slash.
     #[must_use]
     pub fn of_call(server: &ServerId, name: &str, decision: &Decision) -> Self {
         let what = match decision.deciding() {
@@ -28,7 +28,7 @@ impl Refusal {
         Self::worded(&format!("{what} of server '{server}'"), verdict, &found, &remedy(server, name, verdict))
     }
 
-    /// Of what a server gave back for a call.
+    /// The refusal of a server's answer to a call.
     #[must_use]
     pub fn of_result(server: &ServerId, name: &str, decision: &Decision) -> Self {
         let (found, verdict) = (found(decision), &decision.verdict);
@@ -40,7 +40,7 @@ impl Refusal {
         )
     }
 
-    /// Of a server as such.
+    /// The refusal of a whole server.
     #[must_use]
     pub fn of_server(server: &ServerId, verdict: &Verdict) -> Self {
         Self::worded(&format!("server '{server}'"), verdict, "", &verdict.remedy())
@@ -59,7 +59,7 @@ fn found(decision: &Decision) -> String {
     decision.deciding().map(|found| format!(": {}", found.told())).unwrap_or_default()
 }
 
-/// What to do about a refused call: the command that puts the tool on the allow list, where that is all it takes.
+/// How to allow a refused call: the command that adds the tool to the allow list, if that is enough.
 #[must_use]
 pub fn remedy(server: &ServerId, name: &str, verdict: &Verdict) -> String {
     let allow = Allow { tools: vec![format!("{server}/{name}")], ..Allow::default() };

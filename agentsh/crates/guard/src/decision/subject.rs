@@ -20,11 +20,11 @@ pub struct Subject<'a> {
     pub caller: Option<&'a Caller>,
     /// Time since any moment that is the same for all subjects of a session.
     pub now: Duration,
-    /// In which turn of the agent and its user; None: nobody knows.
+    /// The turn of the conversation. None: not known.
     pub turn: Option<u64>,
     /// It was counted when a model's answer asked for it.
     pub is_promised: bool,
-    /// What the check that is asked saw of it on another thread.
+    /// The findings of the current check from another thread.
     pub seen: Seen<'a>,
 }
 
@@ -45,15 +45,15 @@ pub enum SubjectKind<'a> {
         unlisted: bool,
         arguments: Option<&'a Json<'a>>,
     },
-    /// A model says that a tool is to be called. The agent has not heard of it yet; what its arguments carry is judged on the
+    /// A model says that a tool is to be called. The agent has not got it yet; what its arguments carry is judged on the
     /// wire.
     ModelCall { tool: &'a str, arguments: Option<&'a Json<'a>> },
-    /// What an agent read with a tool of its own, as it shows it to its model: lines of it that hold a secret.
+    /// Lines with a secret that an agent read with its own tool and sends to its model.
     OwnRead { tool: &'a str, lines: &'a Json<'a> },
     /// The client asks for something else, such as a resource.
     Request { method: &'a str, params: Option<&'a Json<'a>> },
-    /// What a message of the client carries beside what it asks for: its id, `_meta`, members that nobody knows; or a whole
-    /// notification. `name` is the tool or the method.
+    /// The other members of a client's message: its id, `_meta`, unknown members; or a whole notification. `name` is the tool
+    /// or the method.
     Around { name: &'a str, rest: &'a Json<'a> },
     /// The whole answer to a call or to another request that brings content in: a result or an error.
     Result { tool: &'a str, answer: &'a Json<'a> },
@@ -65,7 +65,7 @@ pub enum SubjectKind<'a> {
     Answer { method: &'a str, result: &'a Json<'a> },
 }
 
-/// What next to tools a server offers.
+/// The kinds of entries that a server offers besides tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Offer {
     Prompt,
@@ -88,7 +88,7 @@ impl Offer {
 }
 
 impl<'a> SubjectKind<'a> {
-    /// What a tool is called with, whoever calls it.
+    /// The arguments of a call, from any caller.
     #[must_use]
     pub fn arguments(&self) -> Option<&'a Json<'a>> {
         match *self {
@@ -97,11 +97,11 @@ impl<'a> SubjectKind<'a> {
         }
     }
 
-    /// What is looked into.
+    /// The value that checks examine.
     #[must_use]
     pub fn value(&self) -> Option<&'a Json<'a>> {
         match *self {
-            // Nobody sends it here: it is only remembered.
+            // These are not sent anywhere; they are only remembered.
             Self::Server | Self::OwnRead { .. } => None,
             Self::Definition { definition, .. } | Self::Offer { definition, .. } => Some(definition),
             Self::Call { arguments, .. } | Self::ModelCall { arguments, .. } => arguments,
@@ -114,7 +114,7 @@ impl<'a> SubjectKind<'a> {
         }
     }
 
-    /// What the record and messages call it: a tool's name or a method.
+    /// The name in records and messages: a tool's name or a method.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

@@ -40,7 +40,7 @@ impl UsedEntry {
     pub fn is_of(&self, kind: Offer, name: &str) -> bool {
         match (self.kind, kind) {
             (Offer::Resource, Offer::Template) => fits(&pattern(name), &self.name),
-            // What is completed may be a URI without any expression in it.
+            // A completion may name a URI without an expression.
             (Offer::Template, Offer::Resource) => self.name == name,
             (own, listed) => own == listed && self.name == name,
         }
@@ -58,7 +58,7 @@ impl SubjectKind<'_> {
     }
 }
 
-/// A template as a pattern of names: every expression in it stands for any text.
+/// A template as a pattern of names: every expression in it matches any text.
 pub(crate) fn pattern(template: &str) -> String {
     if template.len() > MAX_TEMPLATE {
         return "*".to_owned();

@@ -1,9 +1,9 @@
 //! Applies changes to the project, one file at a time and each in one step.
 //!
-//! For every batch: what is there is copied aside, what is to be there is written next to its place, both are on
-//! disk, the journal says what comes next; then each is exchanged with what was there, which is looked at once more: if
-//! somebody changed it meanwhile, it goes back. Whatever moment the process is killed in, each file is whole, old or new,
-//! and [`super::recover`] knows which.
+//! For every batch: the old files are copied aside and the new ones are written next to their places. Once both are on disk,
+//! the journal names the next step. Then each new file is exchanged with the old one, and the old one is compared once
+//! more: if somebody changed it meanwhile, it is put back. At whatever moment the process is killed, each file is
+//! complete, old or new, and [`super::recover`] knows which.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +21,7 @@ use super::directory_handle::{DirectoryHandle, Kind, Stamp, hash};
 use super::hard_links::{Names, UnlinkedName, remove};
 use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
 
-/// So many at a time: their files are open together.
+/// The size of a batch, whose files are open together.
 pub const BATCH: usize = 64;
 /// Threads that wait for a disk: a file system brings what is asked for together to it in little more than the time of one.
 const SYNCING: usize = 16;
@@ -33,9 +33,9 @@ pub(super) const NOT_SHOWN: &str = "it changed after `agentsh review` showed it:
 #[derive(Clone, Debug)]
 pub struct Step {
     pub path: PathBuf,
-    /// What must be there.
+    /// The expected state of the project.
     pub expected: Option<Stamp>,
-    /// What is to be there; None: nothing.
+    /// The new state; None: removed.
     pub new: Option<(Stamp, Content)>,
     /// For the journal.
     pub merged: Option<Merged>,
@@ -53,7 +53,7 @@ pub enum Content {
     Text(String),
 }
 
-/// What came of the steps.
+/// The outcome of the steps.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub applied: Vec<PathBuf>,
@@ -64,7 +64,7 @@ pub struct Applier<'a> {
     pub project: &'a DirectoryHandle,
     /// Where new content comes from.
     pub source: &'a DirectoryHandle,
-    /// Of the session, for names of temporary files.
+    /// The session's name, for names of temporary files.
     pub name: String,
     pub names: Names,
 }
@@ -154,7 +154,7 @@ impl Applier<'_> {
         Ok(outcome)
     }
 
-    /// Copies aside what is there, and writes next to it what is to be there.
+    /// Copies the old file aside, and writes the new one next to its place.
     fn stage(
         &self,
         run: u32,
@@ -186,7 +186,7 @@ impl Applier<'_> {
         let Some((stamp, content)) = &step.new else { return Ok(None) };
         let mode = stamp.given_mode();
         let temporary = self.temporary(run, number);
-        // Where it cannot be one file with the other name, it is one of its own.
+        // If it cannot be linked to the other name, it becomes a separate file.
         if let Ok(Some(hash)) = self.link(step, stamp, parent.as_fd(), &temporary) {
             return Ok(Some(Mark { kind: stamp.kind, mode, hash }));
         }
@@ -328,7 +328,7 @@ impl Applier<'_> {
         remove(&parent, &self.temporary(run, number)).ok()?
     }
 
-    /// As root in somebody's project: a new file is his, and one that was there stays whose it was.
+    /// As root in another user's project: a new file belongs to that user, and an existing one keeps its owner.
     fn give_to_owner(&self, file: &File, parent: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         if !rustix::process::geteuid().is_root() {
             return Ok(());
@@ -372,8 +372,8 @@ fn makes_directory(step: &Step) -> bool {
     step.new.as_ref().is_some_and(|(stamp, _)| stamp.kind == Kind::Directory)
 }
 
-/// What can be written beside its place before any of it is put there: nothing in a directory that the batch itself makes,
-/// and no path twice.
+/// Splits steps into batches that can be written next to their places before any is applied: nothing in a directory that the
+/// batch itself creates, and no path twice.
 fn batches(steps: Vec<Step>) -> Vec<Vec<Step>> {
     let mut batches: Vec<Vec<Step>> = Vec::new();
     let (mut touched, mut made): (BTreeSet<PathBuf>, BTreeSet<PathBuf>) = Default::default();
@@ -398,7 +398,7 @@ fn batches(steps: Vec<Step>) -> Vec<Vec<Step>> {
     batches
 }
 
-/// Of a directory. What it inherited from the one above stays.
+/// Sets the mode of a directory. Inherited bits stay.
 pub(super) fn set_mode(parent: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(parent, name, flags, Mode::empty())?;
@@ -448,7 +448,7 @@ fn create(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
     Ok(File::from(rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))?))
 }
 
-/// As [`copy`]; holes stay holes.
+/// Like [`copy`]; holes stay holes.
 fn copy_file(from: &mut File, to: &mut File) -> io::Result<String> {
     use rustix::fs::SeekFrom;
     let (mut hash, mut at) = (Sha256::new(), 0_u64);
@@ -474,7 +474,7 @@ fn copy_file(from: &mut File, to: &mut File) -> io::Result<String> {
             break;
         }
     }
-    // A hole at the end, or a file that is shorter by now, which its stamp tells.
+    // A hole at the end, or a file that is shorter by now: its stamp will differ.
     to.set_len(size)?;
     Ok(agentsh_base::hex(&hash.finalize()))
 }

@@ -21,16 +21,16 @@ const NAME: &str = "base";
 #[derive(Debug, Default)]
 pub struct Base {
     entries: BTreeMap<PathBuf, Stamp>,
-    /// What was applied together with a change from outside.
+    /// Files that were applied together with a change from outside.
     merged: BTreeMap<PathBuf, MergedStamp>,
     names: Names,
 }
 
 #[derive(Debug)]
 struct MergedStamp {
-    /// Of the layer's version that is in it.
+    /// The stamp of the layer's version in it.
     layer: Stamp,
-    /// What was there when the layer was laid over it.
+    /// The state when the layer was mounted.
     first: Option<Stamp>,
 }
 
@@ -99,13 +99,13 @@ impl Base {
         run.done().for_each(|done| self.done(done));
     }
 
-    /// Whether what is there is what was seen.
+    /// Whether the file is still the one that was seen.
     #[must_use]
     pub fn is_unchanged(&self, was: &Stamp, now: &Stamp) -> bool {
         self.names.is_unchanged(was, now)
     }
 
-    /// What was applied is what is there from then on. What was merged and taken back is to be merged anew.
+    /// An applied state is the new base. A merge that was undone has to be merged again.
     fn done(&mut self, done: &Done) {
         let known = self.merged.remove(&done.path);
         let mut stands = done.now.clone();

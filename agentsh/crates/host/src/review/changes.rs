@@ -13,13 +13,13 @@ use super::originals::{MAX_BYTES, Originals};
 /// The kernel's marks on what is in a layer.
 const OPAQUE: &str = "user.overlay.opaque";
 const WHITEOUT: &str = "user.overlay.whiteout";
-/// Marks that a layer of ours never has: what they mean is elsewhere.
+/// Marks that our layers never have, because they refer to other places.
 const UNSUPPORTED_XATTRS: [&str; 2] = ["user.overlay.redirect", "user.overlay.metacopy"];
 
 /// Directories inside each other that are read. A program can make more than there is stack for, as no path names them all.
 const MAX_LEVELS: usize = 500;
 
-/// One path that the layer shows otherwise than the project.
+/// One path that differs between the layer and the project.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub path: PathBuf,
@@ -41,7 +41,7 @@ pub enum State {
     Clean,
     /// It, or a directory that it needs, was changed outside since.
     Conflict(&'static str),
-    /// It is never applied.
+    /// The change is never applied.
     Refused(&'static str),
 }
 
@@ -76,7 +76,7 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
     let mut walk = Walk { trees, base, found: Vec::new() };
     walk.directory(Path::new(""), false)?;
     let mut changes = Vec::new();
-    // One name of each file that may get more.
+    // One name of each file that may have more.
     let mut names: BTreeMap<u64, PathBuf> = BTreeMap::new();
     for (path, was, now) in walk.found {
         let state = match &now {
@@ -126,7 +126,8 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
     Ok(changes)
 }
 
-/// Which names are one file. Nothing that is guarded is one with what is not: whoever wrote the one would write the other.
+/// Finds names of the same file. A guarded name never shares a file with an unguarded one, because writing the second would
+/// write the first.
 fn find_names(mut names: BTreeMap<u64, PathBuf>, changes: &mut [Change]) {
     for change in changes.iter_mut().filter(|change| change.state == State::Clean) {
         let file = change.now.as_ref().filter(|now| now.kind == Kind::File);
@@ -148,7 +149,7 @@ fn merged(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) 
     }
     let text = |tree: &DirectoryHandle| String::from_utf8(tree.content(path, MAX_BYTES).ok()??).ok();
     let both = merge(original, &text(&trees.upper)?, &text(&trees.project)?)?;
-    // What was read is what is there.
+    // Only if the file did not change while it was read.
     (trees.project.stamp(path).ok()?? == there).then_some((there, both))
 }
 

@@ -10,19 +10,19 @@ use super::directory_handle::{DirectoryHandle, Kind, Stamp, hash};
 use super::journal::Mark;
 use agentsh_store::escape;
 
-/// A larger file is told by its size and hash.
+/// Of a larger file only size and hash are shown.
 const MAX_BYTES: u64 = 1 << 20;
 /// Characters of the first line of a script that is not text.
 const MAX_COLUMNS: usize = 120;
 
-/// What of one file is shown.
+/// The shown difference of one file.
 #[derive(Debug, Default)]
 pub struct Diff {
     pub added: usize,
     pub removed: usize,
     /// Lines with their sign; safe to show. All of them, and whole: what is not shown would be applied unseen.
     pub lines: Vec<String>,
-    /// What is to be there, as it is shown; None: nothing.
+    /// The new state as shown; None: removed.
     pub mark: Option<Mark>,
 }
 
@@ -73,7 +73,7 @@ impl DiffSide {
     }
 }
 
-/// What is there, and the hash of the same bytes.
+/// The content, and the hash of the same bytes.
 fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (DiffSide, String) {
     let Some(stamp) = stamp else { return (DiffSide::Nothing, String::new()) };
     let no_hash = |word: &str| (DiffSide::Other(word.to_owned()), "unknown".to_owned());
@@ -97,7 +97,7 @@ fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (DiffSide
     }
 }
 
-/// A NUL in a script, or a byte of another encoding, makes nothing binary: whoever runs it reads past them.
+/// A NUL in a script, or a byte of another encoding, does not make a file binary, because interpreters read past them.
 fn text(content: &[u8]) -> DiffSide {
     if let Ok(text) = std::str::from_utf8(content) {
         return DiffSide::Text(text.to_owned());

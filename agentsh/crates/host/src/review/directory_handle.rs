@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What stands at a name, as far as it tells whether it was changed.
+/// The metadata of a name that show whether it was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     pub kind: Kind,
@@ -68,7 +68,7 @@ impl Stamp {
         }
     }
 
-    /// Whether it is still what it was. Of a directory, what lies in it is told apart by itself.
+    /// Whether it is unchanged. The content of a directory is compared separately.
     #[must_use]
     pub fn is_unchanged(&self, now: &Self) -> bool {
         if self.kind == Kind::Directory {
@@ -77,7 +77,7 @@ impl Stamp {
         self == now
     }
 
-    /// As [`Self::is_unchanged`], for something that was renamed since, which changes only its directory entry.
+    /// Like [`Self::is_unchanged`], for a renamed file, of which only the directory entry changed.
     #[must_use]
     pub fn is_unchanged_but_for_its_name(&self, now: &Self) -> bool {
         self.is_unchanged(&Self { changed_ns: self.changed_ns, ..now.clone() })
@@ -153,7 +153,7 @@ impl DirectoryHandle {
         Ok((self.at(above, OFlags::RDONLY | OFlags::DIRECTORY)?, name))
     }
 
-    /// None where nothing stands, or something on the way is missing or no directory.
+    /// None if the path does not exist, or a parent is missing or not a directory.
     ///
     /// # Errors
     /// When it cannot be looked at.
@@ -225,7 +225,7 @@ impl DirectoryHandle {
         let mut value = [0_u8; 256];
         match rustix::fs::getxattr(place, name, &mut value) {
             Ok(length) => Ok(Some(value.get(..length).unwrap_or_default().to_vec())),
-            // What is closed to its owner has none that we could act on: its content is as closed.
+            // A file that its owner cannot read has no attributes that could be copied.
             Err(Errno::NODATA | Errno::NOTSUP | Errno::ACCESS) => Ok(None),
             Err(error) => Err(error.into()),
         }

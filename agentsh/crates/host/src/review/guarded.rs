@@ -16,17 +16,17 @@ use agentsh_sandbox::layout;
 use agentsh_sandbox::plan::{Access, Mount, NodeContent};
 use agentsh_sandbox::spec::PathRules;
 
-/// What is guarded in one project.
+/// The guarded paths of one project.
 pub struct Guarded {
-    /// What the project's own configuration makes run, and what else a live run would guard; relative.
+    /// Paths that the project's own configuration runs, and other paths that a live run would guard; relative.
     found: BTreeMap<PathBuf, &'static str>,
     /// Directories at whose top nothing may appear that runs by its name; relative.
     tops: BTreeSet<PathBuf>,
-    /// What the policy of the run lifts; relative.
+    /// Paths that the policy of the run allows; relative.
     lifted: Vec<PathBuf>,
 }
 
-/// What a run guards in its project, by where it starts, the home and the environment; relative.
+/// The paths that a run guards in its project, by its start directory, the home and the environment; relative.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct GuardedPaths {
     paths: BTreeSet<Name>,
@@ -57,7 +57,7 @@ const BY_CONFIGURATION: &str = "runs automatically outside, or names what does";
 const OF_A_REPOSITORY: &str = "git runs it, or reads in it what to run";
 
 impl Guarded {
-    /// What the run would have guarded, and what the tables and configurations say now.
+    /// The paths that the run would have guarded, and those of the current tables and configurations.
     #[must_use]
     pub fn of(rules: &PathRules, of_run: &GuardedPaths) -> Self {
         let now = GuardedPaths::of(rules);
@@ -130,7 +130,7 @@ fn of_project(path: &Path, now: Option<Kind>) -> Option<&'static str> {
 
 /// Directories of a repository in which names are those of branches and objects.
 const NAMES_OF_OTHERS: [&str; 3] = ["refs", "logs", "objects"];
-/// Files of a repository that say what runs, or where that stands.
+/// Files of a repository that say what runs, or where that is.
 const CONTROL_FILES: [&str; 4] = ["config", "config.worktree", "commondir", "gitdir"];
 
 /// In a repository at any depth.
@@ -167,8 +167,8 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
     if parts.contains(&".git") {
         return None;
     }
-    // One without a working tree is known by what it holds. Its parts may come one after the other: what says what runs is
-    // guarded next to a HEAD, and a HEAD next to what says what runs.
+    // A repository without a working tree is recognised by its files. They may appear one after the other, so a configuration
+    // or hook is guarded next to a HEAD, and a HEAD next to those.
     let holds = |directory: &Path, name: &str| {
         let is_there = |tree: &super::directory_handle::DirectoryHandle| {
             let found = tree.stamp(&directory.join(name)).ok().flatten();

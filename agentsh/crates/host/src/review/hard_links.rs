@@ -21,7 +21,7 @@ pub struct UnlinkedName {
     pub changed_ns: i64,
 }
 
-/// Of each file, when an apply last touched a name of it.
+/// For each file, when an apply last changed a name of it.
 #[derive(Debug, Default)]
 pub struct Names(RefCell<BTreeMap<u64, i64>>);
 

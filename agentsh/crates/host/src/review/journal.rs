@@ -16,7 +16,7 @@ pub enum Line {
     Begin(Begin),
     /// These are about to be written next to their places.
     Stage(Vec<Staged>),
-    /// What is about to be put in its place: everything for it is on disk.
+    /// A file that is about to be put in place: everything for it is on disk.
     About(About),
     Done(Done),
     /// Not done after all.
@@ -30,11 +30,11 @@ pub enum Line {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Begin {
-    /// What was asked for; empty for everything.
+    /// The selection; empty for everything.
     pub selected: Vec<Staged>,
     pub guarded: bool,
     pub is_undo: bool,
-    /// How much there is to do.
+    /// The number of steps.
     pub total: usize,
 }
 
@@ -56,8 +56,8 @@ pub struct About {
     pub merged: Option<Merged>,
 }
 
-/// That what is there holds a change of the layer and one that was made outside: the layer's own version, by its stamp,
-/// shows only the first, so it must never be applied over both.
+/// The applied file contains a change of the layer and one from outside. The layer's own version contains only the first, so
+/// it must never be applied over both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Merged {
@@ -75,7 +75,7 @@ impl Merged {
     }
 }
 
-/// How what was put in place is told from everything else.
+/// The metadata by which an applied file is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub kind: Kind,
@@ -93,7 +93,7 @@ pub struct Done {
     pub now: Option<Stamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<Merged>,
-    /// What was there before, where it has other names.
+    /// The old file, if it has other names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<UnlinkedName>,
 }
@@ -125,7 +125,7 @@ impl Run {
         Ok(run)
     }
 
-    /// An earlier one. A line that was cut off when it was killed is none.
+    /// Reads an earlier one. A line that was cut off by a kill is ignored.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -184,7 +184,7 @@ impl Run {
         self.directory.join(OLD)
     }
 
-    /// One of them, below the review's directory.
+    /// The path of a kept version, below the review's directory.
     #[must_use]
     pub fn kept(&self, number: u32) -> PathBuf {
         Path::new(&format!("{PREFIX}{}", self.number)).join(OLD).join(number.to_string())
@@ -211,7 +211,7 @@ impl Run {
         })
     }
 
-    /// What it was about when it was killed.
+    /// The unfinished steps of a killed apply.
     #[must_use]
     pub fn unsettled(&self) -> Vec<About> {
         let is_settled = |number: u32| {
@@ -230,7 +230,7 @@ impl Run {
         tail.into_iter().rev().filter(|about| !is_settled(about.number)).cloned().collect()
     }
 
-    /// What may have been written next to its place by the last batch.
+    /// Temporary files that the last batch may have written.
     #[must_use]
     pub fn staged(&self) -> Vec<Staged> {
         let last = self.lines.iter().rev().find_map(|line| match line {

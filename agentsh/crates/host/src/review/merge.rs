@@ -2,7 +2,7 @@
 
 use similar::{DiffOp, TextDiff};
 
-/// What is in place of some lines of the original.
+/// The replacement of some lines of the original.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hunk {
     /// Lines of the original.
@@ -11,7 +11,7 @@ struct Hunk {
     text: String,
 }
 
-/// None where both changed the same lines, or lines next to each other, in different ways.
+/// None if both changed the same lines, or adjacent lines, in different ways.
 #[must_use]
 pub fn merge(original: &str, inside: &str, outside: &str) -> Option<String> {
     let lines = lines_of(original);
@@ -30,14 +30,14 @@ fn lines_of(text: &str) -> Vec<&str> {
     text.split_inclusive('\n').collect()
 }
 
-/// Those of both sides, in order. Those of one side are in order and never touch each other.
+/// The hunks of both sides, in order. Those of one side are in order and never adjacent.
 fn together(ours: Vec<Hunk>, theirs: Vec<Hunk>) -> Option<Vec<Hunk>> {
     let (mut ours, mut theirs) = (ours.into_iter().peekable(), theirs.into_iter().peekable());
     let mut all = Vec::new();
     loop {
         let next = match (ours.peek(), theirs.peek()) {
             (Some(one), Some(other)) if one == other => {
-                // The same change on both sides is one.
+                // The same change on both sides counts once.
                 theirs.next();
                 ours.next()
             }

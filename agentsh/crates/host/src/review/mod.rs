@@ -51,7 +51,7 @@ const ABOUT: &str = "about";
 const RUNNING: &str = "running";
 /// A layer that is being removed.
 const GONE: &str = "gone";
-/// Held while somebody applies.
+/// Held while changes are applied.
 const APPLYING: &str = "applying";
 
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ pub enum ReviewError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("{0}")]
     Refused(String),
-    /// What was asked about is not there.
+    /// The requested layer or file does not exist.
     #[error("{0}")]
     Nothing(String),
 }
@@ -71,7 +71,7 @@ fn io_at<'p>(doing: &'static str, path: &'p Path) -> impl Fn(io::Error) -> Revie
     move |source| ReviewError::Io { doing, path: path.to_owned(), source }
 }
 
-/// What is kept of a run next to its layer.
+/// Facts about a run, stored next to its layer.
 #[derive(Debug, Serialize, Deserialize)]
 struct RunMetadata {
     #[serde(with = "bytes")]
@@ -90,7 +90,7 @@ struct Name(#[serde(with = "bytes")] PathBuf);
 /// The layer of a run that has begun.
 pub struct Layer {
     pub directory: PathBuf,
-    /// Before the lock goes, so that nobody reads half of it.
+    /// Before the lock is released, so that no reader sees half of it.
     _originals: Copying,
     /// Locked for as long as it is open.
     _running: File,
@@ -197,7 +197,7 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// None when somebody else holds it.
+/// None when another process holds it.
 fn lock(directory: &Path, name: &str) -> Result<Option<File>> {
     let path = directory.join(name);
     let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -285,7 +285,7 @@ impl Review {
         })
     }
 
-    /// What was written inside is still there.
+    /// Whether the layer still exists.
     #[must_use]
     pub fn has_layer(&self) -> bool {
         self.directory.join(UPPER).is_dir()
@@ -296,7 +296,7 @@ impl Review {
         matches!(lock(&self.directory, RUNNING), Ok(None))
     }
 
-    /// Where the layer's own version of a file lies.
+    /// The directory of the layer's own versions of files.
     #[must_use]
     pub fn upper(&self) -> PathBuf {
         self.directory.join(UPPER)
@@ -323,7 +323,7 @@ impl Review {
         DirectoryHandle::open(&self.project).map_err(io_at("open the project", &self.project))
     }
 
-    /// What it changes and is not in the project yet.
+    /// The changes of the layer that are not in the project yet.
     ///
     /// # Errors
     /// When the layer or the project cannot be read.
@@ -339,7 +339,7 @@ impl Review {
         Ok((found.map_err(io_at("read the layer", &self.directory))?, trees))
     }
 
-    /// What the project was, and what was applied since.
+    /// The original state of the project, with what was applied since.
     fn base(&self) -> Result<Base> {
         let mut base = Base::read(&self.directory).map_err(io_at("read the base of", &self.directory))?;
         for run in Run::all(&self.directory).map_err(io_at("read what was applied of", &self.directory))? {

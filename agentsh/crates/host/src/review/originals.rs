@@ -17,11 +17,11 @@ use super::directory_handle::{DirectoryHandle, Kind, Stamp, bytes};
 use agentsh_sandbox::control::{decoded, encoded};
 
 pub const NAME: &str = "originals";
-/// Of one file.
+/// Maximum size of one file.
 pub const MAX_BYTES: u64 = 256 << 10;
-/// Of all together.
+/// Maximum size of all together.
 const MAX_TOGETHER: u64 = 64 << 20;
-/// Directories of what can be made anew, and of git.
+/// Directories that can be generated again, and git's.
 const SKIPPED_DIRECTORIES: [&str; 4] = [".git", "node_modules", "target", ".venv"];
 
 #[derive(Serialize, Deserialize)]
@@ -63,7 +63,7 @@ impl Copying {
         let stop = Arc::new(AtomicBool::new(false));
         let (project, place, asked) = (project.to_owned(), directory.join(NAME), Arc::clone(&stop));
         let copy = move || {
-            // As above: a conflict at most.
+            // If this fails there is a conflict at most.
             let _ = copy(&project, &place, &wanted, &asked);
         };
         let thread = std::thread::Builder::new().name("originals".to_owned()).spawn(copy).ok();
@@ -107,7 +107,7 @@ impl Originals {
         Self { place: directory.join(NAME), read: std::cell::OnceCell::new() }
     }
 
-    /// What a file said when it bore this stamp.
+    /// The content of a file when it had this stamp.
     #[must_use]
     pub fn get(&self, path: &Path, stamp: &Stamp) -> Option<&str> {
         let (known, text) = self.read.get_or_init(|| read(&self.place)).get(path)?;
@@ -115,7 +115,7 @@ impl Originals {
     }
 }
 
-/// As far as it is whole: who copies may be killed.
+/// Reads complete entries: the copying process may have been killed.
 fn read(place: &Path) -> BTreeMap<PathBuf, (Stamp, String)> {
     let mut found = BTreeMap::new();
     let Ok(mut file) = File::open(place).map(io::BufReader::new) else { return found };

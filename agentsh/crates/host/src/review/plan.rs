@@ -10,12 +10,12 @@ use super::hard_links::Names;
 use super::journal::{Begin, Done, Line, Mark, Merged, Run, Staged};
 use super::{APPLYING, Context, Result, Review, ReviewError, io_at, lock};
 
-/// What somebody asked for.
+/// The requested paths and options.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Relative to the project; empty for everything.
     pub paths: Vec<PathBuf>,
-    /// What runs automatically outside too.
+    /// Includes files that run automatically outside.
     pub guarded: bool,
 }
 
@@ -25,12 +25,12 @@ impl Selection {
     }
 }
 
-/// What came of an apply or undo.
+/// The outcome of an apply or undo.
 #[derive(Debug, Default)]
 pub struct Applied {
     pub applied: Vec<PathBuf>,
     pub conflicts: Vec<(PathBuf, String)>,
-    /// Left because they run automatically outside, and nobody named them.
+    /// Left because they run automatically outside, and were not named.
     pub guarded: Vec<(PathBuf, String)>,
     /// Never applied.
     pub refused: Vec<(PathBuf, String)>,
@@ -71,13 +71,13 @@ impl Review {
         Run::last(&self.directory).map_err(io_at("read what was applied of", &self.directory))
     }
 
-    /// Of the random part of the session's identity.
+    /// A part of the random session id.
     fn short_name(&self) -> String {
         let letters: Vec<char> = self.session.chars().filter(char::is_ascii_alphanumeric).collect();
         letters.iter().rev().take(12).rev().collect()
     }
 
-    /// Applies what is selected and stands as it stood. Without paths, one that was interrupted goes on with its own.
+    /// Applies what is selected and unchanged. Without paths, an interrupted one continues with its own selection.
     ///
     /// # Errors
     /// When nothing could be begun; what was done until then is in the journal.
@@ -122,7 +122,7 @@ impl Review {
             let made: BTreeSet<PathBuf> =
                 steps.iter().filter(|step| step.new.is_some()).map(|step| step.path.clone()).collect();
             for step in &mut steps {
-                // What makes room for another kind of thing is shown as that thing.
+                // A path that is removed for another kind of file is shown as the new one.
                 let makes_room = step.new.is_none() && made.contains(&step.path);
                 step.shown = if makes_room { None } else { shown.get(&step.path).cloned() };
             }
@@ -157,7 +157,7 @@ impl Review {
         applier.apply(&mut run, steps).map_err(io_at("apply to", &self.project))
     }
 
-    /// What was applied and not taken back: what was there then; None: nothing.
+    /// For each path that was applied and not undone, its state before; None: it did not exist.
     ///
     /// # Errors
     /// When the journal cannot be read.
@@ -234,7 +234,7 @@ fn first_of_last(runs: &[Run]) -> usize {
 fn of_last(runs: &[Run]) -> Vec<Step> {
     let mut done_already: BTreeMap<&Path, usize> = BTreeMap::new();
     let mut rest = runs;
-    // An undo that was interrupted goes on.
+    // An interrupted undo continues.
     if runs.last().is_some_and(|run| run.began().is_undo && !run.has_ended()) {
         let (before, undo) = runs.split_at(first_of_last(runs));
         for done in undo.iter().flat_map(Run::done) {
@@ -274,7 +274,7 @@ fn known(changes: &[Change], named: &Path) -> bool {
     changes.iter().any(|change| change.path.starts_with(named))
 }
 
-/// What is made needs the directories above it.
+/// New files need the directories above them.
 fn add_directories<'c>(changes: &'c [Change], chosen: &mut Vec<&'c Change>) {
     let mut have: BTreeSet<&Path> = chosen.iter().map(|change| change.path.as_path()).collect();
     let wanted: BTreeSet<&Path> = chosen
@@ -350,7 +350,7 @@ fn steps(chosen: &[&Change]) -> Vec<Step> {
         |path: &Path| path.iter().any(|part| part == ".git") && path.iter().any(|part| part == "objects");
     let order = |step: &Step| {
         let is_directory = step.new.as_ref().is_some_and(|(stamp, _)| is_directory(stamp));
-        // Directories from the top down, whatever they are for. A further name comes when the file is there.
+        // Directories first, from the top down. A hard link comes after its file.
         (!is_directory, !is_directory && !is_object(&step.path), step.same.is_some())
     };
     made.sort_by(|one, other| (order(one), &one.path).cmp(&(order(other), &other.path)));

@@ -14,7 +14,7 @@ use super::hard_links::{UnlinkedName, remove};
 use super::journal::{About, Done, Line, Mark, Run, Staged};
 
 impl Applier<'_> {
-    /// After a kill: finishes what was put in its place, and takes back what was not. Gives what stays open.
+    /// After a kill: completes or reverts each file. Returns what stays open.
     ///
     /// # Errors
     /// When the journal cannot be written.
@@ -68,22 +68,22 @@ impl Applier<'_> {
                 if there.is_none_or(|found| found.kind != Kind::Directory) {
                     return Ok((false, None));
                 }
-                // One that was there before has perhaps not its mode yet.
+                // An existing one may not have its mode yet.
                 set_mode(&parent, name, mark.mode)?;
                 Ok((true, None))
             }
-            // Nothing beside: it never began, or was finished.
+            // No temporary file: the step never began, or was finished.
             (Some(_), None) => Ok((has_mark(name)?, None)),
             (None, None) => Ok((there.is_none(), None)),
-            // What is next to is what was to come.
+            // The temporary file is the new version.
             (Some(_), Some(_)) if has_mark(&temporary)? => Ok((false, drop_it()?)),
-            // What is next to is what was there, and is kept.
+            // The temporary file is the old version, and is kept.
             (Some(_), Some(found)) if is_old(found) => {
                 let done = has_mark(name)?;
                 Ok((done, drop_it()?))
             }
             (None, Some(found)) if is_old(found) => Ok((true, drop_it()?)),
-            // Somebody changed it in the moment before: it goes back.
+            // The file was changed in the moment before: it is restored.
             (Some(_), Some(_)) => {
                 if has_mark(name)? {
                     rename(&parent, &temporary, &parent, name, RenameFlags::EXCHANGE)?;
@@ -107,7 +107,7 @@ fn kept_beside(name: &OsStr) -> io::Error {
     ))
 }
 
-/// Whether what stands at a name is what the journal says was to come.
+/// Whether a name has the new version according to the journal.
 fn marked(parent: BorrowedFd<'_>, name: &OsStr, mark: &Mark) -> io::Result<bool> {
     let Some(found) = stamp_of(parent, name)? else { return Ok(false) };
     if found.kind != mark.kind || (mark.kind == Kind::File && found.given_mode() != mark.mode) {

@@ -41,7 +41,7 @@ impl Review {
         written.and_then(|()| fs::rename(&new, &place)).map_err(error)
     }
 
-    /// None: nobody was shown anything yet.
+    /// None: nothing was shown yet.
     pub(super) fn shown(&self) -> Result<Option<Shown>> {
         let place = self.directory.join(SHOWN);
         let error = io_at("read", &place);

@@ -44,7 +44,7 @@ fn lift(root: &OwnedFd, name: &OsStr, lifted: &mut u64) -> io::Result<()> {
         if unlink(directory.as_fd(), inner)? {
             continue;
         }
-        // Whoever moves a directory must be able to write it.
+        // Moving a directory requires write access to it.
         drop(open(directory.as_fd(), inner)?);
         loop {
             *lifted += 1;

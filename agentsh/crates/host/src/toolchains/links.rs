@@ -17,7 +17,7 @@ const MAX_ENTRIES: usize = 4_000;
 /// Limit of programs of PATH in other directories; further ones are not shown.
 const MAX_ELSEWHERE: usize = 256;
 
-/// What is shown, and the links that lead to it.
+/// The visible paths, and the links that lead to them.
 #[derive(Debug, Default)]
 pub(super) struct VisiblePaths {
     pub paths: BTreeSet<PathBuf>,
@@ -37,7 +37,7 @@ pub(super) fn behind_links(
     let on_path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut room = MAX_ELSEWHERE;
     for directory in on_path.split(':').map(PathBuf::from) {
-        // Of what cannot be followed only the project, or everybody, has a say.
+        // A path that cannot be followed is missing, or the project could change it.
         let Some(real) = paths.canonical(&directory) else { continue };
         if !shown.paths.contains(&real) {
             continue;
@@ -60,7 +60,7 @@ impl VisiblePaths {
             return;
         }
         match follow(path, around, paths) {
-            // What links lead to may be shown, or is shown to everybody.
+            // The target of links may be visible, or is visible to everybody.
             Some(way) if !way.links.is_empty() && (is_system(&way.end) || may_be_shown(&way.end, around)) => {
                 self.keep(way, around);
             }
@@ -124,7 +124,7 @@ pub(super) fn end(path: &Path, around: &SearchContext<'_>, paths: &RealPaths) ->
     follow(path, around, paths).map(|way| way.end)
 }
 
-/// None where nothing is, where links go round, and where the project decides about one: it could change it.
+/// None if nothing is there, if links form a loop, or if the project could change one of them.
 fn follow(path: &Path, around: &SearchContext<'_>, paths: &RealPaths) -> Option<LinkChain> {
     if !is_plain(path) {
         return None;
@@ -138,7 +138,7 @@ fn follow(path: &Path, around: &SearchContext<'_>, paths: &RealPaths) -> Option<
             continue;
         }
         let next = at.join(part);
-        // Inside, the home and the project lie where they are called to be.
+        // Inside, the home and the project are at their given paths.
         let is_above = around.home.starts_with(&next) || around.project.starts_with(&next);
         match paths.link(&next) {
             Some(to) if !is_above => {

@@ -45,7 +45,7 @@ pub(super) struct Anthropic {
 }
 
 impl Anthropic {
-    /// Starts a block with an index of its own.
+    /// Starts a block with a separate index.
     fn begin(&mut self, index: u64) -> Result<u64, LlmError> {
         let place = self.blocks;
         if self.begun.insert(index, place).is_some() {

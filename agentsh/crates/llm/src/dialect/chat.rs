@@ -24,7 +24,7 @@ pub(super) struct Chat {
     calls: BTreeMap<u64, Calls>,
     /// Calls that clients could parse differently: each is rewritten as one, from the judged version.
     ambiguous: BTreeSet<Key>,
-    /// Those that the agent already has.
+    /// The calls that the agent already has.
     written: BTreeSet<Key>,
     /// Members of every chunk, from the last one.
     frame: Option<String>,
@@ -151,7 +151,7 @@ fn has_call(rulings: &Rulings, choice: u64) -> bool {
     rulings.iter().any(|((of, _), (_, ruling))| *of == choice && *ruling == Ruling::Allow)
 }
 
-/// How many allowed calls precede this one.
+/// The number of allowed calls before this one.
 fn rank(rulings: &Rulings, (choice, place): Key) -> usize {
     let before = rulings.range((choice, 0)..(choice, place));
     before.filter(|(_, (_, ruling))| *ruling == Ruling::Allow).count()

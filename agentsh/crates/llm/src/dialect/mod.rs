@@ -129,7 +129,7 @@ pub(crate) fn number(object: &Json<'_>, name: &str) -> Option<u64> {
     }
 }
 
-/// As a quoted JSON string.
+/// A quoted JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", json::spell(text))
 }
@@ -198,7 +198,7 @@ fn calls_in(value: &Json<'_>) -> usize {
     }
 }
 
-/// How many tools an entry of `tool_calls` names: with two, clients differ.
+/// The number of tools that an entry of `tool_calls` names: with two, clients differ.
 fn callees(entry: &Json<'_>) -> usize {
     let named = ["function", "custom"].iter().filter(|name| entry.member(name).is_some_and(is_object));
     named.count().max(1)

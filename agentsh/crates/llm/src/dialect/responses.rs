@@ -23,7 +23,7 @@ const FINAL_EVENTS: [&str; 4] = ["response.completed", "response.incomplete", "r
 pub(super) struct Responses {
     /// Namespace and name of each call, by its place.
     calls: BTreeMap<u64, (Option<String>, String)>,
-    /// Arguments that were told before their item was.
+    /// Arguments that came before their item.
     arguments: BTreeMap<u64, String>,
     /// Items whose text arrived in pieces.
     heard: BTreeSet<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Responses {
 }
 
 struct OpenItem {
-    /// As it began.
+    /// The item as it began.
     item: String,
     /// The open part.
     part: Option<u64>,

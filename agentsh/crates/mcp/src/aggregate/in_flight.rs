@@ -63,7 +63,7 @@ pub struct ClientRequest {
     pub method: Box<str>,
     pub token: Option<Key>,
     pub way: Dispatch,
-    /// When to answer with what is there.
+    /// When to answer with the parts that have arrived.
     pub deadline: Option<Instant>,
 }
 
@@ -185,7 +185,7 @@ impl InFlight {
         self.deadlines.values().min().copied()
     }
 
-    /// Answers overdue requests with what is there. Returns the requests to cancel at servers.
+    /// Answers overdue requests with the parts that have arrived. Returns the requests to cancel at servers.
     pub fn expire(&mut self, now: Instant) -> Vec<(usize, Id)> {
         let due: Vec<Key> =
             self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();

@@ -129,7 +129,7 @@ fn write_item(
         // An entry without a name cannot be used, and could collide.
         List::Tools | List::Prompts if text("name").is_none() => return,
         List::Tools | List::Prompts => {}
-        // Nobody could say which of two is meant: the first declared server has it.
+        // It is unclear which of two is meant, so the first declared server gets it.
         List::Resources => {
             if text("uri").is_some_and(|uri| !owners.note_uri(server, &uri)) {
                 return;

@@ -199,7 +199,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
     }
 
-    /// Stops reading a client that does not read. A server that does not read delays nobody: its requests are refused
+    /// Stops reading a client that does not read. A server that does not read delays no other: its requests are refused
     /// beyond a limit.
     fn takes_lines(&self) -> bool {
         const SLACK: usize = 4 << 20;

@@ -1,4 +1,4 @@
-//! The server that a resource or task belongs to, as far as servers have said.
+//! The server that a resource or task belongs to, as far as the servers' messages show it.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -15,7 +15,7 @@ const MAX_TASKS: usize = 65_536;
 pub struct Owners {
     /// The first declared server that listed an address.
     uris: HashMap<Box<str>, usize>,
-    /// Pairs of servers that have an address in common, and of those that nobody was told of yet: an address.
+    /// Pairs of servers that have an address in common, and, for pairs not reported yet, an address.
     told: BTreeSet<(usize, usize)>,
     pub shared: Vec<(usize, usize, Box<str>)>,
     templates: Vec<(usize, Box<str>)>,

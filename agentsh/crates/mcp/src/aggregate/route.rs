@@ -15,13 +15,13 @@ pub enum Route {
     Here,
     /// A tool of the proxy itself.
     Own(String),
-    /// One server, which knows the name that stands at the path under `name`, if there is one.
+    /// One server, which knows the name at the path under `name`, if there is one.
     One { server: usize, name: Option<(&'static [&'static str], String)> },
     /// These, one after another.
     Try { servers: VecDeque<usize>, any_error: bool },
     /// All of these at once; those that are named with a cursor of their own.
     All { what: What, servers: Vec<usize>, cursors: BTreeMap<usize, String> },
-    /// Nobody: why, and whether it is the method that is unknown.
+    /// No server: the reason, and whether the method is unknown.
     Nobody { why: String, unknown_method: bool },
 }
 
@@ -34,7 +34,7 @@ const REFERENCE: &[&str] = &["params", "ref", "name"];
 /// Decides by the method, then by what it names.
 pub fn find(board: &InFlight, method: &str, params: Option<&Json<'_>>) -> Route {
     let everybody = || (0..board.ids.len()).collect::<Vec<_>>();
-    // One that has not even shaken hands would hold up those behind it.
+    // A server without a handshake would delay the ones after it.
     let here = || everybody().into_iter().filter(|server| !board.is_late(*server)).collect::<Vec<_>>();
     let text = |name: &str| params.and_then(|params| params.member(name)).and_then(Json::as_text);
     match method {
@@ -81,7 +81,7 @@ fn by_name(board: &InFlight, name: Option<&Json<'_>>, path: &'static [&'static s
         return Route::Own(shown.into_owned());
     }
     if let Some((server, rest)) = names::split(&board.ids, &shown) {
-        // As it was spelled, unless the spelling of the prefix is an odd one.
+        // As spelled, unless the prefix has an unusual spelling.
         let spelled = raw.get(raw.len().saturating_sub(rest.len())..).filter(|tail| *tail == rest);
         let exact = spelled.map_or_else(|| spell(rest), str::to_owned);
         let prefix = format!("{}{}", board.ids.get(server).map_or("", String::as_str), names::SEPARATOR);
@@ -110,7 +110,7 @@ fn by_name(board: &InFlight, name: Option<&Json<'_>>, path: &'static [&'static s
 }
 
 fn by_uri(board: &InFlight, uri: Option<&str>) -> Route {
-    // What one server listed is never asked of another.
+    // What one server listed is never requested from another.
     if let Some(server) = uri.and_then(|uri| board.owners.of_uri(uri)) {
         return Route::One { server, name: None };
     }

@@ -14,12 +14,12 @@ pub struct ServerRequests {
 struct Question {
     server: usize,
     id: Id,
-    /// As the server spelled it.
+    /// The token as the server spelled it.
     token: Option<Box<str>>,
 }
 
 impl ServerRequests {
-    /// The number under which the client hears of a request; its progress token, if it has one, becomes the same.
+    /// The number under which the client gets a request; its progress token, if it has one, becomes the same.
     pub fn add(&mut self, server: usize, id: &Id, token: Option<Box<str>>) -> u64 {
         self.last += 1;
         self.numbers.insert((server, id.key.clone()), self.last);

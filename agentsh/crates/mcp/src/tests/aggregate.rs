@@ -82,7 +82,7 @@ async fn both() -> Both {
 }
 
 impl Both {
-    /// The client asks, both servers answer, the client hears one answer.
+    /// The client asks, both servers answer, the client gets one answer.
     async fn ask_all(&mut self, request: &str, a: &str, b: &str) -> String {
         self.client.send(request).await;
         for (server, result) in [(&mut self.a, a), (&mut self.b, b)] {

@@ -1,4 +1,4 @@
-//! Long matters are judged on another thread: who sent one waits, and nobody else.
+//! Long messages are judged on another thread: only their sender waits.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use super::rig::{Rig, run, setup};
 use crate::guard::{Guard, Precompute, Report, Subject};
 use crate::types::ServerId;
 
-/// Looks until it is told to go on; where nothing is long, at once.
+/// Waits until it may go on; if no text is long, returns at once.
 #[derive(Debug)]
 struct Slow {
     begun: mpsc::Sender<()>,

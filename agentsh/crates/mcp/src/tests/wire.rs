@@ -52,7 +52,7 @@ fn odd(text: &str) -> String {
     text.replace("ODD", ODD)
 }
 
-/// The id as it stands in one of the requests above.
+/// The id as one of the requests above has it.
 fn id_of(request: &str) -> String {
     let tree = crate::json::read(request.as_bytes()).unwrap();
     tree.member("id").unwrap().to_compact()
@@ -92,7 +92,7 @@ fn every_kind_of_message_survives_in_both_directions() {
     });
 }
 
-/// What no client takes ends the call; of methods that are not of the protocol nobody here knows what they are answered with.
+/// A result that no client accepts ends the call; for methods outside the protocol the form of the result is unknown.
 #[test]
 fn a_result_that_is_no_object_is_an_error_and_of_other_methods_it_passes() {
     run(async || {

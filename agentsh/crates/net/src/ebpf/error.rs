@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-/// One variant per thing that can stand in the way.
+/// The reasons why the programs cannot be used.
 #[derive(Debug, Error)]
 pub enum EbpfError {
     #[error(

@@ -10,14 +10,14 @@ use crate::sections::McpPolicy;
 use crate::sections::detection::Level;
 use crate::types::RuleRef;
 
-/// What happens to a server that an advisory is about. From the mildest to the strictest.
+/// The outcome for a server with an advisory. From the mildest to the strictest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnAdvisory {
-    /// It is not looked for.
+    /// Not compared.
     Off,
-    /// It runs, and everybody is told.
+    /// It runs, with a warning.
     Warn,
-    /// It is not started.
+    /// The server is not started.
     Block,
 }
 
@@ -32,7 +32,7 @@ impl OnAdvisory {
     }
 }
 
-/// Who warns.
+/// The kind of an advisory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdvisoryKind {
     /// A record about the version of a package that runs.
@@ -74,7 +74,7 @@ impl std::fmt::Display for StatusFeed {
     }
 }
 
-/// What is in force, each key with its place where it was written.
+/// The policy in force, each key with its place if it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdvisoryPolicy {
     dependency: Option<Ruled<OnAdvisory>>,
@@ -82,7 +82,7 @@ pub struct AdvisoryPolicy {
     community: Option<Ruled<OnAdvisory>>,
     availability: Option<Ruled<OnAdvisory>>,
     block_from: Option<Ruled<Level>>,
-    /// Ids that are not told.
+    /// Ids that are not reported.
     pub ignore: Vec<Ruled<String>>,
     /// Public keys whose holders sign deny lists.
     pub signers: Vec<Ruled<String>>,
@@ -95,11 +95,11 @@ pub struct AdvisoryPolicy {
 
 /// Different signers that a deny list's entry needs.
 const QUORUM: u64 = 3;
-/// Of calls that fail, in thousandths.
+/// The rate of failing calls, in thousandths.
 const MAX_ERROR_RATE: u64 = 500;
 
 impl AdvisoryPolicy {
-    /// What happens to a server by this kind of advisory, and by which rule.
+    /// The outcome for a server with this kind of advisory, and its rule.
     #[must_use]
     pub fn on(&self, kind: AdvisoryKind) -> Ruled<OnAdvisory> {
         let written = self.slot(kind).clone();

@@ -26,7 +26,7 @@ impl OnAnomaly {
 /// How long a server is only learned unless a policy says otherwise, in milliseconds: 24 hours, as the page of ThornGuard has it.
 const LEARNING_MS: u64 = 24 * 3_600_000;
 
-/// What is in force, and what one file writes.
+/// The policy in force, and the content of one file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AnomalyPolicy {
     pub on_detection: Option<Ruled<OnAnomaly>>,

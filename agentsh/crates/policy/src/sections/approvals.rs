@@ -17,12 +17,12 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// The longest wait that may be written, in milliseconds.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 
-/// What is in force.
+/// The policy in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ApprovalPolicy {
     /// In milliseconds.
     pub wait_ms: Option<Ruled<u64>>,
-    /// Wait even where nobody seems to be there.
+    /// Wait even if no person seems to be there.
     pub headless: Option<Ruled<bool>>,
     /// An address that is asked, and may answer.
     pub webhook: Option<Ruled<String>>,
@@ -33,16 +33,16 @@ pub struct ApprovalPolicy {
     pub approved: Vec<Ruled<Approved>>,
 }
 
-/// One thing that a person allowed for good. It stands for no other call.
+/// One permanent approval. It applies to no other call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approved {
     pub server: String,
     pub tool: String,
     /// Data of this server may go to `server`, whatever the call is; None: the entry is about calls.
     pub from: Option<String>,
-    /// Hash of the canonical arguments; None: whatever they are.
+    /// Hash of the canonical arguments; None: any arguments.
     pub arguments: Option<String>,
-    /// Hash of the tool's definition; None: whatever it is.
+    /// Hash of the tool's definition; None: any definition.
     pub interface: Option<String>,
 }
 

@@ -19,14 +19,14 @@ pub enum ClassifierFormat {
     OpenAi,
 }
 
-/// What happens to a text that could not be classified.
+/// The outcome for a text that could not be classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnUnavailable {
     Pass,
     Block,
 }
 
-/// What is in force, each key with its place where it was written.
+/// The policy in force, each key with its place if it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassifierPolicy {
     /// None: nothing is classified.
@@ -92,7 +92,7 @@ impl ClassifierPolicy {
         }
     }
 
-    /// What a refusal of a text points to.
+    /// The rule in a refusal.
     #[must_use]
     pub fn action_rule(&self) -> RuleRef {
         self.rule_of(self.action.as_ref().map(|own| &own.rule), "action")
@@ -269,7 +269,7 @@ impl Section<McpPolicy> for Classifier {
         }
     }
 
-    /// Who is shown what servers say is the user's choice, and what becomes of it only gets stricter.
+    /// The user chooses who gets servers' texts; a project can only make the outcome stricter.
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         let own = &self.written;
         let chosen = [

@@ -11,17 +11,17 @@ use crate::section::Section;
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
-/// The file of rules that the gateway has whatever a policy says.
+/// The file of rules that the gateway always has, whatever a policy says.
 pub const GATEWAY: &str = "gateway";
 
-/// What happens to a text in which something was found. From the mildest to the strictest.
+/// The outcome for a text with a finding. From the mildest to the strictest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnFinding {
-    /// It is not looked for.
+    /// Not searched.
     Off,
     /// It goes through, and is recorded.
     Alert,
-    /// As `alert`, with a sentence in front of a result that says so.
+    /// Like `alert`, with a warning in front of a result.
     Advise,
     Block,
 }
@@ -45,11 +45,11 @@ const WORDS: [(&str, OnFinding); 4] = [
     ("block", OnFinding::Block),
 ];
 
-/// Which hidden HTML is taken out of results. From the mildest to the strictest.
+/// The hidden HTML that is removed from results. From the mildest to the strictest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HiddenHtml {
     Keep,
-    /// Of those in which an instruction is near certain.
+    /// In results in which an instruction is near certain.
     Suspicious,
     Remove,
 }
@@ -64,16 +64,16 @@ impl HiddenHtml {
     }
 }
 
-/// What is in force.
+/// The policy in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentPolicy {
-    /// Of tools as they are listed: `block` hides the tool.
+    /// Listed tools: `block` hides the tool.
     pub definitions: OnFinding,
-    /// Of results.
+    /// Results.
     pub results: OnFinding,
-    /// Of requests of servers (sampling, elicitation).
+    /// Requests of servers (sampling, elicitation).
     pub requests: OnFinding,
-    /// Of the arguments of calls.
+    /// Arguments of calls.
     pub arguments: OnFinding,
     /// Terminal control is taken out of results, and hidden HTML where `hidden_html` is not written.
     pub sanitize: bool,
@@ -84,7 +84,7 @@ pub struct ContentPolicy {
 }
 
 impl Default for ContentPolicy {
-    /// What a scan finds is a guess: it is told and refuses nothing, but for what servers ask of a client.
+    /// A scan's finding is a guess: it is reported and refuses nothing, except requests of servers to a client.
     fn default() -> Self {
         Self {
             definitions: OnFinding::Alert,
@@ -105,7 +105,7 @@ impl ContentPolicy {
         self.hidden_html.unwrap_or(default)
     }
 
-    /// Commands that do harm are refused whatever was written: a client of the gateway is nobody's own agent.
+    /// Harmful commands are refused whatever the policy says, because a gateway's clients are not the user's own agents.
     pub fn at_gateway(&mut self) {
         if self.arguments < OnFinding::Block {
             let id = "sandbox.mcp.content.arguments".to_owned();

@@ -13,13 +13,13 @@ use crate::section::{Section, merge_list};
 use crate::sections::{AgentPolicy, network};
 use crate::types::RuleRef;
 
-/// Requests that a credential goes on where its entry lists none: what reads.
+/// The requests of a credential whose entry lists none: reading.
 const READING: [&str; 3] = ["GET /**", "HEAD /**", "POST /**/git-upload-pack"];
 
-/// One secret of the user, and what it may be used for.
+/// One secret of the user, and its allowed use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    /// One name, in its one spelling.
+    /// A normalised host name.
     pub host: String,
     pub port: u16,
     pub source: Source,
@@ -96,8 +96,8 @@ impl Credential {
 }
 
 impl Credential {
-    /// What opens its host: TLS to it ends at agentsh, and where no other rule opens it, only the requests of the credential
-    /// are let through. Before all others, since a secret goes only where requests can be read.
+    /// The rule that opens its host: TLS to it ends at agentsh, and without another rule only the credential's requests pass.
+    /// It comes before all others, because a secret is sent only where requests can be read.
     #[must_use]
     pub fn host_rule(&self, rule: &RuleRef) -> Option<HostRule> {
         let mut value = NetworkRule::plain(domain::parse_pattern(&self.host).ok()?, vec![self.port]);
@@ -199,7 +199,7 @@ fn variables_of_gh(host: &str) -> [&'static str; 2] {
     }
 }
 
-/// The interface of a forge has a host of its own, and the same account.
+/// The API of a forge has another host with the same account.
 #[must_use]
 pub fn forge_of(host: &str) -> &str {
     ["api.", "uploads."].iter().find_map(|prefix| host.strip_prefix(prefix)).unwrap_or(host)

@@ -13,7 +13,7 @@ use crate::section::{Section, merge_key};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
-/// What a tool does.
+/// The kind of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolKind {
     Read,
@@ -31,7 +31,7 @@ const KINDS: [(&str, ToolKind); 4] = [
 
 const FLOWS: [(&str, OnFlow); 3] = [("alert", OnFlow::Alert), ("ask", OnFlow::Ask), ("block", OnFlow::Block)];
 
-/// What is in force. `None` is the default, which the methods give.
+/// The policy in force. `None` is the default, which the methods return.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CrossServerPolicy {
     /// Where the section was written; without it only similar names are looked for.
@@ -63,7 +63,7 @@ fn window(written: Option<&Ruled<u64>>, default_s: u64) -> Duration {
 }
 
 impl CrossServerPolicy {
-    /// Somebody asked for the section, and did not switch it off.
+    /// The section is written and not switched off.
     #[must_use]
     pub fn asked(&self) -> bool {
         self.rule.is_some() && is_on(self.enabled.as_ref())
@@ -76,7 +76,7 @@ impl CrossServerPolicy {
         self.asked() && is_on(self.shadow.as_ref())
     }
 
-    /// How alike names of servers are that are told, from 0 to 1. None: they are not compared.
+    /// The similarity of server names that raises an alert, from 0 to 1. None: they are not compared.
     #[must_use]
     pub fn similarity(&self) -> Option<f64> {
         let wanted = is_on(self.enabled.as_ref()) && is_on(self.similarity.as_ref());
@@ -114,13 +114,13 @@ impl CrossServerPolicy {
         wanted.then(|| (calls, window(self.burst_window_ms.as_ref(), 5)))
     }
 
-    /// What happens to a call after a read elsewhere.
+    /// The outcome of a call after a read elsewhere.
     #[must_use]
     pub fn on_flow(&self) -> OnFlow {
         self.on_flow.as_ref().map_or(OnFlow::Block, |on_flow| on_flow.value)
     }
 
-    /// What the policy says that a tool does.
+    /// The kind of a tool according to the policy.
     #[must_use]
     pub fn kind(&self, server: &str, tool: &str) -> Option<ToolKind> {
         let whole = format!("{server}/{tool}");
@@ -326,7 +326,7 @@ impl Section<McpPolicy> for CrossServer {
         below.kinds.extend(own.kinds.clone());
     }
 
-    /// A project may ask for the section where nobody did; what somebody asked for stays as it is.
+    /// A project may turn the section on if no other layer did; a setting of another layer stays as it is.
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         let Some(rule) = &self.written.rule else { return };
         let switches_off = self.written.enabled.as_ref().is_some_and(|enabled| !enabled.value);

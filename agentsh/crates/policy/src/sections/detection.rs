@@ -37,7 +37,7 @@ pub struct CustomPattern {
     pub description: Option<String>,
 }
 
-/// What a server may do that asks the client for something.
+/// The outcome of a server's request to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnRequest {
     /// It goes through, and is not looked into.
@@ -50,21 +50,21 @@ pub enum OnRequest {
 const REQUESTS: [(&str, OnRequest); 3] =
     [("block", OnRequest::Block), ("alert", OnRequest::Alert), ("allow", OnRequest::Allow)];
 
-/// What is in force.
+/// The policy in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DetectionPolicy {
-    /// What happens to a definition with such a finding, where it was written.
+    /// The outcome for a definition with such a finding, if it was written.
     pub actions: BTreeMap<Level, Ruled<OnFinding>>,
     pub patterns: Vec<Ruled<CustomPattern>>,
-    /// Sections that have `enabled: true`: with one of them the pattern set of the page is used beside the built-in scan.
+    /// Sections with `enabled: true`: with one of them the documented pattern set is used in addition to the built-in scan.
     pub documented: BTreeMap<&'static str, RuleRef>,
-    /// Of every sampling and elicitation request. Without it a scan decides: see `content.requests`.
+    /// For every sampling and elicitation request. Without it a scan decides: see `content.requests`.
     pub requests: Option<Ruled<OnRequest>>,
     pub requests_of: BTreeMap<ServerId, Ruled<OnRequest>>,
 }
 
 impl DetectionPolicy {
-    /// What holds for the requests of a server. None: a scan decides.
+    /// The outcome for the requests of a server. None: a scan decides.
     #[must_use]
     pub fn requests_of(&self, server: &ServerId) -> Option<&Ruled<OnRequest>> {
         self.requests_of.get(server).or(self.requests.as_ref())
@@ -95,7 +95,7 @@ const PATTERN: &[Key] = &[
     },
     Key { name: "category", default: "custom", about: "Its category.", ..KEY },
     Key { name: "severity", kind: SEVERITY, default: "high", about: "Its severity.", ..KEY },
-    Key { name: "description", default: "none", about: "For people: stands in refusals.", ..KEY },
+    Key { name: "description", default: "none", about: "Shown in refusals.", ..KEY },
 ];
 const LEVEL_KEYS: &[Key] = &[
     Key { name: "low", ..ACTION },
@@ -308,7 +308,7 @@ impl Section<McpPolicy> for OutputInspection {
         self.merge(base);
     }
 
-    /// What is in force is shown as `content.results`.
+    /// The policy in force is shown as `content.results`.
     fn describe(_: &McpPolicy, _: &str, _: &mut Lines) {}
 }
 

@@ -192,7 +192,8 @@ pub fn path_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> 
     }
 }
 
-/// What the home lacks cannot be covered: keys, programs and what starts with the next login would be anybody's.
+/// A pattern that includes the home is refused: missing files of it cannot be guarded (keys, programs and files that run at
+/// the next login).
 pub fn writable_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let text = path_pattern(reader, here)?;
     if !path::is_whole_home(&text) {

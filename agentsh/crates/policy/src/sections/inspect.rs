@@ -16,11 +16,11 @@ pub const SCALE: [&str; 6] = ["off", "record", "warn", "redact", "ask", "block"]
 pub struct Cell {
     /// With the words of the scale that something can do.
     key: Key,
-    /// What the keys below are then, word by word.
+    /// The values of the keys below, word by word.
     values: &'static [&'static str],
     /// The keys that decide. A kind of text that shares them with another one says what that one says.
     pub keys: &'static [&'static str],
-    /// What `quiet`, `standard` and `strict` say; empty: nothing.
+    /// The words of `quiet`, `standard` and `strict`; empty: none.
     presets: [&'static str; 3],
 }
 
@@ -38,7 +38,7 @@ const WARNED: Words = (&["off", "warn", "block"], &["off", "warn", "block"]);
 const UNUSUAL: Words = (&["off", "record", "ask"], &["off", "alert", "graded"]);
 const LEAKED: Words = (&["off", "redact", "block"], &["false", "replace", "hold"]);
 
-/// One line of the table: its name, its words, the keys that decide, the presets, and what it is about.
+/// One line of the table: its name, its words, the keys that decide, the presets, and its description.
 macro_rules! cell {
     ($name:literal: $words:expr => [$key:literal $(, $more:literal)*], $presets:expr, $about:literal) => {
         Cell {
@@ -166,16 +166,16 @@ pub const INSPECT: &[Key] = &[
     Key { name: "questions", kind: Kind::Map(&keys(&QUESTIONS)), about: "Requests to the model.", ..KEY },
 ];
 
-/// What one line of the section writes.
+/// One line of the section.
 struct Line {
     path: &'static str,
     value: Value,
     place: Place,
-    /// Where it is written in the section; None: a preset says it.
+    /// Its place in the section; None: from a preset.
     written: Option<String>,
 }
 
-/// The keys that a section stands for, as a file that wrote them would have them.
+/// The keys that a section sets, as if the file had written them.
 pub fn resolve(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Node> {
     let fields = reader.map(here, INSPECT)?;
     let mut lines: Vec<Line> = Vec::new();
@@ -261,7 +261,7 @@ impl Cell {
 }
 
 impl Node {
-    /// The entry of a map, made where there is none. None: it is not a map.
+    /// The entry of a map, created if it is missing. None: it is not a map.
     fn entry(&mut self, key: &str, place: Place) -> Option<&mut Node> {
         let Value::Map(entries) = &mut self.value else { return None };
         let at = entries.iter().position(|entry| entry.key == key).unwrap_or(entries.len());
@@ -280,10 +280,10 @@ pub fn decides(subject: &str, finding: &str) -> &'static str {
     cells.filter(|cell| cell.key.name == finding).find_map(|cell| cell.keys.first()).copied().unwrap_or("")
 }
 
-/// What is in force about one finding in one kind of text.
+/// The setting in force for one finding in one kind of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspected {
-    /// As the section calls it.
+    /// The name in the section.
     pub finding: &'static str,
     /// The keys that decide, each with its value and its place. The value is empty where nobody wrote the key and it is shown
     /// nowhere.
@@ -291,7 +291,7 @@ pub struct Inspected {
 }
 
 impl Policy {
-    /// What is in force about each finding in a kind of text of [`SUBJECTS`]; nothing in one that there is not.
+    /// The settings in force for each finding in a kind of text of [`SUBJECTS`]; empty for an unknown one.
     #[must_use]
     pub fn inspected(&self, subject: &str) -> Vec<Inspected> {
         let lines = self.lines();

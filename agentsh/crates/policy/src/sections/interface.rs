@@ -17,12 +17,12 @@ pub const FLEET: &str = "fleet";
 /// The longest wait for a person that may be written, in milliseconds.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 
-/// What a registry is asked for.
+/// The verification by a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegistryMode {
-    /// What is unknown is registered, what changed fails.
+    /// Unknown interfaces are registered, changed ones fail.
     Auto,
-    /// What is unknown or changed fails.
+    /// Unknown and changed interfaces fail.
     Verify,
     /// Everything is registered.
     Register,
@@ -46,13 +46,13 @@ impl RegistryMode {
     }
 }
 
-/// What a registry that does not answer means.
+/// The outcome if a registry does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnreachable {
     Block,
-    /// What it answered before counts.
+    /// Its last answer counts.
     Cached,
-    /// It goes on, with an alert.
+    /// It passes, with an alert.
     Warn,
 }
 
@@ -61,7 +61,7 @@ impl OnUnreachable {
         [("block", Self::Block), ("cached", Self::Cached), ("warn", Self::Warn)];
 }
 
-/// What is in force, each key with its place where it was written.
+/// The policy in force, each key with its place if it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InterfacePolicy {
     pub registry: Option<Ruled<String>>,
@@ -209,7 +209,7 @@ impl Section<Policy> for Interface {
         below.names.extend(self.0.names.iter().map(|(id, name)| (id.clone(), name.clone())));
     }
 
-    /// Who is asked about servers is not for those to say who bring them.
+    /// A project that declares servers may not choose their registry.
     fn narrow(&self, _: &mut Policy, narrowing: &mut Narrowing<'_>) {
         let InterfacePolicy { registry, mode, enforce, on_unreachable, wait_ms, token_env, names } = &self.0;
         let written = [

@@ -121,7 +121,7 @@ impl Section<ProcessPolicy> for Limits {
         ];
         for (part, limit, show) in shown {
             if let Some(limit) = limit {
-                // The same on every machine, as everything that is shown.
+                // The same on every machine, like all shown values.
                 let half = limit.rule == RuleRef::default_rule("agent.limits.memory");
                 let text = if half { "50% RAM".to_owned() } else { show(limit.value) };
                 lines.add(&format!("{name}.limits.{part}"), text, &limit.rule);

@@ -206,7 +206,7 @@ impl Section<McpPolicy> for Lists {
         }
         let first = |list: &[Ruled<String>]| list.first().map(|entry| entry.rule.clone());
         let first_tool = |list: &[Ruled<ToolRule>]| list.first().map(|entry| entry.rule.clone());
-        // What is allowed to the agent itself is read with every mode.
+        // Entries about the agent itself apply in every mode.
         let of_server = policy.allowed_tools.iter().find(|entry| !is_own(&entry.value));
         let first_of_server = of_server.map(|entry| entry.rule.clone());
         for (key, mode, allowed, denied) in [

@@ -14,7 +14,7 @@ use crate::sections::{Policy, network};
 use crate::types::RuleRef;
 use crate::yaml::Value;
 
-/// What is in force, each key with its place where it was written.
+/// The policy in force, each key with its place if it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LlmPolicy {
     /// None: where the model is spoken to without TLS, and where the agent is known to trust the session.
@@ -23,44 +23,44 @@ pub struct LlmPolicy {
     pub canary_sentences: Option<Ruled<Sentences>>,
     /// A random word is put into every system prompt, and looked for.
     pub canary_word: Option<Ruled<bool>>,
-    /// What an answer decodes to is looked through too.
+    /// Decoded forms of an answer are searched too.
     pub canary_decoded: Option<Ruled<bool>>,
     pub replacement: Option<Ruled<String>>,
     /// How long a model may say nothing, in milliseconds.
     pub timeout_ms: Option<Ruled<u64>>,
-    /// Requests to the model's host that go on though agentsh knows no such route of a model.
+    /// Requests to the model's host that pass although agentsh does not know their route.
     pub allow: Vec<Ruled<RequestRule>>,
-    /// What happens to a request in which secrets stand; None: it is recorded.
+    /// The outcome for a request with secrets; None: they are recorded.
     pub secrets: Option<Ruled<OnSecret>>,
-    /// The same for one kind, by the name in its tag (`EMAIL`).
+    /// The outcome for one kind, by the name in its tag (`EMAIL`).
     pub secret_kinds: BTreeMap<String, Ruled<OnSecret>>,
     pub credentials: Option<Ruled<Credentials>>,
     pub budgets: Vec<Ruled<Budget>>,
     pub prices: Vec<Ruled<Price>>,
 }
 
-/// What happens to an answer that gives the system prompt away. Strictest last.
+/// The outcome for an answer that reveals the system prompt. Strictest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnLeak {
-    /// It is not looked for.
+    /// Not searched.
     Pass,
     /// The rest of it, from the sentence on, is replaced; what was streamed before that is with the agent.
     Replace,
-    /// All of it is replaced: no text goes on before the whole of it was looked through.
+    /// All of it is replaced: no text is forwarded before the whole was searched.
     Hold,
 }
 
-/// Which sentences of the system prompt the canary looks for.
+/// The sentences of the system prompt that the canary searches for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sentences {
-    /// The first one that tells.
+    /// The first distinctive sentence.
     #[default]
     First,
-    /// Every one that tells.
+    /// Every distinctive sentence.
     Every,
 }
 
-/// What happens to secrets in a request to the model. Strictest last.
+/// The outcome for secrets in a request to the model. Strictest last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnSecret {
     Off,
@@ -80,7 +80,7 @@ pub enum Credentials {
     Broker,
 }
 
-/// What a session may use of the models that the pattern means.
+/// The budget of a session for the models that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Glob over the model's name.
@@ -92,7 +92,7 @@ pub struct Budget {
     pub tokens_per_minute: Option<u64>,
 }
 
-/// What tokens of the models that the pattern means cost, in millionths of a dollar for a million tokens.
+/// The price of tokens of matching models, in millionths of a dollar for a million tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Price {
     pub model: String,
@@ -115,7 +115,7 @@ impl Price {
 }
 
 impl LlmPolicy {
-    /// What happens to a secret of this kind.
+    /// The outcome for a secret of this kind.
     #[must_use]
     pub fn on_secret(&self, kind: &str) -> OnSecret {
         let of_kind = self.secret_kinds.get(kind).map(|word| word.value);
@@ -390,7 +390,7 @@ impl Section<Policy> for Llm {
         below.secret_kinds.extend(self.secret_kinds.iter().map(|(kind, word)| (kind.clone(), word.clone())));
         merge_key(&self.credentials, &mut below.credentials);
         merge_list(&self.budgets, &mut below.budgets);
-        // What a layer above says of a model goes before what the layers below say.
+        // A higher layer's price for a model takes precedence.
         let mut below_prices = std::mem::take(&mut below.prices);
         merge_list(&self.prices, &mut below.prices);
         if !self.prices.as_ref().is_some_and(|list| list.replaces) {
@@ -398,7 +398,7 @@ impl Section<Policy> for Llm {
         }
     }
 
-    /// What is judged without the file stays judged.
+    /// A project cannot switch off checks.
     fn narrow(&self, base: &mut Policy, narrowing: &mut Narrowing<'_>) {
         let llm = &mut base.llm;
         for (wanted, in_force) in [
@@ -441,7 +441,7 @@ impl Section<Policy> for Llm {
                 narrowing.refuse(&wanted.rule, "secrets are treated more strictly without this file");
             }
         }
-        // One more budget takes away.
+        // A further budget restricts.
         llm.budgets.extend(self.budgets.iter().flat_map(|list| list.value.iter().cloned()));
         let belongs = [
             self.replacement.as_ref().map(|text| &text.rule),

@@ -54,9 +54,9 @@ use crate::section::sections;
 use crate::types::{RuleRef, ServerId};
 
 sections! {
-    /// What a file writes about one process tree.
+    /// One file's content for one process tree.
     RawProcess;
-    /// What one process tree (the agent, or one server) may touch.
+    /// The rights of one process tree (the agent, or one server).
     ProcessPolicy {}
     network: network::Network => { network: NetworkPolicy }
     filesystem: filesystem::Filesystem => { filesystem: FilesystemPolicy }
@@ -66,9 +66,9 @@ sections! {
 }
 
 sections! {
-    /// What a file writes about the agent alone, next to its process.
+    /// One file's content for the agent alone, besides its process.
     RawAgent;
-    /// What holds for the agent and for no server.
+    /// The policy of the agent that applies to no server.
     AgentPolicy {}
     mcp_config: mcp_config::McpConfig => {
         /// The file in which an agent without an adapter of its own keeps its MCP servers. `~` and a leading `.` (the
@@ -88,13 +88,13 @@ sections! {
         ssh: Vec<Ruled<ssh::SshAccess>>
     }
     tell_sandbox: briefing::Briefing => {
-        /// The agent is told where it is, unless this says no.
+        /// The agent is told about its sandbox, unless this is false.
         tell_sandbox: Option<Ruled<bool>>
     }
 }
 
 sections! {
-    /// What a file writes under `sandbox.mcp`, or under `mcp_rules`.
+    /// One file's content under `sandbox.mcp`, or under `mcp_rules`.
     RawMcp;
     /// `sandbox.mcp` and `mcp_rules`, as documented for agentsh.
     McpPolicy {
@@ -138,7 +138,7 @@ sections! {
     classifier: classifier::Classifier => { classifier: classifier::ClassifierPolicy }
     advisories: advisories::Advisories => { advisories: advisories::AdvisoryPolicy }
     rules: rules::Rules => {
-        /// What calls say that is recorded, asked about or refused.
+        /// Rules about the content of calls.
         rules: Vec<Ruled<rules::CallRule>>
     }
     risk_names: risk_names::RiskNames => {
@@ -149,29 +149,29 @@ sections! {
     anomaly: anomaly::Anomaly => { anomaly: anomaly::AnomalyPolicy }
     cross_server: cross_server::CrossServer => { cross_server: cross_server::CrossServerPolicy }
     later: later::Later => {
-        /// Sections whose engines are not built yet are parsed and kept, so that a documented file loads unchanged;
-        /// this names them and every session says so.
+        /// Sections that are not implemented are parsed and kept, so that a documented file loads unchanged; this names them,
+        /// and every session reports them.
         not_enforced: Vec<RuleRef>
     }
     servers: servers::Servers => { servers: BTreeMap<ServerId, ServerPolicy> }
 }
 
 sections! {
-    /// What a file writes at its top, next to `agent` and `sandbox`.
+    /// One file's content at the top, besides `agent` and `sandbox`.
     RawRoot;
     /// Everything one session obeys.
     Policy {
         /// The files and built-in policies that it is made of, for people.
         source: String,
         agent: ProcessPolicy,
-        /// What holds for the agent and for no server.
+        /// The policy of the agent that applies to no server.
         agent_only: AgentPolicy,
         mcp: McpPolicy,
         /// The signed policy of an organisation that is one of the layers.
         organisation: Option<InForce>,
         /// The layers, by their files.
         layers: BTreeMap<String, WrittenLayer>,
-        /// What the person who wrote the policy probably did not mean.
+        /// Warnings about probable mistakes.
         warnings: Vec<Ruled<String>>,
     }
     tests: questions::Tests => { tests: Vec<PolicyTest> }

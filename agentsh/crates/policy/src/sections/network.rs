@@ -24,7 +24,7 @@ pub struct Network {
 
 const PORT: Kind = Kind::Number(1, 65_535);
 
-/// Of one rule that is a map.
+/// The keys of a rule that is a map.
 const RULE: &[Key] = &[
     Key { name: "host", default: "required", about: "The name, pattern or block of addresses.", ..KEY },
     Key { name: "port", kind: PORT, default: "443 and 80", about: "One port.", ..KEY },
@@ -119,7 +119,7 @@ impl Section<ProcessPolicy> for Network {
         Self { allow, loopback, proxy, unknown }
     }
 
-    /// Among equals the first rule decides, so the higher layer's stand first.
+    /// The first of equal rules decides, so those of the higher layer come first.
     fn merge(&self, below: &mut ProcessPolicy) {
         let network = &mut below.network;
         if let Some(list) = &self.allow {
@@ -339,7 +339,7 @@ fn conditions_fit(reader: &mut Reader<'_>, fields: &Fields<'_>, rule: &NetworkRu
     fits
 }
 
-/// Of two rules for the same host and port only the first decides: with other conditions the second would be lost.
+/// Of two rules for the same host and port only the first decides: with other conditions the second would have no effect.
 fn contradictions(reader: &mut Reader<'_>, rules: &[Ruled<NetworkRule>]) {
     for (at, later) in rules.iter().enumerate() {
         let is_same = |earlier: &&Ruled<NetworkRule>| {

@@ -271,7 +271,7 @@ fn whole<T>(list: List<T>) -> Option<Ruled<Vec<T>>> {
     Some(Ruled { value: list.value.into_iter().map(|entry| entry.value).collect(), rule: list.rule })
 }
 
-/// As JSON pointers: a bare name is a member of the definition itself.
+/// Members as JSON pointers: a bare name is a member of the definition itself.
 fn ignored(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<Vec<String>>> {
     let list = reader.list(here, |reader, here| {
         let text = reader.text(here)?;

@@ -34,7 +34,7 @@ impl Section<McpPolicy> for RiskNames {
         merge_key(&self.names, &mut below.risk_names);
     }
 
-    /// What has a verb as a word has it somewhere: `literal` finds more.
+    /// `literal` finds every name that the search by words finds, and more.
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         let is_literal =
             |names: &Option<Ruled<Names>>| names.as_ref().is_some_and(|names| names.value == Names::Literal);

@@ -19,7 +19,7 @@ pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-aut
 /// Largest compiled pattern, in bytes.
 const MAX_PATTERN: usize = 1 << 20;
 
-/// What a rule leads to.
+/// The outcome of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAction {
     /// Goes on, and is recorded as an alert.
@@ -28,7 +28,7 @@ pub enum RuleAction {
     Block,
 }
 
-/// One rule. All that it names has to hold.
+/// One rule. All of its conditions must match.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRule {
     pub name: Option<String>,
@@ -53,7 +53,7 @@ pub struct Condition {
     pub test: Test,
 }
 
-/// Where the value of a condition stands.
+/// The place of a condition's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Every string of the arguments.
@@ -210,7 +210,7 @@ impl Section<McpPolicy> for Rules {
 }
 
 impl CallRule {
-    /// Whether it is about a client at this address. A rule about networks is none about a client that is in none.
+    /// Whether it applies to a client at this address. A rule about networks does not apply to a client without an address.
     #[must_use]
     pub fn is_from(&self, address: Option<IpAddr>) -> bool {
         if self.from.is_empty() && self.not_from.is_empty() {

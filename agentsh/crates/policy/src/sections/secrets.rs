@@ -13,15 +13,15 @@ use crate::sections::McpPolicy;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::RuleRef;
 
-/// What happens to a value. From the mildest to the strictest.
+/// The outcome for a value. From the mildest to the strictest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnSecret {
-    /// It is not looked for.
+    /// Not searched.
     Off,
     /// It goes through, and that it did is recorded.
     #[default]
     Audit,
-    /// A tag is in its place.
+    /// A tag replaces it.
     Redact,
     /// The call or the result is refused.
     Block,
@@ -35,7 +35,7 @@ const WORDS: [(&str, OnSecret); 4] = [
 ];
 const WORD: Kind = Kind::Word(&["off", "audit", "redact", "block"]);
 
-/// Kinds that say who somebody is.
+/// Kinds that identify a person.
 pub const PERSONAL: [&str; 5] = ["CREDIT CARD", "EMAIL", "IBAN", "PHONE", "SSN"];
 /// Kinds that open something.
 pub const CREDENTIALS: [&str; 20] = [
@@ -64,13 +64,13 @@ pub const CREDENTIALS: [&str; 20] = [
 /// A pattern of the policy's own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CustomSecret {
-    /// As in the tag, in capitals.
+    /// The name in the tag, in capitals.
     pub kind: String,
     pub pattern: Pattern,
     pub action: OnSecret,
 }
 
-/// What is in force.
+/// The policy in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SecretPolicy {
     pub arguments: Option<Ruled<OnSecret>>,
@@ -81,7 +81,7 @@ pub struct SecretPolicy {
 }
 
 impl SecretPolicy {
-    /// What happens to a value of this kind, and where that is written.
+    /// The outcome for a value of this kind, and its rule.
     #[must_use]
     pub fn action(&self, kind: &str, is_argument: bool) -> (OnSecret, RuleRef) {
         let (key, all) = match is_argument {
@@ -228,7 +228,7 @@ impl Section<McpPolicy> for Secrets {
         }
         let before = base.secrets.custom.clone();
         self.merge(base);
-        // What was looked for stays, whatever a project's list replaces.
+        // Earlier patterns stay, whatever a project's list replaces.
         let own = self.custom.iter().flat_map(|list| list.value.iter().cloned());
         base.secrets.custom = before.into_iter().chain(own).collect();
     }

@@ -32,7 +32,7 @@ pub struct Server {
     pub source: Option<Ruled<DataSource>>,
     pub sink: Option<Ruled<DataSink>>,
     pub process: RawProcess,
-    /// What has no engine yet.
+    /// Keys that are not implemented yet.
     pub later: Vec<RuleRef>,
 }
 
@@ -124,7 +124,7 @@ impl Section<McpPolicy> for Servers {
             let slot = below.servers.entry(id.clone()).or_insert_with(|| ServerPolicy::new(&own.rule));
             if let Some(url) = &own.url {
                 slot.url = Some(url.clone());
-                // What was meant for one place does not go to another.
+                // Headers for one URL are not sent to another.
                 slot.headers.clear();
                 (slot.command, slot.args) = (None, Vec::new());
                 slot.rule = own.rule.clone();
@@ -214,7 +214,7 @@ impl Section<McpPolicy> for Servers {
     }
 }
 
-/// What a project cannot say about a server.
+/// Keys of a server that a project cannot set.
 fn refuse_gifts(id: &ServerId, own: &Server, narrowing: &mut Narrowing<'_>) {
     let starts = [
         own.command.as_ref().map(|command| &command.rule),
@@ -263,7 +263,7 @@ impl ServerPolicy {
         }
     }
 
-    /// What the layers write, over what a profile gives, as far as those leave it that only take away.
+    /// The layers' entries merged over a profile, and narrowed by the layers that only restrict.
     pub(crate) fn over(&self, profile: &ProcessPolicy) -> ProcessPolicy {
         let mut process = profile.clone();
         self.own.iter().for_each(|own| own.merge(&mut process));
@@ -271,7 +271,7 @@ impl ServerPolicy {
         process
     }
 
-    /// Whether somebody wrote the whole list, such as `network.allow`, so that nothing else belongs to it.
+    /// Whether a policy wrote the whole list, such as `network.allow`, so that nothing else belongs to it.
     #[must_use]
     pub fn is_whole(&self, key: &str) -> bool {
         self.own.iter().any(|own| own.written(true).contains(&key))
@@ -357,7 +357,7 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
     Some((ServerId(id_text?), server))
 }
 
-/// As far as it can be judged before it is asked.
+/// Checks the URL as far as possible without a request.
 pub fn judge_url(reader: &mut Reader<'_>, url: &Ruled<String>) {
     let rest = url.value.strip_prefix("https://").or_else(|| url.value.strip_prefix("http://"));
     let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());

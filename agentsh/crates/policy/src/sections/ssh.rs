@@ -29,7 +29,7 @@ pub struct SshAccess {
 /// A server that a key may log in to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SshHost {
-    /// One name or address, in its one spelling.
+    /// A normalised name or address.
     pub host: String,
     pub port: u16,
 }
@@ -66,7 +66,7 @@ impl SshHost {
         domain::normalise(&self.host).is_ok_and(|host| host.is_local())
     }
 
-    /// What opens it where no other rule does.
+    /// The rule that opens its host if no other rule does.
     #[must_use]
     pub fn host_rule(&self, rule: &RuleRef) -> Option<HostRule> {
         let mut value = NetworkRule::plain(domain::parse_pattern(&self.host).ok()?, vec![self.port]);

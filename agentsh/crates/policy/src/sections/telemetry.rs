@@ -18,14 +18,14 @@ const MAX_SOCKET: usize = 107;
 /// Where programs of this machine leave their messages.
 const SYSLOG: &str = "/dev/log";
 
-/// What is in force, each key with its place where it was written.
+/// The policy in force, each key with its place if it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TelemetryPolicy {
     /// Base of the addresses of an OTLP receiver; None: what the environment names.
     pub endpoint: Option<Ruled<String>>,
-    /// How it is spoken to; None: what the environment says where it names the receiver, else Protocol Buffers over HTTP.
+    /// The protocol; None: that of the environment if it names the receiver, else Protocol Buffers over HTTP.
     pub protocol: Option<Ruled<OtlpProtocol>>,
-    /// What its requests carry, by name; variables are still `${NAME}`.
+    /// The headers of its requests by name; variables are still `${NAME}`.
     pub headers: BTreeMap<String, Ruled<String>>,
     /// Takes every event as a line of JSON. `~` is still unexpanded.
     pub file: Option<Ruled<String>>,
@@ -43,7 +43,7 @@ pub enum OtlpProtocol {
 }
 
 impl OtlpProtocol {
-    /// As `OTEL_EXPORTER_OTLP_PROTOCOL` spells it.
+    /// The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
     #[must_use]
     pub fn named(text: &str) -> Option<Self> {
         PROTOCOLS.iter().find(|(name, _)| *name == text).map(|(_, protocol)| *protocol)
@@ -213,7 +213,7 @@ impl Section<Policy> for Telemetry {
         merge_list(&self.webhooks, &mut below.webhooks);
     }
 
-    /// A repository neither hears what its user does nor keeps others from hearing it.
+    /// A repository can neither receive telemetry of its user nor turn it off.
     fn narrow(&self, _: &mut Policy, narrowing: &mut Narrowing<'_>) {
         let written = [
             self.endpoint.as_ref().map(|value| &value.rule),
@@ -249,7 +249,7 @@ impl Section<Policy> for Telemetry {
     }
 }
 
-/// What the URL means is looked at where it is used; here stands what everybody can see.
+/// Only obvious mistakes of the URL are found here; the rest when it is used.
 pub(crate) fn address(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let url = reader.text(here)?;
     let is_web = url.starts_with("https://") || url.starts_with("http://");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::write;
 use crate::{proc_file, zygote};
 
-/// What this process may do with cgroups here.
+/// The rights of this process over cgroups.
 pub(super) struct Rights<'r> {
     /// Root may write everywhere, so permissions do not tell who owns a group.
     pub is_root: bool,
@@ -23,7 +23,7 @@ impl Rights<'static> {
     }
 }
 
-/// As far as permissions tell.
+/// According to permissions.
 fn may_make(directory: &Path) -> bool {
     use rustix::fs::{Access, access};
     access(directory, Access::WRITE_OK).is_ok()

@@ -88,7 +88,7 @@ impl Builder<'_> {
         self.push("/run", NodeContent::Directory { mode: 0o755 });
     }
 
-    /// Where nothing is shown in `/var/tmp`, it is `/tmp` by another name: here both live as long as the sandbox.
+    /// If nothing is visible in `/var/tmp`, it is another name of `/tmp`: both live as long as the sandbox.
     pub(super) fn one_temporary_directory(&mut self) {
         let other = Path::new("/var/tmp");
         let mut within = self.layout.mounts.iter_mut().filter(|mount| mount.target.starts_with(other));

@@ -16,7 +16,7 @@ pub struct Call {
     aarch64: Option<u16>,
 }
 
-/// What a filter is compiled for.
+/// The architecture of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     X86_64,
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// What one architecture lacks is known, and what stands in its place there gets the same answer.
+    /// The list of calls that one architecture lacks; their replacements get the same verdict.
     #[test]
     fn both_architectures_are_given_the_same() {
         let lacking: Vec<&str> =

@@ -37,13 +37,13 @@ const ALLOW: u32 = 0x7FFF_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const ERRNO: u32 = 0x0005_0000;
 const ASK: u32 = 0x7FC0_0000;
-/// As [`ASK`], replaced for a sandbox with guarded names: see [`Program::of`]. The kernel ignores the low half.
+/// Like [`ASK`], replaced for a sandbox with guarded names: see [`Program::of`]. The kernel ignores the low half.
 const NOTIFY_LOOKUPS: u32 = ASK | 1;
 
 /// `O_CREAT`, and of `O_TMPFILE` the bit that is not `O_DIRECTORY`.
 pub(super) const FILE_CREATION: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
 
-/// Of `memfd_create`: not executable, and cannot become so.
+/// A flag of `memfd_create`: not executable, and cannot become so.
 const MFD_NOEXEC_SEAL: u32 = 8;
 
 /// Replaced by the ids of a sandbox: see [`Program::of`].
@@ -73,21 +73,21 @@ impl Program {
     }
 }
 
-/// What a range of numbers leads to.
+/// The verdict for a range of numbers.
 #[derive(Clone, Copy, PartialEq)]
 struct Range {
     first: u32,
     verdict: Verdict,
 }
 
-/// What happens to a refused call.
+/// The kernel's action for a refused call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// EPERM without a report.
     Silent,
     /// EPERM after a report to the listener.
     Told,
-    /// As `Told`, and file lookups are reported too, before they continue.
+    /// Like `Told`, and file lookups are reported too, before they continue.
     ToldWithFiles,
 }
 

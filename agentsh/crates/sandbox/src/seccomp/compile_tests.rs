@@ -80,8 +80,8 @@ fn every_number_gets_the_verdict_of_its_rule() {
 
 const IDENTITY: Identity = Identity { host_uid: 1000, host_gid: 100, from_root: false };
 
-/// Where somebody listens, nothing but the refusals is different, and none of them becomes anything else. Where names are
-/// guarded, calls that change what has a name are heard of, and no other.
+/// With a listener only the refusals are different, and none of them changes. If names are
+/// guarded, only calls that change names are reported.
 #[test]
 fn what_is_refused_is_told_and_nothing_more() {
     for here in BOTH {

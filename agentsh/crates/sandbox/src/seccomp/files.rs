@@ -47,7 +47,7 @@ pub(super) const PATH_LOOKUPS: &[PathArgument] = &[
 /// A file that a program looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingFile {
-    /// As it was written.
+    /// The path as the program passed it.
     pub path: PathBuf,
     /// The directory descriptor of a relative path; None: the working directory.
     pub directory: Option<i32>,
@@ -131,7 +131,7 @@ pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Opti
     Some(is_plain.then_some(NewName { from, to, only_new, is_link: *is_link }))
 }
 
-/// What a call does to the file that it names.
+/// The effect of a call on the file that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEffect {
     /// Creates it if missing.
@@ -159,7 +159,7 @@ const CHANGING_CALLS: &[(PathArgument, FileEffect)] = &[
     (PathArgument { path: 2, directory: Some(1), ..looks(calls::SYS_symlinkat) }, FileEffect::Makes),
 ];
 
-/// What a call would do, and to which file. None for reads and refused calls.
+/// The effect of a call, and its file. None for reads and refused calls.
 pub(super) fn touches(
     number: libc::c_long,
     arguments: &[u64; 6],
@@ -203,7 +203,7 @@ pub(super) fn goes_on(looks: &PathArgument, arguments: &[u64; 6]) -> bool {
     }
 }
 
-/// As the filter reads it.
+/// The value as the filter reads it.
 pub(super) fn low(argument: Option<u64>) -> u32 {
     (argument.unwrap_or(u64::MAX) & u64::from(u32::MAX)) as u32
 }

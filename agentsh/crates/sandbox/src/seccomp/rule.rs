@@ -32,7 +32,7 @@ pub enum ArgumentCheck {
         argument: u32,
         forbidden: u32,
     },
-    /// As `NoBits` of the mode, if the flags create a file; otherwise the mode has no meaning.
+    /// Like `NoBits` of the mode, if the flags create a file; otherwise the mode has no meaning.
     NewFile {
         flags: u32,
         mode: u32,
@@ -51,7 +51,7 @@ pub enum ArgumentCheck {
         kind: u32,
     },
     Socket,
-    /// As `Socket`, only streams: datagrams could be sent anywhere.
+    /// Like `Socket`, only streams: datagrams could be sent anywhere.
     Stream,
     /// A permanently connected pair of local sockets.
     ConnectedPair,

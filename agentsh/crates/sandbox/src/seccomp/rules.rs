@@ -7,7 +7,7 @@ use super::rule::{ArgumentCheck, Rule, Verdict};
 const LEASES: &[u32] = &[1024, 1040];
 /// CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET.
 const NAMESPACES: u32 = 0x7E02_0000;
-/// The same and CLONE_NEWTIME, whose bit `clone` uses for the exit signal.
+/// The same with CLONE_NEWTIME, whose bit `clone` uses for the exit signal.
 const NAMESPACES_AND_TIME: u32 = NAMESPACES | 0x80;
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;

@@ -23,7 +23,7 @@ pub enum Feature {
     Toolchains,
     /// Repositories next to the project that the user approved.
     Repositories,
-    /// Package caches of the project. After the toolchains, because they lie in their directories.
+    /// Package caches of the project. After the toolchains, because they are in their directories.
     Caches,
     /// The agent's account and settings in the home.
     AgentHome,
@@ -31,7 +31,7 @@ pub enum Feature {
     Adapter,
     /// Variables that the program's interpreter or package needs.
     Program,
-    /// What every sandbox has: HOME, the bridge socket; and agentsh's records, which none has.
+    /// The contents of every sandbox: HOME, the bridge socket; and agentsh's records, which no sandbox sees.
     Sandbox,
     /// The harmless part of the user's git configuration.
     GitIdentity,
@@ -50,7 +50,7 @@ pub enum Feature {
     ModelKeys,
     /// Hosts that no rule opens: the registry and fleet server that judge this sandbox.
     ClosedHosts,
-    /// What `doctor` places to try a layer.
+    /// The files with which `doctor` tests a layer.
     Probe,
 }
 
@@ -191,7 +191,7 @@ impl Contribution {
         self
     }
 
-    /// As [`Self::granting`], for the program's own files.
+    /// Like [`Self::granting`], for the program's own files.
     #[must_use]
     pub fn owning(mut self, own: impl IntoIterator<Item = Grant>) -> Self {
         let rule = self.by.rule();

@@ -61,14 +61,14 @@ impl SandboxSpec {
         let hidden = self.paths.hidden.iter().map(|hidden| (hidden.value.clone(), hidden.rule.clone()));
         if found.visibility != Visibility::Absent
             && let Some((place, rule)) = masks.chain(hidden).find(|(place, _)| {
-                // The project is shown wherever it lies.
+                // The project is visible at its own path.
                 path.starts_with(place)
                     && (found.place != self.paths.project || place.starts_with(&found.place))
             })
         {
             found = Explained { visibility: Visibility::Hidden, place, rule };
         }
-        // Later mounts lie on top.
+        // Later mounts are above.
         let own = self.paths.own.iter().map(|own| (&own.value.path, of(own.value.access), own.rule.clone()));
         let placed = &self.placed;
         let elsewhere = placed.elsewhere.iter().map(|one| (&one.inside, of(one.access), built_in("sandbox")));
@@ -83,7 +83,7 @@ impl SandboxSpec {
         found
     }
 
-    /// What every sandbox has.
+    /// The contents of every sandbox.
     fn outside(&self, path: &Path) -> Explained {
         let explained = |visibility, place: &str, id: &str| Explained {
             visibility,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::policy::{EnvPolicy, NetworkPolicy, Ruled};
 
-/// What a policy says about the process, and its inputs.
+/// The policy's rules for the process, and its inputs.
 pub struct Rules<'a> {
     pub env: &'a EnvPolicy,
     /// Where a rule about a variable would be: `agent`, or `sandbox.mcp.servers[ID]`.

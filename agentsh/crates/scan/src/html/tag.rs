@@ -20,7 +20,7 @@ pub struct Tag<'a> {
 #[derive(Debug)]
 pub struct Attribute<'a> {
     pub name: &'a str,
-    /// Of the whole attribute.
+    /// The range of the whole attribute.
     pub place: Range<usize>,
     text: &'a str,
     value: Range<usize>,

@@ -93,7 +93,7 @@ impl Pairs {
         }
     }
 
-    /// One more phrase: the place, where enough came together for an alarm.
+    /// Adds a phrase; returns the place if the points reach the threshold.
     pub fn step(&self, reader: &mut Reader, hit: Hit) -> Option<Range<usize>> {
         if self.roles.get(usize::from(hit.concept)).is_none_or(|role| *role == 0) {
             return None;

@@ -120,7 +120,7 @@ fn service_account(text: &str, at: usize) -> Option<Range<usize>> {
 /// Limit of a PEM block's title, in bytes.
 const TITLE: usize = 60;
 
-/// Letters of a body, where it has no line of its own: whoever writes about keys has shorter words behind the first line.
+/// Minimum length of a body that is not on a separate line: texts about keys have shorter words after the first line.
 const BODY_WITH_END: usize = 16;
 /// Where the last line is missing.
 const BODY_WITHOUT_END: usize = 40;

@@ -54,7 +54,7 @@ pub fn find_in_views(text: &str) -> Vec<Secret> {
     settle(with_views(text))
 }
 
-/// As [`find_in_views`], unordered.
+/// Like [`find_in_views`], unordered.
 pub(crate) fn with_views(text: &str) -> Vec<Secret> {
     let mut found = find(text);
     views::visit(text, &mut |view, _| add_view(view, &mut found));

@@ -7,7 +7,7 @@ use crate::{checks, iban};
 
 /// Limit of a number with separators, in bytes.
 const MAX_LENGTH: usize = 48;
-/// No number that is told here has more digits.
+/// The longest known number.
 const MAX_DIGITS: usize = 19;
 /// Minimum digits of a number.
 const MIN_DIGITS: usize = 9;
@@ -74,7 +74,7 @@ fn is_after_letter(bytes: &[u8], start: usize) -> bool {
     start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphanumeric() || bytes[before] == b'_')
 }
 
-/// Where the next digit stands.
+/// The position of the next digit.
 fn next_digit(bytes: &[u8], mut from: usize) -> Option<usize> {
     while let Some(block) = bytes[from..].first_chunk::<BLOCK_BYTES>() {
         if block.iter().fold(false, |any, byte| any | byte.is_ascii_digit()) {

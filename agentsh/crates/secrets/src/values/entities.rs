@@ -122,7 +122,7 @@ pub fn find(text: &str, limit: usize) -> Vec<Entity> {
     find_with(text, limit, false)
 }
 
-/// As [`find`], for lookups: also numbers that would need a label.
+/// Like [`find`], for lookups: also numbers that would need a label.
 #[must_use]
 pub fn find_sought(text: &str, limit: usize) -> Vec<Entity> {
     find_with(text, limit, true)

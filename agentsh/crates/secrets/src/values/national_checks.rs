@@ -121,7 +121,7 @@ pub(super) fn national_insurance(value: &[u8]) -> bool {
         && matches!(value[8], b'A'..=b'D')
 }
 
-/// The letter is the number modulo 23; leading `X`, `Y`, `Z` stand for 0, 1, 2.
+/// The letter is the number modulo 23; leading `X`, `Y`, `Z` mean 0, 1, 2.
 pub(super) fn spanish(value: &[u8]) -> bool {
     let Some((last, front)) = value.split_last() else { return false };
     let mut digits = values(front);

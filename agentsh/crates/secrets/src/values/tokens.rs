@@ -75,12 +75,12 @@ fn length(bytes: &[u8], fits: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| !fits(class(*byte))).unwrap_or(bytes.len())
 }
 
-/// What a word announces.
+/// The kind of value that a word announces.
 enum Expectation {
     Nothing,
     /// A secret: after `password:`, `"token": `, `Bearer`, `password is`, `<password>`.
     Value,
-    /// It is a table cell, perhaps a header for secrets.
+    /// A table cell, perhaps a header for secrets.
     Cell,
 }
 
@@ -180,7 +180,7 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
     }
 }
 
-/// Where `://` stands.
+/// The position of `://`.
 fn find_scheme(word: &str) -> Option<usize> {
     memchr::memchr_iter(b':', word.as_bytes()).find(|at| word.as_bytes()[*at..].starts_with(b"://"))
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// What remains of a character.
+/// The result of folding a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folding {
     /// Space, punctuation, sign, mark or invisible: not compared.
@@ -16,12 +16,12 @@ pub enum Folding {
 }
 
 const PAGE: usize = 256;
-/// Planes 0 and 1 hold every script and every look-alike; what lies beyond is ideographs, which stay as they are.
+/// Planes 0 and 1 contain every script and every look-alike; the others are ideographs, which stay unchanged.
 const PAGES: usize = 0x2_0000 / PAGE;
 /// In an entry: the rest is the place in [`Page::several`], and in the lowest byte the length there.
 const SEVERAL: u32 = 1 << 31;
 
-/// Their letters stand on another page, so that a page never waits for itself.
+/// Their letters are on another page, so that a page never waits for itself.
 pub const HANGUL_SYLLABLES: std::ops::RangeInclusive<char> = '\u{ac00}'..='\u{d7a3}';
 
 struct Page {
@@ -31,7 +31,7 @@ struct Page {
 
 static TABLE: [OnceLock<Box<Page>>; PAGES] = [const { OnceLock::new() }; PAGES];
 
-/// What `character` folds to. At most 600 KiB of tables, however hostile the text.
+/// The folding of `character`. At most 600 KiB of tables, however hostile the text.
 #[must_use]
 pub fn folding(character: char) -> Folding {
     let code = character as usize;
@@ -143,7 +143,7 @@ fn only(mut characters: impl Iterator<Item = char>) -> Option<char> {
     characters.next().filter(|_| characters.next().is_none())
 }
 
-/// Where the ten digits of a script begin: they stand in order everywhere.
+/// The first of the ten digits of each script: they are in order everywhere.
 const ZEROS: [u32; 60] = [
     0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6, 0xe50, 0xed0,
     0xf20, 0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50, 0x1bb0, 0x1c40, 0x1c50,

@@ -157,7 +157,7 @@ pub(super) fn runs(text: &str) -> Vec<View> {
             if !goes_on() {
                 continue;
             }
-            // It is not read again from its second number.
+            // A list is not read again from its second number.
             for list in [spaced_hex(bytes, start), numbers(bytes, start)] {
                 push(&list.decoded, start..list.end, &mut views);
                 at = at.max(list.end);

@@ -42,7 +42,7 @@ pub fn visit(text: &str, look: &mut dyn FnMut(&View, bool)) {
     visit_part(text, 0..text.len(), look);
 }
 
-/// As [`visit`], the views of a part, from one character to another.
+/// Like [`visit`], for the views of a part, from one character to another.
 pub fn visit_part(text: &str, part: Range<usize>, look: &mut dyn FnMut(&View, bool)) {
     let mut start = part.start;
     while start < part.end {

@@ -192,7 +192,7 @@ fn tables() -> Option<&'static aho_corasick::AhoCorasick> {
 
 fn rot13(text: &str, place: &Range<usize>) -> View {
     let mut builder = Builder::with_capacity(text.len());
-    // The same length byte by byte, so places stay.
+    // The length in bytes stays the same, so positions stay.
     builder.copy(&text.chars().map(turn).collect::<String>(), place.start);
     builder.finish(place.end)
 }

@@ -4,7 +4,7 @@ use agentsh_base::ascii;
 
 use super::obfuscation::TURNED;
 
-/// What a text contains.
+/// The features of a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prescan {
     pub non_ascii: bool,

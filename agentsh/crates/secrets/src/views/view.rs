@@ -21,7 +21,7 @@ pub struct Builder {
 }
 
 impl View {
-    /// The whole text stands for `place` of the original.
+    /// The whole text represents `place` of the original.
     #[must_use]
     pub fn standing_for(text: String, place: Range<usize>) -> Self {
         Self { text, marks: vec![(0, place.start)], end: place.end }

@@ -14,7 +14,7 @@ use agentsh_fleet::wire::Who;
 /// host says the same again.
 const SKEW_MS: i64 = 300_000;
 
-/// What a person may do; each may what those before it may.
+/// The roles of people; each includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Looks.
@@ -51,13 +51,13 @@ impl Role {
 pub(crate) struct Claim {
     pub host: String,
     time: String,
-    /// As it says, until the body is there.
+    /// The announced body digest, until the body has arrived.
     body: String,
     signature: String,
 }
 
 impl Claim {
-    /// None: it is none of a host.
+    /// None: it is not a host's request.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let text = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
         Some(Self {

@@ -18,11 +18,11 @@ use agentsh_fleet::wire::Position;
 const ROWS_IN_STATEMENT: usize = 32;
 const COLUMNS: usize = 13;
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredBatch {
     pub position: Position,
-    /// What was kept now, by type.
+    /// Numbers of newly stored events by type.
     pub kinds: BTreeMap<String, u64>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct ChainMismatch {
     pub kind: &'static str,
     pub session: String,
     pub detail: String,
-    /// What was found instead, so that the same thing is told once.
+    /// The finding, so that the same one is reported once.
     pub found: String,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn take(
     in_transaction(db, |db| taken(db, places, host, batch))
 }
 
-/// What the work refuses is committed too: it may have put something on record.
+/// If the work returns a refusal, the transaction is committed too, because it may have recorded something.
 pub(crate) fn in_transaction<T>(
     db: &mut dyn Connection,
     work: impl FnOnce(&mut dyn Connection) -> Result<T, Refusal>,
@@ -182,7 +182,7 @@ fn hold(db: &mut dyn Connection, host: &str) -> Result<HostRow, Refusal> {
     })
 }
 
-/// The row behind which the host goes on has to be the one that is here.
+/// The host must continue after the newest row that is stored here.
 fn misfit_of_place(
     db: &mut dyn Connection,
     known: &HostRow,
@@ -212,7 +212,7 @@ fn misfit_of_place(
         }
         Some(_) => format!("event {} of its journal differs from the one it sent", known.last_id),
     };
-    // Of which session that event was. The server may have forgotten it.
+    // The session of that event. The server may have deleted it.
     let rows = db.rows("SELECT session FROM events WHERE id = $1", &[Value::Int(known.last_event)])?;
     let session = rows.first().and_then(|row| row.first()).map(|id| id.as_text().to_owned());
     let session = session.unwrap_or_default();
@@ -346,7 +346,7 @@ fn call_of(row: &Raw, facts: &Facts) -> Value {
     body.get("jsonrpc_id").map_or(Value::Null, |id| Value::Text(indexed(&id.to_string())))
 }
 
-/// The host is refused until somebody accepts what was found.
+/// The host is refused until an operator accepts the incident.
 pub(crate) fn put_on_record(
     db: &mut dyn Connection,
     places: &Places,

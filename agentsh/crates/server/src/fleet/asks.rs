@@ -12,11 +12,11 @@ use agentsh_fleet::wire::{ApprovalAnswer, Ask, QuestionStatus, Waiting};
 
 /// Longest body of a question, in bytes.
 pub(crate) const MAX_BODY: usize = 64 << 10;
-/// Questions of one host that wait at once.
+/// Most pending questions of one host.
 const OF_ONE_HOST: i64 = 64;
 /// Questions that are listed.
 const MAX_LISTED: i64 = 500;
-/// A question whose host was not heard of for so many seconds is nobody's any more: it is back when the host is.
+/// A question of a host that was silent for so many seconds is hidden until the host is back.
 const HOST_TIMEOUT_S: i64 = 60;
 /// How often it is noted that a host still asks, in seconds.
 const NOTE_INTERVAL_S: i64 = 10;
@@ -29,7 +29,7 @@ fn now() -> i64 {
     Timestamp::now().as_second()
 }
 
-/// Takes a question of a host. The same one again is one.
+/// Takes a question of a host. The same one sent twice is one.
 pub(crate) fn put(db: &mut dyn Connection, host: &str, asked: &Ask) -> Result<(), Refusal> {
     if asked.id.len() != 32 || !asked.id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Refusal::Wrong("a question id is 32 hex digits".to_owned()));
@@ -78,7 +78,7 @@ pub(crate) fn put(db: &mut dyn Connection, host: &str, asked: &Ask) -> Result<()
     })
 }
 
-/// What waits, the oldest first, of hosts that still ask.
+/// The pending questions of hosts that still ask, the oldest first.
 pub(crate) fn waiting(db: &mut dyn Connection) -> Result<Vec<Waiting>, agentsh_database::DbError> {
     let now = now();
     let rows = db.rows(
@@ -149,7 +149,7 @@ pub(crate) fn answer(
     })
 }
 
-/// What a host hears of its question. It still asks, by that.
+/// The status of a host's question. Asking for it shows that the host still waits.
 pub(crate) fn heard(db: &mut dyn Connection, host: &str, id: &str) -> Result<QuestionStatus, Refusal> {
     let (now, values) = (now(), [Value::text(id), Value::text(host)]);
     let text = "SELECT state, scope, answered_by, digest, expires_at, heard_at FROM asks WHERE id = $1 AND host = $2";
@@ -171,14 +171,14 @@ pub(crate) fn heard(db: &mut dyn Connection, host: &str, id: &str) -> Result<Que
     Ok(said)
 }
 
-/// The session does not ask any more: it was answered on its host, or nobody was in time.
+/// The session no longer asks: the question was answered on its host, or expired.
 pub(crate) fn over(db: &mut dyn Connection, host: &str, id: &str) -> Result<(), Refusal> {
     let values = [Value::text(id), Value::text(host)];
     db.change("UPDATE asks SET state = 'over' WHERE id = $1 AND host = $2 AND state = 'waiting'", &values)?;
     Ok(())
 }
 
-/// Forgets what has long been over.
+/// Deletes questions that have long been over.
 pub(crate) fn forget(db: &mut dyn Connection) -> Result<(), agentsh_database::DbError> {
     let now = now();
     db.change("DELETE FROM asks WHERE expires_at < $1", &[Value::Int(now - KEPT_S)])?;

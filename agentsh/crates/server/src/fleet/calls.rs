@@ -14,7 +14,7 @@ const MAX_VERDICT_DISTANCE: u64 = 1024;
 /// Calls of one statement.
 const CALLS_IN_STATEMENT: usize = 50;
 
-/// What a call and its verdict have in common: session, server and id of the request.
+/// The common key of a call and its verdict: session, server and id of the request.
 type Key = (String, String, String);
 
 /// Next to each verdict the call that it is about: the nearest one before it with the same server and id.
@@ -60,7 +60,7 @@ fn key(row: &Row, body: &Json) -> Option<Key> {
     Some((row.session.clone(), indexed(server), indexed(&request)))
 }
 
-/// Where the calls stand.
+/// The ids of the calls.
 fn places(db: &mut dyn Connection, verdicts: &[(Key, u64)]) -> Result<Vec<Value>, DbError> {
     let mut values = Vec::new();
     let mut lines = Vec::new();

@@ -16,7 +16,7 @@ use agentsh_fleet::wire::{AskToken, Enrol, Enrolled, GotToken, LoggedIn};
 /// A token that is wanted.
 pub type NewToken = AskToken;
 
-/// Makes a token in a database, for whoever may open that: the first one, and on the server's own machine.
+/// Creates a token directly in a database: the first one, on the server's own machine.
 ///
 /// # Errors
 /// When the database cannot be used, or the token is none.
@@ -73,7 +73,7 @@ struct Token {
     name: String,
     /// The host that it is for.
     again: Option<String>,
-    /// The same was done with it before: nothing is done now.
+    /// The token was used for the same before: nothing happens now.
     was_used: bool,
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn login(db: &mut dyn Connection, token: &str) -> Result<LoggedIn, Re
     })
 }
 
-/// What is refused uses no token up.
+/// A refused request does not use up its token.
 fn spend<T>(
     db: &mut dyn Connection,
     work: impl FnOnce(&mut dyn Connection) -> Result<T, Refusal>,

@@ -13,12 +13,12 @@ use crate::fleet::refusal::Refusal;
 use crate::fleet::routes::App;
 use crate::fleet::sign_ins::{self, SignIn};
 
-/// Who asks.
+/// The identity of a requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// A host that is not refused, by its name.
     Host(String),
-    /// As records call somebody.
+    /// The person's name as in records.
     Person { name: String, role: Role },
 }
 
@@ -31,15 +31,15 @@ impl Gate {
         Self(app)
     }
 
-    /// Who a request is of, by a signature or a credential; and the request, whose body has at most `most` bytes.
+    /// The identity of a request, by a signature or a credential; and the request, whose body has at most `most` bytes.
     ///
     /// # Errors
-    /// The answer to somebody who is not known.
+    /// The answer to an unknown caller.
     pub async fn identify(&self, request: Request, most: usize) -> Result<(Identity, Request), Response> {
         self.identified(request, most).await.map_err(IntoResponse::into_response)
     }
 
-    /// A credential for somebody whom an identity provider vouches for.
+    /// A credential for a person whom an identity provider has verified.
     ///
     /// # Errors
     /// When the database does not keep it.

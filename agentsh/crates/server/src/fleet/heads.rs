@@ -8,10 +8,10 @@ use crate::fleet::arrival::{ChainMismatch, put_on_record, stopped};
 use crate::fleet::places::Places;
 use crate::fleet::refusal::Refusal;
 
-/// Most sessions whose misfit is told one by one.
+/// Maximum number of sessions whose mismatch is reported singly.
 const MAX_REPORTED: usize = 10;
 
-/// Compares what a host has with what is here. Gives the number of sessions; 0: the host stands elsewhere by now.
+/// Compares a host's hashes with the stored ones. Returns the number of sessions; 0: the host has sent more meanwhile.
 pub(crate) fn compare(
     db: &mut dyn Connection,
     places: &Places,
@@ -21,7 +21,7 @@ pub(crate) fn compare(
     let (until, claimed) = unpacked(body)?;
     crate::fleet::arrival::in_transaction(db, |db| {
         let values = [Value::text(host)];
-        // As every batch does: the two do not run next to each other.
+        // Locks the host's row as every batch does, so that the two never run in parallel.
         db.change("UPDATE hosts SET state = state WHERE id = $1", &values)?;
         let rows = db.rows("SELECT last_id, state FROM hosts WHERE id = $1", &values)?;
         match rows.first().map(Vec::as_slice) {

@@ -25,7 +25,7 @@ struct Counts {
     refused: BTreeMap<&'static str, u64>,
     arrivals: [u64; BOUNDS.len() + 1],
     seconds: f64,
-    /// What is done from time to time, and whether that failed when it was last tried.
+    /// Periodic tasks, and whether the last attempt failed.
     failing: BTreeMap<&'static str, bool>,
 }
 
@@ -52,7 +52,7 @@ impl Metrics {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner).refused.entry(word).or_default() += 1;
     }
 
-    /// What was done now, or could not be. True: that is another state than before.
+    /// Notes the outcome of a periodic task. True: it differs from the one before.
     pub fn kept(&self, what: &'static str, is_failing: bool) -> bool {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.failing.insert(what, is_failing).unwrap_or(false) != is_failing

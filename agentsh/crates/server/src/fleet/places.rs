@@ -15,9 +15,8 @@ const MAX_AHEAD: i64 = 3_600_000_000;
 /// Between two messages about a clock.
 const CLOCK_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Gives every event its place: the microsecond of its arrival, later than every one before, with bits of its own. Where the
-/// clocks of servers differ, those that are behind follow the one that is ahead, up to [`MAX_AHEAD`]: the events of a host are
-/// in one order.
+/// Gives every event its id: the microsecond of its arrival, later than every one before, with bits of this server. Servers
+/// with slow clocks follow the fastest one, up to [`MAX_AHEAD`], so that the events of a host are in one order.
 pub(crate) struct Places {
     last: Mutex<i64>,
     low: i64,
@@ -37,7 +36,7 @@ impl Places {
         self.behind(0, Timestamp::now())
     }
 
-    /// One that is larger than `place`, which another server may have given, unless that is too far ahead.
+    /// An id larger than `place`, which another server may have given, unless that is too far ahead.
     ///
     /// # Errors
     /// When the clock of this server says a time that no place can have.

@@ -19,7 +19,7 @@ const MAX_CLOCK_LEAD_US: i64 = 600_000_000;
 
 const EVENT: &str = "id, host, session, seq, time, hash, body";
 
-/// What is asked for; None and empty do not count.
+/// The filter of a query; None and empty select all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     pub kinds: Vec<String>,
@@ -78,7 +78,7 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Filter) -> Result<Rows, Db
     };
     let limit = asked.limit.clamp(1, MAX_ROWS);
     let mut found = Vec::new();
-    // One question for each type: each has an index that is in the order of the answer.
+    // One query for each type: each has an index in the order of the answer.
     let kinds: Vec<Option<&String>> =
         if asked.kinds.is_empty() { vec![None] } else { asked.kinds.iter().map(Some).collect() };
     for kind in kinds {
@@ -116,11 +116,11 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Filter) -> Result<Rows, Db
         if let Some(before) = asked.before {
             question.and("id < ", Value::Int(before));
         }
-        // What was recorded since then has arrived since then: nothing older is looked at.
+        // An event arrived after it was recorded, so older arrivals are skipped.
         if let Some(first) = asked.since.as_deref().and_then(arrived_since) {
             question.and("id >= ", Value::Int(first));
         }
-        // Of one session both orders are the same (`Places`), and this one has an index.
+        // Within one session both orders are the same (`Places`), and this one has an index.
         question.push(if asked.session.is_some() {
             " ORDER BY seq DESC LIMIT "
         } else {
@@ -349,7 +349,7 @@ fn incidents(db: &mut dyn Connection) -> Result<BTreeMap<String, Vec<Incident>>,
     Ok(by_host)
 }
 
-/// How many hosts are in which state.
+/// Numbers of hosts by state.
 pub(crate) fn states(db: &mut dyn Connection) -> Result<Vec<(String, i64)>, DbError> {
     let rows = db.rows("SELECT state, count(*) FROM hosts GROUP BY state ORDER BY state", &[])?;
     Ok(rows
@@ -361,7 +361,7 @@ pub(crate) fn states(db: &mut dyn Connection) -> Result<Vec<(String, i64)>, DbEr
         .collect())
 }
 
-/// What a server looks at in itself and its database.
+/// The server's checks of itself and its database.
 pub(crate) fn looks(db: &mut dyn Connection, silent_before: &str) -> Result<Vec<SelfCheck>, DbError> {
     let version = crate::fleet::schema::version(db)?;
     let kind = if db.is_postgres() { "PostgreSQL" } else { "SQLite" };

@@ -86,7 +86,7 @@ impl IntoResponse for Refusal {
             Self::Stale(said) => (StatusCode::CONFLICT, said.to_owned()),
             Self::TooLong(said) => (StatusCode::PAYLOAD_TOO_LARGE, said),
             Self::Busy => (StatusCode::TOO_MANY_REQUESTS, "the server is overloaded; retry later".to_owned()),
-            // What the database said may name its place: it goes to the log of the process, not to clients.
+            // A database error may contain its URL: it goes to the process log, not to clients.
             Self::Unavailable(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the database did not answer; nothing was changed".to_owned(),

@@ -29,7 +29,7 @@ use agentsh_fleet::wire::{ApprovalAnswer, Ask, AskToken, Enrol, Login, Position,
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
 pub(crate) const MAX_BATCHES: usize = 48;
-/// Of them, of one host: who knows no more than the id of a host keeps no other one away.
+/// Of one host, so that a single host cannot block all others.
 const OF_ONE_HOST: usize = 4;
 /// How long a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -82,7 +82,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 impl App {
-    /// Asks what changes nothing.
+    /// A read-only request.
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut dyn Connection) -> Result<T, DbError> + Send + 'static,
@@ -204,7 +204,7 @@ async fn token(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
     json(app.judge(&app.writers, move |db| enrolment::made(db, &asked, &by)).await?)
 }
 
-/// Whose credential it is.
+/// The owner of a credential.
 async fn who(State(app): Shared, headers: HeaderMap) -> Answer {
     let credential = bearer(&headers).ok_or(Refusal::Unknown("a credential is required"))?;
     json(app.judge(&app.readers, move |db| access::who(db, &credential)).await?)

@@ -6,13 +6,13 @@
 use agentsh_database::{Connection, Database, DbError, Value};
 use jiff::Timestamp;
 
-/// Held by whoever changes tables.
+/// The lock for changing tables.
 pub(crate) const KEY: i64 = 7_452_382;
 
-/// What leads from each version to the next, and the oldest server that can work with it.
+/// The migrations from each version to the next, and the oldest server that can use the result.
 const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2), (1, V3), (1, V4), (1, V5)];
 
-/// Days that tables are there for ahead of time: an idle server, or one that cannot change tables, goes on for so long.
+/// Days whose tables are created in advance: an idle server, or one that cannot change tables, continues for so long.
 const DAYS_AHEAD: i64 = 7;
 /// An id is the microsecond of arrival, and behind it bits that tell servers apart.
 pub(crate) const LOW_BITS: u32 = 11;
@@ -91,11 +91,11 @@ const LATER: &[(&str, &str)] = &[
     ("events_severity", "(severity, id) WHERE severity IS NOT NULL"),
     ("events_stopped", "(action, id) WHERE action <> 'allow'"),
 ];
-/// Held by whoever completes indexes.
+/// The lock for building indexes.
 const COMPLETING: i64 = 7_452_384;
-/// A change of tables waits so long for whoever uses them, and those behind it no longer.
+/// A change of tables waits at most so long for users of the tables, because others wait behind it.
 const LOCKS: &str = "SET LOCAL lock_timeout = '5s'";
-/// Days come and go while nobody uses the table; whoever arrives waits no longer than this for somebody who does.
+/// A change of days waits at most so long for users of the table, because batches wait behind it.
 const DAYS_LOCKS: &str = "SET LOCAL lock_timeout = '200ms'";
 
 /// ProjectAgentConfig the tables up to date, one server at a time.
@@ -207,8 +207,8 @@ pub(crate) fn make_days(db: &mut dyn Connection, now: Timestamp) -> Result<(), D
     Ok(())
 }
 
-/// A change of which days there are. It needs the whole table for a moment: where somebody has that for long, such as a backup, it
-/// is not made, and not waited for by whoever arrives.
+/// Adds or drops days. It needs the whole table for a moment: if somebody holds it longer, such as a backup, nothing changes
+/// and no batch waits.
 fn of_days(db: &mut dyn Connection, change: &str) -> Result<(), DbError> {
     db.begin()?;
     let done = db.run(DAYS_LOCKS).and_then(|()| db.run(change)).and_then(|()| db.commit());
@@ -218,8 +218,8 @@ fn of_days(db: &mut dyn Connection, change: &str) -> Result<(), DbError> {
     done
 }
 
-/// Gives days the indexes that they lack, one after the other, beside whoever reads and writes. Another server may be at it: then
-/// nothing is done. Must not be called inside a transaction.
+/// Builds missing indexes of days, one after the other, while others read and write. If another server does it already,
+/// nothing happens. Must not be called inside a transaction.
 pub(crate) fn complete(db: &mut dyn Connection) -> Result<u64, DbError> {
     let mut made = 0;
     if !db.is_postgres() {
@@ -233,7 +233,7 @@ pub(crate) fn complete(db: &mut dyn Connection) -> Result<u64, DbError> {
     'all: for (index, of) in LATER {
         for day in lacking(db, index)? {
             let own = format!("{day}_{}", index.trim_start_matches("events_"));
-            // One that was not finished is none.
+            // An unfinished index is invalid.
             result = db
                 .run(&format!("DROP INDEX IF EXISTS {own}"))
                 .and_then(|()| db.run(&format!("CREATE INDEX CONCURRENTLY {own} ON {day} {of}")))

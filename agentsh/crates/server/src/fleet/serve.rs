@@ -29,7 +29,7 @@ const WRITERS: usize = 4;
 /// How often days are made and forgotten.
 const KEEPING: Duration = Duration::from_secs(3600);
 
-/// What says something to whoever runs the server.
+/// Reports something to the operator of the server.
 pub type OperatorLog = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How a server is run.
@@ -115,7 +115,7 @@ impl Server {
         Ok(Self { listener, acceptor, app: Arc::new(app), address, keep_days, database: kept, tell })
     }
 
-    /// Where it listens; the port is known even when it was asked for as 0.
+    /// The address it listens on; the port is known even if it was requested as 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -127,7 +127,7 @@ impl Server {
         if self.acceptor.is_some() { "https" } else { "http" }
     }
 
-    /// What it answers, for [`crate::Client::inside`].
+    /// The routes, for [`crate::Client::inside`].
     pub fn answers(&self) -> Router {
         router(Arc::clone(&self.app))
     }
@@ -178,8 +178,8 @@ async fn keep(app: Arc<App>, keep_days: Option<u32>, database: Database, tell: O
             })
             .await;
         heard(&app.metrics, &tell, "forgetting", &forgotten);
-        // On a connection of its own: it takes as long as it takes. Behind the days that were dropped: an index that is built
-        // on one would keep everybody from the table until it is done.
+        // On a separate connection, because it takes long. After dropped days, because building an index on one would block
+        // the table.
         let (own, app, tell) = (database.clone(), Arc::clone(&app), Arc::clone(&tell));
         tokio::task::spawn_blocking(move || {
             let completed = own.connect(None).and_then(|mut db| schema::complete(db.as_mut()).map(drop));

@@ -13,23 +13,23 @@ use agentsh_fleet::wire::{Person, Who};
 
 /// How their credentials begin.
 const PREFIX: &str = "agf_in_";
-/// How their names begin: nobody who has a token is called so.
+/// How their names begin: no holder of a token has such a name.
 pub(crate) const NAMES: &str = "oidc:";
 /// Between a subject and its issuer, which is a URL: the last one is it.
 const AT: &str = " at ";
-/// How long one counts, in seconds: what a provider takes back is heard of with the next sign-in.
+/// How long one counts, in seconds: a provider's revocation takes effect at the next sign-in.
 pub(crate) const SIGN_IN_LIFETIME_S: i64 = 8 * 3600;
-/// What is over is forgotten after so many seconds.
+/// Expired sign-ins are deleted after so many seconds.
 const KEPT: i64 = 90 * 24 * 3600;
 
-/// Somebody, as a provider says it.
+/// A person according to the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignIn {
-    /// How people see him; his provider need not keep others from the same one.
+    /// The displayed name. Providers may give the same one to several people.
     pub name: String,
     pub role: Role,
     pub issuer: String,
-    /// What the provider never gives to another one.
+    /// The subject, which the provider never gives to another person.
     pub subject: String,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refu
     Ok(Who { name: clean(name.as_text()), role: role.as_text().to_owned(), subject })
 }
 
-/// Ends one; what is none ends nothing.
+/// Ends one; an unknown one is ignored.
 pub(crate) fn close(db: &mut dyn Connection, credential: &str) -> Result<(), DbError> {
     let at = Value::text(format!("{:.6}", Timestamp::now()));
     let values = [Value::text(keys::digest(credential.as_bytes())), at];
@@ -90,7 +90,7 @@ fn at_issuer(subject: &Value, issuer: &Value) -> String {
     format!("{}{AT}{}", subject.as_text(), issuer.as_text())
 }
 
-/// Subject and issuer of whom records call so.
+/// Subject and issuer of the person whom records name in this way.
 fn person(on_record: &str) -> Option<(&str, &str)> {
     let (_, known_as) = on_record.strip_prefix(NAMES)?.strip_suffix(']')?.split_once(" [")?;
     known_as.rsplit_once(AT)

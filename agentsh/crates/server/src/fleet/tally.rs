@@ -52,7 +52,7 @@ pub(crate) struct Servers {
     ended: Vec<String>,
 }
 
-/// As it may be in an index and in a text of PostgreSQL, which holds no NUL.
+/// The text for an index and for PostgreSQL, which allows no NUL.
 pub(crate) fn indexed(text: &str) -> String {
     text.chars().take(MAX_INDEXED).map(|one| if one == '\0' { '\u{fffd}' } else { one }).collect()
 }
@@ -74,7 +74,7 @@ impl Session {
                 let body: Json = serde_json::from_str(&row.body).unwrap_or_default();
                 let text = |name: &str| shown(body.get(name).and_then(Json::as_str).unwrap_or_default());
                 let verb = text("verb");
-                // Every demo makes a project of its own, and all of them are one thing to a reader.
+                // Every demo creates its own project; readers see all of them as one.
                 self.project = if verb == "demo" { "agentsh demo".to_owned() } else { text("project") };
                 if let Some(fresh) = &mut self.fresh {
                     fresh.verb = verb;

@@ -18,7 +18,7 @@ pub(super) struct Filled {
 }
 
 impl App {
-    /// Who sent a form of his own page.
+    /// The person who sent a form, from a page of this server.
     async fn filled(&self, headers: &HeaderMap, filled: &Filled) -> Result<Person, PageFailure> {
         let person = self.person(headers).await?;
         if person.form == filled.token {

@@ -34,7 +34,7 @@ use agentsh_store::escape;
 pub(super) const CALLBACK: &str = "/sign-in/callback";
 /// Holds the secret that the provider gave this server.
 const SECRET: &str = "AGENTSH_FLEET_OIDC_SECRET";
-/// What the provider says about itself is asked for anew after this long.
+/// The provider's metadata is requested again after this time.
 const METADATA_LIFETIME: Duration = Duration::from_secs(600);
 /// For everything that one step asks.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -50,7 +50,7 @@ const MAX_NAME: usize = 200;
 pub(super) enum SignInRefusal {
     /// He may try again.
     Not(String),
-    /// It is he, and he has no role.
+    /// The identity is proven, but the person has no role.
     NoRole(String),
     /// The provider cannot be asked now, or there is too much to do.
     Later(String),
@@ -61,11 +61,11 @@ enum Ask {
     Finish { query: String, words: SignInSecrets, reply: oneshot::Sender<Result<SignIn, SignInRefusal>> },
 }
 
-/// The provider, for whoever has another thread.
+/// A handle of the provider for other threads.
 #[derive(Clone)]
 pub(crate) struct Identity {
     asks: mpsc::Sender<Ask>,
-    /// As people see it.
+    /// The displayed name.
     pub(super) shown: String,
 }
 
@@ -170,7 +170,7 @@ impl Provider {
             scopes: Vec::new(),
         };
         let clients: Clients = Rc::new(move |url: &str| {
-            // The operator wrote the issuer, which may lie anywhere; what that only names is public.
+            // The operator wrote the issuer, which may be anywhere; addresses that it names must be public.
             let is_own = self::origin(url).as_ref() == Some(&origin);
             let rules = if is_own { Rules::user_configured() } else { Rules::default() };
             Ok(Http::new(lookup.clone(), rules).with_proxy(proxy.clone()))
@@ -192,7 +192,7 @@ impl Provider {
 
     async fn answer(&self, ask: Ask) {
         let late = || SignInRefusal::Later("the identity provider did not answer in time".to_owned());
-        // Whoever asked may have hung up.
+        // The requester may have disconnected.
         match ask {
             Ask::Begin(reply) => {
                 let begun = timeout(STEP_TIMEOUT, self.begin()).await.unwrap_or_else(|_| Err(late()));
@@ -232,7 +232,7 @@ impl Provider {
         self.identity(&claims)
     }
 
-    /// What it says about itself; asked again where that is old.
+    /// The provider's metadata; requested again if it is old.
     async fn about(&self) -> Result<Rc<AuthorizationServer>, SignInRefusal> {
         let fresh = self
             .about
@@ -281,14 +281,14 @@ fn roles(written: &[String]) -> Result<BTreeMap<String, Role>, String> {
         let Some((role, value)) = pair.filter(|(_, value)| !value.is_empty()) else {
             return Err(format!("--oidc-role '{one}' is not viewer=VALUE, approver=VALUE or admin=VALUE"));
         };
-        // One value can be written twice; the higher role is meant.
+        // If one value is mapped twice, the higher role counts.
         let known = roles.entry(value.to_owned()).or_insert(role);
         *known = role.max(*known);
     }
     Ok(roles)
 }
 
-/// What the signature does not say: that the token was made for this sign-in, and now.
+/// What the signature does not prove: that the token was made for this sign-in, and now.
 fn is_ours(claims: &Claims, client: &str, nonce: &str, now: Timestamp) -> Result<(), &'static str> {
     let leeway = i64::try_from(CLOCK_LEEWAY_S).unwrap_or_default();
     let age = now.as_second().saturating_sub(claims.iat);

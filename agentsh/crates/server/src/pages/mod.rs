@@ -33,7 +33,7 @@ const MAX_BODY: usize = 16 << 10;
 const COOKIE: &str = "agentsh-fleet";
 const NOT_A_FORM: &str = "the form has expired; reload the page";
 
-/// What every page needs.
+/// The state that every page needs.
 struct App {
     server: Router,
     place: CommandContext,
@@ -44,12 +44,12 @@ struct App {
     gate: Gate,
 }
 
-/// Somebody whose credential counts.
+/// A person with a valid credential.
 struct Person {
     fleet: Fleet,
     who: Who,
     role: Role,
-    /// What every form of his pages carries.
+    /// The token in every form of this person's pages.
     form: String,
 }
 
@@ -96,7 +96,7 @@ async fn gate(request: Request, next: Next) -> Response {
     response
 }
 
-/// By whatever name the server is called: a name that somebody else gave it has no cookie of ours.
+/// The server accepts any name: under a foreign name there is no cookie.
 fn same_site(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let host = text("host");
@@ -114,7 +114,7 @@ fn same_site(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
 }
 
 impl App {
-    /// Who has the cookie.
+    /// The owner of the cookie.
     async fn person(&self, headers: &HeaderMap) -> Result<Person, PageFailure> {
         let credential = cookie(headers, COOKIE).ok_or_else(|| self.sign_in(None))?;
         let client = Client::inside(self.server.clone(), Some(credential.clone()));
@@ -128,7 +128,7 @@ impl App {
         Ok(Person { fleet: Fleet::of(client), who, role, form: form(&credential) })
     }
 
-    /// The way in. `said`: why the last attempt was none.
+    /// The sign-in page. `said`: why the last attempt failed.
     fn sign_in(&self, said: Option<String>) -> PageFailure {
         self.sign_in_as(StatusCode::UNAUTHORIZED, said)
     }
@@ -160,7 +160,7 @@ fn cookie(headers: &HeaderMap, wanted: &str) -> Option<String> {
     Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
-/// Who knows the page knows it; it says nothing about the credential.
+/// The form token. Everybody who sees the page knows it; it reveals nothing of the credential.
 fn form(credential: &str) -> String {
     keys::digest(format!("agentsh fleet form\n{credential}").as_bytes())
 }
@@ -171,9 +171,9 @@ fn page(html: String) -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
 }
 
-/// Why there is no page.
+/// The reason why there is no page.
 enum PageFailure {
-    /// Nobody is signed in. `said`: why the last attempt was none; `provider`: where one may sign in.
+    /// Nobody is signed in. `said`: why the last attempt failed; `provider`: where one may sign in.
     SignIn {
         status: StatusCode,
         said: Option<String>,

@@ -25,7 +25,7 @@ pub(super) async fn begin(State(app): Shared) -> Answer {
     Ok((StatusCode::SEE_OTHER, head).into_response())
 }
 
-/// The browser comes back. Whatever comes of it, the same answer does not count again.
+/// The browser comes back. The same answer never counts twice, even if the login fails.
 pub(super) async fn finish(State(app): Shared, headers: HeaderMap, RawQuery(query): RawQuery) -> Response {
     let mut response = match app.finished(&headers, query.unwrap_or_default()).await {
         Ok(response) => response,

@@ -85,7 +85,7 @@ async fn decide(
     let row =
         app.writer.change(move |ledger| changes::decide(ledger, id, approve, &remark, &who, &times)).await?;
     let text = |at: usize| row.get(at).map_or("", agentsh_database::Value::as_text);
-    // Somebody else may have been first: what holds is said.
+    // Another person may have decided first: the page shows the decision in force.
     Ok(message(
         StatusCode::OK,
         "Decided",
@@ -93,7 +93,7 @@ async fn decide(
     ))
 }
 
-/// What the form of a request sends.
+/// The fields of the form.
 struct Form {
     token: String,
     reason: String,

@@ -34,14 +34,14 @@ const MAX_BODIES: usize = 16;
 /// How long a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What every request needs.
+/// The state that every request needs.
 pub(crate) struct App {
     pub pool: Pool,
     pub writer: Writer,
     pub operators: Operators,
     /// Names by which this server may be called.
     pub hosts: Vec<String>,
-    /// It is behind a server that names the caller, by a [`Caller`] on each request.
+    /// The server in front of it names the caller, by a [`Caller`] on each request.
     pub is_told: bool,
     /// Whether somebody on this machine may register without a token; or, behind such a server, a host.
     pub open: bool,
@@ -67,7 +67,7 @@ impl App {
         }
     }
 
-    /// Who may register: an operator; on an open registry also anybody on this machine, and a host of the fleet.
+    /// Checks who may register: an operator; on an open registry also anybody on this machine, and a host of the fleet.
     fn registers(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         match self.asks(headers, by)? {
             Requester::Host(_) if !self.open => Err(Refusal::Closed),
@@ -75,7 +75,7 @@ impl App {
         }
     }
 
-    /// Who may ask for a decision.
+    /// Checks who may request a decision.
     fn asks(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         if self.is_told {
             let caller = by.caller.as_ref().ok_or(Refusal::NoOperator)?;
@@ -92,7 +92,7 @@ impl App {
         }
     }
 
-    /// Who may decide.
+    /// Checks who may decide.
     fn operator(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         if self.is_told {
             return match self.asks(headers, by)? {
@@ -104,14 +104,14 @@ impl App {
     }
 }
 
-/// Who asks, found out by the server that this one is behind.
+/// The caller, identified by the server in front of this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub name: String,
     pub may: CallerRight,
 }
 
-/// What a caller may do; each may what those before it may.
+/// The rights of a caller; each includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerRight {
     Look,
@@ -180,7 +180,7 @@ async fn gate(State(app): Shared, request: Request, next: Next) -> Response {
     response
 }
 
-/// How many registrations and requests stand how, for Prometheus.
+/// Numbers of registrations and requests by status, for Prometheus.
 async fn metrics(State(app): Shared) -> Result<Response, Refusal> {
     let now = app.times().now;
     let counts = app.pool.ask(move |db| reads::counts(db, &now)).await?;
@@ -432,7 +432,7 @@ fn no_integer(place: Value, text: &str) -> Value {
     })
 }
 
-/// The number of a request for approval. One that no row can have is none that is known.
+/// The number of a request for approval. An impossible one is unknown.
 fn number(text: &str) -> Result<i64, Refusal> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Refusal::Invalid(vec![no_integer(json!(["path", "approval_id"]), text)]));

@@ -146,7 +146,7 @@ impl Server {
         Ok(Self { listener, app: Arc::new(app), address })
     }
 
-    /// Where it listens; the port is known even when it was asked for as 0.
+    /// The address it listens on; the port is known even if it was requested as 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

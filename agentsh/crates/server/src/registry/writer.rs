@@ -94,12 +94,12 @@ impl<T: Send, F: FnOnce(&mut Ledger<'_>) -> Result<T, Refusal> + Send> Order for
     fn answer(self: Box<Self>, committed: Result<(), DbError>) {
         let outcome = match (committed, self.outcome) {
             (Ok(()), Some(outcome)) => outcome,
-            // A refusal stands, whatever became of the changes of others.
+            // A refusal is final, even if changes of others failed.
             (Err(_), Some(Err(refusal))) => Err(refusal),
             (Err(error), _) => Err(error.into()),
             (Ok(()), None) => Err(Refusal::Unavailable("nothing was changed".into())),
         };
-        // Whoever asked may have hung up.
+        // The requester may have disconnected.
         let _heard = self.reply.send(outcome);
     }
 }

@@ -18,7 +18,7 @@ pub struct Availability {
 }
 
 impl Reader {
-    /// What is recorded of a server since then.
+    /// The recorded failures of a server since then.
     ///
     /// # Errors
     /// When the database cannot be read.

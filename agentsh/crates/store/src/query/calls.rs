@@ -12,10 +12,10 @@ use super::super::{Event, Reader, Record, StoreError};
 use super::EventFilter;
 use crate::types::{RuleRef, SessionId};
 
-/// A verdict stands within this many events of its call in the same session.
+/// A verdict is within this many events of its call in the same session.
 const VERDICT_DISTANCE: i64 = 1024;
 
-/// What [`EventFilter::action`] may say next to the values that events have.
+/// A value of [`EventFilter::action`] in addition to those of events.
 const UNDELIVERED: &str = "undelivered";
 
 /// A tool call and what was decided about it. A call without a verdict was under way when agentsh died.
@@ -58,7 +58,7 @@ fn calls(connection: &Connection, filter: &EventFilter) -> Result<Vec<Call>, Sto
     let mut lost = BTreeMap::new();
     let mut before = i64::MAX;
     while calls.len() < wanted {
-        // Types are told apart below: asked for here, they would have every call there is collected and sorted.
+        // Types are distinguished below: in the query they would make the database collect and sort every call.
         let mut query = select();
         query.push(" WHERE jsonrpc_id IS NOT NULL AND id < ").bind(before);
         scope.push_to(&mut query);
@@ -102,7 +102,7 @@ pub(super) fn call_of(connection: &Connection, verdict: &Record) -> Result<Optio
     let mut query = select();
     query.push(" WHERE session = ").bind(verdict.session.to_string());
     query.push(" AND seq < ").bind(seq).push(" AND seq >= ").bind(seq.saturating_sub(VERDICT_DISTANCE));
-    // One comparison of three columns: no index but that of the chain fits, and there the answer is next door.
+    // A comparison of three columns: only the index of the chain fits, and there the verdict is nearby.
     query.push(" AND (type, server_id, tool_name, jsonrpc_id) = ");
     query.push("(SELECT 'mcp_tool_called', server_id, tool_name, jsonrpc_id FROM events WHERE id = ");
     query.bind(verdict.id).push(") ORDER BY seq DESC LIMIT 1");
@@ -143,7 +143,7 @@ impl Call {
     }
 }
 
-/// None for what is said of a server and not of one call.
+/// None for events about a server and not about one call.
 fn key(record: &Record) -> Option<Key> {
     let server = record.body.get("server_id")?.as_str()?;
     Some((record.session, server.to_owned(), record.body.get("jsonrpc_id")?.to_string()))

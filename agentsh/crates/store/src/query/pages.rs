@@ -9,17 +9,17 @@ use super::super::{Reader, Record, StoreError};
 use super::calls::call_of;
 use crate::types::SessionId;
 
-/// Which records, and which part of them. What is None or empty does not count.
+/// Selects records and a part of them. None and empty select all.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     pub session: Option<SessionId>,
     pub server: Option<String>,
-    /// Of these types.
+    /// Only these types.
     pub kinds: &'static [&'static str],
-    /// Of none of these types.
+    /// None of these types.
     pub without: &'static [&'static str],
     pub action: Option<&'static str>,
-    /// Only what was refused, of whatever type. In one session: elsewhere no index answers.
+    /// Only refusals, of every type. Only within one session: elsewhere there is no index for this.
     pub refused: bool,
     /// Only records with a smaller id.
     pub before: Option<i64>,
@@ -49,7 +49,7 @@ impl Reader {
     pub async fn page(&mut self, page: &Page) -> Result<Vec<Record>, StoreError> {
         let mut query = select();
         query.push(" WHERE TRUE");
-        // One index answers: that of the session, else that of the types. A `+` keeps the others out.
+        // One index is used: that of the session, else that of the types. A `+` disables the others.
         if let Some(session) = page.session {
             query.push(" AND session = ").bind(session.to_string());
         }
@@ -102,7 +102,7 @@ impl Reader {
         Ok(found)
     }
 
-    /// What the calls said that these verdicts are about, by the id of the verdict's record.
+    /// The inputs of the calls of these verdicts, by the id of the verdict's record.
     ///
     /// # Errors
     /// When the database cannot be read.

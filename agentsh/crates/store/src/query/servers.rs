@@ -19,11 +19,11 @@ const LIFECYCLE: &str = "'process_started', 'process_exited', 'mcp_server_env_fi
     'mcp_server_binary_mismatch', 'mcp_server_binary_not_pinned', 'mcp_server_binary_pinned', 'mcp_server_crashed', \
     'mcp_server_refused', 'mcp_tool_seen'";
 
-/// Where the session of a row ran. Every demo makes a project of its own, and all of them are one thing to a reader.
+/// The project of a row's session. Every demo creates its own project; readers see all of them as one.
 const PROJECT: &str = "(SELECT CASE first.verb WHEN 'demo' THEN 'agentsh demo' ELSE first.project END \
     FROM events AS first WHERE first.session = events.session AND first.seq = 1)";
 
-/// One server as one project has it: the same id may mean something else in another.
+/// One server of one project: the same id may mean something else in another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Server {
     pub server_id: String,
@@ -33,12 +33,12 @@ pub struct Server {
     pub calls: u64,
     /// Refused calls, and refusals to start the server.
     pub refused: u64,
-    /// What it sent that was not forwarded: lines that are no messages, answers that nobody asked for.
+    /// Messages of the server that were not forwarded: invalid lines, answers without a request.
     pub dropped: u64,
     /// `started`, `exited`, `crashed`, `refused`, `mismatch`, `not-pinned`, `seen`; `ended` with its session, and `gone`
     /// where neither an end is recorded nor the process there.
     pub last_status: String,
-    /// Of the newest event about the server as such; null when only calls are in scope.
+    /// The time of the newest event about the server itself; null if only calls are in scope.
     pub last_at: Option<String>,
     /// Directory of the sessions; `agentsh demo` for what the demo did.
     pub project: Option<String>,

@@ -10,12 +10,12 @@ use super::super::{Event, Reader, Record, StoreError};
 use super::{BLOCKED, CALLS};
 use crate::types::SessionId;
 
-/// One session as its first and last event tell it.
+/// One session, from its first and last event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RecordedSession {
     pub session: SessionId,
     pub started_at: String,
-    /// Of the last event.
+    /// The time of the last event.
     pub last_at: String,
     /// `run`, `mcp run`, `proxy`, `demo`; null where the beginning is not on record.
     pub verb: Option<String>,
@@ -34,7 +34,7 @@ pub struct RecordedSession {
     pub hosts_refused: u64,
 }
 
-/// Of the rows of a group: servers that were refused, and hosts, as the summary after a run counts them.
+/// Aggregates over the rows of a group: refused servers and hosts, as in the summary after a run.
 const REFUSED: &str = "sum(CASE WHEN type = 'mcp_server_refused' THEN 1 ELSE 0 END), \
     count(DISTINCT CASE WHEN type IN ('net_connect_blocked', 'dns_blocked') AND json_valid(body) THEN \
     coalesce(json_extract(body, '$.name'), json_extract(body, '$.address'), 'unknown') END)";
@@ -52,13 +52,13 @@ impl Reader {
 /// A session by its first and its last event: what a list can show without counting.
 #[derive(Clone, Debug)]
 pub struct ListedSession {
-    /// The first event: its id is where a list goes on.
+    /// The first event: the next page begins at its id.
     pub first: Record,
     pub last: Record,
 }
 
 impl Reader {
-    /// As [`Reader::sessions`], before the one whose first event is `before`, and nothing counted.
+    /// Like [`Reader::sessions`], before the session whose first event is `before`, without counts.
     ///
     /// # Errors
     /// When the database cannot be read.

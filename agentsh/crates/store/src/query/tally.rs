@@ -21,7 +21,7 @@ pub struct ToolTally {
     pub calls: u64,
 }
 
-/// One session, added up.
+/// The totals of one session.
 #[derive(Clone, Debug)]
 pub struct SessionTally {
     /// Everything but the calls: those are in `tools`.
@@ -42,7 +42,7 @@ pub struct Known {
 }
 
 impl Reader {
-    /// One session added up: calls by the database, everything else one by one.
+    /// The totals of one session: calls by the database, everything else one by one.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -76,7 +76,7 @@ impl Reader {
         self.ask(move |connection| {
             let mut known = Vec::new();
             let mut after = after.unwrap_or_default();
-            // One step of the index for each server, however many events it has.
+            // One index lookup for each server, however many events it has.
             while known.len() < limit as usize {
                 let mut query = Query::new("SELECT min(server_id) FROM events WHERE server_id > ");
                 query.bind(after.clone());

@@ -84,7 +84,7 @@ pub struct ToolCalls {
     pub allowed: u64,
     pub alerted: u64,
     pub blocked: u64,
-    /// Those of the allowed and alerted ones that never reached the server.
+    /// Allowed and alerted calls that never reached the server.
     pub undelivered: u64,
 }
 
@@ -114,17 +114,17 @@ pub struct Layer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rejected {
     pub server_id: ServerId,
-    /// Who sent it.
+    /// The sender.
     pub from: Sender,
     pub reason: String,
-    /// Of the last one.
+    /// Details of the last one.
     pub detail: String,
     pub count: u64,
     /// How often each detail came: of the first few different ones.
     pub details: BTreeMap<String, u64>,
 }
 
-/// What went, or would have gone, from what one server said to another one, or to a host that is not listed.
+/// Data that went, or would have gone, from one server to another, or to a host that is not listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Flowed {
     /// None: a host that is not listed.
@@ -138,7 +138,7 @@ pub struct Flowed {
     pub without_copy: u64,
     pub passed: u64,
     pub refused: u64,
-    /// What was said of the last call.
+    /// Details of the last call.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
@@ -183,7 +183,7 @@ pub struct Stripped {
     pub names: BTreeSet<String>,
 }
 
-/// What somebody warns about.
+/// A server with advisories.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warned {
     pub server_id: ServerId,
@@ -214,13 +214,13 @@ pub struct Answers {
     pub count: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
-    /// Of the answers whose price is known, in millionths of a dollar.
+    /// The cost of answers with a known price, in millionths of a dollar.
     pub cost_micro_usd: u64,
     /// Answers whose price is not known.
     pub unpriced: u64,
 }
 
-/// Requests to a model, and its answers, that did not go on for one reason.
+/// Requests to a model, and its answers, that were withheld for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Withheld {
     pub reason: String,
@@ -259,7 +259,7 @@ pub struct RefusedInside {
     pub server_id: Option<ServerId>,
     /// The path, or the program.
     pub subject: String,
-    /// What was to be done.
+    /// The requested access.
     pub access: String,
     /// Why, where the rule does not say it.
     pub detail: String,

@@ -169,7 +169,7 @@ impl Metrics {
         }
     }
 
-    /// So many items of this kind were dropped, all in all.
+    /// Sets the total number of dropped items of this kind.
     pub fn dropped(&mut self, kind: &'static str, number: u64) {
         if number > 0
             && let Some(sum) = self.sums.get_mut(DROPPED)
@@ -252,7 +252,7 @@ impl Metrics {
         self.observe(DURATION, of_model(), seconds);
     }
 
-    /// So long after the oldest event of a request this receiver had it.
+    /// Notes the seconds between the oldest event of a request and its delivery.
     pub fn lagged(&mut self, kind: &'static str, seconds: f64) {
         self.observe(LAG, vec![("agentsh.item", kind.to_owned())], seconds);
     }
@@ -280,12 +280,12 @@ impl Metrics {
     }
 }
 
-/// Equal refusals that the event stands for.
+/// The number of equal refusals that the event counts.
 fn count(entry: &Entry) -> u64 {
     entry.number("count").unwrap_or(1)
 }
 
-/// What has no place of its own any more.
+/// The labels of points beyond the limit.
 fn overflow() -> Labels {
     vec![("otel.metric.overflow", "true".to_owned())]
 }

@@ -1,7 +1,7 @@
 //! Traces, logs and metrics to an OpenTelemetry receiver, over HTTP or gRPC.
 //!
-//! Whoever tells of an event never waits: what is to be sent waits in queues with an end. A receiver that does not answer
-//! is asked again; what has no place by then is dropped, counted, and said.
+//! The code that reports an event never waits: events wait in bounded queues. A request without an answer is sent again;
+//! events for which the queue has no room are dropped and counted, and the number is reported.
 
 mod grpc;
 mod logs;
@@ -42,7 +42,7 @@ pub use self::grpc::call;
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// So many items are sent without waiting for it.
 const BATCH: usize = 512;
-/// Of one request, where nothing else is said.
+/// The default for one request.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a receiver answers is not used.
 const MAX_ANSWER: usize = 64 << 10;
@@ -195,7 +195,7 @@ impl Shared {
                 return;
             }
             if !(traces && logs && metrics) {
-                // Whatever was added wakes us up, and a receiver in trouble is left alone for a while.
+                // Every new event wakes this thread, and a receiver in trouble gets no requests for a while.
                 tokio::select! {
                     () = sleep(POLL_INTERVAL) => {}
                     () = self.ended() => {}
@@ -326,7 +326,7 @@ fn logs_of(resource: &Value, records: Vec<Value>) -> Value {
     json!({ "resourceLogs": [{ "resource": resource, "scopeLogs": [{ "scope": scope(), "logRecords": records }] }] })
 }
 
-/// Who tells: sums of two sessions are never those of one.
+/// Identifies the sender, so that the sums of two sessions are never mixed.
 fn resource(settings: &Settings, session: SessionId) -> Value {
     let own = Attributes::default()
         .text("service.name", Some(&settings.service))

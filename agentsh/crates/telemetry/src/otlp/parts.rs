@@ -52,7 +52,7 @@ pub fn root_id(session: SessionId) -> String {
     span_id(session, 0)
 }
 
-/// The span that the event with this number begins; the same whoever computes it.
+/// The span that the event with this number begins; always the same id.
 #[must_use]
 pub fn span_id(session: SessionId, seq: u64) -> String {
     let digest = Sha256::new().chain_update(session.0.as_bytes()).chain_update(seq.to_be_bytes()).finalize();

@@ -15,7 +15,7 @@ const INTERNAL: u32 = 1;
 const CLIENT: u32 = 3;
 const ERROR: u32 = 2;
 
-/// Calls and questions whose end was not heard of yet. The oldest is forgotten.
+/// Calls and questions without an end so far. The oldest is dropped when there are too many.
 const MAX_OPEN: usize = 1024;
 
 struct OpenSpan {
@@ -23,7 +23,7 @@ struct OpenSpan {
     seq: u64,
 }
 
-/// What has begun and not ended.
+/// Spans that have begun and not ended.
 pub struct Spans {
     session: SessionId,
     started: Option<Timestamp>,

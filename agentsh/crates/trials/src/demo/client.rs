@@ -12,7 +12,7 @@ pub struct Client {
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     next: u64,
-    /// Messages that belonged to no request of ours.
+    /// Messages that belong to no request.
     pub stray: Vec<Value>,
 }
 

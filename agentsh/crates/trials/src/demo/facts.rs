@@ -8,12 +8,12 @@ use crate::attempt::Try;
 
 pub const HOSTILE: &str = "demo-hostile";
 pub const CLOCK: &str = "demo-clock";
-/// Tools of the hostile server: one that changes once it was used, one with an order that nobody sees, and one that looks like
+/// Tools of the hostile server: one that changes once it was used, one with an invisible instruction, and one that looks like
 /// the clock's.
 pub const RUG: &str = "weather";
 pub const POISON: &str = "note";
 pub const SHADOW: &str = "n\u{43e}w";
-/// One that the second listing says something else of, one that no listing has, and one that says an order in two pieces.
+/// Tools whose definition differs in the second listing, that no listing has, and that give an instruction in two pieces.
 pub const TWICE: &str = "reminder";
 pub const UNLISTED: &str = "collect";
 pub const SPLIT: &str = "story";
@@ -27,13 +27,13 @@ pub const CLOCK_FILE: &str = "tools/clock.sh";
 pub const HOOK: &str = ".git/hooks/pre-commit";
 pub const KEY: &str = ".ssh/id_demo";
 pub const ENV_FILE: &str = ".env";
-/// What both processes trees may start.
+/// The number of processes that both process trees may start.
 pub const PIDS: u64 = 64;
 pub const BURST: u32 = 3;
 /// Longest message.
 pub const LINE_BYTES: usize = 65_536;
 
-/// What the inside has to know to aim at anything.
+/// The facts that the inside needs for its attacks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// agentsh itself, on the host.
@@ -62,7 +62,7 @@ pub struct Report {
     /// Stable name, see [`super::table::ATTACKS`].
     pub attack: String,
     pub tries: Vec<Try>,
-    /// What else was seen.
+    /// Further observations.
     #[serde(default)]
     pub detail: String,
 }

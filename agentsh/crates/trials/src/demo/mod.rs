@@ -42,7 +42,7 @@ pub struct Ended {
     pub exit_code: u8,
 }
 
-/// What there is to show.
+/// The result of the demo.
 pub struct Done {
     /// None, and why, when the run did not come to its end.
     session: Result<SessionId, String>,
@@ -95,7 +95,7 @@ pub async fn perform() -> Result<Done, String> {
     Ok(Done { session, rows, not_enforced: table::not_enforced(&seen.events) })
 }
 
-/// Runs the session process and gives back what it said on standard error. Interrupted, nothing is left either.
+/// Runs the session process and returns its standard error. Leaves nothing behind even if interrupted.
 #[expect(clippy::disallowed_methods, reason = "agentsh itself, which makes the sandboxes")]
 async fn run_to_end(place: &DemoProject, executable: &Path, state: &Path) -> io::Result<String> {
     let (root, errors) = (place.root(), place.root().join("session.err"));
@@ -146,7 +146,7 @@ async fn forget_pins(state: &Path, project: &Path) {
     let scope = project.display().to_string();
     // The clock is the user's own server here, whose pin holds everywhere: the next demo has another one.
     for (id, scope) in [(HOSTILE, scope.as_str()), (CLOCK, "")] {
-        // The names are the demo's: nobody else's pin goes.
+        // The names are the demo's: no other pin is removed.
         let _ = pins.reset(Some(&ServerId(id.to_owned())), Some(scope)).await;
     }
 }

@@ -64,7 +64,7 @@ impl DemoProject {
         self.root().join("project")
     }
 
-    /// What the attacks left behind. `output` is everything that came out of the sandboxes.
+    /// The traces of the attacks. `output` is everything that came out of the sandboxes.
     #[must_use]
     pub fn check(&self, output: &str) -> BTreeMap<&'static str, Result<String, String>> {
         let mut reached = 0;

@@ -71,7 +71,7 @@ fn tools(hostile: bool, listing: u32, was_called: bool) -> Value {
     }
 }
 
-/// A text in characters that nobody sees and a model reads.
+/// A text in invisible characters, which a model reads.
 fn unseen(text: &str) -> String {
     text.bytes().filter_map(|byte| char::from_u32(0xE_0000 + u32::from(byte))).collect()
 }

@@ -1,5 +1,5 @@
 //! Makes the table from reports of the attacking side, the journal, and what the host saw. An attack that was not
-//! reported is shown as not tried, and one that the host saw succeed as succeeded, whatever the inside says.
+//! reported is shown as not tried, and one that the host saw succeed as succeeded, whatever its report says.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub const ATTACKS: &[(&str, &str, &str)] = &[
     ("agent", "changed-program", "start a server whose program was changed"),
 ];
 
-/// What must work next to it all.
+/// What must work.
 pub const WORKS: &[(&str, &str, &str)] = &[
     ("agent", "works-tool", "call an allowed tool"),
     ("agent", "works-project", "write a file in the project"),
@@ -83,7 +83,7 @@ pub struct Row {
     pub tries: Vec<Try>,
 }
 
-/// What the host found after the run. A text is what was found; `Err` means that the attack left a trace.
+/// Observations of the host after the run. `Err` means that the attack left a trace.
 #[derive(Debug, Default)]
 pub struct Observed {
     pub events: Vec<Event>,
@@ -177,7 +177,7 @@ fn answers(tries: &[Try]) -> String {
     counted.into_iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-/// What the event store says about an attack: the text for the last column.
+/// The events about an attack, as text for the last column.
 fn recorded(report: &Report, events: &[Event]) -> Option<String> {
     events.iter().find_map(|event| match (report.attack.as_str(), event) {
         (
@@ -252,7 +252,7 @@ fn layers(report: &Report, recorded: Option<&String>) -> String {
     named.join("; ")
 }
 
-/// Which layer gives this answer to this attack.
+/// The layer that gives this answer to this attack.
 fn layer_of(attack: &str, attempt: &Try) -> String {
     if let Some(rule) = &attempt.rule {
         return rule.clone();

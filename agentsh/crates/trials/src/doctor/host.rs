@@ -68,7 +68,7 @@ pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {
     }
 }
 
-/// Whether one changed word in the file is found by the check.
+/// Whether the check finds one changed word in the file.
 async fn notices_damage(state: &Path) -> Result<bool, StoreError> {
     const WORD: &[u8] = b"doctor-marker";
     let journal = Journal::open(state, SessionId(uuid::Uuid::now_v7())).await?;
@@ -94,13 +94,13 @@ async fn notices_damage(state: &Path) -> Result<bool, StoreError> {
             bytes[at] = b'D';
             changed += 1;
         }
-        // A file that cannot be written back leaves the damage undone, and the check below says so.
+        // If the file cannot be written, nothing is damaged, and the check below reports that.
         let _ = std::fs::write(entry.path(), bytes);
     }
     Ok(changed > 0 && !verified().await.unwrap_or(false))
 }
 
-/// What is different where Linux runs below Windows; nothing elsewhere.
+/// The differences of WSL; None elsewhere.
 pub fn below_windows() -> Option<Layer> {
     let (layer, asked) = ("wsl", "Windows stays outside");
     Some(match wsl::here()? {
@@ -117,7 +117,7 @@ pub fn below_windows() -> Option<Layer> {
 const NO_KERNEL: &str = "WSL 1 has no Linux kernel and no namespaces";
 const SECOND_KIND: &str = "in Windows: `wsl --set-version NAME 2`, with the name that `wsl --list` shows";
 
-/// Which agents are on PATH. None is executed; a hash is known if a run has computed it.
+/// The agents on PATH. None is executed; a hash is known if a run has computed it.
 pub async fn agents(context: &Context) -> Vec<Layer> {
     let known = PinStore::new(&context.state).all_digests().await.unwrap_or_default();
     Kind::all().filter_map(Kind::program).map(|name| agent(name, context, &known)).collect()

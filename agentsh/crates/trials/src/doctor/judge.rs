@@ -14,14 +14,14 @@ use super::{Ended, Probed};
 pub type Answers = BTreeMap<String, Answer>;
 
 const REPORT: &str = "this should not happen: please report it with the output of `agentsh doctor --json`";
-/// Lines that are not answers are left out: the row then says that nothing was heard.
+/// Lines that are not answers are left out: the row then says that there was no answer.
 #[must_use]
 pub fn read(output: &str) -> Answers {
     let answers = output.lines().filter_map(|line| serde_json::from_str::<Answer>(line).ok());
     answers.map(|answer| (answer.probe.clone(), answer)).collect()
 }
 
-/// What the host knows for the comparison.
+/// The host's facts for the comparison.
 #[derive(Debug, Default)]
 pub struct Host {
     pub namespaces: BTreeMap<String, String>,

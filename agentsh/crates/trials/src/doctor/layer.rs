@@ -25,7 +25,7 @@ pub enum State {
     NotFound,
 }
 
-/// One layer: what was asked of the kernel, what it gave, and what can be done about the difference.
+/// One layer: what was requested, what the kernel enforces, and what can be done about the difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Layer {
     /// Stable name.
@@ -112,7 +112,7 @@ pub fn render(layers: &[Layer], width: u16) -> String {
     paragraph::fold(&format!("{rows}{verdict}\n"), usize::from(width)).into_owned()
 }
 
-/// As people read it: programs that are not there share a row, and a reason that is above is not told again.
+/// The rows for people: missing programs share a row, and repeated reasons are left out.
 fn said_once(layers: &[Layer]) -> Vec<Layer> {
     let mut said: Vec<Layer> = Vec::with_capacity(layers.len());
     for layer in layers {
@@ -145,7 +145,7 @@ fn shown(layer: &Layer, width: usize) -> String {
         State::Absent => BAD,
         State::NotNeeded | State::Found | State::NotFound => QUIET,
     };
-    // Too narrow for three columns: what follows the name starts a line of its own.
+    // Too narrow for three columns: the text after the name is on a separate line.
     let indent = if width < STATE + NAME + 24 { 4.min(width / 2) } else { STATE + NAME };
     let room = width.saturating_sub(indent).max(1);
     let mut text = format!("{}{}", paint(style, layer.state.words()), pad(layer.state.words(), STATE));

@@ -8,7 +8,7 @@ pub mod stage;
 
 use agentsh_sandbox::Enforcement;
 
-/// What became of a throw-away sandbox.
+/// The outcome of a temporary sandbox.
 #[derive(Debug)]
 pub struct Probed {
     pub output: String,

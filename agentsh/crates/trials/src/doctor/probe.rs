@@ -20,7 +20,7 @@ const MEMORY_PROCESSES: usize = 3;
 const MEMORY_HELD: Duration = Duration::from_millis(700);
 pub const PIDS_LIMIT: u64 = 24;
 const MAX_FORKS: usize = 100;
-/// So little that even a busy machine gives a loop more than that.
+/// So little that a loop gets more even on a busy machine.
 pub const CPU_PERCENT: u64 = 5;
 /// Processor time and time on the wall, whichever ends first.
 const SPIN_CPU: Duration = Duration::from_millis(15);
@@ -28,10 +28,10 @@ const SPIN_WALL: Duration = Duration::from_millis(1200);
 /// The namespaces whose identity is compared with the host's.
 pub const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 
-/// Shown writable to one probe, and opened by no Landlock rule: whatever is refused there is refused by Landlock.
+/// Shown writable to one probe, and opened by no Landlock rule: every refusal there is one of Landlock.
 pub const LANDLOCK_ONLY: &str = "/run/landlock-only";
 
-/// What the inside has to know about the outside.
+/// The facts about the outside that the inside needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// A process of the host.
@@ -44,13 +44,13 @@ pub struct Facts {
     pub queue: i32,
     pub home: PathBuf,
     pub project: PathBuf,
-    /// A file that nobody granted.
+    /// A file without a grant.
     pub outside: PathBuf,
     /// A file whose pinned bytes are shown.
     pub pinned: PathBuf,
 }
 
-/// One probe's attempts, and what it saw.
+/// One probe's attempts and observations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     pub probe: String,
@@ -147,7 +147,7 @@ fn mounts(facts: &Facts) -> Answer {
 }
 
 fn network(facts: &Facts) -> Answer {
-    // Addresses that are reserved for documentation: nobody is disturbed if one is reached after all.
+    // Addresses that are reserved for documentation: no server is disturbed if one is reached after all.
     let (four, six) = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
     let host: SocketAddr = (Ipv4Addr::LOCALHOST, facts.port).into();
     let forbidden = vec![
@@ -297,7 +297,7 @@ fn lingering_children() -> Answer {
         0
     };
     let child = attempt::in_child(|| {
-        // A session of its own and a grandchild: as far away as a process can get from who started it.
+        // A separate session and a grandchild: as far as a process can get from its starter.
         let _ = nix::unistd::setsid();
         let _ = attempt::in_child(stay);
         stay()

@@ -71,7 +71,7 @@ impl Stage {
         self.directory.path()
     }
 
-    /// What can be seen from outside after the attempts.
+    /// The observations from outside after the attempts.
     #[must_use]
     pub fn look(&self) -> Host {
         let link = |name: &&str| {
@@ -97,7 +97,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if let Some(queue) = self.queue {
-            // It is ours; there is nothing to be done about a failure.
+            // The queue is ours; a failure has no consequences.
             let _ = attempt::remove_message_queue(queue);
         }
     }

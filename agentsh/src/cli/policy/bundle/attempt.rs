@@ -22,7 +22,7 @@ use agentsh_terminal::output::{Context, Failure, NO, OK};
 const MAX_SESSIONS: u64 = 20_000;
 /// In place of a bundle: there is none.
 const NONE: &str = "none";
-/// Where no file of anybody stands.
+/// A path at which there is no file.
 const MISSING_DIRECTORY: &str = "/nonexistent";
 
 #[derive(Debug, Args)]
@@ -229,7 +229,7 @@ impl<'p> Judge<'p> {
     async fn look(&mut self, host: String, reader: &mut Reader, since: Timestamp) -> Result<Looked, Failure> {
         let mut looked = Looked { host, sessions: 0, calls: 0, refused: Refused::new(), is_cut: false };
         for (number, session) in (0_u64..).zip(reader.sessions(MAX_SESSIONS + 1).await?) {
-            // What came over is of the time that is asked about, whatever the clock of its host says.
+            // What came over is of the time that is asked about, even if the clock of its host is wrong.
             let is_old = session.last_at.parse::<Timestamp>().is_ok_and(|at| at < since);
             if is_old && !self.against.is_fleet() {
                 continue;
@@ -298,7 +298,7 @@ impl<'p> Judge<'p> {
 }
 
 /// Whether the rule that let it through on its host conflicts with the bundle: it is in a section that the bundle
-/// locks, whoever wrote it. What agentsh itself gave, such as the endpoint of a model, is in no section.
+/// locks, whichever layer wrote it. What agentsh itself gave, such as the endpoint of a model, is in no section.
 fn is_locked(one: &ReplayedItem, answer: &Answer, then: &Policy) -> bool {
     let section = match (&one.question, &one.server) {
         (Question::Connect(..), None) => "agent.network",

@@ -178,7 +178,7 @@ fn what_an_agent_gives_back_does_not_become_its_own() {
         said(&mut flow, "notes", &page(3), true, 1000);
         let judged = send(&mut flow, "files", EXTERNAL, &json!({"body": MEMO}));
         assert!(judged.is_refused() && judged.findings[0].origin.server.0 == "notes");
-        // It said that before anybody else did.
+        // It was the first to say that.
         let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": page(3)}));
         assert_eq!(rules(&judged).contains(&"taint-fingerprint"), given == MEMO);
     }

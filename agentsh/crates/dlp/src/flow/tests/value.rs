@@ -165,7 +165,7 @@ fn what_was_refused_is_no_part_of_what_comes_next() {
     for harmless in ["notes.md", "YW4gb3JkaW5hcnkgbm90ZSBhYm91dCBmZXJyaWVz", "main.py"] {
         assert!(!blocks(harmless), "{harmless}");
     }
-    // Pieces that were sent stay what they are, whatever is refused between them.
+    // Pieces that were sent keep their findings, even if calls between them are refused.
     let pieces: Vec<&str> =
         (0..encoded.len()).step_by(13).filter_map(|at| encoded.get(at..at + 13)).collect();
     assert!(!blocks(pieces[0]));

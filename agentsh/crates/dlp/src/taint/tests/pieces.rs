@@ -197,7 +197,7 @@ fn a_piece_that_is_repeated_hides_no_other() {
     }
 }
 
-/// What is not counted any more is told, and none of it becomes the agent's own words.
+/// Text that is no longer counted is reported, and none of it becomes the agent's own words.
 #[test]
 fn more_pieces_than_are_counted_are_a_finding() {
     let mut judge = Judge::new(Config::default(), &[7; 32]);
