@@ -71,13 +71,19 @@ const OWN: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect) {
     let exists = || path.symlink_metadata().is_ok();
     let Session { facts, live, .. } = session;
+    if matches!(effect, FileEffect::Makes | FileEffect::Writes)
+        && !path.starts_with(&facts.context.project)
+        && let Some(place) = made_at_home(&facts.context.home, pid, path)
+    {
+        live.agent.made_at_home.borrow_mut().insert(place);
+    }
     let is_done = match effect {
         _ if path.starts_with(&facts.context.project) || OWN.iter().any(|own| path.starts_with(own)) => true,
         FileEffect::Makes => exists(),
         FileEffect::Changes | FileEffect::Unlinks | FileEffect::RemovesDirectory => !exists(),
         FileEffect::Writes => false,
     };
-    if is_done || why::inside(pid, path).is_some_and(|(_, is_read_only)| !is_read_only) {
+    if is_done || why::inside(pid, path).is_some_and(|(_, is_read_only, _)| !is_read_only) {
         return;
     }
     let there = path.ancestors().find(|above| above.symlink_metadata().is_ok()).unwrap_or(path);
@@ -95,6 +101,23 @@ pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path:
     }
     let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     live.refusals.writes.borrow_mut().add(program.trim_end_matches('\n'), refusal);
+}
+
+/// Where a program makes something new in a home of the sandbox's own that its user looks for later: files, commands and
+/// libraries. What programs keep in other hidden directories is their own.
+fn made_at_home(home: &Path, pid: u32, path: &Path) -> Option<PathBuf> {
+    let below = path.strip_prefix(home).ok()?;
+    let is_installed = |part: &std::ffi::OsStr| part == "bin" || part == "lib";
+    let is_hidden = below.as_os_str().as_encoded_bytes().starts_with(b".");
+    let parts = match below.iter().position(is_installed) {
+        Some(at) if !below.starts_with(".cache") => at + 1,
+        None if !is_hidden => 1,
+        _ => return None,
+    };
+    let (found, _, device) = why::inside(pid, path)?;
+    let (_, _, own) = why::inside(pid, home)?;
+    let is_private = device == own && rustix::fs::stat(home).is_ok_and(|there| there.st_dev != own);
+    (found != path && is_private).then(|| below.iter().take(parts).collect())
 }
 
 /// The missing grant and Landlock right; None if none is missing, or the file does not exist outside either.

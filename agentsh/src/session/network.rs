@@ -160,7 +160,7 @@ pub async fn open(
         },
     };
     let proxy = outgoing::proxy(&session.facts, &session.record, rules)?.map(Rc::new);
-    if let (Some(proxy), false) = (&proxy, matches!(plan, plan::Network::Closed)) {
+    if let (Some(proxy), true) = (&proxy, plan.is_open()) {
         let by = format!(
             "; through the proxy '{}', which resolves names and has to refuse private addresses itself",
             proxy.name()
@@ -254,9 +254,6 @@ fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
     if ports.len() > MAX_PORTS {
         return Err(format!("its network rules name {} ports; the maximum is {MAX_PORTS}", ports.len()));
     }
-    if ports.is_empty() {
-        return Ok(plan::Network::Closed);
-    }
     Ok(plan::Network::AnyIp { ports: ports.into_iter().collect() })
 }
 
@@ -273,11 +270,9 @@ const BY_THE_SESSION: &str =
 /// The report about one process's network. `missing`: why there are no eBPF programs.
 fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>) -> Enforcement {
     let backend = if missing.is_some() { "userns" } else { "ebpf" };
-    let got = match network {
-        plan::Network::Closed => format!("{backend}: no route and no listener; names are refused"),
-        plan::Network::AnyIp { .. } | plan::Network::Redirected { .. } => {
-            format!("{backend}: no route; names, TLS and HTTP hosts are checked")
-        }
+    let got = match network.is_open() {
+        false => format!("{backend}: no route and no listener; names are refused"),
+        true => format!("{backend}: no route; names, TLS and HTTP hosts are checked"),
     };
     match (chosen, missing) {
         (Backend::Ebpf, Some(why)) => {

@@ -55,8 +55,17 @@ impl Freezer {
                     *held.entry(directory.clone()).or_default() += 1;
                 }
                 drop(held);
+                let mut calm = 0;
                 while Instant::now() < end {
                     if is_frozen(directory)? {
+                        return Ok(());
+                    }
+                    // What waits in the kernel, as for the session's answer, freezes before it runs again.
+                    let waits_may_count =
+                        end.saturating_duration_since(Instant::now()) + MIN_BLOCKED_WAIT < STOP_TIMEOUT;
+                    let runs = || in_group(directory).any(|pid| has_task(pid, |state| state == 'R'));
+                    calm = if waits_may_count && !runs() { calm + 1 } else { 0 };
+                    if calm > 1 {
                         return Ok(());
                     }
                     std::thread::sleep(POLL_INTERVAL);
@@ -88,6 +97,11 @@ impl Freezer {
         Err(io::ErrorKind::TimedOut.into())
     }
 
+    /// Whether every process is in a frozen group.
+    fn is_held_by_kernel(&self) -> bool {
+        matches!(self, Self::Group { directory, .. } if is_frozen(directory).unwrap_or(false))
+    }
+
     pub fn thaw(&mut self) {
         match self {
             Self::Group { directory, holds } => {
@@ -115,6 +129,12 @@ impl Freezer {
 fn is_frozen(group: &Path) -> io::Result<bool> {
     let events = fs::read_to_string(group.join("cgroup.events"))?;
     Ok(events.lines().any(|line| line == "frozen 1" || line == "populated 0"))
+}
+
+fn in_group(group: &Path) -> impl Iterator<Item = Pid> {
+    let processes = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let processes: Vec<_> = processes.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
+    processes.into_iter()
 }
 
 /// The parent of a process.
@@ -149,25 +169,31 @@ pub(super) fn descendants(pid: u32) -> Vec<Pid> {
 
 /// Whether any thread may take another step.
 pub(super) fn is_running(pid: Pid, waits_may_count: bool) -> bool {
+    has_task(pid, |state| !(matches!(state, 'T' | 't' | 'Z' | 'X') || (state == 'D' && waits_may_count)))
+}
+
+fn has_task(pid: Pid, is_wanted: impl Fn(char) -> bool) -> bool {
     let tasks = Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("task");
     fs::read_dir(tasks).into_iter().flatten().flatten().any(|task| {
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
         let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-        state.is_some_and(|state| {
-            !(matches!(state, 'T' | 't' | 'Z' | 'X') || (state == 'D' && waits_may_count))
-        })
+        state.is_some_and(&is_wanted)
     })
 }
 
-/// State and switch count of each task below a pid 1. A stopped process can be woken (by a timer or a readable
+/// State and switch count of each task. A stopped process can be woken (by a timer or a readable
 /// terminal), which changes one of them.
 #[derive(Debug, PartialEq, Eq)]
 struct Steps(BTreeMap<(i32, PathBuf), Vec<String>>);
 
 impl Steps {
-    fn of(pid: u32) -> Self {
+    fn of(freezer: &Freezer) -> Self {
+        let processes = match freezer {
+            Freezer::Group { directory, .. } => in_group(directory).collect::<Vec<_>>(),
+            Freezer::Signals { pid, .. } => descendants(*pid).into_iter().skip(1).collect(),
+        };
         let mut found = BTreeMap::new();
-        for pid in descendants(pid).into_iter().skip(1).map(Pid::as_raw_nonzero) {
+        for pid in processes.into_iter().map(Pid::as_raw_nonzero) {
             let tasks = Path::new("/proc").join(pid.to_string()).join("task");
             for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
                 let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
@@ -187,7 +213,7 @@ impl Steps {
 #[derive(Debug)]
 pub struct FrozenSandbox {
     freezer: Freezer,
-    /// None: the kernel holds a group by itself.
+    /// None: the kernel holds all of a group by itself.
     steps: Option<Steps>,
 }
 
@@ -199,13 +225,13 @@ impl FrozenSandbox {
     pub fn begin(freezer: Freezer) -> io::Result<Self> {
         let mut still = Self { freezer, steps: None };
         still.freezer.freeze()?;
-        if let Freezer::Signals { pid, .. } = still.freezer {
+        if !still.freezer.is_held_by_kernel() {
             let end = Instant::now() + STOP_TIMEOUT;
-            let mut before = Steps::of(pid);
+            let mut before = Steps::of(&still.freezer);
             loop {
                 // A task that is about to stop is counted once more.
                 std::thread::sleep(SETTLE_DELAY);
-                let now = Steps::of(pid);
+                let now = Steps::of(&still.freezer);
                 if now == before {
                     break;
                 }
@@ -222,14 +248,14 @@ impl FrozenSandbox {
     /// Whether nothing ran since. As slow as [`Self::begin`].
     #[must_use]
     pub fn has_not_run(&self) -> bool {
-        match (&self.freezer, &self.steps) {
-            (Freezer::Group { directory, .. }, _) => {
-                fs::read_to_string(directory.join("cgroup.freeze")).is_ok_and(|word| word.trim() == "1")
-                    && is_frozen(directory).unwrap_or(false)
+        let is_let_go = match &self.freezer {
+            Freezer::Group { directory, .. } => {
+                !fs::read_to_string(directory.join("cgroup.freeze")).is_ok_and(|word| word.trim() == "1")
             }
-            (Freezer::Signals { pid, .. }, Some(steps)) => Steps::of(*pid) == *steps,
-            (Freezer::Signals { .. }, None) => false,
-        }
+            Freezer::Signals { .. } => false,
+        };
+        let has_same_steps = || self.steps.as_ref().is_some_and(|steps| Steps::of(&self.freezer) == *steps);
+        !is_let_go && (self.freezer.is_held_by_kernel() || has_same_steps())
     }
 }
 

@@ -61,6 +61,18 @@ pub enum Network {
     Redirected { listeners: Vec<SocketAddr> },
 }
 
+impl Network {
+    /// Whether anything listens for connections to other hosts.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        match self {
+            Self::Closed => false,
+            Self::AnyIp { ports } => !ports.is_empty(),
+            Self::Redirected { listeners } => !listeners.is_empty(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// Absolute path inside the sandbox, symlinks followed.

@@ -55,7 +55,13 @@ pub enum Address {
 pub struct Listener(OwnedFd);
 
 impl From<OwnedFd> for Listener {
+    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
     fn from(descriptor: OwnedFd) -> Self {
+        /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller hands its processor over. Not before Linux 6.6.
+        const SYNCHRONOUS: u64 = 1;
+        let set = libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS;
+        // SAFETY: the argument is a number; the kernel reads and writes no memory.
+        let _ = unsafe { libc::ioctl(descriptor.as_raw_fd(), set, SYNCHRONOUS) };
         Self(descriptor)
     }
 }
