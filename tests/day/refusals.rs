@@ -26,14 +26,16 @@ fn what_nobody_inside_answers_is_told() {
                      s = socket.socket(); s.settimeout(5)\n    try: s.connect((host, port)); print('in')\n    \
                      except OSError as e: print('no')\n\
                      u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry: u.sendto(b'x', ('192.0.2.8', 53))\n\
-                     except OSError: pass\n"
+                     except OSError: pass\n\
+                     name = b''.join(bytes([len(part)]) + part for part in b'_http._tcp.b.example'.split(b'.')) + b'\\0'\n\
+                     u.sendto(bytes([0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]) + name + bytes([0, 33, 0, 1]), ('127.0.0.53', 53))\nu.recv(512)\n"
                 ),
             );
             let outcome =
                 Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
             assert_eq!(outcome.stdout, "no\nno\nno\n", "{outcome}");
             let loopback = format!("`agentsh policy allow localhost:{port}`");
-            for said in [&loopback[..], "`agentsh policy allow 192.0.2.7:8080`", "-> 192.0.2.8:"] {
+            for said in [&loopback[..], "`agentsh policy allow 192.0.2.7:8080`", "-> 192.0.2.8:", "`agentsh policy allow b.example`"] {
                 assert!(outcome.stderr.contains(said), "{mode:?} {backend} {said}: {outcome}");
             }
             assert!(!outcome.stderr.contains(&free.to_string()), "{outcome}");

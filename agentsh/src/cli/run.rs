@@ -285,9 +285,6 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
         let summary = session.record.journal.summary();
         let told = shown_notices::of_machine(&session.facts.context.state, &summary);
         let _ = write!(style::stderr(), "{}", style::summary(&summary.render_short(&told)));
-        if let Some(gone) = session.gone_with_the_home() {
-            let _ = writeln!(style::stderr(), "agentsh: {gone}");
-        }
         let lines = session.wanted_lines(MAX_SUGGESTED);
         if !lines.is_empty() && !is_learning {
             let lines = lines.join("\n  ");

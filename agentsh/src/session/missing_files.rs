@@ -11,7 +11,10 @@ use super::refused_files::{self, Refusal};
 use super::{Session, why};
 use agentsh_base::types::ServerId;
 use agentsh_policy::Question;
+use agentsh_sandbox::open_inside;
+use agentsh_sandbox::remount_guards::Namespaces;
 use agentsh_sandbox::seccomp::{FileEffect, MissingFile};
+use agentsh_store::escape;
 
 /// In every sandbox, or generated.
 const OTHERS: [&str; 12] = [
@@ -21,6 +24,10 @@ const OTHERS: [&str; 12] = [
 /// Limit of examined paths, and of their bytes.
 const MAX_EXAMINED_PATHS: usize = 50_000;
 const MAX_BYTES: usize = 8 << 20;
+
+/// Limits of remembered and of listed places in the home.
+const MAX_MADE: usize = 100;
+const MAX_GONE: usize = 5;
 
 type Key = (Option<ServerId>, PathBuf, bool);
 
@@ -75,7 +82,10 @@ pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path:
         && !path.starts_with(&facts.context.project)
         && let Some(place) = made_at_home(&facts.context.home, pid, path)
     {
-        live.agent.made_at_home.borrow_mut().insert(place);
+        let mut made = live.agent.made_at_home.borrow_mut();
+        if made.len() < MAX_MADE {
+            made.insert(place);
+        }
     }
     let is_done = match effect {
         _ if path.starts_with(&facts.context.project) || OWN.iter().any(|own| path.starts_with(own)) => true,
@@ -101,6 +111,25 @@ pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path:
     }
     let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     live.refusals.writes.borrow_mut().add(program.trim_end_matches('\n'), refusal);
+}
+
+/// Says what the agent leaves in such a home.
+pub fn tell_what_is_gone(session: &Session, inside: &Namespaces) {
+    let context = &session.facts.context;
+    // What is no file is there, too.
+    let is_there =
+        |place: &&PathBuf| !matches!(open_inside::open(&context.zygote, inside, &context.home.join(place)), Ok(None));
+    let made = session.live.agent.made_at_home.take();
+    let shown = made.iter().filter(is_there).map(|place| format!("~/{}", escape::line(&place.to_string_lossy())));
+    let shown: Vec<_> = shown.take(MAX_GONE).collect();
+    if !shown.is_empty() {
+        let more = if shown.len() == MAX_GONE { " and perhaps more" } else { "" };
+        session.record.note(&format!(
+            "made in the home inside, and gone with this run: {}{more}; what should stay belongs in the project, or is \
+             installed outside",
+            shown.join(", ")
+        ));
+    }
 }
 
 /// Where a program makes something new in a home of the sandbox's own that its user looks for later: files, commands and

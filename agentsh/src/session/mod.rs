@@ -74,7 +74,7 @@ use agentsh_sandbox::cgroup::TaskCount;
 use agentsh_sandbox::seccomp::FileEffect;
 use agentsh_sandbox::spec::SandboxSpec;
 use agentsh_store::pins::PinStore;
-use agentsh_store::{Journal, StoreError, escape, running};
+use agentsh_store::{Journal, StoreError, running};
 
 use agentsh_broker::logins::{self, LoginSession};
 use agentsh_content::{content, content_scan, interface_pins};
@@ -169,7 +169,7 @@ pub struct AgentSandbox {
     inside: RefCell<Option<agentsh_sandbox::remount_guards::Namespaces>>,
     /// How many servers start from names that are held in it.
     held: Cell<u32>,
-    /// Places in its home that are gone when it ends.
+    /// Where something was made in a home that is gone when it ends.
     made_at_home: RefCell<BTreeSet<PathBuf>>,
 }
 
@@ -206,9 +206,6 @@ fn writable(policy: &Policy, paths: &PathContext) -> Vec<PathBuf> {
     };
     written.map(|rule| plain(agentsh_policy::place::resolve(&rule.value, paths))).collect()
 }
-
-/// Limit of listed places in the home.
-const MAX_GONE: usize = 5;
 
 /// The share of memory left to the machine: one part in this many.
 const RESERVED_MEMORY_DIVISOR: u64 = 10;
@@ -346,25 +343,6 @@ impl Session {
     pub fn wanted_lines(&self, most: usize) -> Vec<String> {
         let file = self.facts.context.config.join("agentsh/policy.yaml");
         self.live.refusals.suggested.lines(most, &file.display().to_string())
-    }
-
-    /// What is gone with the agent's home, in one line.
-    #[must_use]
-    pub fn gone_with_the_home(&self) -> Option<String> {
-        let made = self.live.agent.made_at_home.borrow();
-        let shown = made.iter().take(MAX_GONE).map(|path| format!("~/{}", escape::line(&path.to_string_lossy())));
-        let mut shown: Vec<_> = shown.collect();
-        match made.len().saturating_sub(MAX_GONE) {
-            0 => {}
-            more => shown.push(format!("{more} more")),
-        }
-        (!shown.is_empty()).then(|| {
-            format!(
-                "made in the home inside, and gone with this run: {}; what should stay belongs in the project, or is \
-                 installed outside",
-                shown.join(", ")
-            )
-        })
     }
 
     /// Narrows the policy before others share it.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::seccomp::listener::interrupt;
+
 /// A process that waits for a disk stops only after the disk answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// A process that waits longer in the kernel has its signal pending, so it stops before it runs again. A parent in
@@ -55,19 +57,12 @@ impl Freezer {
                     *held.entry(directory.clone()).or_default() += 1;
                 }
                 drop(held);
-                let mut calm = 0;
                 while Instant::now() < end {
                     if is_frozen(directory)? {
                         return Ok(());
                     }
-                    // What waits in the kernel, as for the session's answer, freezes before it runs again.
-                    let waits_may_count =
-                        end.saturating_duration_since(Instant::now()) + MIN_BLOCKED_WAIT < STOP_TIMEOUT;
-                    let runs = || in_group(directory).any(|pid| has_task(pid, |state| state == 'R'));
-                    calm = if waits_may_count && !runs() { calm + 1 } else { 0 };
-                    if calm > 1 {
-                        return Ok(());
-                    }
+                    let threads = fs::read_to_string(directory.join("cgroup.threads")).unwrap_or_default();
+                    interrupt(&threads.lines().filter_map(|thread| thread.parse().ok()).collect::<Vec<_>>());
                     std::thread::sleep(POLL_INTERVAL);
                 }
             }
@@ -82,6 +77,9 @@ impl Freezer {
                     let mut count = 0;
                     for pid in running {
                         count += 1;
+                        if stopped.contains(&pid) {
+                            interrupt_stopping(pid);
+                        }
                         if kill_process(pid, Signal::STOP).is_ok() && !stopped.contains(&pid) {
                             stopped.push(pid);
                         }
@@ -95,11 +93,6 @@ impl Freezer {
             }
         }
         Err(io::ErrorKind::TimedOut.into())
-    }
-
-    /// Whether every process is in a frozen group.
-    fn is_held_by_kernel(&self) -> bool {
-        matches!(self, Self::Group { directory, .. } if is_frozen(directory).unwrap_or(false))
     }
 
     pub fn thaw(&mut self) {
@@ -131,10 +124,14 @@ fn is_frozen(group: &Path) -> io::Result<bool> {
     Ok(events.lines().any(|line| line == "frozen 1" || line == "populated 0"))
 }
 
-fn in_group(group: &Path) -> impl Iterator<Item = Pid> {
-    let processes = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    let processes: Vec<_> = processes.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
-    processes.into_iter()
+/// Interrupts the calls of a process that got the signal, once all its threads know of it.
+fn interrupt_stopping(pid: Pid) {
+    let tasks = Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("task");
+    let tasks = fs::read_dir(tasks).into_iter().flatten().flatten();
+    let threads: Vec<u32> = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+    if threads.len() == 1 || has_task(pid, |state| state == 'T') {
+        interrupt(&threads);
+    }
 }
 
 /// The parent of a process.
@@ -181,19 +178,15 @@ fn has_task(pid: Pid, is_wanted: impl Fn(char) -> bool) -> bool {
     })
 }
 
-/// State and switch count of each task. A stopped process can be woken (by a timer or a readable
+/// State and switch count of each task below a pid 1. A stopped process can be woken (by a timer or a readable
 /// terminal), which changes one of them.
 #[derive(Debug, PartialEq, Eq)]
 struct Steps(BTreeMap<(i32, PathBuf), Vec<String>>);
 
 impl Steps {
-    fn of(freezer: &Freezer) -> Self {
-        let processes = match freezer {
-            Freezer::Group { directory, .. } => in_group(directory).collect::<Vec<_>>(),
-            Freezer::Signals { pid, .. } => descendants(*pid).into_iter().skip(1).collect(),
-        };
+    fn of(pid: u32) -> Self {
         let mut found = BTreeMap::new();
-        for pid in processes.into_iter().map(Pid::as_raw_nonzero) {
+        for pid in descendants(pid).into_iter().skip(1).map(Pid::as_raw_nonzero) {
             let tasks = Path::new("/proc").join(pid.to_string()).join("task");
             for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
                 let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
@@ -213,7 +206,7 @@ impl Steps {
 #[derive(Debug)]
 pub struct FrozenSandbox {
     freezer: Freezer,
-    /// None: the kernel holds all of a group by itself.
+    /// None: the kernel holds a group by itself.
     steps: Option<Steps>,
 }
 
@@ -225,13 +218,13 @@ impl FrozenSandbox {
     pub fn begin(freezer: Freezer) -> io::Result<Self> {
         let mut still = Self { freezer, steps: None };
         still.freezer.freeze()?;
-        if !still.freezer.is_held_by_kernel() {
+        if let Freezer::Signals { pid, .. } = still.freezer {
             let end = Instant::now() + STOP_TIMEOUT;
-            let mut before = Steps::of(&still.freezer);
+            let mut before = Steps::of(pid);
             loop {
                 // A task that is about to stop is counted once more.
                 std::thread::sleep(SETTLE_DELAY);
-                let now = Steps::of(&still.freezer);
+                let now = Steps::of(pid);
                 if now == before {
                     break;
                 }
@@ -248,14 +241,14 @@ impl FrozenSandbox {
     /// Whether nothing ran since. As slow as [`Self::begin`].
     #[must_use]
     pub fn has_not_run(&self) -> bool {
-        let is_let_go = match &self.freezer {
-            Freezer::Group { directory, .. } => {
-                !fs::read_to_string(directory.join("cgroup.freeze")).is_ok_and(|word| word.trim() == "1")
+        match (&self.freezer, &self.steps) {
+            (Freezer::Group { directory, .. }, _) => {
+                fs::read_to_string(directory.join("cgroup.freeze")).is_ok_and(|word| word.trim() == "1")
+                    && is_frozen(directory).unwrap_or(false)
             }
-            Freezer::Signals { .. } => false,
-        };
-        let has_same_steps = || self.steps.as_ref().is_some_and(|steps| Steps::of(&self.freezer) == *steps);
-        !is_let_go && (self.freezer.is_held_by_kernel() || has_same_steps())
+            (Freezer::Signals { pid, .. }, Some(steps)) => Steps::of(*pid) == *steps,
+            (Freezer::Signals { .. }, None) => false,
+        }
     }
 }
 

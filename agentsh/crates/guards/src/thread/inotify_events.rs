@@ -44,9 +44,10 @@ impl Watch {
         if let Some(names) = &mut self.names {
             names.watch(directory, false);
         }
-        let mut inner = Vec::new();
+        let (mut inner, mut begins) = (Vec::new(), false);
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
+            begins |= new_repositories::begins_bare(&path);
             if new_repositories::is_repository_name(&path) {
                 self.note_repository(&path);
             } else if self.baseline.is_arrival(&path) && !self.targets.contains(&path) {
@@ -61,7 +62,17 @@ impl Watch {
                 }
             }
         }
+        // Created before the watch, too.
+        if begins && new_repositories::is_repository(directory) && !self.baseline.holds(directory) {
+            self.note_bare(directory);
+        }
         inner
+    }
+
+    fn note_bare(&mut self, directory: &Path) {
+        if !new_repositories::is_repository_name(directory) && !self.new_repository_watcher.holds(directory) {
+            self.note_repository(directory);
+        }
     }
 
     pub(super) fn note_repository(&mut self, entry: &Path) {
@@ -101,12 +112,7 @@ impl Watch {
                         self.arrivals.insert(path);
                     }
                 } else if new_repositories::begins_bare(&path) {
-                    let above = path.parent().unwrap_or(&path).to_owned();
-                    if !new_repositories::is_repository_name(&above)
-                        && !self.new_repository_watcher.holds(&above)
-                    {
-                        self.note_repository(&above);
-                    }
+                    self.note_bare(path.parent().unwrap_or(&path));
                 } else if is_directory && !is_held {
                     let mut open = vec![path];
                     while let Some(directory) = open.pop() {
