@@ -156,8 +156,9 @@ fn a_repository_is_not_guarded_while_git_makes_it() {
         let script = "set -e; git init -q first; echo x >first/f; git -C first add f; sleep 1; \
             m=.git/modules/x; mkdir -p $m/objects $m/refs $m/hooks lib; echo 'ref: refs/heads/main' >$m/HEAD; \
             printf '[core]\\n\\tbare = false\\n' >$m/config; echo 'gitdir: ../.git/modules/x' >lib/.git; \
+            mkdir .git/modules/y; echo '[core]' >.git/modules/y/config; \
             for n in 1 2 3 4 5 6 7 8; do sleep 0.3; echo >$m/hooks/$n.sample; done; \
-            echo 'gitdir: ../.git/modules/x' >lib/.git; : >$m/index; n=0; \
+            echo '[core]' >.git/modules/y/config; echo 'gitdir: ../.git/modules/x' >lib/.git; : >$m/index; n=0; \
             while (echo >$m/hooks/more.sample || echo >lib/.git) 2>/dev/null; do n=$((n+1)); test $n -lt 100; sleep 0.1; done; \
             echo guarded";
         let outcome = inside(&place, &[], script).expect_code(0);
@@ -175,7 +176,10 @@ fn a_repository_of_reftables_works_and_is_guarded() {
         if Outcome::of(place.command("git").args(["init", "-q", "--ref-format=reftable", "."])).code != 0 {
             return skip("this git knows no reftables");
         }
-        sh(&place, "git config user.email a@b.example; git config user.name A; echo 0 >f; git add f; git commit -qm 0");
+        sh(
+            &place,
+            "git config user.email a@b.example; git config user.name A; echo 0 >f; git add f; git commit -qm 0",
+        );
         let script = "set -e; for n in 1 2 3; do echo $n >f; git commit -qam $n; done; git switch -qc new; \
             git branch -m newer; git tag t; git worktree add -q w; git worktree remove w; git log --oneline | wc -l; \
             if git config core.hooksPath h 2>/dev/null; then echo open; fi; \
@@ -186,7 +190,11 @@ fn a_repository_of_reftables_works_and_is_guarded() {
         assert_eq!(outcome.stdout, "4\n3\n", "{mode:?}: {outcome}");
         let told = ".git/commondir was created during the run and set aside (it sends git elsewhere";
         assert!(outcome.stderr.contains(told), "{mode:?}: {outcome}");
-        assert_eq!(sh(&place, "git log -1 --format=%s newer; git status --porcelain").stdout, "3\n", "{mode:?}");
+        assert_eq!(
+            sh(&place, "git log -1 --format=%s newer; git status --porcelain").stdout,
+            "3\n",
+            "{mode:?}"
+        );
     }
 }
 

@@ -16,7 +16,12 @@ fn what_nobody_inside_answers_is_told() {
     // Nothing listens here, outside or inside.
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for mode in Mode::all() {
-        for (backend, rules) in [("auto", "allow: [a.example], "), ("userns", "allow: [a.example], "), ("auto", ""), ("userns", "")] {
+        for (backend, rules) in [
+            ("auto", "allow: [a.example], "),
+            ("userns", "allow: [a.example], "),
+            ("auto", ""),
+            ("userns", ""),
+        ] {
             let place = Place::new(mode).policed_by(backend);
             place.user_policy(&format!("agent: {{network: {{{rules}unknown: deny}}}}\n"));
             place.write(
@@ -35,7 +40,12 @@ fn what_nobody_inside_answers_is_told() {
                 Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
             assert_eq!(outcome.stdout, "no\nno\nno\n", "{outcome}");
             let loopback = format!("`agentsh policy allow localhost:{port}`");
-            for said in [&loopback[..], "`agentsh policy allow 192.0.2.7:8080`", "-> 192.0.2.8:", "`agentsh policy allow b.example`"] {
+            for said in [
+                &loopback[..],
+                "`agentsh policy allow 192.0.2.7:8080`",
+                "-> 192.0.2.8:",
+                "`agentsh policy allow b.example`",
+            ] {
                 assert!(outcome.stderr.contains(said), "{mode:?} {backend} {said}: {outcome}");
             }
             assert!(!outcome.stderr.contains(&free.to_string()), "{outcome}");
@@ -68,11 +78,17 @@ fn what_is_installed_into_the_home_is_said_to_be_gone() {
             Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-ec", script])).expect_code(0).stderr
         };
         let hidden = "mkdir -p ~/.cache/x/bin ~/.config/y; echo x >~/.cache/x/bin/z; echo x >~/.config/y/z";
-        let told = run(&format!("{hidden}; mkdir -p ~/.local/bin; echo x >~/.local/bin/tool; echo x >~/note"));
+        let told =
+            run(&format!("{hidden}; mkdir -p ~/.local/bin; echo x >~/.local/bin/tool; echo x >~/note"));
         let line = "made in the home inside, and gone with this run: ~/.local/bin, ~/note; what should stay";
         assert!(told.contains(line), "{mode:?} {told}");
-        let told = run(&format!("{hidden}; test ! -e ~/note; mkdir -p ~/kept/bin bin; echo x >~/kept/bin/x; echo x >bin/x"));
-        assert!(!told.contains("gone with this run") && place.home.join("kept/bin/x").exists(), "{mode:?} {told}");
+        let told = run(&format!(
+            "{hidden}; test ! -e ~/note; mkdir -p ~/kept/bin bin; echo x >~/kept/bin/x; echo x >bin/x"
+        ));
+        assert!(
+            !told.contains("gone with this run") && place.home.join("kept/bin/x").exists(),
+            "{mode:?} {told}"
+        );
     }
 }
 

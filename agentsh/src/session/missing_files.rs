@@ -78,17 +78,14 @@ const OWN: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect) {
     let exists = || path.symlink_metadata().is_ok();
     let Session { facts, live, .. } = session;
-    if matches!(effect, FileEffect::Makes | FileEffect::Writes)
-        && !path.starts_with(&facts.context.project)
-        && let Some(place) = made_at_home(&facts.context.home, pid, path)
-    {
-        let mut made = live.agent.made_at_home.borrow_mut();
-        if made.len() < MAX_MADE {
-            made.insert(place);
-        }
+    let is_in_project = path.starts_with(&facts.context.project);
+    let may_be_new = matches!(effect, FileEffect::Makes | FileEffect::Writes) && !is_in_project;
+    let mut made = live.agent.made_at_home.borrow_mut();
+    if may_be_new && server.is_none() && made.len() < MAX_MADE {
+        made.extend(made_at_home(&facts.context.home, pid, path));
     }
     let is_done = match effect {
-        _ if path.starts_with(&facts.context.project) || OWN.iter().any(|own| path.starts_with(own)) => true,
+        _ if is_in_project || OWN.iter().any(|own| path.starts_with(own)) => true,
         FileEffect::Makes => exists(),
         FileEffect::Changes | FileEffect::Unlinks | FileEffect::RemovesDirectory => !exists(),
         FileEffect::Writes => false,
@@ -117,10 +114,12 @@ pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path:
 pub fn tell_what_is_gone(session: &Session, inside: &Namespaces) {
     let context = &session.facts.context;
     // What is no file is there, too.
-    let is_there =
-        |place: &&PathBuf| !matches!(open_inside::open(&context.zygote, inside, &context.home.join(place)), Ok(None));
+    let is_there = |place: &&PathBuf| {
+        !matches!(open_inside::open(&context.zygote, inside, &context.home.join(place)), Ok(None))
+    };
     let made = session.live.agent.made_at_home.take();
-    let shown = made.iter().filter(is_there).map(|place| format!("~/{}", escape::line(&place.to_string_lossy())));
+    let shown =
+        made.iter().filter(is_there).map(|place| format!("~/{}", escape::line(&place.to_string_lossy())));
     let shown: Vec<_> = shown.take(MAX_GONE).collect();
     if !shown.is_empty() {
         let more = if shown.len() == MAX_GONE { " and perhaps more" } else { "" };
@@ -163,20 +162,12 @@ fn missing(
     };
     let found = path.symlink_metadata();
     let right = match (&found, path.parent()) {
-        (Ok(found), _) if found.is_dir() => {
-            if writes {
-                "fs.make_dir"
-            } else {
-                "fs.read_dir"
-            }
-        }
-        (Ok(_), _) => {
-            if writes {
-                "fs.write_file"
-            } else {
-                "fs.read_file"
-            }
-        }
+        (Ok(found), _) => match (found.is_dir(), writes) {
+            (true, true) => "fs.make_dir",
+            (true, false) => "fs.read_dir",
+            (false, true) => "fs.write_file",
+            (false, false) => "fs.read_file",
+        },
         // A new file in an invisible directory.
         (Err(_), Some(directory)) if writes && directory.symlink_metadata().is_ok() && !inside(directory) => {
             "fs.make_reg"

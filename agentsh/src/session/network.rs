@@ -142,10 +142,7 @@ pub async fn open(
     let asks = session.facts.learns || (server.is_none() && asks(&session.facts, rules));
     let allow = Allowlist::new(rules).asking(asks);
     let plan = if policed.is_some() {
-        match kernel::listeners(&allow) {
-            listeners if listeners.is_empty() => plan::Network::Closed,
-            listeners => plan::Network::Redirected { listeners },
-        }
+        plan::Network::Redirected { listeners: kernel::listeners(&allow) }
     } else {
         any_ip(&allow)?
     };

@@ -116,7 +116,9 @@ impl NewRepositoryWatcher {
             return false;
         }
         self.due = Some(Instant::now() + REPOSITORY_SETTLE_DELAY);
-        self.since.iter().any(|(entry, times)| is_repository(entry) && is_finished(entry, *times, search.host))
+        self.since
+            .iter()
+            .any(|(entry, times)| is_repository(entry) && is_finished(entry, *times, search.host))
     }
 
     /// Returns the repositories that are guarded from now on. The others still wait.
@@ -153,7 +155,8 @@ fn is_finished(entry: &Path, (since, last): (Instant, Instant), host: &RealHost)
     // Of a submodule only the configuration says that it has a working tree.
     let config = || std::fs::read_to_string(git.join("config")).unwrap_or_default();
     let gets_index = git.is_dir()
-        && (git.ends_with(".git") || entries(&config()).iter().any(|entry| entry.to_string() == "core.bare = false"));
+        && (git.ends_with(".git")
+            || entries(&config()).iter().any(|entry| entry.to_string() == "core.bare = false"));
     let is_made =
         names.iter().any(|name| name == "index") || !gets_index && last.elapsed() >= REPOSITORY_SETTLE_DELAY;
     is_made && !is_locked || since.elapsed() > MAX_TO_FINISH

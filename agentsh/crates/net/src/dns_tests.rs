@@ -129,7 +129,10 @@ fn a_service_is_its_hosts() {
     let (_, refused) = ask("_http._tcp.evil.test", RecordType::SRV);
     assert_eq!((reason(&refused), refused.asked.unwrap().name.as_str()), ("name-not-allowed", "evil.test"));
     let (_, refused) = ask("_x.api.example.com", RecordType::A);
-    assert_eq!((reason(&refused), refused.asked.unwrap().name.as_str()), ("name-not-allowed", "_x.api.example.com"));
+    assert_eq!(
+        (reason(&refused), refused.asked.unwrap().name.as_str()),
+        ("name-not-allowed", "_x.api.example.com")
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::super::name_watcher::NameChange;
 use super::super::new_repositories;
 use super::Watch;
 use agentsh_host::copies::Copy;
+use agentsh_sandbox::host::may_be_module;
 
 /// Events of one name that are kept.
 const MAX_EVENTS: usize = 8;
@@ -63,7 +64,8 @@ impl Watch {
             }
         }
         // Created before the watch, too.
-        if begins && new_repositories::is_repository(directory) && !self.baseline.holds(directory) {
+        let is_begun = begins && new_repositories::is_repository(directory) || may_be_module(directory);
+        if is_begun && !self.baseline.holds(directory) {
             self.note_bare(directory);
         }
         inner
@@ -107,13 +109,20 @@ impl Watch {
             if matches!(what, NameChange::Made | NameChange::MovedHere) {
                 if new_repositories::is_repository_name(&path) {
                     self.note_repository(&path);
-                } else if self.baseline.is_arrival(&path) {
+                    continue;
+                }
+                if self.baseline.is_arrival(&path) {
                     if !is_held {
                         self.arrivals.insert(path);
                     }
-                } else if new_repositories::begins_bare(&path) {
-                    self.note_bare(path.parent().unwrap_or(&path));
-                } else if is_directory && !is_held {
+                    continue;
+                }
+                let above = path.parent().unwrap_or(&path).to_owned();
+                let begins_bare = new_repositories::begins_bare(&path);
+                if begins_bare || may_be_module(&above) {
+                    self.note_bare(&above);
+                }
+                if is_directory && !is_held && !begins_bare {
                     let mut open = vec![path];
                     while let Some(directory) = open.pop() {
                         open.extend(self.watch_new(&directory));

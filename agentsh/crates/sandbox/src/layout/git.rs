@@ -199,7 +199,8 @@ impl Builder<'_> {
         // Submodules have hooks and configuration here; linked worktrees have the path back.
         match self.host.modules(git) {
             Some(found) => {
-                for inner in found.directories.iter().filter(|inner| !self.rules.unfinished.contains(*inner)) {
+                for inner in found.directories.iter().filter(|inner| !self.rules.unfinished.contains(*inner))
+                {
                     self.layout.repositories.push(inner.clone());
                     self.guard_directory(inner);
                     self.guard_configured(inner, inner);

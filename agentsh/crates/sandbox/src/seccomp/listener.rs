@@ -37,7 +37,8 @@ pub(crate) fn interrupt(threads: &[u32]) {
     held().retain(|id, (thread, listener)| {
         let is_meant = threads.contains(thread);
         if let Some(listener) = listener.upgrade().filter(|_| is_meant) {
-            let _ = send(&listener, libc::seccomp_notif_resp { id: *id, val: 0, error: -ERESTARTSYS, flags: 0 });
+            let _ =
+                send(&listener, libc::seccomp_notif_resp { id: *id, val: 0, error: -ERESTARTSYS, flags: 0 });
         }
         !is_meant
     });
@@ -270,7 +271,8 @@ impl Listener {
 #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
 fn send(listener: &OwnedFd, answer: libc::seccomp_notif_resp) -> io::Result<()> {
     // SAFETY: the kernel reads one `seccomp_notif_resp`, which outlives the call.
-    let sent = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
+    let sent =
+        unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
