@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::{Child, Stdio};
 
+use super::has;
 use crate::support::asking::{ended, question, waiting};
 use crate::support::{Mode, Outcome, Place, Pty, eventually};
 
@@ -111,6 +112,31 @@ fn a_person_decides_elsewhere_about_these_bytes() {
             |path: &str| std::os::unix::fs::MetadataExt::uid(&place.project.join(path).metadata().unwrap());
         assert_eq!(owner(".vscode/launch.json"), owner(".vscode"), "{mode:?}");
         assert_eq!(fs::metadata(place.project.join(".vscode/launch.json")).unwrap().len(), 2);
+    }
+}
+
+/// The session works on a call that takes no time outside: no signal interrupts it (Linux 5.19).
+#[test]
+fn a_signal_does_not_interrupt_a_call_that_waits_for_an_answer() {
+    if !has("python3") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = project(mode);
+        place.write(
+            "rename.py",
+            "import ctypes, signal\nopen('new', 'w').write('{}')\n\
+             signal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)\n\
+             result = ctypes.CDLL(None, use_errno=True).rename(b'new', b'.mcp.json')\n\
+             signal.setitimer(signal.ITIMER_REAL, 0)\nprint(result, ctypes.get_errno())\n",
+        );
+        let child = elsewhere(&place, "60s", "python3 rename.py; cat .mcp.json");
+        let item = question(&place);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        Outcome::of(&mut place.agentsh(&["approvals", "approve", item["id"].as_str().unwrap()]))
+            .expect_code(0);
+        let (out, err) = ended(child);
+        assert_eq!(out, "0 0\n{}", "{mode:?} {err}");
     }
 }
 

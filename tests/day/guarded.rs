@@ -144,6 +144,60 @@ fn only_repositories_lose_their_hooks() {
     }
 }
 
+/// git makes a repository in steps. None of them meets a guard that came for another repository, and at the end it comes.
+#[test]
+fn a_repository_is_not_guarded_while_git_makes_it() {
+    if !has("git") {
+        return skip("git is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        sh(&place, SETUP);
+        let script = "set -e; git init -q first; echo x >first/f; git -C first add f; sleep 1; \
+            m=.git/modules/x; mkdir -p $m/objects $m/refs $m/hooks lib; echo 'ref: refs/heads/main' >$m/HEAD; \
+            printf '[core]\\n\\tbare = false\\n' >$m/config; echo 'gitdir: ../.git/modules/x' >lib/.git; \
+            mkdir .git/modules/y; echo '[core]' >.git/modules/y/config; \
+            for n in 1 2 3 4 5 6 7 8; do sleep 0.3; echo >$m/hooks/$n.sample; done; \
+            echo '[core]' >.git/modules/y/config; echo 'gitdir: ../.git/modules/x' >lib/.git; : >$m/index; n=0; \
+            while (echo >$m/hooks/more.sample || echo >lib/.git) 2>/dev/null; do n=$((n+1)); test $n -lt 100; sleep 0.1; done; \
+            echo guarded";
+        let outcome = inside(&place, &[], script).expect_code(0);
+        assert_eq!(outcome.stdout, "guarded\n", "{mode:?}: {outcome}");
+        // What git or the session wrote is no news.
+        assert!(!outcome.stderr.contains("changed during the run"), "{mode:?}: {outcome}");
+    }
+}
+
+/// A file `commondir`, which reserves the name in other repositories, would make git wait for a lock of its own.
+#[test]
+fn a_repository_of_reftables_works_and_is_guarded() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        if Outcome::of(place.command("git").args(["init", "-q", "--ref-format=reftable", "."])).code != 0 {
+            return skip("this git knows no reftables");
+        }
+        sh(
+            &place,
+            "git config user.email a@b.example; git config user.name A; echo 0 >f; git add f; git commit -qm 0",
+        );
+        let script = "set -e; for n in 1 2 3; do echo $n >f; git commit -qam $n; done; git switch -qc new; \
+            git branch -m newer; git tag t; git worktree add -q w; git worktree remove w; git log --oneline | wc -l; \
+            if git config core.hooksPath h 2>/dev/null; then echo open; fi; \
+            if (echo x >.git/hooks/pre-commit) 2>/dev/null; then echo open; fi; \
+            echo ../away >.git/commondir; n=0; \
+            while test -e .git/commondir; do n=$((n+1)); test $n -lt 100; sleep 0.1; done; git log -1 --format=%s";
+        let outcome = inside(&place, &[], script).expect_code(0);
+        assert_eq!(outcome.stdout, "4\n3\n", "{mode:?}: {outcome}");
+        let told = ".git/commondir was created during the run and set aside (it sends git elsewhere";
+        assert!(outcome.stderr.contains(told), "{mode:?}: {outcome}");
+        assert_eq!(
+            sh(&place, "git log -1 --format=%s newer; git status --porcelain").stdout,
+            "3\n",
+            "{mode:?}"
+        );
+    }
+}
+
 /// Whoever moves such a directory up later has no repository there that runs something.
 #[test]
 fn repositories_too_deep_for_a_path_are_disarmed() {

@@ -16,10 +16,14 @@ fn what_nobody_inside_answers_is_told() {
     // Nothing listens here, outside or inside.
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for mode in Mode::all() {
-        for backend in ["auto", "userns"] {
+        for (backend, rules) in [
+            ("auto", "allow: [a.example], "),
+            ("userns", "allow: [a.example], "),
+            ("auto", ""),
+            ("userns", ""),
+        ] {
             let place = Place::new(mode).policed_by(backend);
-            // With a name among its rules, every address leads to the sandbox's own.
-            place.user_policy("agent: {network: {allow: [a.example], unknown: deny}}\n");
+            place.user_policy(&format!("agent: {{network: {{{rules}unknown: deny}}}}\n"));
             place.write(
                 "connect.py",
                 format!(
@@ -27,14 +31,21 @@ fn what_nobody_inside_answers_is_told() {
                      s = socket.socket(); s.settimeout(5)\n    try: s.connect((host, port)); print('in')\n    \
                      except OSError as e: print('no')\n\
                      u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry: u.sendto(b'x', ('192.0.2.8', 53))\n\
-                     except OSError: pass\n"
+                     except OSError: pass\n\
+                     name = b''.join(bytes([len(part)]) + part for part in b'_http._tcp.b.example'.split(b'.')) + b'\\0'\n\
+                     u.sendto(bytes([0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]) + name + bytes([0, 33, 0, 1]), ('127.0.0.53', 53))\nu.recv(512)\n"
                 ),
             );
             let outcome =
                 Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
             assert_eq!(outcome.stdout, "no\nno\nno\n", "{outcome}");
             let loopback = format!("`agentsh policy allow localhost:{port}`");
-            for said in [&loopback[..], "`agentsh policy allow 192.0.2.7:8080`", "-> 192.0.2.8:"] {
+            for said in [
+                &loopback[..],
+                "`agentsh policy allow 192.0.2.7:8080`",
+                "-> 192.0.2.8:",
+                "`agentsh policy allow b.example`",
+            ] {
                 assert!(outcome.stderr.contains(said), "{mode:?} {backend} {said}: {outcome}");
             }
             assert!(!outcome.stderr.contains(&free.to_string()), "{outcome}");
@@ -53,6 +64,31 @@ fn what_nobody_inside_answers_is_told() {
                 Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
             assert!(outcome.stdout.starts_with("in\n"), "{outcome}");
         }
+    }
+}
+
+/// The home inside is gone with the run: said once, of what somebody would look for.
+#[test]
+fn what_is_installed_into_the_home_is_said_to_be_gone() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.make_directory(&place.home.join("kept"));
+        place.user_policy("agent: {filesystem: {write: [\"~/kept\"]}}\n");
+        let run = |script: &str| {
+            Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-ec", script])).expect_code(0).stderr
+        };
+        let hidden = "mkdir -p ~/.cache/x/bin ~/.config/y; echo x >~/.cache/x/bin/z; echo x >~/.config/y/z";
+        let told =
+            run(&format!("{hidden}; mkdir -p ~/.local/bin; echo x >~/.local/bin/tool; echo x >~/note"));
+        let line = "made in the home inside, and gone with this run: ~/.local/bin, ~/note; what should stay";
+        assert!(told.contains(line), "{mode:?} {told}");
+        let told = run(&format!(
+            "{hidden}; test ! -e ~/note; mkdir -p ~/kept/bin bin; echo x >~/kept/bin/x; echo x >bin/x"
+        ));
+        assert!(
+            !told.contains("gone with this run") && place.home.join("kept/bin/x").exists(),
+            "{mode:?} {told}"
+        );
     }
 }
 

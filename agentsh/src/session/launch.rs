@@ -221,7 +221,9 @@ async fn finish(
             inotify_watches: share("max_inotify_watches", process.kind),
         },
         executable: layout.executable,
-        network: way.as_ref().map_or(plan::Network::Closed, |way| way.plan.clone()),
+        network: way
+            .as_ref()
+            .map_or(plan::Network::Redirected { listeners: Vec::new() }, |way| way.plan.clone()),
         published: !published.is_empty() && !is_policed,
         join,
         allow_degraded: process.allow_degraded,

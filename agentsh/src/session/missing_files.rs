@@ -11,7 +11,10 @@ use super::refused_files::{self, Refusal};
 use super::{Session, why};
 use agentsh_base::types::ServerId;
 use agentsh_policy::Question;
+use agentsh_sandbox::open_inside;
+use agentsh_sandbox::remount_guards::Namespaces;
 use agentsh_sandbox::seccomp::{FileEffect, MissingFile};
+use agentsh_store::escape;
 
 /// In every sandbox, or generated.
 const OTHERS: [&str; 12] = [
@@ -21,6 +24,10 @@ const OTHERS: [&str; 12] = [
 /// Limit of examined paths, and of their bytes.
 const MAX_EXAMINED_PATHS: usize = 50_000;
 const MAX_BYTES: usize = 8 << 20;
+
+/// Limits of remembered and of listed places in the home.
+const MAX_MADE: usize = 100;
+const MAX_GONE: usize = 5;
 
 type Key = (Option<ServerId>, PathBuf, bool);
 
@@ -71,13 +78,19 @@ const OWN: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect) {
     let exists = || path.symlink_metadata().is_ok();
     let Session { facts, live, .. } = session;
+    let is_in_project = path.starts_with(&facts.context.project);
+    let may_be_new = matches!(effect, FileEffect::Makes | FileEffect::Writes) && !is_in_project;
+    let mut made = live.agent.made_at_home.borrow_mut();
+    if may_be_new && server.is_none() && made.len() < MAX_MADE {
+        made.extend(made_at_home(&facts.context.home, pid, path));
+    }
     let is_done = match effect {
-        _ if path.starts_with(&facts.context.project) || OWN.iter().any(|own| path.starts_with(own)) => true,
+        _ if is_in_project || OWN.iter().any(|own| path.starts_with(own)) => true,
         FileEffect::Makes => exists(),
         FileEffect::Changes | FileEffect::Unlinks | FileEffect::RemovesDirectory => !exists(),
         FileEffect::Writes => false,
     };
-    if is_done || why::inside(pid, path).is_some_and(|(_, is_read_only)| !is_read_only) {
+    if is_done || why::inside(pid, path).is_some_and(|(_, is_read_only, _)| !is_read_only) {
         return;
     }
     let there = path.ancestors().find(|above| above.symlink_metadata().is_ok()).unwrap_or(path);
@@ -97,6 +110,44 @@ pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path:
     live.refusals.writes.borrow_mut().add(program.trim_end_matches('\n'), refusal);
 }
 
+/// Says what the agent leaves in such a home.
+pub fn tell_what_is_gone(session: &Session, inside: &Namespaces) {
+    let context = &session.facts.context;
+    // What is no file is there, too.
+    let is_there = |place: &&PathBuf| {
+        !matches!(open_inside::open(&context.zygote, inside, &context.home.join(place)), Ok(None))
+    };
+    let made = session.live.agent.made_at_home.take();
+    let shown =
+        made.iter().filter(is_there).map(|place| format!("~/{}", escape::line(&place.to_string_lossy())));
+    let shown: Vec<_> = shown.take(MAX_GONE).collect();
+    if !shown.is_empty() {
+        let more = if shown.len() == MAX_GONE { " and perhaps more" } else { "" };
+        session.record.note(&format!(
+            "made in the home inside, and gone with this run: {}{more}; what should stay belongs in the project, or is \
+             installed outside",
+            shown.join(", ")
+        ));
+    }
+}
+
+/// Where a program makes something new in a home of the sandbox's own that its user looks for later: files, commands and
+/// libraries. What programs keep in other hidden directories is their own.
+fn made_at_home(home: &Path, pid: u32, path: &Path) -> Option<PathBuf> {
+    let below = path.strip_prefix(home).ok()?;
+    let is_installed = |part: &std::ffi::OsStr| part == "bin" || part == "lib";
+    let is_hidden = below.as_os_str().as_encoded_bytes().starts_with(b".");
+    let parts = match below.iter().position(is_installed) {
+        Some(at) if !below.starts_with(".cache") => at + 1,
+        None if !is_hidden => 1,
+        _ => return None,
+    };
+    let (found, _, device) = why::inside(pid, path)?;
+    let (_, _, own) = why::inside(pid, home)?;
+    let is_private = device == own && rustix::fs::stat(home).is_ok_and(|there| there.st_dev != own);
+    (found != path && is_private).then(|| below.iter().take(parts).collect())
+}
+
 /// The missing grant and Landlock right; None if none is missing, or the file does not exist outside either.
 fn missing(
     session: &Session,
@@ -111,20 +162,12 @@ fn missing(
     };
     let found = path.symlink_metadata();
     let right = match (&found, path.parent()) {
-        (Ok(found), _) if found.is_dir() => {
-            if writes {
-                "fs.make_dir"
-            } else {
-                "fs.read_dir"
-            }
-        }
-        (Ok(_), _) => {
-            if writes {
-                "fs.write_file"
-            } else {
-                "fs.read_file"
-            }
-        }
+        (Ok(found), _) => match (found.is_dir(), writes) {
+            (true, true) => "fs.make_dir",
+            (true, false) => "fs.read_dir",
+            (false, true) => "fs.write_file",
+            (false, false) => "fs.read_file",
+        },
         // A new file in an invisible directory.
         (Err(_), Some(directory)) if writes && directory.symlink_metadata().is_ok() && !inside(directory) => {
             "fs.make_reg"

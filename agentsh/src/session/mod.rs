@@ -169,6 +169,8 @@ pub struct AgentSandbox {
     inside: RefCell<Option<agentsh_sandbox::remount_guards::Namespaces>>,
     /// How many servers start from names that are held in it.
     held: Cell<u32>,
+    /// Where something was made in a home that is gone when it ends.
+    made_at_home: RefCell<BTreeSet<PathBuf>>,
 }
 
 /// Refusals: each is reported once, and the end suggests rules.

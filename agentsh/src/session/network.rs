@@ -142,10 +142,7 @@ pub async fn open(
     let asks = session.facts.learns || (server.is_none() && asks(&session.facts, rules));
     let allow = Allowlist::new(rules).asking(asks);
     let plan = if policed.is_some() {
-        match kernel::listeners(&allow) {
-            listeners if listeners.is_empty() => plan::Network::Closed,
-            listeners => plan::Network::Redirected { listeners },
-        }
+        plan::Network::Redirected { listeners: kernel::listeners(&allow) }
     } else {
         any_ip(&allow)?
     };
@@ -160,7 +157,7 @@ pub async fn open(
         },
     };
     let proxy = outgoing::proxy(&session.facts, &session.record, rules)?.map(Rc::new);
-    if let (Some(proxy), false) = (&proxy, matches!(plan, plan::Network::Closed)) {
+    if let (Some(proxy), true) = (&proxy, plan.is_open()) {
         let by = format!(
             "; through the proxy '{}', which resolves names and has to refuse private addresses itself",
             proxy.name()
@@ -254,9 +251,6 @@ fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
     if ports.len() > MAX_PORTS {
         return Err(format!("its network rules name {} ports; the maximum is {MAX_PORTS}", ports.len()));
     }
-    if ports.is_empty() {
-        return Ok(plan::Network::Closed);
-    }
     Ok(plan::Network::AnyIp { ports: ports.into_iter().collect() })
 }
 
@@ -273,11 +267,9 @@ const BY_THE_SESSION: &str =
 /// The report about one process's network. `missing`: why there are no eBPF programs.
 fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>) -> Enforcement {
     let backend = if missing.is_some() { "userns" } else { "ebpf" };
-    let got = match network {
-        plan::Network::Closed => format!("{backend}: no route and no listener; names are refused"),
-        plan::Network::AnyIp { .. } | plan::Network::Redirected { .. } => {
-            format!("{backend}: no route; names, TLS and HTTP hosts are checked")
-        }
+    let got = match network.is_open() {
+        false => format!("{backend}: no route and no listener; names are refused"),
+        true => format!("{backend}: no route; names, TLS and HTTP hosts are checked"),
     };
     match (chosen, missing) {
         (Backend::Ebpf, Some(why)) => {

@@ -222,6 +222,9 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     memory.tell(&session.facts, &session.record, kind);
     drop(keys);
     remember::keep(&session.facts, &session.record, kind, &launch, &given, inside.as_ref());
+    if let Some(inside) = &inside {
+        super::missing_files::tell_what_is_gone(session, inside);
+    }
     for inside in inside.into_iter().chain(session.live.agent.inside.take()) {
         // The last descriptor of a mount namespace takes a grace period of the kernel.
         session.close_in_background(inside.into_descriptors());

@@ -313,7 +313,7 @@ fn as_built(facts: &Facts, pid: i32, question: &Question, answer: Answer) -> Ans
             None,
         );
     }
-    let Some((found, read_only)) = inside(pid, &path) else { return answer };
+    let Some((found, read_only, _)) = inside(pid, &path) else { return answer };
     let (is_there, shown) = (found == path, found.display());
     match (answer.allow, wants_write) {
         (false, _) if answer.rule.file != "default" => answer,
@@ -329,8 +329,8 @@ fn as_built(facts: &Facts, pid: i32, question: &Question, answer: Answer) -> Ans
 /// Names of open streams.
 const STREAMS: [&str; 5] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
 
-/// A process's view of a path or its nearest parent, and whether that is mounted read-only.
-pub(super) fn inside(pid: impl std::fmt::Display, path: &Path) -> Option<(&Path, bool)> {
+/// A process's view of a path or its nearest parent, whether that is mounted read-only, and its device.
+pub(super) fn inside(pid: impl std::fmt::Display, path: &Path) -> Option<(&Path, bool, u64)> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -338,7 +338,8 @@ pub(super) fn inside(pid: impl std::fmt::Display, path: &Path) -> Option<(&Path,
     let mut nearest = path.ancestors().filter(|above| *above != Path::new("/"));
     let (found, opened) = nearest.find_map(|above| Some((above, open(above)?)))?;
     let flags = rustix::fs::fstatvfs(&opened).ok()?.f_flag;
-    Some((found, flags.contains(StatVfsMountFlags::RDONLY)))
+    let device = rustix::fs::fstat(&opened).ok()?.st_dev;
+    Some((found, flags.contains(StatVfsMountFlags::RDONLY), device))
 }
 
 #[cfg(test)]

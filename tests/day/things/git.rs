@@ -210,4 +210,14 @@ pub const THINGS: &[Thing] = &[
     works("git commit with a long message from a file, and trailers", GIT,
         "printf 'subject\\n\\nbody\\n' > /tmp/m; echo x >> file; git add file; git commit -qF /tmp/m --trailer 'Reviewed-by: A <a@b.example>'; git log -1 --format=%B | grep -q Reviewed-by"),
     works("git checkout of a file of another commit", GIT, "git checkout -q origin/feature -- feature.txt CLAUDE.md; git status --porcelain | grep -q feature.txt"),
+    works("commits and branches in a repository of reftables", GIT,
+        "cd r; for n in 1 2 3; do echo $n > f; git add f; git commit -qm $n; done; git switch -qc b; git branch -m c; git worktree add -q w; git worktree remove w")
+        .before("git init -q --ref-format=reftable r 2>/dev/null || git init -q r")
+        .after("test $(git -C r log --oneline c | wc -l) = 3"),
+    works("git clone --recursive", GIT, "git -c protocol.file.allow=always clone -q --recursive . c; test -f c/sub/file")
+        .before("git -c protocol.file.allow=always submodule add -q -b main \"$PWD/inner.git\" sub; git commit -qm s"),
+    works("git fast-export, fast-import", GIT, "git init -q x; git fast-export --all | git -C x fast-import --quiet; git -C x rev-parse -q --verify main"),
+    works("git daemon on localhost", GIT,
+        "git clone -q --bare . d.git; touch d.git/git-daemon-export-ok; git daemon --listen=127.0.0.1 --port=19418 --base-path=\"$PWD\" --detach --pid-file=\"$PWD/pid\"; \
+         sleep 1; git clone -q git://127.0.0.1:19418/d.git c; kill $(cat pid); test -f c/file"),
 ];

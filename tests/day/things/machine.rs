@@ -77,6 +77,8 @@ c = socket.socket(socket.AF_UNIX); c.connect(\"s.sock\"); assert c.recv(1) == b\
     works("a large pipe and a large file", &[], "head -c 50000000 /dev/zero | gzip | gunzip | wc -c | grep -qx 50000000"),
     works("TZ, LANG, umask, ulimit", &[], "TZ=Asia/Tokyo date; LC_ALL=C.UTF-8 sort file; umask 027; touch u; ulimit -n"),
     refused("unshare -r (containers)", &["unshare"], "unshare -r true", "no policy allows it: run it outside"),
+    works("watch -g", &["watch"], "(sleep 1; echo x > seen) & TERM=xterm timeout 5 watch -t -n 0.3 -g cat seen >/dev/null"),
+    works("a program of go install or pip --user runs in this run", &[], "mkdir -p ~/.local/bin; printf '#!/bin/sh\\necho ran\\n' > ~/.local/bin/t; chmod +x ~/.local/bin/t; ~/.local/bin/t | grep -q ran"),
     refused("sudo", &["sudo"], "sudo -n true || /run/agentsh/agentsh why sudo", "no policy allows it"),
     refused("su, where there is no sudo", &["su"], "su -c true </dev/null || /run/agentsh/agentsh why su", "no policy allows it"),
     refused("docker ps", &["docker"], "docker ps || /run/agentsh/agentsh why docker", "no policy allows it"),

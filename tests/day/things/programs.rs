@@ -200,4 +200,21 @@ asyncio.run(m())'",
         &["chromium"],
         "echo '<p id=x>hi</p>' > p.html; timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --dump-dom \"file://$PWD/p.html\" | grep -q hi",
     ),
+    works(
+        "node: cluster, http2",
+        &["node"],
+        "echo 'const c = require(\"cluster\"); if (c.isPrimary) c.fork().on(\"exit\", k => process.exit(k - 3)); else process.exit(3)' > c.js; node c.js; \
+         node -e 'const h = require(\"http2\").createServer(); h.listen(0, \"::1\", () => h.close())'",
+    ),
+    works(
+        "gdbserver",
+        &["gcc", "gdb", "gdbserver"],
+        "gcc -g -o prog src/main.c; gdbserver --once 127.0.0.1:19999 ./prog & sleep 1; \
+         gdb -batch -ex 'target remote 127.0.0.1:19999' -ex c ./prog | grep -q 'exited normally'",
+    ),
+    works(
+        "keytool, jshell",
+        &["keytool", "jshell"],
+        "keytool -genkeypair -alias a -keyalg RSA -storepass changeit -dname CN=a -keystore ks; echo 'System.out.println(6 * 7)' | jshell -s - | grep -q 42",
+    ),
 ];

@@ -265,6 +265,11 @@ impl Baseline {
         found
     }
 
+    /// What is obeyed in repositories that were made meanwhile.
+    pub(super) fn expect(&mut self, more: BTreeMap<PathBuf, Named>) {
+        self.expected.extend(more);
+    }
+
     /// Who obeys a path that no table lists.
     pub(super) fn why(&self, path: &Path) -> Option<&str> {
         self.expected.get(path).map(|named| named.why.as_str())

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::disarm_new;
 use super::name_watcher::Names;
 use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON};
-use agentsh_sandbox::host::{RealHost, repository_names};
+use agentsh_sandbox::git_config::entries;
+use agentsh_sandbox::host::{Host, RealHost, repository_names};
 
 /// A new repository is unfinished for a moment: git still writes its configuration.
 const REPOSITORY_SETTLE_DELAY: Duration = Duration::from_millis(1500);
@@ -21,7 +22,8 @@ const MAX_WAITING: usize = 256;
 
 #[derive(Debug, Default)]
 pub struct NewRepositoryWatcher {
-    since: BTreeMap<PathBuf, Instant>,
+    /// When each appeared, and when something last happened in it.
+    since: BTreeMap<PathBuf, (Instant, Instant)>,
     guarded: BTreeSet<PathBuf>,
     /// Something happened in one of them.
     is_stirred: bool,
@@ -48,7 +50,8 @@ impl NewRepositoryWatcher {
     /// Notes a new or possible repository.
     pub fn note(&mut self, entry: &Path, names: Option<&mut Names>, host: &RealHost) {
         self.guarded.remove(entry);
-        self.since.entry(entry.to_owned()).or_insert_with(Instant::now);
+        let now = Instant::now();
+        self.since.entry(entry.to_owned()).or_insert((now, now)).1 = now;
         self.is_stirred = true;
         self.due.get_or_insert_with(|| Instant::now() + REPOSITORY_SETTLE_DELAY);
         if let Some(names) = names {
@@ -63,6 +66,9 @@ impl NewRepositoryWatcher {
         }
         // Also for events elsewhere, because a `.git` file may name any directory.
         self.is_stirred = true;
+        for (_, (_, last)) in self.since.iter_mut().filter(|(entry, _)| path.starts_with(entry)) {
+            *last = Instant::now();
+        }
         if let Some((names, entry)) = names.zip(self.since.keys().find(|entry| path.starts_with(entry))) {
             // Its hooks may have appeared.
             watch(entry, names, host);
@@ -79,7 +85,13 @@ impl NewRepositoryWatcher {
         self.due
     }
 
-    /// Whether to guard now: one would run something, or all are finished.
+    /// Those that nobody guards yet.
+    #[must_use]
+    pub fn unfinished(&self) -> BTreeSet<PathBuf> {
+        self.since.keys().cloned().collect()
+    }
+
+    /// Whether to guard now: one would run something, or is finished.
     pub fn must_be_guarded(&mut self, search: disarm_new::Search<'_>) -> bool {
         let is_due = self.due.is_some_and(|due| due <= Instant::now());
         if !self.is_stirred && !is_due {
@@ -87,10 +99,9 @@ impl NewRepositoryWatcher {
         }
         self.is_stirred = false;
         let is_full = self.since.len() > MAX_WAITING;
-        let is_young = |since: &Instant| !is_full && since.elapsed() < UNDECIDED_TIMEOUT;
-        // A pending entry that is gone must not delay the others.
-        self.since.retain(|entry, since| {
-            entry.symlink_metadata().is_ok() && (is_repository(entry) || is_young(since))
+        let is_young = |since: Instant| !is_full && since.elapsed() < UNDECIDED_TIMEOUT;
+        self.since.retain(|entry, (since, _)| {
+            entry.symlink_metadata().is_ok() && (is_repository(entry) || is_young(*since))
         });
         if self.since.is_empty() {
             self.due = None;
@@ -105,16 +116,21 @@ impl NewRepositoryWatcher {
             return false;
         }
         self.due = Some(Instant::now() + REPOSITORY_SETTLE_DELAY);
-        let mut waiting = self.since.iter().filter(|(entry, _)| is_repository(entry)).peekable();
-        waiting.peek().is_some()
-            && waiting.all(|(entry, since)| is_finished(entry) || since.elapsed() > MAX_TO_FINISH)
+        self.since
+            .iter()
+            .any(|(entry, times)| is_repository(entry) && is_finished(entry, *times, search.host))
     }
 
-    /// Returns the repositories, which are guarded from now on.
-    pub fn take(&mut self) -> Vec<PathBuf> {
-        let (taken, doubtful) =
-            std::mem::take(&mut self.since).into_iter().partition(|(entry, _)| is_repository(entry));
-        self.since = doubtful;
+    /// Returns the repositories that are guarded from now on. The others still wait.
+    pub fn take(&mut self, search: disarm_new::Search<'_>) -> Vec<PathBuf> {
+        let is_full = self.since.len() > MAX_WAITING;
+        let is_ready = |entry: &Path, times| {
+            is_full || is_finished(entry, times, search.host) || disarm_new::runs_by_itself(entry, search)
+        };
+        let (taken, waiting) = std::mem::take(&mut self.since)
+            .into_iter()
+            .partition(|(entry, times)| is_repository(entry) && is_ready(entry, *times));
+        self.since = waiting;
         self.due = (!self.since.is_empty()).then(|| Instant::now() + REPOSITORY_SETTLE_DELAY);
         let taken: Vec<PathBuf> = BTreeMap::into_keys(taken).collect();
         self.guarded.extend(taken.iter().cloned());
@@ -128,13 +144,22 @@ pub fn is_repository(entry: &Path) -> bool {
     is_repository_name(entry) || disarm_new::is_bare(entry) || entry.join(GIT_COMMON).exists()
 }
 
-/// git writes the index last.
-fn is_finished(entry: &Path) -> bool {
-    let names = std::fs::read_dir(entry).into_iter().flatten().flatten().map(|found| found.file_name());
+/// git writes the index last. What has none is finished when nothing happens in it any more. A `.git` file is as far as
+/// the repository that it names: git writes it twice.
+fn is_finished(entry: &Path, (since, last): (Instant, Instant), host: &RealHost) -> bool {
+    let named = entry.is_file().then(|| host.git_directory(entry)).flatten();
+    let git = named.as_deref().unwrap_or(entry);
+    let names = std::fs::read_dir(git).into_iter().flatten().flatten().map(|found| found.file_name());
     let names: Vec<_> = names.collect();
     let is_locked = names.iter().any(|name| name.as_encoded_bytes().ends_with(b".lock"));
-    let is_made = names.iter().any(|name| name == "index") || entry.is_file() || !entry.ends_with(".git");
-    is_made && !is_locked
+    // Of a submodule only the configuration says that it has a working tree.
+    let config = || std::fs::read_to_string(git.join("config")).unwrap_or_default();
+    let gets_index = git.is_dir()
+        && (git.ends_with(".git")
+            || entries(&config()).iter().any(|entry| entry.to_string() == "core.bare = false"));
+    let is_made =
+        names.iter().any(|name| name == "index") || !gets_index && last.elapsed() >= REPOSITORY_SETTLE_DELAY;
+    is_made && !is_locked || since.elapsed() > MAX_TO_FINISH
 }
 
 fn watch(entry: &Path, names: &mut Names, host: &RealHost) {

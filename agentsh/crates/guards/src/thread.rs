@@ -202,7 +202,10 @@ impl Watch {
 
     /// Sets aside what would run automatically in new repositories, before they are guarded. Call while nothing runs.
     fn disarm_newcomers(&mut self) {
-        let mut taken = self.new_repository_watcher.take();
+        let mut new_repository_watcher = std::mem::take(&mut self.new_repository_watcher);
+        let mut taken = new_repository_watcher.take(self.search());
+        self.rules.unfinished = new_repository_watcher.unfinished();
+        self.new_repository_watcher = new_repository_watcher;
         taken.retain(|entry| self.unfinished.is_in_place(entry));
         for entry in taken {
             let done = disarm_new::disarm(&entry, self.search(), &self.aside);

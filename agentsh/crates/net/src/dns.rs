@@ -100,7 +100,8 @@ fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut Fa
     let [query] = message.queries.as_slice() else {
         return bare(message.metadata.id, OpCode::Query, ResponseCode::FormErr, Reason::NotOneQuestion);
     };
-    let asked = Question { name: shown(query.name()), rtype: query.query_type() };
+    let name = of_host(query.name(), query.query_type());
+    let asked = Question { name: shown(&name), rtype: query.query_type() };
     let reply = if message.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
         Reply {
             code: ResponseCode::BADVERS,
@@ -110,10 +111,19 @@ fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut Fa
     } else if query.query_class() != DNSClass::IN {
         refused(ResponseCode::Refused, RuleRef::default_rule("network.allow"), Reason::ClassNotAllowed)
     } else {
-        look_up(query.name(), query.query_type(), allow, pool)
+        look_up(&name, query.query_type(), allow, pool)
     };
     let response = encode(message, over, &reply);
     Answer { response, asked: Some(asked), outcome: reply.outcome }
+}
+
+/// A question about a service of a host (`_http._tcp.HOST`, RFC 2782) is one about the host.
+fn of_host(name: &Name, rtype: RecordType) -> Name {
+    let services = match rtype {
+        RecordType::A | RecordType::AAAA => 0,
+        _ => name.iter().take_while(|label| label.starts_with(b"_")).count(),
+    };
+    name.trim_to(name.iter().count() - services)
 }
 
 fn look_up(name: &Name, rtype: RecordType, allow: &Allowlist, pool: &mut FakeIpPool) -> Reply {

@@ -123,6 +123,19 @@ fn other_types_are_empty() {
 }
 
 #[test]
+fn a_service_is_its_hosts() {
+    let (response, answered) = ask("_http._tcp.api.example.com", RecordType::SRV);
+    assert_eq!((response.metadata.response_code, answered.outcome), (ResponseCode::NoError, Outcome::Empty));
+    let (_, refused) = ask("_http._tcp.evil.test", RecordType::SRV);
+    assert_eq!((reason(&refused), refused.asked.unwrap().name.as_str()), ("name-not-allowed", "evil.test"));
+    let (_, refused) = ask("_x.api.example.com", RecordType::A);
+    assert_eq!(
+        (reason(&refused), refused.asked.unwrap().name.as_str()),
+        ("name-not-allowed", "_x.api.example.com")
+    );
+}
+
+#[test]
 fn localhost_is_itself() {
     for name in ["localhost", "LocalHost", "app.localhost"] {
         let (response, _) = ask(name, RecordType::A);

@@ -41,7 +41,7 @@ pub(super) fn descend(
     let signals_stay_inside = signals_stay_inside();
     caps::drop_existing()?;
     let filter = seccomp::compile(plan.executable.filter(), Tier::Container, seccomp::Refusal::Silent);
-    let listener = seccomp::install_and_listen(&filter)?;
+    let listener = seccomp::install_and_listen(&filter, 0)?;
     let enforcement = vec![
         Enforcement::less(
             "tier",

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::seccomp::listener::interrupt;
+
 /// A process that waits for a disk stops only after the disk answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// A process that waits longer in the kernel has its signal pending, so it stops before it runs again. A parent in
@@ -59,6 +61,8 @@ impl Freezer {
                     if is_frozen(directory)? {
                         return Ok(());
                     }
+                    let threads = fs::read_to_string(directory.join("cgroup.threads")).unwrap_or_default();
+                    interrupt(&threads.lines().filter_map(|thread| thread.parse().ok()).collect::<Vec<_>>());
                     std::thread::sleep(POLL_INTERVAL);
                 }
             }
@@ -73,6 +77,9 @@ impl Freezer {
                     let mut count = 0;
                     for pid in running {
                         count += 1;
+                        if stopped.contains(&pid) {
+                            interrupt_stopping(pid);
+                        }
                         if kill_process(pid, Signal::STOP).is_ok() && !stopped.contains(&pid) {
                             stopped.push(pid);
                         }
@@ -117,6 +124,16 @@ fn is_frozen(group: &Path) -> io::Result<bool> {
     Ok(events.lines().any(|line| line == "frozen 1" || line == "populated 0"))
 }
 
+/// Interrupts the calls of a process that got the signal, once all its threads know of it.
+fn interrupt_stopping(pid: Pid) {
+    let tasks = Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("task");
+    let tasks = fs::read_dir(tasks).into_iter().flatten().flatten();
+    let threads: Vec<u32> = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+    if threads.len() == 1 || has_task(pid, |state| state == 'T') {
+        interrupt(&threads);
+    }
+}
+
 /// The parent of a process.
 fn parent(process: &Path) -> Option<u32> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
@@ -149,13 +166,15 @@ pub(super) fn descendants(pid: u32) -> Vec<Pid> {
 
 /// Whether any thread may take another step.
 pub(super) fn is_running(pid: Pid, waits_may_count: bool) -> bool {
+    has_task(pid, |state| !(matches!(state, 'T' | 't' | 'Z' | 'X') || (state == 'D' && waits_may_count)))
+}
+
+fn has_task(pid: Pid, is_wanted: impl Fn(char) -> bool) -> bool {
     let tasks = Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("task");
     fs::read_dir(tasks).into_iter().flatten().flatten().any(|task| {
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
         let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-        state.is_some_and(|state| {
-            !(matches!(state, 'T' | 't' | 'Z' | 'X') || (state == 'D' && waits_may_count))
-        })
+        state.is_some_and(&is_wanted)
     })
 }
 

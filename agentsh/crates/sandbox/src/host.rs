@@ -533,6 +533,15 @@ fn is_module(directory: &Path) -> bool {
     files.iter().any(|name| is_there(name, false)) || is_there(builtin_paths::GIT_BARE[0], true)
 }
 
+/// Whether [`Host::modules`] may find a directory, from the first moment of its creation.
+#[must_use]
+pub fn may_be_module(directory: &Path) -> bool {
+    let mut below = directory.iter().rev().take_while(|part| *part != ".git");
+    directory.iter().any(|part| part == ".git")
+        && below.all(|part| NO_MODULES.iter().all(|name| part != *name))
+        && is_module(directory)
+}
+
 /// The first bytes of a small file of another user.
 fn start_of(file: &Path) -> Option<String> {
     let file = open_for_reading(file)?;

@@ -81,8 +81,7 @@ pub fn prepare(network: &Network, published: bool) -> Result<Vec<OwnedFd>, Stage
         // IPv6 may be missing; then fewer names resolve.
         let _ = netlink.add_address(address);
     }
-    let mut sockets = match network {
-        Network::Closed => Vec::new(),
+    let mut sockets: Vec<OwnedFd> = match network {
         Network::AnyIp { ports } => {
             netlink.route_all_to_loopback(AddressFamily::Inet).at("route every address to loopback")?;
             // Without IPv6 its addresses stay unreachable.

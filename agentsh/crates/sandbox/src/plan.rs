@@ -53,12 +53,21 @@ pub struct Plan {
 /// The network namespace, besides loopback and the resolver. init creates its sockets and sends them to the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
-    /// No route and no listener: only loopback.
-    Closed,
     /// Every address is local, and these ports listen on all of them, so the original destination is visible.
     AnyIp { ports: Vec<u16> },
     /// No route; eBPF redirects allowed connections to these listeners.
     Redirected { listeners: Vec<SocketAddr> },
+}
+
+impl Network {
+    /// Whether anything listens for connections to other hosts.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        match self {
+            Self::AnyIp { ports } => !ports.is_empty(),
+            Self::Redirected { listeners } => !listeners.is_empty(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -190,6 +190,8 @@ pub struct PathRules {
     pub stubs: bool,
     /// Guarded names that get a stub in any case: mount points, and files that were set aside during the run.
     pub with_stub: BTreeSet<PathBuf>,
+    /// New repositories that git still makes: not guarded yet.
+    pub unfinished: BTreeSet<PathBuf>,
     pub git: GitEverywhere,
     /// What the user's programs, or agentsh, obey outside of every table, by its real path.
     pub named: BTreeMap<PathBuf, Named>,

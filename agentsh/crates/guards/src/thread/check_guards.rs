@@ -123,13 +123,14 @@ impl Watch {
 
     /// The kernel removes a mount shortly before the new file appears, so an event may arrive while the sandbox is
     /// stopped.
-    fn accept_while_stopped(&mut self, mut touched: BTreeSet<PathBuf>) {
-        touched.extend(std::mem::take(&mut self.seen).into_keys());
-        for path in touched {
+    fn accept_while_stopped(&mut self, lost: &BTreeSet<PathBuf>, mut seen: BTreeSet<PathBuf>) {
+        seen.extend(std::mem::take(&mut self.seen).into_keys());
+        for path in lost.union(&seen).cloned() {
             let now = Copy::of_own(&path);
             let is_news = |copy: &Copy| *copy != now && !(copy.is_nothing() && now.is_nothing());
             if self.copies.get(&path).is_some_and(is_news) {
-                if now != Copy::Absent {
+                // Else the session wrote it, or the host did in place: its guard was never gone.
+                if now != Copy::Absent && lost.contains(&path) {
                     self.say(&path, GuardChange::Replaced, replaced(&path));
                 }
                 self.copies.insert(path, now);
@@ -139,14 +140,14 @@ impl Watch {
 
     /// Nothing runs inside.
     fn restore_guards(&mut self, mut in_any_case: bool) -> Result<(), String> {
-        let (mut why, mut touched) = (String::new(), BTreeSet::new());
+        let (mut why, mut all_lost, mut seen) = (String::new(), BTreeSet::new(), BTreeSet::new());
         for attempt in 0..MAX_TRIES {
             self.hear();
             self.disarm_newcomers();
             in_any_case |= self.set_aside_arrivals();
             let lost = self.lost()?;
             if lost.is_empty() && !in_any_case {
-                self.accept_while_stopped(touched);
+                self.accept_while_stopped(&all_lost, seen);
                 return Ok(());
             }
             self.await_removal(&lost);
@@ -154,10 +155,10 @@ impl Watch {
                 // Since the stop nothing inside has run.
                 self.settle(path, attempt > 0)?;
             }
-            touched.extend(lost);
+            all_lost.extend(lost);
             // Mostly our own events.
             self.hear();
-            touched.extend(std::mem::take(&mut self.seen).into_keys());
+            seen.extend(std::mem::take(&mut self.seen).into_keys());
             match self.remount_guards_in_sandbox() {
                 Ok(()) => in_any_case = false,
                 Err(error) => why = error,
@@ -166,7 +167,7 @@ impl Watch {
         match self.lost()?.into_iter().next() {
             Some(path) => Err(format!("{}: {why}", path.display())),
             None => {
-                self.accept_while_stopped(touched);
+                self.accept_while_stopped(&all_lost, seen);
                 Ok(())
             }
         }
@@ -232,6 +233,7 @@ impl Watch {
         }
         self.targets.extend(layout.guards.iter().map(|mount| mount.target.clone()));
         self.guarded.add(&layout);
+        self.baseline.expect(layout.expected);
         self.guards = layout.guards;
         self.watch_guarded();
         self.take_copies();

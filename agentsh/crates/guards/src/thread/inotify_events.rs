@@ -8,6 +8,7 @@ use super::super::name_watcher::NameChange;
 use super::super::new_repositories;
 use super::Watch;
 use agentsh_host::copies::Copy;
+use agentsh_sandbox::host::may_be_module;
 
 /// Events of one name that are kept.
 const MAX_EVENTS: usize = 8;
@@ -44,9 +45,10 @@ impl Watch {
         if let Some(names) = &mut self.names {
             names.watch(directory, false);
         }
-        let mut inner = Vec::new();
+        let (mut inner, mut begins) = (Vec::new(), false);
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
+            begins |= new_repositories::begins_bare(&path);
             if new_repositories::is_repository_name(&path) {
                 self.note_repository(&path);
             } else if self.baseline.is_arrival(&path) && !self.targets.contains(&path) {
@@ -61,7 +63,18 @@ impl Watch {
                 }
             }
         }
+        // Created before the watch, too.
+        let is_begun = begins && new_repositories::is_repository(directory) || may_be_module(directory);
+        if is_begun && !self.baseline.holds(directory) {
+            self.note_bare(directory);
+        }
         inner
+    }
+
+    fn note_bare(&mut self, directory: &Path) {
+        if !new_repositories::is_repository_name(directory) && !self.new_repository_watcher.holds(directory) {
+            self.note_repository(directory);
+        }
     }
 
     pub(super) fn note_repository(&mut self, entry: &Path) {
@@ -96,18 +109,20 @@ impl Watch {
             if matches!(what, NameChange::Made | NameChange::MovedHere) {
                 if new_repositories::is_repository_name(&path) {
                     self.note_repository(&path);
-                } else if self.baseline.is_arrival(&path) {
+                    continue;
+                }
+                if self.baseline.is_arrival(&path) {
                     if !is_held {
                         self.arrivals.insert(path);
                     }
-                } else if new_repositories::begins_bare(&path) {
-                    let above = path.parent().unwrap_or(&path).to_owned();
-                    if !new_repositories::is_repository_name(&above)
-                        && !self.new_repository_watcher.holds(&above)
-                    {
-                        self.note_repository(&above);
-                    }
-                } else if is_directory && !is_held {
+                    continue;
+                }
+                let above = path.parent().unwrap_or(&path).to_owned();
+                let begins_bare = new_repositories::begins_bare(&path);
+                if begins_bare || may_be_module(&above) {
+                    self.note_bare(&above);
+                }
+                if is_directory && !is_held && !begins_bare {
                     let mut open = vec![path];
                     while let Some(directory) = open.pop() {
                         open.extend(self.watch_new(&directory));

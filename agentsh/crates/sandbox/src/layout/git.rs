@@ -8,6 +8,7 @@ use crate::git_config::{GitConfig, program_of};
 use crate::host::{PathKind, Repositories, plain, repository_names};
 use crate::plan::{Access, Kind, NodeContent};
 use crate::policy::builtin_paths;
+use crate::spec::{Named, NamedKind};
 
 /// Limit of configurations per repository. git itself stops at ten nested includes.
 const MAX_CONFIGURATIONS: usize = 64;
@@ -69,7 +70,7 @@ impl Builder<'_> {
 
     /// A `.git`, or a bare repository. As a mount point it cannot be moved away and replaced.
     pub(super) fn guard_entry(&mut self, git: &Path) {
-        if !self.may_be_written(git) {
+        if !self.may_be_written(git) || self.rules.unfinished.contains(git) {
             return;
         }
         let parent = git.parent().unwrap_or(git);
@@ -182,6 +183,9 @@ impl Builder<'_> {
     }
 
     fn guard_git(&mut self, git: &Path, worktree: &Path) {
+        if self.rules.unfinished.contains(git) {
+            return;
+        }
         self.guard_directory(git);
         self.guard_configured(git, worktree);
         // A repository that uses the configuration and hooks of another one in the project.
@@ -195,7 +199,8 @@ impl Builder<'_> {
         // Submodules have hooks and configuration here; linked worktrees have the path back.
         match self.host.modules(git) {
             Some(found) => {
-                for inner in &found.directories {
+                for inner in found.directories.iter().filter(|inner| !self.rules.unfinished.contains(*inner))
+                {
                     self.layout.repositories.push(inner.clone());
                     self.guard_directory(inner);
                     self.guard_configured(inner, inner);
@@ -216,12 +221,18 @@ impl Builder<'_> {
                 self.read_only(&directory);
             }
         }
-        // Missing files must not be created: `commondir` would redirect git for all others.
         self.add_stub(&git.join("hooks"), Stub::Directory);
         // git accepts a repository without `config`, and a new one could name programs.
         self.add_stub(&git.join("config"), Stub::File);
         self.add_stub(&git.join("config.worktree"), Stub::File);
-        self.add_stub(&git.join(builtin_paths::GIT_COMMON), Stub::File);
+        // It would redirect git for all others. With any, git takes a repository of reftables for a linked working tree.
+        let common = git.join(builtin_paths::GIT_COMMON);
+        if self.host.look(&git.join("reftable")).is_some() && self.host.look(&common).is_none() {
+            let why = "it sends git elsewhere for its configuration and hooks".to_owned();
+            self.layout.expected.insert(common, Named { kind: NamedKind::File, why });
+        } else {
+            self.add_stub(&common, Stub::File);
+        }
     }
 
     /// Hooks and configurations at the places that a configuration names. git resolves hooks from the working tree, or

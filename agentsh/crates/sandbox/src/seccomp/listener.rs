@@ -3,11 +3,13 @@
 //! For `connect` the session reads the address once, connects a socket of its own and installs it in the program. Later
 //! changes of the program's memory or descriptors have no effect (decision 270).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::io::Errno;
 
@@ -21,6 +23,26 @@ const MAX_PATH: usize = 4096;
 
 /// The largest socket address.
 const MAX_LENGTH: u64 = 128;
+
+/// Calls that were received and not answered, by their id, with thread and listener. No signal ends their wait.
+static HELD: Mutex<BTreeMap<u64, (u32, Weak<OwnedFd>)>> = Mutex::new(BTreeMap::new());
+
+fn held() -> MutexGuard<'static, BTreeMap<u64, (u32, Weak<OwnedFd>)>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Interrupts the calls of these threads, each of which must have a signal pending: they come again when it is over.
+pub(crate) fn interrupt(threads: &[u32]) {
+    const ERESTARTSYS: i32 = 512;
+    held().retain(|id, (thread, listener)| {
+        let is_meant = threads.contains(thread);
+        if let Some(listener) = listener.upgrade().filter(|_| is_meant) {
+            let _ =
+                send(&listener, libc::seccomp_notif_resp { id: *id, val: 0, error: -ERESTARTSYS, flags: 0 });
+        }
+        !is_meant
+    });
+}
 
 /// A `connect` that waits for an answer.
 #[derive(Debug)]
@@ -52,11 +74,17 @@ pub enum Address {
 
 /// Receives the calls of one sandbox. On drop, every such call fails.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct Listener(Arc<OwnedFd>);
 
 impl From<OwnedFd> for Listener {
+    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
     fn from(descriptor: OwnedFd) -> Self {
-        Self(descriptor)
+        /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller hands its processor over. Not before Linux 6.6.
+        const SYNCHRONOUS: u64 = 1;
+        let set = libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS;
+        // SAFETY: the argument is a number; the kernel reads and writes no memory.
+        let _ = unsafe { libc::ioctl(descriptor.as_raw_fd(), set, SYNCHRONOUS) };
+        Self(Arc::new(descriptor))
     }
 }
 
@@ -77,6 +105,7 @@ impl Listener {
         let bytes = read(heard.pid, at, length.min(MAX_LENGTH)).unwrap_or_default();
         // The memory is the caller's only if it still waits.
         if !self.is_waiting(heard.id) {
+            held().remove(&heard.id);
             return Ok(None);
         }
         // An `int` in the kernel: the low half.
@@ -91,7 +120,7 @@ impl Listener {
     pub fn next_refused(&self) -> io::Result<Option<Refused>> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         // Receiving would block.
-        let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
+        let mut wanted = [PollFd::new(&*self.0, PollFlags::IN)];
         poll(&mut wanted, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
         if !wanted[0].revents().contains(PollFlags::IN) {
             return Ok(None);
@@ -176,6 +205,7 @@ impl Listener {
                 _ => Err(error),
             };
         }
+        held().insert(heard.id, (heard.pid, Arc::downgrade(&self.0)));
         Ok(Some(heard))
     }
 
@@ -231,13 +261,19 @@ impl Listener {
         self.send(libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 })
     }
 
-    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
+    /// An error also if it was interrupted.
     fn send(&self, answer: libc::seccomp_notif_resp) -> io::Result<()> {
-        // SAFETY: the kernel reads one `seccomp_notif_resp`, which outlives the call.
-        let sent =
-            unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
-        if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        held().remove(&answer.id).ok_or(Errno::NOENT)?;
+        send(&self.0, answer)
     }
+}
+
+#[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
+fn send(listener: &OwnedFd, answer: libc::seccomp_notif_resp) -> io::Result<()> {
+    // SAFETY: the kernel reads one `seccomp_notif_resp`, which outlives the call.
+    let sent =
+        unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
+    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The path of a call and its directory.

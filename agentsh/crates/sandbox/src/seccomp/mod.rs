@@ -61,14 +61,16 @@ pub fn install_and_tell(
     identity: Identity,
     (tells_files, hears_renames): (bool, bool),
 ) -> Result<Option<OwnedFd>, StageError> {
+    let listen = |program: &Program| {
+        let program = program.of(identity, hears_renames);
+        // A signal must not interrupt a call that the session works on. Kernels before 5.19 do not know that.
+        let uninterrupted = install_and_listen(&program, libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
+        uninterrupted.or_else(|_| install_and_listen(&program, 0)).ok()
+    };
     let with_files = tells_files.then(|| compile(filter, Tier::Namespaces, Refusal::ToldWithFiles));
-    if let Some(listener) =
-        with_files.and_then(|program| install_and_listen(&program.of(identity, hears_renames)).ok())
-    {
-        return Ok(Some(listener));
-    }
-    if let Ok(listener) = install_and_listen(&filters.get(filter).of(identity, hears_renames)) {
-        return Ok(Some(listener));
+    let listener = with_files.and_then(|program| listen(&program)).or_else(|| listen(filters.get(filter)));
+    if listener.is_some() {
+        return Ok(listener);
     }
     install(&compile(filter, Tier::Namespaces, Refusal::Silent).of(identity, false))?;
     Ok(None)
@@ -79,8 +81,8 @@ pub fn install_and_tell(
 /// # Errors
 /// When the kernel refuses, or has no such descriptors: nothing may then be executed.
 #[expect(unsafe_code, reason = "the kernel gives the descriptor as a bare number")]
-pub fn install_and_listen(program: &Program) -> Result<OwnedFd, StageError> {
-    let raw = install_with(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+pub fn install_and_listen(program: &Program, flags: libc::c_ulong) -> Result<OwnedFd, StageError> {
+    let raw = install_with(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | flags)?;
     // SAFETY: the kernel just made this descriptor for this call; nothing else knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
