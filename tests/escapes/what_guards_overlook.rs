@@ -44,6 +44,48 @@ fn what_is_closed_is_hidden() {
     }
 }
 
+/// What the owner may not enter is not nothing: whoever opens it up later would run it.
+#[test]
+fn what_is_closed_at_the_end_is_looked_into() {
+    for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let git = |name: &str| place.command("git").args(["init", "-q", name]).status().unwrap();
+        assert!(git(".").success() && git("old").success());
+        place.make_directory(&place.project.join("quiet"));
+        // Of a new repository, of what lies in one, of another system, of one without a working tree, and in a known one.
+        let arm = "printf '[core]\nfsmonitor = evil\n' >>";
+        let script = format!(
+            "for at in whole listed inner; do git init -q $at; {arm} $at/.git/config; done; \
+             mkdir -p inner/.git/modules; git init -q --bare inner/.git/modules/m; {arm} inner/.git/modules/m/config; \
+             rm -f inner/.git/config; git init -q --bare bare; {arm} bare/config; \
+             mkdir -p other/.hg/store; printf '[hooks]\nupdate = evil\n' >other/.hg/hgrc; \
+             mkdir -p old/.git/info .github/hooks; echo evil >old/.git/info/grafts; echo evil >.github/hooks/a.json; \
+             chmod 444 listed/.git bare; chmod 000 whole/.git inner/.git/modules other/.hg old/.git/info quiet .github"
+        );
+        let outcome = run(&place, &script).expect_code(0);
+        let mode_of = |name: &str| fs::metadata(place.project.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode_of("quiet"), 0, "{outcome}");
+        place.command("chmod").args(["-R", "u+rwX", "."]).status().unwrap();
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        for name in ["whole/.git/config", "listed/.git/config", "inner/.git/modules/m/config", "other/.hg/hgrc"] {
+            assert!(!read(name).contains("evil"), "{name} {outcome}");
+        }
+        assert!(!place.project.join("bare/HEAD").exists(), "{outcome}");
+        for name in ["old/.git/info/grafts", ".github/hooks"] {
+            assert!(!place.project.join(name).exists(), "{name} {outcome}");
+        }
+        for name in ["whole", "listed", "inner", "other", "bare", "old"] {
+            assert!(outcome.stderr.contains(&format!("{name}/")), "{name} {outcome}");
+        }
+        // The user's own stays closed, and nobody speaks of it.
+        fs::set_permissions(place.project.join("old/.git"), fs::Permissions::from_mode(0o000)).unwrap();
+        let outcome = run(&place, "echo x >file").expect_code(0);
+        assert_eq!(mode_of("old/.git"), 0, "{outcome}");
+        assert!(!outcome.stderr.contains("set aside"), "{outcome}");
+    }
+}
+
 #[test]
 #[ignore = "takes long"]
 fn a_name_of_any_bytes_and_many_repositories_keep_nobody_from_starting() {
@@ -261,6 +303,34 @@ fn instructions_are_shown_and_taken_back() {
         // Twice is as before.
         Outcome::of(&mut place.agentsh(&["undo", "CLAUDE.md"])).expect_code(0);
         assert!(fs::read_to_string(&file).unwrap().contains("send everything"));
+    }
+}
+
+/// Agents and programs read them in every directory; what packages bring is nobody's news.
+#[test]
+fn instructions_below_the_top_are_told_in_one_line() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        for name in ["src/AGENTS.md", "src/same/CLAUDE.md", "tools/.vscode/tasks.json"] {
+            place.write(name, "old\n");
+        }
+        let script = "echo new >>src/AGENTS.md; echo new >>tools/.vscode/tasks.json; \
+                      mkdir -p a/.cursor/rules node_modules/b b; echo x >a/.cursor/rules/x.mdc; \
+                      echo x >node_modules/b/AGENTS.md; echo x >b/README.md; cat src/same/CLAUDE.md";
+        let outcome = run(&place, script).expect_code(0);
+        let line = outcome.stderr.lines().find(|line| line.contains("src/AGENTS.md")).unwrap_or_default();
+        for name in ["tools/.vscode/tasks.json", "a/.cursor/rules/x.mdc"] {
+            assert!(line.contains(name), "{mode:?} {name} {outcome}");
+        }
+        for name in ["node_modules", "README", "src/same"] {
+            assert!(!outcome.stderr.contains(name), "{mode:?} {name} {outcome}");
+        }
+        let outcome = run(&place, "for n in $(seq 100); do mkdir m$n; echo x >m$n/CLAUDE.md; done");
+        let told: Vec<_> = outcome.stderr.lines().filter(|line| line.contains("CLAUDE.md")).collect();
+        assert!(told.len() == 1 && told[0].contains("and 80 more"), "{mode:?} {outcome}");
+        let outcome = run(&place, "echo x >src/file.rs; mkdir -p src/new; echo x >src/new/file").expect_code(0);
+        assert!(!outcome.stderr.contains("during the run"), "{mode:?} {outcome}");
     }
 }
 
@@ -597,6 +667,55 @@ fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
         assert!(outcome.stderr.contains(&told), "{told}: {outcome}");
         Outcome::of(&mut place.agentsh(&["policy", "allow", "--write", &quoted])).expect_code(0);
         run(&place, "echo new >> quoted.sh").expect_code(0);
+    }
+}
+
+/// `direnv` runs `.envrc` at every prompt, and an editor some tasks when it opens the folder. Hooks run when somebody commits.
+#[test]
+fn files_that_run_with_what_runs_by_itself_are_guarded() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.write(
+            ".envrc",
+            "source ./env.sh\nsource_env_if_exists .envrc.local\ndotenv_if_exists\nPATH_add bin\n\
+             PATH_add node_modules/.bin\nexport V=$(python scripts/value.py)\nwatch_file ./watched.yml\n",
+        );
+        let task = |run: &str, command: &str| {
+            format!(r#"{{"command": "{command}", "args": ["x"], "runOptions": {{"runOn": "{run}"}}}},"#)
+        };
+        let tasks = [task("folderOpen", "${workspaceFolder}/s/t.sh"), task("default", "./s/build.sh")].concat();
+        place.write(".vscode/tasks.json", format!("{{\"tasks\": [ // mine\n{tasks}]}}"));
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        place.script(".git/hooks/pre-commit", "#!/bin/sh\n. ./s/lib.sh\nnpm test\n");
+        let guarded = ["env.sh", "s/t.sh", "scripts/value.py"];
+        let open = ["s/build.sh", "s/lib.sh", "watched.yml", ".env", "bin/own", "node_modules/.bin/ls"];
+        for name in guarded.iter().chain(&open[..3]) {
+            place.write(name, "");
+        }
+        place.write(".env", "URL=secret-one\n");
+        let names = [&guarded[..], &open, &[".envrc.local", "bin/ls"]].concat().join(" ");
+        let script = format!(
+            "for f in {names}; do mkdir -p $(dirname $f); echo BASH_ENV=new >> $f; done; \
+             echo URL=secret-two >>.env; true"
+        );
+        let outcome = run(&place, &script).expect_code(0);
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        for name in guarded {
+            assert_eq!(read(name), "", "{mode:?} {name} {outcome}");
+        }
+        for name in [".envrc.local", "bin/ls"] {
+            assert!(!place.project.join(name).exists(), "{mode:?} {name} {outcome}");
+        }
+        for name in open {
+            assert!(read(name).contains("new"), "{mode:?} {name} {outcome}");
+        }
+        // Who names a file that stays writable is told with it; values are nobody's.
+        let told = |text: &str| outcome.stderr.contains(text);
+        assert!(told(".git/hooks/pre-commit:2 names it") && told("s/lib.sh"), "{mode:?} {outcome}");
+        assert!(told(".envrc:3 loads its variables") && told("BASH_ENV, URL"), "{mode:?} {outcome}");
+        assert!(!told("secret-") && !told("s/build.sh") && !told("watched"), "{mode:?} {outcome}");
     }
 }
 

@@ -40,6 +40,10 @@ impl Identity {
         Some(Self::from(&path.metadata().ok()?))
     }
 
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
     /// As equal, and also on a disk that has come back under another number.
     fn is_of_same_object(&self, other: &Self) -> bool {
         *self == *other || self.born.is_some() && Self { device: other.device, ..*self } == *other
@@ -109,6 +113,8 @@ pub struct Baseline {
     present: BTreeSet<PathBuf>,
     /// Paths outside of every table that somebody obeys, and where nothing was.
     expected: BTreeMap<PathBuf, Named>,
+    /// Named files that stay writable, with who names them.
+    told: BTreeMap<PathBuf, String>,
     /// Directories of agentsh's that a sandbox writes to by another path: package caches, and what an agent keeps.
     private: Vec<PathBuf>,
 }
@@ -139,6 +145,8 @@ pub(super) struct Stored {
     #[serde(default)]
     expected: Vec<(Vec<u8>, Named)>,
     #[serde(default)]
+    told: Vec<(Vec<u8>, String)>,
+    #[serde(default)]
     private: Vec<Vec<u8>>,
 }
 
@@ -160,6 +168,7 @@ impl From<Baseline> for Stored {
             guarded: baseline.guarded.into_iter().map(bytes).collect(),
             present: baseline.present.into_iter().map(bytes).collect(),
             expected: baseline.expected.into_iter().map(|(path, named)| (bytes(path), named)).collect(),
+            told: baseline.told.into_iter().map(|(path, why)| (bytes(path), why)).collect(),
             private: baseline.private.into_iter().map(bytes).collect(),
         }
     }
@@ -189,6 +198,7 @@ impl Stored {
             guarded: stored.guarded.into_iter().map(path).collect(),
             present: stored.present.into_iter().map(path).collect(),
             expected: stored.expected.into_iter().map(|(bytes, named)| (path(bytes), named)).collect(),
+            told: stored.told.into_iter().map(|(bytes, why)| (path(bytes), why)).collect(),
             private: stored.private.into_iter().map(path).collect(),
         }
     }
@@ -210,6 +220,7 @@ impl Baseline {
             path,
             guards_all: rules.guard_all,
             expected: layout.expected.clone(),
+            told: layout.told.clone(),
             ..Self::default()
         };
         if !layout.in_repositories.is_empty() {
@@ -263,6 +274,11 @@ impl Baseline {
             });
         }
         found
+    }
+
+    /// Named files that stay writable, with who names them.
+    pub(super) fn told(&self) -> impl Iterator<Item = (&PathBuf, &String)> {
+        self.told.iter()
     }
 
     /// Who obeys a path that no table lists.
@@ -320,6 +336,12 @@ impl Baseline {
             || is_in(&self.commands) && is_command(name)
             || self.expected.get(path).is_some_and(|named| named.kind != NamedKind::File || !path.is_dir()))
             && !self.present.contains(path)
+    }
+
+    /// Opens to its owner what new files are looked for in.
+    pub(super) fn open_up(&self) {
+        let below = self.directories_below();
+        self.worked_in.iter().for_each(|top| disarm_new::open_below(top, below.iter().copied()));
     }
 
     /// New files among these.

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::baseline::{Baseline, Identity, Moved, Stored, path_now};
 use super::final_check::FinalCheck;
+use super::name_watcher::Names;
 use super::new_repositories::is_repository_name;
 use agentsh_base::listing;
 use agentsh_host::copies::Copy;
@@ -30,6 +31,8 @@ use agentsh_store::words::GuardChange;
 const MAX_BYTES: u64 = 64 << 20;
 /// For a directory that is not there, or in which a check fails: it may be on a disk that is elsewhere.
 const REMAINS_DAYS: u64 = 30;
+/// Directories that the host moves out of the others and that are followed.
+const MAX_MOVED_OUT: usize = 64;
 
 #[derive(Serialize, Deserialize)]
 struct UnfinishedWatch {
@@ -52,9 +55,11 @@ pub type Say<'s> = &'s mut dyn FnMut(&Path, GuardChange, String);
 /// The file of one watched sandbox. A killed session leaves it.
 pub struct CrashMarker {
     path: PathBuf,
-    _locked: File,
+    locked: File,
     /// Where they are, the kernel says.
     roots: Vec<(Root, File)>,
+    /// Directories that the host has moved out of them: who was inside can still write there.
+    moved_out: Vec<(Root, File)>,
 }
 
 impl CrashMarker {
@@ -76,7 +81,36 @@ impl CrashMarker {
             unprotected: unprotected.clone(),
             told: None,
         };
-        Ok(Self { _locked: left.write(&path)?, path, roots })
+        Ok(Self { locked: left.write(&path)?, path, roots, moved_out: Vec::new() })
+    }
+
+    /// The device of the directory around a path.
+    pub fn device(&self, path: &Path) -> u64 {
+        let mut around = self.roots.iter().filter(|(root, _)| path.starts_with(as_path(root.0.clone())));
+        around.next().map_or(0, |(root, _)| root.1.device())
+    }
+
+    /// Follows a directory that is no longer at a path, if the host has moved it out of the others.
+    pub fn follow(&mut self, path: &Path, names: Option<&mut Names>) {
+        let Some(held) = names.and_then(|names| names.moved_from(path)) else { return };
+        let Some(now) = place_of(&held).filter(|_| self.moved_out.len() < MAX_MOVED_OUT) else { return };
+        let mut roots = self.roots.iter().filter_map(|(_, root)| place_of(root));
+        let Some(identity) = held.metadata().ok().map(|found| Identity::from(&found)) else { return };
+        if roots.any(|root| now.starts_with(root)) {
+            // It is watched, and held again, where it is.
+            return;
+        }
+        let root = (path.as_os_str().as_bytes().to_vec(), identity);
+        let left = File::open(&self.path).and_then(|file| UnfinishedWatch::read(&file));
+        let written = left.and_then(|mut left| {
+            left.roots.push(root.clone());
+            left.write(&self.path)
+        });
+        // Where it cannot be written, a killed session leaves this directory out.
+        if let Ok(locked) = written {
+            self.locked = locked;
+        }
+        self.moved_out.push((root, held));
     }
 
     /// Whether the directory around a path is where it was: the host may have moved it, and put another one in its place.
@@ -88,16 +122,15 @@ impl CrashMarker {
     /// Does the final check, where the directories are by now. What fails in it, or cannot be reached, remains to be done.
     pub fn close(self, check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) {
         // Where each is, the kernel says; one that was removed holds nothing.
-        let (moved, absent) = found(self.roots.iter().filter_map(|(root, held)| {
+        let (moved, absent) = found(self.roots.iter().chain(&self.moved_out).filter_map(|(root, held)| {
             if is_in_place(root) {
                 return Some((root.clone(), Vec::new()));
             }
-            held.metadata().ok().filter(|found| found.nlink() > 0)?;
-            let now = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()));
-            Some((root.clone(), now.into_iter().collect()))
+            Some((root.clone(), vec![place_of(held)?]))
         }));
         for moved in moved.iter().filter(|moved| moved.from != moved.to) {
-            let text = format!("{} was moved to {} during the run", moved.from.display(), moved.to.display());
+            let (from, to) = (moved.from.display(), moved.to.display());
+            let text = format!("{from} was moved to {to} during the run; the sandbox could write there, too");
             say(&moved.to, GuardChange::Replaced, text);
         }
         absent.iter().for_each(|root| tell_absent(root, false, say));
@@ -110,6 +143,12 @@ impl CrashMarker {
         // Unreadable, it is told at the next start.
         let _ = if is_done { fs::remove_file(&self.path) } else { remains() };
     }
+}
+
+/// None: it was removed, and holds nothing.
+fn place_of(held: &File) -> Option<PathBuf> {
+    held.metadata().ok().filter(|found| found.nlink() > 0)?;
+    fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd())).ok()
 }
 
 fn is_in_place(root: &Root) -> bool {
@@ -272,6 +311,7 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
         directories: Vec::new(),
         instructed: BTreeSet::new(),
         instructions: BTreeMap::new(),
+        nested: BTreeMap::new(),
         state: state.to_owned(),
         aside: SavedVersions::new(state, &left.session),
         host: RealHost::default(),

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::baseline::{Baseline, Moved, Stored, path_now};
 use super::disarm_new::{self, Done};
-use super::{changed_instructions, restore};
+use super::changed_instructions::{self, Instructions, Nested};
+use super::restore;
 use agentsh_base::remedy::Allow;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::{SavedVersions, forget_old};
@@ -23,7 +24,9 @@ pub struct FinalCheck {
     pub directories: Vec<PathBuf>,
     /// Directories that may have instruction files at their top. None: nobody knows what was there.
     pub instructed: BTreeSet<PathBuf>,
-    pub instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
+    pub instructions: Instructions,
+    /// Such files further below.
+    pub nested: Nested,
     /// Guarded files that nothing protected while the sandbox ran.
     pub unprotected: BTreeMap<PathBuf, Copy>,
     pub state: PathBuf,
@@ -45,6 +48,7 @@ impl FinalCheck {
             project: path_now(self.project, moved),
             baseline: Stored::from(self.baseline).at(moved),
             instructed: self.instructed.into_iter().filter_map(now).collect(),
+            nested: self.nested.into_iter().map(|(path, key)| (path_now(path, moved), key)).collect(),
             instructions: instructions.filter_map(|(path, what)| Some((now(path)?, what))).collect(),
             unprotected: unprotected.filter_map(|(path, copy)| Some((now(path)?, copy))).collect(),
             directories,
@@ -58,8 +62,9 @@ impl FinalCheck {
         is_settled: impl Fn(&Path, &Copy) -> bool,
         say: &mut dyn FnMut(&Path, GuardChange, String),
     ) {
+        self.baseline.open_up();
         restore::restore(&self.unprotected, &self.aside, say);
-        self.look_for_new_repositories(say);
+        let mut obeyed_in = self.look_for_new_repositories(say);
         let is_there = |path: &PathBuf| self.directories.iter().any(|root| path.starts_with(root));
         for path in self.baseline.arrivals().into_iter().filter(is_there) {
             let copy = Copy::of_own(&path);
@@ -72,7 +77,10 @@ impl FinalCheck {
         }
         let mut now = changed_instructions::instructions(&self.instructed, &self.baseline, &self.host);
         now.retain(|path, _| !self.instructed.is_empty() && is_there(path));
-        for change in changed_instructions::compare(&self.instructions, &now) {
+        obeyed_in.retain(|directory| !self.instructed.is_empty() && !self.instructed.contains(directory));
+        let below = changed_instructions::nested(&obeyed_in, &self.host);
+        let below = changed_instructions::changed_below(&self.nested, &below);
+        for change in changed_instructions::compare(&self.instructions, &now).into_iter().chain(below) {
             // Without a copy, the difference still shows it.
             let _ = self.aside.keep(&change.path, &change.before);
             say(&change.path, GuardChange::Instructions, change.text);
@@ -80,12 +88,14 @@ impl FinalCheck {
         forget_old(&self.state);
     }
 
-    fn look_for_new_repositories(&self, say: &mut dyn FnMut(&Path, GuardChange, String)) {
+    /// Gives directories with names that are obeyed.
+    fn look_for_new_repositories(&self, say: &mut dyn FnMut(&Path, GuardChange, String)) -> Vec<PathBuf> {
         /// Limit of reported repositories without set-aside files.
         const MAX_REPORTED: usize = 20;
         let mut untold = 0_usize;
         let mut told = 0;
-        for (entry, done) in disarm_new::disarm_all(&self.directories, &self.baseline, &self.aside) {
+        let (found, obeyed_in) = disarm_new::disarm_all(&self.directories, &self.baseline, &self.aside);
+        for (entry, done) in found {
             if done.names.is_empty() && told >= MAX_REPORTED {
                 untold += 1;
                 continue;
@@ -98,6 +108,7 @@ impl FinalCheck {
             let text = format!("and {untold} more new repositories, in which nothing had to be set aside");
             say(&self.project, GuardChange::NewRepository, text);
         }
+        obeyed_in
     }
 }
 

@@ -18,7 +18,7 @@ use super::disarm_new::{Done, is_in_one_of};
 /// Paths relative to the repository, and what they say.
 pub type Obeyed = BTreeSet<(PathBuf, Vec<u8>)>;
 
-const PACKED: &str = "packed-refs";
+pub const PACKED: &str = "packed-refs";
 /// So many refs make git itself useless.
 const MAX_PACKED_BYTES: u64 = 1 << 30;
 /// A longer file is known by its size and times.

@@ -33,6 +33,7 @@ use std::rc::Rc;
 use tokio::sync::mpsc;
 
 use self::baseline::Baseline;
+use self::changed_instructions::{Instructions, Nested};
 use self::final_check::FinalCheck;
 use agentsh_base::types::ServerId;
 use agentsh_host::copies::Copy;
@@ -74,7 +75,8 @@ pub struct Before {
     directories: Vec<PathBuf>,
     /// Directories that may have instruction files at their top.
     instructed: BTreeSet<PathBuf>,
-    instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
+    instructions: Instructions,
+    nested: Nested,
     copies: BTreeMap<PathBuf, Copy>,
     /// In a sandbox without mounts: guarded files, which are restored at its end.
     unprotected: Option<BTreeMap<PathBuf, Copy>>,
@@ -89,6 +91,8 @@ impl Before {
     pub fn new(facts: &Facts, spec: &SandboxSpec, layout: &Layout) -> Self {
         let path = facts.context.env.get("PATH");
         let instructed: BTreeSet<_> = layout.instructed.iter().chain(&layout.worked_in).cloned().collect();
+        let below = layout.obeyed_in.iter().filter(|directory| !instructed.contains(*directory));
+        let below: Vec<PathBuf> = below.cloned().collect();
         let shown = spec.placed.elsewhere.iter().filter(|shown| shown.access == Access::ReadWrite);
         let (in_place, moved): (Vec<_>, Vec<_>) = shown.partition(|shown| shown.host == shown.inside);
         let layers = spec.placed.caches.iter().map(|cache| cache.layer.clone());
@@ -105,6 +109,7 @@ impl Before {
             copies: thread::copies(layout.guards.iter().take(MAX_COPIED_FIRST)),
             directories: layout.instructed.iter().cloned().chain(in_place).collect(),
             instructions: changed_instructions::instructions(&instructed, &baseline, host),
+            nested: changed_instructions::nested(&below, host),
             baseline,
             instructed,
             unprotected: None,
@@ -180,6 +185,7 @@ impl Guards {
                     directories: before.directories,
                     instructed: before.instructed,
                     instructions: before.instructions,
+                    nested: before.nested,
                     unprotected,
                     state,
                     aside,
@@ -212,6 +218,7 @@ impl Guards {
                 directories: before.directories,
                 instructed: before.instructed,
                 instructions: before.instructions,
+                nested: before.nested,
                 state,
                 aside,
                 sandbox: child.handle()?,

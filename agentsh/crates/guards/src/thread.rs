@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::baseline::Baseline;
+use super::changed_instructions::{Instructions, Nested};
 use super::crash_recovery::CrashMarker;
 use super::final_check::{FinalCheck, set_aside};
 use super::name_watcher::{NameChange, Names};
@@ -53,7 +54,8 @@ pub(super) struct Watch {
     pub unfinished: CrashMarker,
     pub directories: Vec<PathBuf>,
     pub instructed: BTreeSet<PathBuf>,
-    pub instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
+    pub instructions: Instructions,
+    pub nested: Nested,
     pub state: PathBuf,
     pub aside: SavedVersions,
     pub sandbox: OwnedFd,
@@ -145,6 +147,7 @@ impl Watch {
             directories: self.directories,
             instructed: self.instructed,
             instructions: self.instructions,
+            nested: self.nested,
             unprotected: BTreeMap::new(),
             state: self.state,
             aside: self.aside,
@@ -192,7 +195,7 @@ impl Watch {
         let start = Instant::now();
         self.arrivals
             .extend(self.baseline.arrivals().into_iter().filter(|path| !self.targets.contains(path)));
-        for entry in disarm_new::repositories(&self.directories, &self.host).0 {
+        for entry in disarm_new::repositories(&self.directories, &self.baseline, &self.host).0 {
             if !self.new_repository_watcher.holds(&entry) {
                 self.note_repository(&entry);
             }

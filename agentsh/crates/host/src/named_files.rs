@@ -3,6 +3,7 @@
 
 mod links;
 mod mentions;
+mod project;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ pub fn named(context: &Context) -> BTreeMap<PathBuf, Named> {
         found.follow_links(&host);
         found.read_configurations(&host);
         found.ask_agents();
+        found.read_project(&host);
         found.named
     });
     let mut own = NamedFiles::new(context);
@@ -61,7 +63,7 @@ pub fn settle(
     let process = from.map(|id| policy.mcp.process_of(id, None));
     let lifted = grants::unmasked(&process.as_ref().unwrap_or(&policy.agent).filesystem, &paths);
     let holds = |(place, named): &(PathBuf, Named)| {
-        named.kind != NamedKind::Commands && wanted.starts_with(place) && !lifted.contains(place)
+        !matches!(named.kind, NamedKind::Commands | NamedKind::Told) && wanted.starts_with(place) && !lifted.contains(place)
     };
     match named(context).into_iter().find(holds) {
         Some((place, named)) => {

@@ -18,7 +18,9 @@ impl Watch {
         let watched = self.baseline.watched();
         let directories: BTreeSet<&Path> = of_guards.chain(watched.iter().map(PathBuf::as_path)).collect();
         if let Some(names) = &mut self.names {
-            directories.into_iter().for_each(|directory| names.watch(directory, true));
+            for directory in directories {
+                names.watch(directory, true);
+            }
         }
     }
 
@@ -42,7 +44,7 @@ impl Watch {
     /// Watches one directory, and returns its subdirectories.
     fn watch_new(&mut self, directory: &Path) -> Vec<PathBuf> {
         if let Some(names) = &mut self.names {
-            names.watch(directory, false);
+            names.hold(directory, self.unfinished.device(directory));
         }
         let mut inner = Vec::new();
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -83,6 +85,9 @@ impl Watch {
         let mut matters = std::mem::take(&mut self.is_moved);
         for (path, what, is_directory) in happened {
             self.new_repository_watcher.hear(&path, self.names.as_mut(), &self.host);
+            if what == NameChange::Gone && is_directory {
+                self.unfinished.follow(&path, self.names.as_mut());
+            }
             let is_held = self.targets.contains(&path)
                 || self.copies.get(&path).is_some_and(|copy| *copy != Copy::Absent)
                 || self.new_repository_watcher.holds(&path);
