@@ -322,7 +322,10 @@ fn a_directory_that_the_host_moves_out_is_looked_at_where_it_is() {
         assert!(text(".git/config").contains("mine") && text("file") == "x\n", "{mode:?} {said}");
         assert!(said.contains(&format!("{}/CLAUDE.md", moved.display())), "{mode:?} {said}");
         for to in [&moved, &late] {
-            assert!(said.contains(&format!("was moved to {} during the run", to.display())), "{mode:?} {said}");
+            assert!(
+                said.contains(&format!("was moved to {} during the run", to.display())),
+                "{mode:?} {said}"
+            );
         }
         assert_eq!(said.matches("was moved to").count(), 2, "{mode:?} {said}");
     }

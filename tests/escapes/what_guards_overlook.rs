@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{Mode, Outcome, Place, everywhere, no, within, yes};
+use crate::support::{Mode, Outcome, Place, everywhere, no, skip, within, yes};
 
 const WRITES: &str = "agent: {filesystem: {write: [\".\"]}}\n";
 
@@ -64,11 +64,14 @@ fn what_is_closed_at_the_end_is_looked_into() {
              chmod 444 listed/.git bare; chmod 000 whole/.git inner/.git/modules other/.hg old/.git/info quiet .github"
         );
         let outcome = run(&place, &script).expect_code(0);
-        let mode_of = |name: &str| fs::metadata(place.project.join(name)).unwrap().permissions().mode() & 0o777;
+        let mode_of =
+            |name: &str| fs::metadata(place.project.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode_of("quiet"), 0, "{outcome}");
         place.command("chmod").args(["-R", "u+rwX", "."]).status().unwrap();
         let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
-        for name in ["whole/.git/config", "listed/.git/config", "inner/.git/modules/m/config", "other/.hg/hgrc"] {
+        for name in
+            ["whole/.git/config", "listed/.git/config", "inner/.git/modules/m/config", "other/.hg/hgrc"]
+        {
             assert!(!read(name).contains("evil"), "{name} {outcome}");
         }
         assert!(!place.project.join("bare/HEAD").exists(), "{outcome}");
@@ -306,6 +309,34 @@ fn instructions_are_shown_and_taken_back() {
     }
 }
 
+/// To take away needs no room: without any, the configuration of a repository gets another name.
+#[test]
+fn what_is_armed_on_a_full_disk_gets_another_name() {
+    let mode = Mode::Invoker;
+    if !mode.is_root() {
+        return skip("a small disk of its own: the tests are not run by root");
+    }
+    let place = Place::new(mode);
+    place.policy(WRITES);
+    place.write(
+        "fill.py",
+        "import os\nfor d in 'objects', 'refs': os.makedirs('z/' + d)\n\
+         for n, t in ('HEAD', 'ref: refs/heads/m\\n'), ('other', '[core]\\nfsmonitor = evil\\n'): open('z/' + n, 'w').write(t)\n\
+         os.mkdir('q')\n\
+         try:\n with open('full', 'wb', 0) as f:\n  while True: f.write(b'x' * 4096)\nexcept OSError: pass\n\
+         os.rename('z/other', 'z/config')\nos.rename('z', 'q/.git')\n",
+    );
+    let small = place.project.join("small");
+    place.make_directory(&small);
+    let inner = place.agentsh(&["run", "--quiet", "--", "python3", "../fill.py"]);
+    let script = "mount -t tmpfs -o size=1m small . && cd . && git init -q . && \"$@\"; ls -A q/.git; cat q/.git/config";
+    let mut command = place.command("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    let outcome = Outcome::of(command.current_dir(&small));
+    assert!(outcome.stdout.contains("HEAD") && !outcome.stdout.contains("evil"), "{outcome}");
+    assert!(outcome.stdout.contains("config.set-aside") && !outcome.stdout.contains("config\n"), "{outcome}");
+}
+
 /// Agents and programs read them in every directory; what packages bring is nobody's news.
 #[test]
 fn instructions_below_the_top_are_told_in_one_line() {
@@ -329,7 +360,8 @@ fn instructions_below_the_top_are_told_in_one_line() {
         let outcome = run(&place, "for n in $(seq 100); do mkdir m$n; echo x >m$n/CLAUDE.md; done");
         let told: Vec<_> = outcome.stderr.lines().filter(|line| line.contains("CLAUDE.md")).collect();
         assert!(told.len() == 1 && told[0].contains("and 80 more"), "{mode:?} {outcome}");
-        let outcome = run(&place, "echo x >src/file.rs; mkdir -p src/new; echo x >src/new/file").expect_code(0);
+        let outcome =
+            run(&place, "echo x >src/file.rs; mkdir -p src/new; echo x >src/new/file").expect_code(0);
         assert!(!outcome.stderr.contains("during the run"), "{mode:?} {outcome}");
     }
 }
@@ -684,7 +716,8 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
         let task = |run: &str, command: &str| {
             format!(r#"{{"command": "{command}", "args": ["x"], "runOptions": {{"runOn": "{run}"}}}},"#)
         };
-        let tasks = [task("folderOpen", "${workspaceFolder}/s/t.sh"), task("default", "./s/build.sh")].concat();
+        let tasks =
+            [task("folderOpen", "${workspaceFolder}/s/t.sh"), task("default", "./s/build.sh")].concat();
         place.write(".vscode/tasks.json", format!("{{\"tasks\": [ // mine\n{tasks}]}}"));
         place.write(".git/HEAD", "ref: refs/heads/main\n");
         place.write(".git/config", "[core]\n");
@@ -739,6 +772,48 @@ fn policies_in_the_project_are_read_only() {
         assert!(!place.project.join("own/approved.yaml").exists(), "{mode:?} {outcome}");
         assert_eq!(read("other.yaml"), "work\n", "{mode:?} {outcome}");
         assert!(outcome.stderr.contains("it is a policy or profile in force"), "{outcome}");
+    }
+}
+
+/// What `--config` names is the user's word, too. What was changed while a sandbox could write it waits for his.
+#[test]
+fn configurations_of_the_proxy_and_the_gateway_count_as_they_were_accepted() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let proxy = |file: &str| Outcome::of(&mut place.agentsh(&["proxy", "--config", file]));
+        let keys = |words: &[&str]| {
+            let words = [&["gateway", "--config", "gateway.yaml", "keys"], words].concat();
+            Outcome::of(&mut place.agentsh(&words))
+        };
+        let servers = "{\"servers\": []}\n";
+        place.write("known.json", servers);
+        proxy("known.json").expect_code(0);
+        place.write("gateway.yaml", "endpoints: []\n");
+        keys(&["create", "mine"]).expect_code(0);
+        let script = "echo >> known.json; echo >> gateway.yaml; echo >> gateway-keys.json; cp known.json new.json; \
+                      mv new.json later.json; echo work > other.json; true";
+        let outcome = run(&place, script).expect_code(0);
+        assert_eq!(fs::read_to_string(place.project.join("known.json")).unwrap(), servers, "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains("it is a configuration of the proxy"), "{mode:?} {outcome}");
+        assert!(place.project.join("other.json").exists(), "{mode:?} {outcome}");
+        // As they were, and as the user himself changes them.
+        proxy("known.json").expect_code(0);
+        keys(&["create", "other"]).expect_code(0);
+        place.write("known.json", format!("{servers}\n"));
+        proxy("known.json").expect_code(0);
+        // Made inside, and accepted.
+        let outcome = proxy("later.json").expect_code(125);
+        let command = format!("agentsh mcp approve {}", place.project.join("later.json").display());
+        assert!(outcome.stderr.contains("while a sandbox could write in"), "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains(&command), "{mode:?} {outcome}");
+        Outcome::of(&mut place.agentsh(&["mcp", "approve", "later.json"])).expect_code(0);
+        proxy("later.json").expect_code(0);
+        // A list of keys where there was none, while a sandbox lives.
+        fs::remove_file(place.project.join("gateway-keys.json")).unwrap();
+        let outcome = run(&place, "echo '{}' > gateway-keys.json; echo >> later.json; true").expect_code(0);
+        assert!(outcome.stderr.contains("it is a configuration of the proxy"), "{mode:?} {outcome}");
+        assert!(!place.project.join("gateway-keys.json").exists(), "{mode:?} {outcome}");
     }
 }
 

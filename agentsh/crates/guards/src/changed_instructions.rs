@@ -30,11 +30,7 @@ pub type Instructions = BTreeMap<PathBuf, (Copy, Cow<'static, str>)>;
 
 /// Those in these directories and repositories.
 #[must_use]
-pub fn instructions(
-    directories: &BTreeSet<PathBuf>,
-    baseline: &Baseline,
-    host: &RealHost,
-) -> Instructions {
+pub fn instructions(directories: &BTreeSet<PathBuf>, baseline: &Baseline, host: &RealHost) -> Instructions {
     let host = CachedHost::new(host);
     directories.iter().for_each(|directory| host.read(directory));
     let told = || GIT_OBEYS.iter().filter(|(_, when, _)| *when == WhenChanged::Told);
@@ -82,7 +78,9 @@ pub fn nested(directories: &[PathBuf], host: &dyn Host) -> Nested {
     for directory in directories {
         for (name, _) in host.names(directory).unwrap_or_default() {
             let rows = name.to_str().into_iter().flat_map(builtin_paths::rows_of);
-            for (path, _) in rows.filter(|(path, _)| repository_names().all(|git| !Path::new(path).starts_with(git))) {
+            for (path, _) in
+                rows.filter(|(path, _)| repository_names().all(|git| !Path::new(path).starts_with(git)))
+            {
                 keys(&directory.join(path), &mut { MAX_ENTRIES }, &mut found);
             }
         }
@@ -107,7 +105,10 @@ fn keys(path: &Path, budget: &mut usize, into: &mut Nested) {
 #[must_use]
 pub fn changed_below(before: &Nested, now: &Nested) -> Option<GuardedChange> {
     let changed = now.iter().filter(|(path, key)| before.get(*path) != Some(key)).map(|(path, _)| path);
-    in_one_line("new or changed during the run, and obeyed by programs or agents in its directory", changed.collect())
+    in_one_line(
+        "new or changed during the run, and obeyed by programs or agents in its directory",
+        changed.collect(),
+    )
 }
 
 fn in_one_line(what: &str, paths: Vec<&PathBuf>) -> Option<GuardedChange> {
@@ -173,12 +174,7 @@ pub fn compare(before: &Instructions, now: &Instructions) -> Vec<GuardedChange> 
 }
 
 /// Directories as the files in them.
-fn flatten<'c>(
-    path: &Path,
-    copy: &'c Copy,
-    why: &'c str,
-    into: &mut BTreeMap<PathBuf, (&'c Copy, &'c str)>,
-) {
+fn flatten<'c>(path: &Path, copy: &'c Copy, why: &'c str, into: &mut BTreeMap<PathBuf, (&'c Copy, &'c str)>) {
     match copy {
         Copy::Directory(entries) => {
             for (name, entry) in entries {

@@ -22,6 +22,7 @@ use super::final_check::FinalCheck;
 use super::name_watcher::Names;
 use super::new_repositories::is_repository_name;
 use agentsh_base::listing;
+use agentsh_host::accepted_files;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::SavedVersions;
 use agentsh_sandbox::host::RealHost;
@@ -70,9 +71,11 @@ impl CrashMarker {
         session: &str,
         directories: &[PathBuf],
         baseline: &Baseline,
+        guarded: &BTreeSet<PathBuf>,
         unprotected: &BTreeMap<PathBuf, Copy>,
     ) -> io::Result<Self> {
-        let path = place(state).join(uuid::Uuid::now_v7().to_string());
+        let name = uuid::Uuid::now_v7().to_string();
+        let path = place(state).join(&name);
         let roots = directories.iter().filter_map(|path| root(path)).collect::<Vec<_>>();
         let left = UnfinishedWatch {
             session: session.to_owned(),
@@ -81,7 +84,12 @@ impl CrashMarker {
             unprotected: unprotected.clone(),
             told: None,
         };
-        Ok(Self { locked: left.write(&path)?, path, roots, moved_out: Vec::new() })
+        let is_kept = |path: &Path| {
+            path.ancestors().any(|above| guarded.contains(above) || unprotected.contains_key(above))
+        };
+        let locked = left.write(&path)?;
+        accepted_files::began(state, &name, directories, is_kept)?;
+        Ok(Self { locked, path, roots, moved_out: Vec::new() })
     }
 
     /// The device of the directory around a path.
@@ -134,6 +142,7 @@ impl CrashMarker {
             say(&moved.to, GuardChange::Replaced, text);
         }
         absent.iter().for_each(|root| tell_absent(root, false, say));
+        ended(&check.state, &self.path);
         let failed = checked(check.at(&moved), is_settled, say);
         let remains = || {
             let left = UnfinishedWatch::read(&File::open(&self.path)?)?;
@@ -143,6 +152,12 @@ impl CrashMarker {
         // Unreadable, it is told at the next start.
         let _ = if is_done { fs::remove_file(&self.path) } else { remains() };
     }
+}
+
+/// Where it cannot be written, the sandbox counts as running.
+fn ended(state: &Path, marker: &Path) {
+    let name = marker.file_name().unwrap_or_default().to_string_lossy();
+    let _ = accepted_files::ended(state, &name);
 }
 
 /// None: it was removed, and holds nothing.
@@ -301,6 +316,9 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
         }
         left => left?,
     };
+    if left.told.is_none() {
+        ended(state, path);
+    }
     let others: Vec<PathBuf> = writable.iter().map(|path| path.to_path_buf()).collect();
     let roots = std::mem::take(&mut left.roots).into_iter();
     let (moved, absent) = found(roots.map(|root| (root, others.clone())));
@@ -348,9 +366,15 @@ mod tests {
         let old = make("old");
         let mut baseline = Baseline::default();
         baseline.add(&old);
-        let begun =
-            CrashMarker::begin(&state, "s", std::slice::from_ref(&project), &baseline, &BTreeMap::new())
-                .unwrap();
+        let begun = CrashMarker::begin(
+            &state,
+            "s",
+            std::slice::from_ref(&project),
+            &baseline,
+            &BTreeSet::new(),
+            &BTreeMap::new(),
+        )
+        .unwrap();
         make("new");
         let recovered = |writable: &[&Path]| {
             let mut said = Vec::new();
@@ -388,6 +412,7 @@ mod tests {
             "s",
             std::slice::from_ref(&gone),
             &Baseline::default(),
+            &BTreeSet::new(),
             &BTreeMap::new(),
         );
         let path = begun.unwrap().path;

@@ -14,9 +14,7 @@ use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{self, GIT_COMMON, GIT_OBEYED, GIT_OBEYS};
 use agentsh_sandbox::git_config::{Entry, entries};
 pub use agentsh_sandbox::host::is_bare;
-use agentsh_sandbox::host::{
-    Host, OWNER_READS, RealHost, Repositories, let_owner, plain, repository_names,
-};
+use agentsh_sandbox::host::{Host, OWNER_READS, RealHost, Repositories, let_owner, plain, repository_names};
 
 /// What was done in a repository.
 #[derive(Debug, Default)]
@@ -203,7 +201,8 @@ pub fn disarm_all(
 fn open_up(entry: &Path) {
     let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
     let other = others.find(|(name, _)| entry.ends_with(name)).map(|(_, files)| *files);
-    let of_git = GIT_OBEYS.iter().map(|(name, _, _)| *name).chain(["hooks", "config", "config.worktree", PACKED]);
+    let of_git =
+        GIT_OBEYS.iter().map(|(name, _, _)| *name).chain(["hooks", "config", "config.worktree", PACKED]);
     let of_git = of_git.chain(GIT_OBEYED.1);
     let names: Vec<&str> = other.map_or_else(|| of_git.collect(), <[_]>::to_vec);
     open_below(entry, names.iter().map(Path::new));
@@ -228,7 +227,8 @@ pub fn open_below<'n>(directory: &Path, names: impl Iterator<Item = &'n Path>) {
 /// Whether a version control system would read something in a new repository.
 fn holds_something(entry: &Path, host: &RealHost) -> bool {
     let names = ["HEAD", "config", "hooks", "requires", "repo", "store", "prefs"];
-    let has_some = |directory: &PathBuf| names.iter().any(|name| directory.join(name).try_exists().unwrap_or(true));
+    let has_some =
+        |directory: &PathBuf| names.iter().any(|name| directory.join(name).try_exists().unwrap_or(true));
     directories_of(entry, host).iter().any(has_some)
 }
 

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::baseline::{Baseline, Moved, Stored, path_now};
-use super::disarm_new::{self, Done};
 use super::changed_instructions::{self, Instructions, Nested};
+use super::disarm_new::{self, Done};
 use super::restore;
-use agentsh_base::remedy::Allow;
+use agentsh_base::remedy::{Allow, typed};
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::{SavedVersions, forget_old};
 use agentsh_policy::builtin_paths;
@@ -173,7 +173,5 @@ pub fn arrived(shown: &str, path: &Path, why: Option<&str>) -> String {
 
 /// The command that restores a file, as a shell reads it.
 pub fn undo(path: &Path) -> String {
-    let line = Allow { words: vec![path.display().to_string()], ..Allow::default() }.line();
-    let word = line.as_deref().and_then(|line| line.strip_prefix("agentsh policy allow "));
-    format!("`agentsh undo {}`", word.unwrap_or("FILE"))
+    format!("`agentsh undo {}`", typed(&path.to_string_lossy()).unwrap_or("FILE".into()))
 }

@@ -63,6 +63,8 @@ pub trait GuardSession {
     fn changes(&self, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect);
     /// Suggests a policy change at the end of the run.
     fn suggest(&self, change: &str);
+    /// Something could not be checked, set aside or put back.
+    fn remains(&self);
 }
 
 /// State before the start that is needed later.
@@ -170,11 +172,18 @@ impl Guards {
             let state = session.facts().context.state.clone();
             let id = session.facts().id.to_string();
             let none = BTreeMap::new();
+            let targets: BTreeSet<PathBuf> = before
+                .guards
+                .iter()
+                .filter(|mount| thread::is_guard(mount))
+                .map(|mount| mount.target.clone())
+                .collect();
             let unfinished = crash_recovery::CrashMarker::begin(
                 &state,
                 &id,
                 &before.directories,
                 &before.baseline,
+                &targets,
                 before.unprotected.as_ref().unwrap_or(&none),
             )?;
             let aside = SavedVersions::new(&state, &id);
@@ -259,6 +268,9 @@ impl Guards {
                             _ => agentsh_store::escape::line(&text),
                         };
                         session.record().note(&shown);
+                        if what == GuardChange::NotPutBack {
+                            session.remains();
+                        }
                         let context = &session.facts().context;
                         if what == GuardChange::SetAside
                             && !is_never_offered(&path, &context.home, &context.state)

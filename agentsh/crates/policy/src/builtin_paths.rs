@@ -85,7 +85,11 @@ pub fn is_known(name: &str) -> bool {
 pub fn rows_of(name: &str) -> impl Iterator<Item = (&str, &'static ProjectReadOnly)> {
     PROJECT_READ_ONLY.iter().filter_map(move |row| {
         let begins = row.path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        if begins { Some((row.path, row)) } else { (row.is_pattern() && row.matches(name)).then_some((name, row)) }
+        if begins {
+            Some((row.path, row))
+        } else {
+            (row.is_pattern() && row.matches(name)).then_some((name, row))
+        }
     })
 }
 

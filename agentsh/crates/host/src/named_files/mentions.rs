@@ -64,9 +64,8 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 const READ_NEXT: [&str; 2] = ["source", "."];
 /// In `.envrc`, by direnv-stdlib(1): files that are read, and what starts the next word.
 const DIRENV_READS: [&str; 2] = ["source_env", "source_env_if_exists"];
-const DIRENV_STARTS: [&str; 12] = [
-    "direnv_load", "sh", "bash", "zsh", "fish", "python", "python3", "node", "ruby", "perl", "deno", "bun",
-];
+const DIRENV_STARTS: [&str; 12] =
+    ["direnv_load", "sh", "bash", "zsh", "fish", "python", "python3", "node", "ruby", "perl", "deno", "bun"];
 /// The same: files with variables, by default `.env`; and directories of commands.
 const DIRENV_VARIABLES: [&str; 2] = ["dotenv", "dotenv_if_exists"];
 const DIRENV_COMMANDS: [&str; 1] = ["PATH_add"];
@@ -335,7 +334,10 @@ impl NamedFiles<'_> {
         let is_explicit = is_explicit(base) || is_of_project;
         for mut path in self.places(base) {
             let mut found = path.metadata().ok();
-            if reading.writer == Writer::Direnv && using == Use::ReadNext && found.as_ref().is_some_and(Metadata::is_dir) {
+            if reading.writer == Writer::Direnv
+                && using == Use::ReadNext
+                && found.as_ref().is_some_and(Metadata::is_dir)
+            {
                 path.push(".envrc");
                 found = path.metadata().ok();
             }
@@ -370,7 +372,11 @@ impl NamedFiles<'_> {
                 _ if cut.is_some() => NamedKind::Directory,
                 _ => NamedKind::File,
             };
-            let loads = if using == Use::Variables { why.replace("names it", LOADS_VARIABLES) } else { why.to_owned() };
+            let loads = if using == Use::Variables {
+                why.replace("names it", LOADS_VARIABLES)
+            } else {
+                why.to_owned()
+            };
             self.add(&path, kind, &loads);
             if matches!(using, Use::ReadNext | Use::ReadAll) {
                 let entries = || std::fs::read_dir(&path).into_iter().flatten().flatten().take(MAX_ENTRIES);

@@ -22,13 +22,15 @@ impl NamedFiles<'_> {
     pub(super) fn read_project(&mut self, host: &CachedHost<'_>) {
         let (project, directory) = (&self.context.project, &self.context.directory);
         let tops = directory.ancestors().take_while(|above| above.starts_with(project));
-        let tops: Vec<PathBuf> = tops.filter(|top| *top != project).chain([project.as_path()]).map(PathBuf::from).collect();
+        let tops: Vec<PathBuf> =
+            tops.filter(|top| *top != project).chain([project.as_path()]).map(PathBuf::from).collect();
         let files = tops.iter().map(|top| top.join(".envrc")).filter(|file| host.is_file(file));
         let mut files: Vec<_> = files.map(|file| (Writer::Direnv, file)).collect();
         for directory in HOOKS.map(|directory| project.join(directory)) {
             let names = host.exists(&directory).then(|| host.names(&directory)).flatten().unwrap_or_default();
             let is_hook = |name: &std::ffi::OsStr| !name.as_encoded_bytes().ends_with(b".sample");
-            let hooks = names.iter().filter(|(name, kind)| *kind == PathKind::File && is_hook(name)).take(MAX_HOOKS);
+            let hooks =
+                names.iter().filter(|(name, kind)| *kind == PathKind::File && is_hook(name)).take(MAX_HOOKS);
             files.extend(hooks.map(|(name, _)| (Writer::Hook, directory.join(name))));
         }
         for tasks in tops.iter().map(|top| top.join(".vscode/tasks.json")).filter(|file| host.is_file(file)) {
