@@ -321,7 +321,7 @@ fn what_is_armed_on_a_full_disk_gets_another_name() {
     place.write(
         "fill.py",
         "import os\nfor d in 'objects', 'refs': os.makedirs('z/' + d)\n\
-         for n, t in ('HEAD', 'ref: refs/heads/m\\n'), ('other', '[core]\\nfsmonitor = evil\\n'): open('z/' + n, 'w').write(t)\n\
+         for n, t in ('HEAD', 'ref: refs/heads/m\\n'), ('other', '[core]\\nfsmonitor = evil\\n[user]\\nname = ' + 'n' * 60000): open('z/' + n, 'w').write(t)\n\
          os.mkdir('q')\n\
          try:\n with open('full', 'wb', 0) as f:\n  while True: f.write(b'x' * 4096)\nexcept OSError: pass\n\
          os.rename('z/other', 'z/config')\nos.rename('z', 'q/.git')\n",
@@ -333,7 +333,7 @@ fn what_is_armed_on_a_full_disk_gets_another_name() {
     let mut command = place.command("unshare");
     command.args(["-m", "sh", "-c", script, "sh"]).arg(inner.get_program()).args(inner.get_args());
     let outcome = Outcome::of(command.current_dir(&small));
-    assert!(outcome.stdout.contains("HEAD") && !outcome.stdout.contains("evil"), "{outcome}");
+    assert!(outcome.stdout.contains("HEAD") && !outcome.stdout.contains("nnn"), "{outcome}");
     assert!(outcome.stdout.contains("config.set-aside") && !outcome.stdout.contains("config\n"), "{outcome}");
 }
 
@@ -789,12 +789,18 @@ fn configurations_of_the_proxy_and_the_gateway_count_as_they_were_accepted() {
         let servers = "{\"servers\": []}\n";
         place.write("known.json", servers);
         proxy("known.json").expect_code(0);
-        place.write("gateway.yaml", "endpoints: []\n");
+        for file in ["gateway.yaml", "later/gateway.yaml"] {
+            place.write(file, "endpoints: [{id: a, command: cat}]\n");
+        }
         keys(&["create", "mine"]).expect_code(0);
         let script = "echo >> known.json; echo >> gateway.yaml; echo >> gateway-keys.json; cp known.json new.json; \
-                      mv new.json later.json; echo work > other.json; true";
+                      mv new.json later.json; echo work > other.json; echo '{\"keys\": {}}' > later/gateway-keys.json; true";
         let outcome = run(&place, script).expect_code(0);
-        assert_eq!(fs::read_to_string(place.project.join("known.json")).unwrap(), servers, "{mode:?} {outcome}");
+        assert_eq!(
+            fs::read_to_string(place.project.join("known.json")).unwrap(),
+            servers,
+            "{mode:?} {outcome}"
+        );
         assert!(outcome.stderr.contains("it is a configuration of the proxy"), "{mode:?} {outcome}");
         assert!(place.project.join("other.json").exists(), "{mode:?} {outcome}");
         // As they were, and as the user himself changes them.
@@ -809,7 +815,10 @@ fn configurations_of_the_proxy_and_the_gateway_count_as_they_were_accepted() {
         assert!(outcome.stderr.contains(&command), "{mode:?} {outcome}");
         Outcome::of(&mut place.agentsh(&["mcp", "approve", "later.json"])).expect_code(0);
         proxy("later.json").expect_code(0);
-        // A list of keys where there was none, while a sandbox lives.
+        let listed = &["gateway", "--config", "later/gateway.yaml", "keys", "list"];
+        let outcome = Outcome::of(&mut place.agentsh(listed)).expect_code(2);
+        assert!(outcome.stderr.contains("agentsh mcp approve "), "{mode:?} {outcome}");
+        // A list of keys that was removed, while a sandbox lives.
         fs::remove_file(place.project.join("gateway-keys.json")).unwrap();
         let outcome = run(&place, "echo '{}' > gateway-keys.json; echo >> later.json; true").expect_code(0);
         assert!(outcome.stderr.contains("it is a configuration of the proxy"), "{mode:?} {outcome}");

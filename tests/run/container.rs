@@ -147,7 +147,9 @@ fn what_stays_changed_is_in_the_exit_status() {
     let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(running.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    std::os::unix::fs::chown(place.project.join(".git/hooks"), Some(0), Some(0)).unwrap();
+    for directory in [".git", ".git/hooks"] {
+        std::os::unix::fs::chown(place.project.join(directory), Some(12345), None).unwrap();
+    }
     place.write("go", "");
     let output = running.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

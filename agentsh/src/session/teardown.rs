@@ -55,7 +55,9 @@ impl Session {
         if exit_code != 0 || !self.live.teardown.remains.get() {
             return exit_code;
         }
-        self.record.note(&format!("the exit status is {NOT_CHECKED}, because of what could not be set aside or checked"));
+        self.record.note(&format!(
+            "the exit status is {NOT_CHECKED}, because of what could not be set aside or checked"
+        ));
         NOT_CHECKED
     }
 
