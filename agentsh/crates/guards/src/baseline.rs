@@ -21,7 +21,7 @@ use super::thread::is_guard;
 use agentsh_base::listing;
 use agentsh_base::real_paths::real_path;
 use agentsh_policy::builtin_paths::{self, Tier};
-use agentsh_sandbox::host::{RealHost, plain, repository_names};
+use agentsh_sandbox::host::{OWNER_READS, RealHost, let_owner, plain, repository_names};
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::spec::{Named, NamedKind, PathRules};
 
@@ -338,14 +338,17 @@ impl Baseline {
             && !self.present.contains(path)
     }
 
-    /// Opens to its owner what new files are looked for in.
-    pub(super) fn open_up(&self) {
-        let below = self.directories_below();
-        self.worked_in.iter().for_each(|top| disarm_new::open_below(top, below.iter().copied()));
+    /// New files among these, when nothing runs inside: what is closed to its owner is opened.
+    pub(super) fn last_arrivals(&self) -> BTreeSet<PathBuf> {
+        self.find_arrivals(&|directory| let_owner(directory, OWNER_READS))
     }
 
     /// New files among these.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
+        self.find_arrivals(&|_| true)
+    }
+
+    fn find_arrivals(&self, open_up: &dyn Fn(&Path) -> bool) -> BTreeSet<PathBuf> {
         let (_, directories) = builtin_paths::GIT_OBEYED;
         let of_git =
             self.repositories.values().flat_map(|(git, _)| directories.iter().map(|name| git.join(name)));
@@ -356,6 +359,7 @@ impl Baseline {
         let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();
         while let Some(directory) = open.pop_last() {
             let is_worked_in = self.worked_in.contains(&directory);
+            open_up(&directory);
             let listed = listing::each(&directory, |name, _| {
                 let path = directory.join(name);
                 if is_worked_in {

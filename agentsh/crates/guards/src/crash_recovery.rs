@@ -17,15 +17,15 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::baseline::{Baseline, Identity, Moved, Stored, path_now};
+use super::baseline::{Identity, Moved, Stored, path_now};
 use super::final_check::FinalCheck;
 use super::name_watcher::Names;
 use super::new_repositories::is_repository_name;
+use super::thread::is_guard;
 use agentsh_base::listing;
 use agentsh_host::accepted_files;
 use agentsh_host::copies::Copy;
-use agentsh_host::undo::SavedVersions;
-use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::plan::Mount;
 use agentsh_store::words::GuardChange;
 
 /// Longest file that is written and read. Of a sandbox without mounts it holds copies of all guarded files.
@@ -66,36 +66,30 @@ pub struct CrashMarker {
 impl CrashMarker {
     /// # Errors
     /// When it cannot be written: then nothing that may write may start.
-    pub fn begin(
-        state: &Path,
-        session: &str,
-        directories: &[PathBuf],
-        baseline: &Baseline,
-        guarded: &BTreeSet<PathBuf>,
-        unprotected: &BTreeMap<PathBuf, Copy>,
-    ) -> io::Result<Self> {
+    pub fn begin(check: &FinalCheck, session: &str, guards: &[Mount], since: SystemTime) -> io::Result<Self> {
         let name = uuid::Uuid::now_v7().to_string();
-        let path = place(state).join(&name);
-        let roots = directories.iter().filter_map(|path| root(path)).collect::<Vec<_>>();
+        let path = place(&check.state).join(&name);
+        let roots = check.directories.iter().filter_map(|path| root(path)).collect::<Vec<_>>();
         let left = UnfinishedWatch {
             session: session.to_owned(),
             roots: roots.iter().map(|(root, _)| root.clone()).collect(),
-            baseline: baseline.clone().into(),
-            unprotected: unprotected.clone(),
+            baseline: check.baseline.clone().into(),
+            unprotected: check.unprotected.clone(),
             told: None,
         };
-        let is_kept = |path: &Path| {
-            path.ancestors().any(|above| guarded.contains(above) || unprotected.contains_key(above))
-        };
         let locked = left.write(&path)?;
-        accepted_files::began(state, &name, directories, is_kept)?;
+        let guards = guards.iter().filter(|mount| is_guard(mount)).map(|mount| &mount.target);
+        let guards: Vec<&PathBuf> = guards.chain(check.unprotected.keys()).collect();
+        let is_kept = |path: &Path| guards.iter().any(|guard| path.starts_with(guard));
+        accepted_files::began(&check.state, &name, &check.directories, since, is_kept)?;
         Ok(Self { locked, path, roots, moved_out: Vec::new() })
     }
 
-    /// The device of the directory around a path.
-    pub fn device(&self, path: &Path) -> u64 {
-        let mut around = self.roots.iter().filter(|(root, _)| path.starts_with(as_path(root.0.clone())));
-        around.next().map_or(0, |(root, _)| root.1.device())
+    /// The device of the directory around a path; None for one of them.
+    pub fn device_around(&self, path: &Path) -> Option<u64> {
+        let mut roots = self.roots.iter().map(|((root, identity), _)| (as_path(root.clone()), identity));
+        let (root, identity) = roots.find(|(root, _)| path.starts_with(root))?;
+        (path != root).then(|| identity.device())
     }
 
     /// Follows a directory that is no longer at a path, if the host has moved it out of the others.
@@ -323,16 +317,8 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
     let roots = std::mem::take(&mut left.roots).into_iter();
     let (moved, absent) = found(roots.map(|root| (root, others.clone())));
     let check = FinalCheck {
-        project: PathBuf::new(),
-        baseline: left.baseline.clone().at(&[]),
         unprotected: left.unprotected.clone(),
-        directories: Vec::new(),
-        instructed: BTreeSet::new(),
-        instructions: BTreeMap::new(),
-        nested: BTreeMap::new(),
-        state: state.to_owned(),
-        aside: SavedVersions::new(state, &left.session),
-        host: RealHost::default(),
+        ..FinalCheck::of(state, &left.session, Vec::new(), left.baseline.clone().at(&[]))
     };
     let (check, left) = (check.at(&moved), left.at(&moved));
     let (is_told, age) = (left.told.is_some(), left.told.and_then(|told| told.elapsed().ok()));
@@ -350,6 +336,7 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+    use super::super::baseline::Baseline;
     use super::*;
 
     #[test]
@@ -366,15 +353,8 @@ mod tests {
         let old = make("old");
         let mut baseline = Baseline::default();
         baseline.add(&old);
-        let begun = CrashMarker::begin(
-            &state,
-            "s",
-            std::slice::from_ref(&project),
-            &baseline,
-            &BTreeSet::new(),
-            &BTreeMap::new(),
-        )
-        .unwrap();
+        let check = FinalCheck::of(&state, "s", vec![project.clone()], baseline);
+        let begun = CrashMarker::begin(&check, "s", &[], SystemTime::now()).unwrap();
         make("new");
         let recovered = |writable: &[&Path]| {
             let mut said = Vec::new();
@@ -407,15 +387,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let gone = place.path().join("gone");
         fs::create_dir(&gone).unwrap();
-        let begun = CrashMarker::begin(
-            place.path(),
-            "s",
-            std::slice::from_ref(&gone),
-            &Baseline::default(),
-            &BTreeSet::new(),
-            &BTreeMap::new(),
-        );
-        let path = begun.unwrap().path;
+        let check = FinalCheck::of(place.path(), "s", vec![gone.clone()], Baseline::default());
+        let path = CrashMarker::begin(&check, "s", &[], SystemTime::now()).unwrap().path;
         fs::remove_dir(&gone).unwrap();
         let mut left = UnfinishedWatch::read(&File::open(&path).unwrap()).unwrap();
         left.told = Some(SystemTime::now() - Duration::from_secs(31 * 24 * 60 * 60));

@@ -6,12 +6,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::baseline::Baseline;
-use super::git_obeys::{self, Obeyed, PACKED};
+use super::git_obeys::{self, Obeyed};
 use super::new_repositories::is_repository_name;
 use super::unreachable_repositories;
 use agentsh_host::copies::{self, Copy, write_anew};
 use agentsh_host::undo::SavedVersions;
-use agentsh_policy::builtin_paths::{self, GIT_COMMON, GIT_OBEYED, GIT_OBEYS};
+use agentsh_policy::builtin_paths::{self, GIT_COMMON, GIT_OBEYED};
 use agentsh_sandbox::git_config::{Entry, entries};
 pub use agentsh_sandbox::host::is_bare;
 use agentsh_sandbox::host::{Host, OWNER_READS, RealHost, Repositories, let_owner, plain, repository_names};
@@ -197,29 +197,21 @@ pub fn disarm_all(
     (found, obeyed_in)
 }
 
-/// Opens to its owner what a repository holds that is looked at. What he may not enter is not nothing: a later `chmod` opens it.
+/// Opens a repository to its owner. What he may not enter is not nothing: a later `chmod` opens it.
 fn open_up(entry: &Path) {
+    let_owner(entry, OWNER_READS);
     let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
-    let other = others.find(|(name, _)| entry.ends_with(name)).map(|(_, files)| *files);
-    let of_git =
-        GIT_OBEYS.iter().map(|(name, _, _)| *name).chain(["hooks", "config", "config.worktree", PACKED]);
-    let of_git = of_git.chain(GIT_OBEYED.1);
-    let names: Vec<&str> = other.map_or_else(|| of_git.collect(), <[_]>::to_vec);
-    open_below(entry, names.iter().map(Path::new));
+    let files = others.find(|(name, _)| entry.ends_with(name)).into_iter().flat_map(|(_, files)| *files);
+    files.for_each(|name| open_on_the_way(entry, Path::new(name)));
 }
 
-/// Opens a directory to its owner, and what is on the way to these names and at them.
-pub fn open_below<'n>(directory: &Path, names: impl Iterator<Item = &'n Path>) {
-    if !let_owner(directory, OWNER_READS) {
-        return;
-    }
-    for name in names {
-        let mut path = directory.to_owned();
-        for part in name {
-            path.push(part);
-            if !let_owner(&path, OWNER_READS) {
-                break;
-            }
+/// Opens to its owner what is between a directory and a path in it.
+pub fn open_on_the_way(directory: &Path, below: &Path) {
+    let mut path = directory.to_owned();
+    for part in below {
+        path.push(part);
+        if !let_owner(&path, OWNER_READS) {
+            return;
         }
     }
 }

@@ -35,6 +35,22 @@ pub struct FinalCheck {
 }
 
 impl FinalCheck {
+    /// Without instructions: nobody knows what was there.
+    pub fn of(state: &Path, session: &str, directories: Vec<PathBuf>, baseline: Baseline) -> Self {
+        Self {
+            project: PathBuf::new(),
+            baseline,
+            directories,
+            instructed: BTreeSet::new(),
+            instructions: BTreeMap::new(),
+            nested: BTreeMap::new(),
+            unprotected: BTreeMap::new(),
+            aside: SavedVersions::new(state, session),
+            state: state.to_owned(),
+            host: RealHost::default(),
+        }
+    }
+
     /// Of these directories alone, where they are now.
     pub fn at(self, moved: &[Moved]) -> Self {
         let directories: Vec<PathBuf> = moved.iter().map(|moved| moved.to.clone()).collect();
@@ -62,11 +78,10 @@ impl FinalCheck {
         is_settled: impl Fn(&Path, &Copy) -> bool,
         say: &mut dyn FnMut(&Path, GuardChange, String),
     ) {
-        self.baseline.open_up();
         restore::restore(&self.unprotected, &self.aside, say);
         let mut obeyed_in = self.look_for_new_repositories(say);
         let is_there = |path: &PathBuf| self.directories.iter().any(|root| path.starts_with(root));
-        for path in self.baseline.arrivals().into_iter().filter(is_there) {
+        for path in self.baseline.last_arrivals().into_iter().filter(is_there) {
             let copy = Copy::of_own(&path);
             let is_stub = copy.is_nothing() && stubs::is_stub(&self.state, &path);
             if !is_stub && !is_settled(&path, &copy) {

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use agentsh_base::small_file;
@@ -12,13 +14,14 @@ use agentsh_base::types::FileKey;
 use agentsh_host::copies::{Copy, write_anew};
 use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{GIT_OBEYS, WhenChanged};
+use agentsh_sandbox::host::OWNER_READS;
 
-use super::disarm_new::{Done, is_in_one_of};
+use super::disarm_new::{Done, is_in_one_of, open_on_the_way};
 
 /// Paths relative to the repository, and what they say.
 pub type Obeyed = BTreeSet<(PathBuf, Vec<u8>)>;
 
-pub const PACKED: &str = "packed-refs";
+const PACKED: &str = "packed-refs";
 /// So many refs make git itself useless.
 const MAX_PACKED_BYTES: u64 = 1 << 30;
 /// A longer file is known by its size and times.
@@ -28,13 +31,13 @@ const MAX_BYTES: u64 = 64 << 10;
 #[must_use]
 pub fn obeyed(git: &Path) -> Obeyed {
     let mut found: Obeyed = packed(git).into_iter().collect();
-    found.extend(in_files(git).into_iter().map(|(name, content, _)| (name, content)));
+    found.extend(in_files(git, false).into_iter().map(|(name, content, _)| (name, content)));
     found
 }
 
 /// Removes what was not there before. A cache goes without a word: git makes it again.
 pub fn set_aside_new(git: &Path, before: &Obeyed, roots: &[PathBuf], aside: &SavedVersions, done: &mut Done) {
-    for (name, content, when) in in_files(git) {
+    for (name, content, when) in in_files(git, true) {
         let path = git.join(&name);
         if before.contains(&(name, content)) || path.symlink_metadata().is_err() {
             continue;
@@ -50,6 +53,7 @@ pub fn set_aside_new(git: &Path, before: &Obeyed, roots: &[PathBuf], aside: &Sav
             _ => done.set_aside(written, &Copy::of_own(written), aside),
         }
     }
+    open_on_the_way(git, Path::new(PACKED));
     let packed_now = packed(git);
     let new: BTreeSet<_> = packed_now.into_iter().filter(|entry| !before.contains(entry)).collect();
     if !new.is_empty() {
@@ -91,13 +95,23 @@ fn replaced(line: &[u8]) -> Option<(PathBuf, Vec<u8>)> {
     name.starts_with(b"refs/replace/").then(|| (OsStr::from_bytes(name).into(), id.to_vec()))
 }
 
-fn in_files(git: &Path) -> Vec<(PathBuf, Vec<u8>, WhenChanged)> {
+/// `opens`: what is closed to its owner is opened.
+fn in_files(git: &Path, opens: bool) -> Vec<(PathBuf, Vec<u8>, WhenChanged)> {
     let mut found = Vec::new();
     for (name, when, _) in GIT_OBEYS.iter().filter(|(_, when, _)| *when != WhenChanged::Told) {
         let mut open = vec![PathBuf::from(name)];
         while let Some(name) = open.pop() {
             let path = git.join(&name);
-            let Ok(stands) = path.symlink_metadata() else { continue };
+            let mut stands = path.symlink_metadata();
+            let is_closed = |stands: &std::io::Result<Metadata>| match stands {
+                Ok(found) => found.is_dir() && found.mode() & OWNER_READS != OWNER_READS,
+                Err(error) => error.kind() == ErrorKind::PermissionDenied,
+            };
+            if opens && is_closed(&stands) {
+                open_on_the_way(git, &name);
+                stands = path.symlink_metadata();
+            }
+            let Ok(stands) = stands else { continue };
             let key = || format!("{:?}", FileKey::from(&stands)).into_bytes();
             let content = if stands.is_dir() {
                 let names = fs::read_dir(&path).into_iter().flatten().flatten();

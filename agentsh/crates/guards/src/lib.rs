@@ -29,6 +29,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use tokio::sync::mpsc;
 
@@ -37,13 +38,11 @@ use self::changed_instructions::{Instructions, Nested};
 use self::final_check::FinalCheck;
 use agentsh_base::types::ServerId;
 use agentsh_host::copies::Copy;
-use agentsh_host::undo::SavedVersions;
 use agentsh_host::{Facts, Record};
 use agentsh_policy::builtin_paths::is_never_offered;
 use agentsh_policy::{Answer, Question};
 use agentsh_sandbox::cgroup::Cgroup;
 use agentsh_sandbox::freeze::Freezer;
-use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::plan::{Access, Executable, Identity, Mount};
 use agentsh_sandbox::seccomp::FileEffect;
@@ -73,6 +72,7 @@ pub struct Before {
     identity: Identity,
     guards: Vec<Mount>,
     executable: Executable,
+    since: SystemTime,
     baseline: Baseline,
     directories: Vec<PathBuf>,
     /// Directories that may have instruction files at their top.
@@ -108,6 +108,7 @@ impl Before {
             identity: spec.process.identity,
             guards: layout.guards.clone(),
             executable: layout.executable.clone(),
+            since: SystemTime::now(),
             copies: thread::copies(layout.guards.iter().take(MAX_COPIED_FIRST)),
             directories: layout.instructed.iter().cloned().chain(in_place).collect(),
             instructions: changed_instructions::instructions(&instructed, &baseline, host),
@@ -169,37 +170,18 @@ impl Guards {
         let (tell, mut told) = mpsc::unbounded_channel();
         let parts = || -> std::io::Result<(Box<dyn FnOnce() + Send>, OwnedFd)> {
             let (stop, ask_to_stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-            let state = session.facts().context.state.clone();
             let id = session.facts().id.to_string();
-            let none = BTreeMap::new();
-            let targets: BTreeSet<PathBuf> = before
-                .guards
-                .iter()
-                .filter(|mount| thread::is_guard(mount))
-                .map(|mount| mount.target.clone())
-                .collect();
-            let unfinished = crash_recovery::CrashMarker::begin(
-                &state,
-                &id,
-                &before.directories,
-                &before.baseline,
-                &targets,
-                before.unprotected.as_ref().unwrap_or(&none),
-            )?;
-            let aside = SavedVersions::new(&state, &id);
-            if let Some(unprotected) = before.unprotected {
-                let check = FinalCheck {
-                    project: before.rules.project,
-                    baseline: before.baseline,
-                    directories: before.directories,
-                    instructed: before.instructed,
-                    instructions: before.instructions,
-                    nested: before.nested,
-                    unprotected,
-                    state,
-                    aside,
-                    host: RealHost::default(),
-                };
+            let is_unprotected = before.unprotected.is_some();
+            let check = FinalCheck {
+                project: before.rules.project.clone(),
+                instructed: before.instructed,
+                instructions: before.instructions,
+                nested: before.nested,
+                unprotected: before.unprotected.unwrap_or_default(),
+                ..FinalCheck::of(&session.facts().context.state, &id, before.directories, before.baseline)
+            };
+            let unfinished = crash_recovery::CrashMarker::begin(&check, &id, &before.guards, before.since)?;
+            if is_unprotected {
                 let at_end = move || {
                     // It is closed at the end.
                     let _ = std::fs::File::from(stop).read(&mut [0]);
@@ -223,20 +205,13 @@ impl Guards {
                 guards: before.guards,
                 executable: before.executable,
                 unfinished,
-                baseline: before.baseline,
-                directories: before.directories,
-                instructed: before.instructed,
-                instructions: before.instructions,
-                nested: before.nested,
-                state,
-                aside,
+                check,
                 sandbox: child.handle()?,
                 namespaces: namespaces.clone(),
                 mounted: child.mounted.take(),
                 freezer,
                 zygote: Zygote::default(),
                 closer: session.facts().context.zygote.closer(),
-                host: RealHost::default(),
                 stubs: vec![stubs],
                 stop,
                 tell,

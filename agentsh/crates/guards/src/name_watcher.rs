@@ -16,7 +16,7 @@ use rustix::process::{Resource, getrlimit};
 /// A watched directory takes about 1 KiB of kernel memory.
 const MAX_DIRECTORIES: usize = 8_192;
 /// Of the descriptors that this process may have, one sandbox holds so many directories with: those near the top.
-const HELD_DIVISOR: u64 = 16;
+const HELD_DIVISOR: u64 = 8;
 const MAX_HELD: u64 = 1_024;
 
 /// What happened to a name.

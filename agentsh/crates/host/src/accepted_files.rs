@@ -109,14 +109,21 @@ fn hash(content: &[u8]) -> String {
     agentsh_base::hex(&Sha256::digest(content))
 }
 
-/// Notes that a sandbox may write in these directories from now on, but not where `is_kept`.
+/// Notes that a sandbox may write in these directories since then, but not where `is_kept`.
 ///
 /// # Errors
 /// When it cannot be noted: then nothing that may write may start.
-pub fn began(state: &Path, id: &str, roots: &[PathBuf], is_kept: impl Fn(&Path) -> bool) -> io::Result<()> {
+pub fn began(
+    state: &Path,
+    id: &str,
+    roots: &[PathBuf],
+    since: SystemTime,
+    is_kept: impl Fn(&Path) -> bool,
+) -> io::Result<()> {
     let kept = load(state).into_keys().filter(|path| is_kept(path)).collect();
     let roots = roots.iter().filter(|root| root.to_str().is_some()).cloned().collect();
-    append(state, &Line::Began(Writer { id: id.to_owned(), roots, kept, start: now() }))
+    append(state, &Line::Began(Writer { id: id.to_owned(), roots, kept, start: nanoseconds(since) }))
+        .map(drop)
 }
 
 /// Notes that it has ended.
@@ -124,27 +131,28 @@ pub fn began(state: &Path, id: &str, roots: &[PathBuf], is_kept: impl Fn(&Path) 
 /// # Errors
 /// When it cannot be noted: it counts as running then.
 pub fn ended(state: &Path, id: &str) -> io::Result<()> {
-    append(state, &Line::Ended { id: id.to_owned(), end: now() })
+    let list = append(state, &Line::Ended { id: id.to_owned(), end: nanoseconds(SystemTime::now()) })?;
+    if list.metadata()?.len() <= MAX_BYTES / 2 {
+        return Ok(());
+    }
+    let path = state.join(RUNS);
+    let text = small_file::text(&path, MAX_BYTES).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let newer = lines.get(lines.len() / 2..).unwrap_or_default().join("\n") + "\n";
+    small_file::replace(&path, newer.as_bytes())
 }
 
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn append(state: &Path, line: &Line) -> io::Result<()> {
-    let path = state.join(RUNS);
-    let mut list = File::options().append(true).create(true).mode(0o600).open(&path)?;
-    if list.metadata()?.len() > MAX_BYTES / 2 {
-        let text = small_file::text(&path, MAX_BYTES).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let newer = lines.get(lines.len() / 2..).unwrap_or_default().join("\n") + "\n";
-        small_file::replace(&path, newer.as_bytes())?;
-        list = File::options().append(true).open(&path)?;
-    }
+fn append(state: &Path, line: &Line) -> io::Result<File> {
+    let mut list = File::options().append(true).create(true).mode(0o600).open(state.join(RUNS))?;
     let mut text = serde_json::to_vec(line).map_err(io::Error::other)?;
     text.push(b'\n');
-    list.write_all(&text)
+    list.write_all(&text)?;
+    Ok(list)
 }
 
 /// The directory in which a sandbox could write a file when it was changed last.

@@ -73,12 +73,15 @@ pub const RUN_FROM: [&str; 3] = ["hooks", "extensions", "plugins"];
 /// Whether a table knows a name at the top of a directory, or something below it.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
-    static FIRST: LazyLock<(HashSet<&str>, Vec<&ProjectReadOnly>)> = LazyLock::new(|| {
-        let (patterns, plain): (Vec<&ProjectReadOnly>, Vec<_>) =
-            PROJECT_READ_ONLY.iter().partition(|row| row.is_pattern());
-        (plain.iter().filter_map(|row| row.path.split('/').next()).collect(), patterns)
-    });
-    FIRST.0.contains(name) || FIRST.1.iter().any(|row| row.matches(name))
+    // It is asked of every name of a project.
+    static NAMES: LazyLock<HashSet<&str>> =
+        LazyLock::new(|| PROJECT_READ_ONLY.iter().filter_map(|row| row.path.split('/').next()).collect());
+    static PATTERNS: LazyLock<Vec<(&str, &str)>> =
+        LazyLock::new(|| PROJECT_READ_ONLY.iter().filter_map(|row| row.path.split_once('*')).collect());
+    let is_like = |(front, back): &(&str, &str)| {
+        name.len() >= front.len() + back.len() && name.starts_with(front) && name.ends_with(back)
+    };
+    NAMES.contains(name) || PATTERNS.iter().any(is_like)
 }
 
 /// Rows of the table that a name at the top of a directory stands for, or begins, with their paths.

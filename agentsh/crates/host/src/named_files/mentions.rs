@@ -305,12 +305,12 @@ impl NamedFiles<'_> {
             } else if is_direnv && DIRENV_COMMANDS.contains(&word) {
                 using = Use::Commands;
             } else if word.contains('/')
-                || is_direnv && using != Use::Mentioned && !word.is_empty() && !word.starts_with('-')
-                || is_task && word.contains('.')
+                || (is_task || using == Use::Started) && word.contains('.')
+                || is_direnv
+                    && matches!(using, Use::ReadNext | Use::Commands | Use::Variables)
+                    && !(word.is_empty() || word.starts_with('-'))
             {
-                if using != Use::Started || word.contains(['/', '.']) {
-                    self.mention(reading, word, using, why);
-                }
+                self.mention(reading, word, using, why);
                 if matches!(using, Use::ReadNext | Use::Started | Use::Variables) {
                     using = Use::Mentioned;
                 }
