@@ -345,7 +345,7 @@ impl Baseline {
 
     /// New files among these.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
-        self.find_arrivals(&|_| true)
+        self.find_arrivals(&|_| false)
     }
 
     fn find_arrivals(&self, open_up: &dyn Fn(&Path) -> bool) -> BTreeSet<PathBuf> {
@@ -359,8 +359,7 @@ impl Baseline {
         let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();
         while let Some(directory) = open.pop_last() {
             let is_worked_in = self.worked_in.contains(&directory);
-            open_up(&directory);
-            let listed = listing::each(&directory, |name, _| {
+            let mut see = |name: &OsStr, _| {
                 let path = directory.join(name);
                 if is_worked_in {
                     let inner = below.iter().filter(|above| above.iter().next() == Some(name));
@@ -370,7 +369,11 @@ impl Baseline {
                     found.insert(path);
                 }
                 ControlFlow::Continue(())
-            });
+            };
+            let mut listed = listing::each(&directory, &mut see);
+            if listed.is_err() && open_up(&directory) {
+                listed = listing::each(&directory, &mut see);
+            }
             if listed.is_err() && is_worked_in {
                 open.extend(below.iter().map(|above| directory.join(above)));
             }

@@ -129,8 +129,16 @@ pub fn repositories(
         beside.obeyed_in.extend(looked.obeyed_in);
         let entries = looked.found.into_iter().chain(looked.own).chain(unlisted);
         let entries = entries.filter(|entry| !baseline.is_refused(entry));
-        let entries = entries.filter_map(|entry| Some((entry.symlink_metadata().ok()?.is_dir(), entry)));
-        for (is_directory, entry) in entries {
+        for entry in entries {
+            let is_directory = match entry.symlink_metadata() {
+                Ok(found) => found.is_dir(),
+                Err(error) => {
+                    let is_closed = error.kind() == std::io::ErrorKind::PermissionDenied;
+                    let around = entry.parent().filter(|_| is_closed);
+                    beside.closed.extend(around.map(Path::to_owned));
+                    continue;
+                }
+            };
             let named = (!is_directory).then(|| host.git_directory(&entry)).flatten();
             let git = named.unwrap_or_else(|| entry.clone());
             found.extend(host.modules(&git).into_iter().flat_map(|modules| modules.directories));
@@ -197,9 +205,8 @@ pub fn disarm_all(
     (found, obeyed_in)
 }
 
-/// Opens a repository to its owner. What he may not enter is not nothing: a later `chmod` opens it.
+/// Opens to its owner what another system obeys. What he may not enter is not nothing: a later `chmod` opens it.
 fn open_up(entry: &Path) {
-    let_owner(entry, OWNER_READS);
     let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
     let files = others.find(|(name, _)| entry.ends_with(name)).into_iter().flat_map(|(_, files)| *files);
     files.for_each(|name| open_on_the_way(entry, Path::new(name)));

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ const MAX_BYTES: u64 = 64 << 10;
 /// Of what is set aside or removed when it is new.
 #[must_use]
 pub fn obeyed(git: &Path) -> Obeyed {
-    let mut found: Obeyed = packed(git).into_iter().collect();
+    let mut found: Obeyed = packed(git).into_iter().flatten().collect();
     found.extend(in_files(git, false).into_iter().map(|(name, content, _)| (name, content)));
     found
 }
@@ -53,9 +53,12 @@ pub fn set_aside_new(git: &Path, before: &Obeyed, roots: &[PathBuf], aside: &Sav
             _ => done.set_aside(written, &Copy::of_own(written), aside),
         }
     }
-    open_on_the_way(git, Path::new(PACKED));
-    let packed_now = packed(git);
-    let new: BTreeSet<_> = packed_now.into_iter().filter(|entry| !before.contains(entry)).collect();
+    let mut packed_now = packed(git);
+    if packed_now.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        open_on_the_way(git, Path::new(PACKED));
+        packed_now = packed(git);
+    }
+    let new: BTreeSet<_> = packed_now.into_iter().flatten().filter(|entry| !before.contains(entry)).collect();
     if !new.is_empty() {
         let path = git.join(PACKED);
         let names = new.iter().map(|(name, _)| format!("{} (in {PACKED})", name.display())).collect();
@@ -68,7 +71,7 @@ pub fn set_aside_new(git: &Path, before: &Obeyed, roots: &[PathBuf], aside: &Sav
 }
 
 /// Rewrites the packed refs without some, and without what they were peeled to.
-fn without(path: &Path, gone: &Obeyed) -> std::io::Result<()> {
+fn without(path: &Path, gone: &Obeyed) -> io::Result<()> {
     let text = small_file::read(path, MAX_PACKED_BYTES)?.unwrap_or_default();
     let mut is_gone = false;
     let left = text.split_inclusive(|byte| *byte == b'\n').filter(|line| {
@@ -82,9 +85,9 @@ fn without(path: &Path, gone: &Obeyed) -> std::io::Result<()> {
 }
 
 /// Replaced objects among the packed refs.
-fn packed(git: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let text = small_file::read(git.join(PACKED), MAX_PACKED_BYTES).ok().flatten().unwrap_or_default();
-    text.split(|byte| *byte == b'\n').filter_map(replaced).collect()
+fn packed(git: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let text = small_file::read(git.join(PACKED), MAX_PACKED_BYTES)?.unwrap_or_default();
+    Ok(text.split(|byte| *byte == b'\n').filter_map(replaced).collect())
 }
 
 /// `ID refs/replace/ID`
@@ -103,7 +106,7 @@ fn in_files(git: &Path, opens: bool) -> Vec<(PathBuf, Vec<u8>, WhenChanged)> {
         while let Some(name) = open.pop() {
             let path = git.join(&name);
             let mut stands = path.symlink_metadata();
-            let is_closed = |stands: &std::io::Result<Metadata>| match stands {
+            let is_closed = |stands: &io::Result<Metadata>| match stands {
                 Ok(found) => found.is_dir() && found.mode() & OWNER_READS != OWNER_READS,
                 Err(error) => error.kind() == ErrorKind::PermissionDenied,
             };

@@ -1,5 +1,6 @@
 //! Watches names in directories with inotify.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -34,7 +35,7 @@ pub struct Names {
     directories: BTreeMap<i32, PathBuf>,
     /// Those that are found wherever the host moves them.
     held: BTreeMap<i32, File>,
-    max_held: usize,
+    max_held: OnceCell<usize>,
     /// Some directories are not watched, or events were lost.
     pub is_incomplete: bool,
 }
@@ -49,16 +50,18 @@ impl Names {
     /// When the user has no inotify instances left.
     pub fn new() -> io::Result<Self> {
         let notify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / HELD_DIVISOR;
-        let max_held = usize::try_from(limit.min(MAX_HELD)).unwrap_or_default();
         let (directories, held) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { notify, directories, held, max_held, is_incomplete: false })
+        Ok(Self { notify, directories, held, max_held: OnceCell::new(), is_incomplete: false })
     }
 
     /// As [`Self::watch`], and keeps the directory open if it is on this device: an open one keeps a disk from being unmounted.
     pub fn hold(&mut self, directory: &Path, device: u64) {
         let Some(number) = self.watch(directory, false) else { return };
-        if self.held.len() >= self.max_held || self.held.contains_key(&number) {
+        let max_held = self.max_held.get_or_init(|| {
+            let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / HELD_DIVISOR;
+            usize::try_from(limit.min(MAX_HELD)).unwrap_or_default()
+        });
+        if self.held.len() >= *max_held || self.held.contains_key(&number) {
             return;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;

@@ -144,6 +144,19 @@ impl RealHost {
         }
     }
 
+    /// A small file.
+    fn read(&self, file: &Path) -> Option<Vec<u8>> {
+        let read = || small_file::read(file, MAX_CONFIGURATION);
+        let again = |error: std::io::Error| {
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                self.open_up(file);
+                return read();
+            }
+            Err(error)
+        };
+        read().or_else(again).ok()?
+    }
+
     /// Saves new entries.
     pub fn keep(&self) {
         if let Some(copies) = &self.copies {
@@ -222,7 +235,7 @@ impl Host for RealHost {
                     return ControlFlow::Break(());
                 };
                 budget = rest;
-                is_entered |= is_version_control(name) || begins_bare(name);
+                is_entered |= begins_bare(name);
                 if is_version_control(name) {
                     let list = if current == directory { &mut *own } else { &mut *found };
                     list.push(current.join(name));
@@ -401,15 +414,12 @@ impl Host for RealHost {
     }
 
     fn git_directory(&self, file: &Path) -> Option<PathBuf> {
-        self.open_up(file);
-        let content = small_file::read(file, MAX_CONFIGURATION).ok()??;
+        let content = self.read(file)?;
         named_directory(file.parent()?, content.strip_prefix(b"gitdir: ")?)
     }
 
     fn common_directory(&self, git: &Path) -> Option<PathBuf> {
-        let file = git.join(builtin_paths::GIT_COMMON);
-        self.open_up(&file);
-        let content = small_file::read(file, MAX_CONFIGURATION).ok()??;
+        let content = self.read(&git.join(builtin_paths::GIT_COMMON))?;
         named_directory(git, &content)
     }
 
