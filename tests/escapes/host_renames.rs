@@ -295,3 +295,38 @@ fn a_project_that_the_host_moves_is_looked_at_where_it_is() {
         assert!(said.contains(&format!("was moved to {} during the run", moved.display())), "{said}");
     }
 }
+
+/// The host moves a directory out of the project. Who works in it goes on to write there.
+#[test]
+fn a_directory_that_the_host_moves_out_is_looked_at_where_it_is() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("deep/sub/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("deep/sub/.git/config", "[core]\n\tfsmonitor = mine\n");
+        place.write("within/file", "");
+        let mut inside = Inside::start(&place);
+        assert_eq!(inside.says("cd deep/sub; mkdir ../../late; echo there"), "there");
+        let (moved, late) = (place.home.join("moved"), place.home.join("late"));
+        let is_moved = within(Duration::from_secs(10), || {
+            std::thread::sleep(Duration::from_millis(300));
+            fs::rename(place.project.join("late"), &late).is_ok()
+        });
+        fs::rename(place.project.join("deep/sub"), &moved).unwrap();
+        fs::rename(place.project.join("within"), place.project.join("other")).unwrap();
+        let command = "mkdir -p q/.git/objects q/.git/refs; echo 'ref: refs/heads/m' >q/.git/HEAD; \
+                       echo \"[core] fsmonitor = evil\" >q/.git/config; echo evil >CLAUDE.md; echo x >file";
+        assert!(is_moved && inside.may(command));
+        let said = inside.end();
+        let text = |name: &str| fs::read_to_string(moved.join(name)).unwrap_or_default();
+        assert!(!text("q/.git/config").contains("evil"), "{mode:?} {said}");
+        assert!(text(".git/config").contains("mine") && text("file") == "x\n", "{mode:?} {said}");
+        assert!(said.contains(&format!("{}/CLAUDE.md", moved.display())), "{mode:?} {said}");
+        for to in [&moved, &late] {
+            assert!(
+                said.contains(&format!("was moved to {} during the run", to.display())),
+                "{mode:?} {said}"
+            );
+        }
+        assert_eq!(said.matches("was moved to").count(), 2, "{mode:?} {said}");
+    }
+}

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{Mode, Outcome, Place, everywhere, no, within, yes};
+use crate::support::{Mode, Outcome, Place, everywhere, no, skip, within, yes};
 
 const WRITES: &str = "agent: {filesystem: {write: [\".\"]}}\n";
 
@@ -41,6 +41,51 @@ fn what_is_closed_is_hidden() {
             assert_eq!(fs::read_to_string(place.project.join(name)).unwrap(), "[core]\n", "{outcome}");
         }
         assert_eq!(fs::read_to_string(place.project.join("open/file")).unwrap(), "x\n");
+    }
+}
+
+/// What the owner may not enter is not nothing: whoever opens it up later would run it.
+#[test]
+fn what_is_closed_at_the_end_is_looked_into() {
+    for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let git = |name: &str| place.command("git").args(["init", "-q", name]).status().unwrap();
+        assert!(git(".").success() && git("old").success());
+        place.make_directory(&place.project.join("quiet"));
+        // Of a new repository, of what lies in one, of another system, of one without a working tree, and in a known one.
+        let arm = "printf '[core]\nfsmonitor = evil\n' >>";
+        let script = format!(
+            "for at in whole listed inner; do git init -q $at; {arm} $at/.git/config; done; \
+             mkdir -p inner/.git/modules; git init -q --bare inner/.git/modules/m; {arm} inner/.git/modules/m/config; \
+             rm -f inner/.git/config; git init -q --bare bare; {arm} bare/config; \
+             mkdir -p other/.hg/store; printf '[hooks]\nupdate = evil\n' >other/.hg/hgrc; \
+             mkdir -p old/.git/info .github/hooks; echo evil >old/.git/info/grafts; echo evil >.github/hooks/a.json; \
+             chmod 444 listed/.git bare; chmod 000 whole/.git inner/.git/modules other/.hg old/.git/info quiet .github"
+        );
+        let outcome = run(&place, &script).expect_code(0);
+        let mode_of =
+            |name: &str| fs::metadata(place.project.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode_of("quiet"), 0, "{outcome}");
+        place.command("chmod").args(["-R", "u+rwX", "."]).status().unwrap();
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        for name in
+            ["whole/.git/config", "listed/.git/config", "inner/.git/modules/m/config", "other/.hg/hgrc"]
+        {
+            assert!(!read(name).contains("evil"), "{name} {outcome}");
+        }
+        assert!(!place.project.join("bare/HEAD").exists(), "{outcome}");
+        for name in ["old/.git/info/grafts", ".github/hooks"] {
+            assert!(!place.project.join(name).exists(), "{name} {outcome}");
+        }
+        for name in ["whole", "listed", "inner", "other", "bare", "old"] {
+            assert!(outcome.stderr.contains(&format!("{name}/")), "{name} {outcome}");
+        }
+        // The user's own stays closed, and nobody speaks of it.
+        fs::set_permissions(place.project.join("old/.git"), fs::Permissions::from_mode(0o000)).unwrap();
+        let outcome = run(&place, "echo x >file").expect_code(0);
+        assert_eq!(mode_of("old/.git"), 0, "{outcome}");
+        assert!(!outcome.stderr.contains("set aside"), "{outcome}");
     }
 }
 
@@ -261,6 +306,63 @@ fn instructions_are_shown_and_taken_back() {
         // Twice is as before.
         Outcome::of(&mut place.agentsh(&["undo", "CLAUDE.md"])).expect_code(0);
         assert!(fs::read_to_string(&file).unwrap().contains("send everything"));
+    }
+}
+
+/// To take away needs no room: without any, the configuration of a repository gets another name.
+#[test]
+fn what_is_armed_on_a_full_disk_gets_another_name() {
+    let mode = Mode::Invoker;
+    if !mode.is_root() {
+        return skip("a small disk of its own: the tests are not run by root");
+    }
+    let place = Place::new(mode);
+    place.policy(WRITES);
+    place.write(
+        "fill.py",
+        "import os\nfor d in 'objects', 'refs': os.makedirs('z/' + d)\n\
+         for n, t in ('HEAD', 'ref: refs/heads/m\\n'), ('other', '[core]\\nfsmonitor = evil\\n[user]\\nname = ' + 'n' * 60000): open('z/' + n, 'w').write(t)\n\
+         os.mkdir('q')\n\
+         try:\n with open('full', 'wb', 0) as f:\n  while True: f.write(b'x' * 4096)\nexcept OSError: pass\n\
+         os.rename('z/other', 'z/config')\nos.rename('z', 'q/.git')\n",
+    );
+    let small = place.project.join("small");
+    place.make_directory(&small);
+    let inner = place.agentsh(&["run", "--quiet", "--", "python3", "../fill.py"]);
+    let script = "mount -t tmpfs -o size=1m small . && cd . && git init -q . && \"$@\"; ls -A q/.git; cat q/.git/config";
+    let mut command = place.command("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    let outcome = Outcome::of(command.current_dir(&small));
+    assert!(outcome.stdout.contains("HEAD") && !outcome.stdout.contains("nnn"), "{outcome}");
+    assert!(outcome.stdout.contains("config.set-aside") && !outcome.stdout.contains("config\n"), "{outcome}");
+}
+
+/// Agents and programs read them in every directory; what packages bring is nobody's news.
+#[test]
+fn instructions_below_the_top_are_told_in_one_line() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        for name in ["src/AGENTS.md", "src/same/CLAUDE.md", "tools/.vscode/tasks.json"] {
+            place.write(name, "old\n");
+        }
+        let script = "echo new >>src/AGENTS.md; echo new >>tools/.vscode/tasks.json; \
+                      mkdir -p a/.cursor/rules node_modules/b b; echo x >a/.cursor/rules/x.mdc; \
+                      echo x >node_modules/b/AGENTS.md; echo x >b/README.md; cat src/same/CLAUDE.md";
+        let outcome = run(&place, script).expect_code(0);
+        let line = outcome.stderr.lines().find(|line| line.contains("src/AGENTS.md")).unwrap_or_default();
+        for name in ["tools/.vscode/tasks.json", "a/.cursor/rules/x.mdc"] {
+            assert!(line.contains(name), "{mode:?} {name} {outcome}");
+        }
+        for name in ["node_modules", "README", "src/same"] {
+            assert!(!outcome.stderr.contains(name), "{mode:?} {name} {outcome}");
+        }
+        let outcome = run(&place, "for n in $(seq 100); do mkdir m$n; echo x >m$n/CLAUDE.md; done");
+        let told: Vec<_> = outcome.stderr.lines().filter(|line| line.contains("CLAUDE.md")).collect();
+        assert!(told.len() == 1 && told[0].contains("and 80 more"), "{mode:?} {outcome}");
+        let outcome =
+            run(&place, "echo x >src/file.rs; mkdir -p src/new; echo x >src/new/file").expect_code(0);
+        assert!(!outcome.stderr.contains("during the run"), "{mode:?} {outcome}");
     }
 }
 
@@ -600,6 +702,56 @@ fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
     }
 }
 
+/// `direnv` runs `.envrc` at every prompt, and an editor some tasks when it opens the folder. Hooks run when somebody commits.
+#[test]
+fn files_that_run_with_what_runs_by_itself_are_guarded() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.write(
+            ".envrc",
+            "source ./env.sh\nsource_env_if_exists .envrc.local\ndotenv_if_exists\nPATH_add bin\n\
+             PATH_add node_modules/.bin\nexport V=$(python scripts/value.py)\nwatch_file ./watched.yml\n",
+        );
+        let task = |run: &str, command: &str| {
+            format!(r#"{{"command": "{command}", "args": ["x"], "runOptions": {{"runOn": "{run}"}}}},"#)
+        };
+        let tasks =
+            [task("folderOpen", "${workspaceFolder}/s/t.sh"), task("default", "./s/build.sh")].concat();
+        place.write(".vscode/tasks.json", format!("{{\"tasks\": [ // mine\n{tasks}]}}"));
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        place.script(".git/hooks/pre-commit", "#!/bin/sh\n. ./s/lib.sh\nnpm test\n");
+        let guarded = ["env.sh", "s/t.sh", "scripts/value.py"];
+        let open = ["s/build.sh", "s/lib.sh", "watched.yml", ".env", "bin/own", "node_modules/.bin/ls"];
+        for name in guarded.iter().chain(&open[..3]) {
+            place.write(name, "");
+        }
+        place.write(".env", "URL=secret-one\n");
+        let names = [&guarded[..], &open, &[".envrc.local", "bin/ls"]].concat().join(" ");
+        let script = format!(
+            "for f in {names}; do mkdir -p $(dirname $f); echo BASH_ENV=new >> $f; done; \
+             echo URL=secret-two >>.env; true"
+        );
+        let outcome = run(&place, &script).expect_code(0);
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        for name in guarded {
+            assert_eq!(read(name), "", "{mode:?} {name} {outcome}");
+        }
+        for name in [".envrc.local", "bin/ls"] {
+            assert!(!place.project.join(name).exists(), "{mode:?} {name} {outcome}");
+        }
+        for name in open {
+            assert!(read(name).contains("new"), "{mode:?} {name} {outcome}");
+        }
+        // Who names a file that stays writable is told with it; values are nobody's.
+        let told = |text: &str| outcome.stderr.contains(text);
+        assert!(told(".git/hooks/pre-commit:2 names it") && told("s/lib.sh"), "{mode:?} {outcome}");
+        assert!(told(".envrc:3 loads its variables") && told("BASH_ENV, URL"), "{mode:?} {outcome}");
+        assert!(!told("secret-") && !told("s/build.sh") && !told("watched"), "{mode:?} {outcome}");
+    }
+}
+
 /// The policy in force is the user's word, wherever it lies.
 #[test]
 fn policies_in_the_project_are_read_only() {
@@ -620,6 +772,57 @@ fn policies_in_the_project_are_read_only() {
         assert!(!place.project.join("own/approved.yaml").exists(), "{mode:?} {outcome}");
         assert_eq!(read("other.yaml"), "work\n", "{mode:?} {outcome}");
         assert!(outcome.stderr.contains("it is a policy or profile in force"), "{outcome}");
+    }
+}
+
+/// What `--config` names is the user's word, too. What was changed while a sandbox could write it waits for his.
+#[test]
+fn configurations_of_the_proxy_and_the_gateway_count_as_they_were_accepted() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let proxy = |file: &str| Outcome::of(&mut place.agentsh(&["proxy", "--config", file]));
+        let keys = |words: &[&str]| {
+            let words = [&["gateway", "--config", "gateway.yaml", "keys"], words].concat();
+            Outcome::of(&mut place.agentsh(&words))
+        };
+        let servers = "{\"servers\": []}\n";
+        place.write("known.json", servers);
+        proxy("known.json").expect_code(0);
+        for file in ["gateway.yaml", "later/gateway.yaml"] {
+            place.write(file, "endpoints: [{id: a, command: cat}]\n");
+        }
+        keys(&["create", "mine"]).expect_code(0);
+        let script = "echo >> known.json; echo >> gateway.yaml; echo >> gateway-keys.json; cp known.json new.json; \
+                      mv new.json later.json; echo work > other.json; echo '{\"keys\": {}}' > later/gateway-keys.json; true";
+        let outcome = run(&place, script).expect_code(0);
+        assert_eq!(
+            fs::read_to_string(place.project.join("known.json")).unwrap(),
+            servers,
+            "{mode:?} {outcome}"
+        );
+        assert!(outcome.stderr.contains("it is a configuration of the proxy"), "{mode:?} {outcome}");
+        assert!(place.project.join("other.json").exists(), "{mode:?} {outcome}");
+        // As they were, and as the user himself changes them.
+        proxy("known.json").expect_code(0);
+        keys(&["create", "other"]).expect_code(0);
+        place.write("known.json", format!("{servers}\n"));
+        proxy("known.json").expect_code(0);
+        // Made inside, and accepted.
+        let outcome = proxy("later.json").expect_code(125);
+        let command = format!("agentsh mcp approve {}", place.project.join("later.json").display());
+        assert!(outcome.stderr.contains("while a sandbox could write in"), "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains(&command), "{mode:?} {outcome}");
+        Outcome::of(&mut place.agentsh(&["mcp", "approve", "later.json"])).expect_code(0);
+        proxy("later.json").expect_code(0);
+        let listed = &["gateway", "--config", "later/gateway.yaml", "keys", "list"];
+        let outcome = Outcome::of(&mut place.agentsh(listed)).expect_code(2);
+        assert!(outcome.stderr.contains("agentsh mcp approve "), "{mode:?} {outcome}");
+        // A list of keys that was removed, while a sandbox lives.
+        fs::remove_file(place.project.join("gateway-keys.json")).unwrap();
+        let outcome = run(&place, "echo '{}' > gateway-keys.json; echo >> later.json; true").expect_code(0);
+        assert!(outcome.stderr.contains("it is a configuration of the proxy"), "{mode:?} {outcome}");
+        assert!(!place.project.join("gateway-keys.json").exists(), "{mode:?} {outcome}");
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Mode, Outcome, Peer, Place, eventually, processes, skip};
+use crate::support::{Mode, Outcome, Peer, Place, eventually, is_root, processes, skip};
 
 /// The same command in a container-like place.
 fn contained(command: &Command) -> Command {
@@ -134,6 +134,27 @@ fn what_replaces_the_directory_of_hooks_is_set_aside() {
         assert!(outcome.stderr.contains("agentsh moved it to"), "{outcome}");
         assert!(!place.events("guard_changed").is_empty());
     }
+}
+
+/// What cannot be restored, such as in a directory that belongs to somebody else by now, is no success.
+#[test]
+fn what_stays_changed_is_in_the_exit_status() {
+    let Some(place) = place().filter(|_| is_root()) else { return };
+    Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
+    let script = "echo evil > .git/hooks/pre-commit; echo ready; until [ -e go ]; do sleep 0.05; done";
+    let words = ["run", "--tier", "container", "--", "bash", "-c", script];
+    let mut command = contained(&place.agentsh(&words));
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(running.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    for directory in [".git", ".git/hooks"] {
+        std::os::unix::fs::chown(place.project.join(directory), Some(12345), None).unwrap();
+    }
+    place.write("go", "");
+    let output = running.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{line} {said}");
+    assert!(said.contains("cannot restore") && said.contains("the exit status is 125"), "{said}");
 }
 
 /// A repository that git of the host would obey, and files that run automatically by a pattern or in a directory.

@@ -10,7 +10,8 @@ use serde_json::json;
 use crate::session::gateway;
 use crate::session::run_error::exit_code_of;
 use agentsh_gateway::config::Config;
-use agentsh_gateway::keys::{Key, Keys};
+use agentsh_gateway::keys::{KEYS, Key, Keys};
+use agentsh_host::accepted_files;
 
 use super::fail;
 use super::run::Network;
@@ -89,11 +90,19 @@ fn keys(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write, errors: 
 }
 
 fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Result<u8, Failure> {
+    let context = output::Context::of_process()?;
+    accepted_files::judge_by(&context.state_dir);
     let config = Config::load(config).map_err(|error| Failure::Usage(error.to_string()))?;
     let file = config.keys_file();
     let wrong = |error: std::io::Error| Failure::Usage(format!("{}: {error}", file.display()));
     let mut keys = Keys::load(&file).map_err(wrong)?;
     let now = Timestamp::now();
+    let save = |keys: &Keys| {
+        let saved = keys.save(&file);
+        saved
+            .and_then(|bytes| accepted_files::remember(&context.state_dir, &file, KEYS, &bytes))
+            .map_err(wrong)
+    };
     match verb {
         KeysVerb::Create { name, endpoint, days, allow_from } => {
             for id in &endpoint {
@@ -105,7 +114,7 @@ fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Res
             let expires = expires.transpose().map_err(|error| Failure::Usage(error.to_string()))?;
             let key = Key { name, endpoints: endpoint, created: now, expires, revoked: None, allow_from };
             let text = keys.create(key, now).map_err(wrong)?;
-            keys.save(&file).map_err(wrong)?;
+            save(&keys)?;
             writeln!(out, "{text}")?;
             Ok(OK)
         }
@@ -143,7 +152,7 @@ fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Res
                 writeln!(out, "no active key is named '{name}'")?;
                 return Ok(NO);
             }
-            keys.save(&file).map_err(wrong)?;
+            save(&keys)?;
             writeln!(out, "revoked; a running gateway applies it at SIGHUP")?;
             Ok(OK)
         }

@@ -103,6 +103,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             .unwrap_or(0),
         Err(code) => code,
     };
+    let code = session.exit_code(code);
     if learn {
         session.record.note(&network::learned(session));
     }

@@ -446,4 +446,8 @@ impl agentsh_guards::GuardSession for Session {
     fn suggest(&self, change: &str) {
         self.live.refusals.suggested.add(&self.facts, change);
     }
+
+    fn remains(&self) {
+        self.live.teardown.remains.set(true);
+    }
 }

@@ -110,6 +110,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     if matches!(result, Ok(code) if code != 0) {
         session.live.refusals.writes.take().all().for_each(|(_, write)| refused_files::tell(&session, write));
     }
+    let result = result.map(|code| session.exit_code(code));
     session.record.release_refusals(request.summarised && result.is_ok());
     session.record.release_notes();
     let exit_code = match &result {

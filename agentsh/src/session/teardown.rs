@@ -1,6 +1,6 @@
 //! The end of a session: [`Session::close`].
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use agentsh_sandbox::cgroup::SessionGroups;
 use agentsh_store::running::RunningMark;
@@ -11,6 +11,9 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::sentinel::Sentinel;
 use super::{Session, git_head};
 
+/// The exit status of a session whose final check left something.
+const NOT_CHECKED: u8 = 125;
+
 /// What [`Session::close`] stops, awaits or removes.
 pub struct Teardown {
     /// Marks the session as running; None if that failed.
@@ -20,6 +23,8 @@ pub struct Teardown {
     pub(super) sentinel: RefCell<Option<Sentinel>>,
     /// Sends events to receivers.
     pub(super) telemetry: RefCell<Option<Subscriber>>,
+    /// The final check failed somewhere.
+    pub(super) remains: Cell<bool>,
     /// Clean-up tasks.
     cleaning: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -32,6 +37,7 @@ impl Teardown {
             groups: RefCell::new(groups),
             sentinel: RefCell::default(),
             telemetry: RefCell::default(),
+            remains: Cell::default(),
             cleaning: RefCell::default(),
         }
     }
@@ -43,6 +49,18 @@ impl Teardown {
 }
 
 impl Session {
+    /// The exit status: a success counts as none if something remains that the final check could not take away.
+    #[must_use]
+    pub fn exit_code(&self, exit_code: u8) -> u8 {
+        if exit_code != 0 || !self.live.teardown.remains.get() {
+            return exit_code;
+        }
+        self.record.note(&format!(
+            "the exit status is {NOT_CHECKED}, because of what could not be set aside or checked"
+        ));
+        NOT_CHECKED
+    }
+
     /// Ends the journal. The exit code is the verb's.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use agentsh_base::remedy::typed;
 use sha2::{Digest, Sha256};
 
 /// The key of one file with one content in the list of agreements.
@@ -24,5 +25,6 @@ pub(super) fn is_agreed(agreed: &BTreeSet<String>, path: &Path, content: &str) -
 /// The words that agree to a file.
 #[must_use]
 pub fn command(path: &Path) -> String {
-    format!("agentsh mcp approve {}", agentsh_base::escape::line(&path.to_string_lossy()))
+    let path = path.to_string_lossy();
+    format!("agentsh mcp approve {}", typed(&path).unwrap_or("FILE".into()))
 }

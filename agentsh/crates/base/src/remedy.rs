@@ -55,7 +55,8 @@ pub fn path(path: &str) -> String {
 }
 
 /// As a shell reads it; None for what a terminal would obey or not show.
-fn typed(word: &str) -> Option<Cow<'_, str>> {
+#[must_use]
+pub fn typed(word: &str) -> Option<Cow<'_, str>> {
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "/._-~@+=:,%".contains(sign);
     if word.is_empty() || word.starts_with('-') || matches!(escape::line(word), Cow::Owned(_)) {
         return None;

@@ -200,8 +200,9 @@ impl Config {
         if size > MAX_FILE_BYTES {
             return Err(ConfigError::TooLarge { file: file.to_owned() });
         }
-        agentsh_base::users_files::note(file, "the configuration in force");
         let text = std::fs::read_to_string(file).map_err(read)?;
+        agentsh_base::users_files::judged(file, "a configuration of the gateway", text.as_bytes())
+            .map_err(|why| ConfigError::Wrong { file: file.to_owned(), why })?;
         Self::parse(&text, file)
     }
 

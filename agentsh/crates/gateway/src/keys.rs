@@ -6,11 +6,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 pub(crate) use agentsh_base::random::hex as random_hex;
+use agentsh_base::users_files;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+/// What the file is.
+pub const KEYS: &str = "the gateway's list of keys";
 /// Prefix of every key, for secret scanners.
 pub const PREFIX: &str = "agw_";
 
@@ -57,19 +60,22 @@ impl Keys {
     /// # Errors
     /// When the file cannot be read or parsed.
     pub fn load(file: &Path) -> io::Result<Self> {
-        agentsh_base::users_files::note(file, "the gateway's list of keys");
-        match std::fs::read(file) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error),
-        }
+        let bytes = match std::fs::read(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                users_files::note(file, KEYS);
+                return Ok(Self::default());
+            }
+            bytes => bytes?,
+        };
+        users_files::judged(file, KEYS, &bytes).map_err(io::Error::other)?;
+        serde_json::from_slice(&bytes).map_err(io::Error::from)
     }
 
-    /// Replaces the file, readable only by its owner.
+    /// Replaces the file, readable only by its owner, and gives what it holds.
     ///
     /// # Errors
     /// When the directory cannot be written.
-    pub fn save(&self, file: &Path) -> io::Result<()> {
+    pub fn save(&self, file: &Path) -> io::Result<Vec<u8>> {
         let temporary = file.with_extension("new");
         let mut out = std::fs::OpenOptions::new()
             .write(true)
@@ -77,10 +83,12 @@ impl Keys {
             .truncate(true)
             .mode(0o600)
             .open(&temporary)?;
-        out.write_all(&serde_json::to_vec_pretty(self)?)?;
-        out.write_all(b"\n")?;
+        let mut content = serde_json::to_vec_pretty(self)?;
+        content.push(b'\n');
+        out.write_all(&content)?;
         out.sync_all()?;
-        std::fs::rename(&temporary, file)
+        std::fs::rename(&temporary, file)?;
+        Ok(content)
     }
 
     /// Creates a key and returns it, this once.

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::config::OAuth;
+use agentsh_base::users_files;
 
 /// Permitted clock difference, in seconds.
 pub const CLOCK_LEEWAY_S: u64 = 60;
@@ -39,8 +40,8 @@ pub enum TokenError {
 /// When the file cannot be read, or is not a key set.
 pub fn load(file: &Path) -> Result<JwkSet, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("cannot use the keys {}: {error}", file.display());
-    agentsh_base::users_files::note(file, "the keys of an issuer of tokens");
     let bytes = std::fs::read(file).map_err(|error| wrong(&error))?;
+    users_files::judged(file, "the keys of an issuer of tokens", &bytes).map_err(|why| wrong(&why))?;
     serde_json::from_slice(&bytes).map_err(|error| wrong(&error))
 }
 

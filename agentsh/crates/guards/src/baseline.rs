@@ -21,7 +21,7 @@ use super::thread::is_guard;
 use agentsh_base::listing;
 use agentsh_base::real_paths::real_path;
 use agentsh_policy::builtin_paths::{self, Tier};
-use agentsh_sandbox::host::{RealHost, plain, repository_names};
+use agentsh_sandbox::host::{OWNER_READS, RealHost, let_owner, plain, repository_names};
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::spec::{Named, NamedKind, PathRules};
 
@@ -38,6 +38,10 @@ impl Identity {
     /// Of what stands at a path, links followed. None: nothing does.
     pub fn of(path: &Path) -> Option<Self> {
         Some(Self::from(&path.metadata().ok()?))
+    }
+
+    pub fn device(&self) -> u64 {
+        self.device
     }
 
     /// As equal, and also on a disk that has come back under another number.
@@ -109,6 +113,8 @@ pub struct Baseline {
     present: BTreeSet<PathBuf>,
     /// Paths outside of every table that somebody obeys, and where nothing was.
     expected: BTreeMap<PathBuf, Named>,
+    /// Named files that stay writable, with who names them.
+    told: BTreeMap<PathBuf, String>,
     /// Directories of agentsh's that a sandbox writes to by another path: package caches, and what an agent keeps.
     private: Vec<PathBuf>,
 }
@@ -139,6 +145,8 @@ pub(super) struct Stored {
     #[serde(default)]
     expected: Vec<(Vec<u8>, Named)>,
     #[serde(default)]
+    told: Vec<(Vec<u8>, String)>,
+    #[serde(default)]
     private: Vec<Vec<u8>>,
 }
 
@@ -160,6 +168,7 @@ impl From<Baseline> for Stored {
             guarded: baseline.guarded.into_iter().map(bytes).collect(),
             present: baseline.present.into_iter().map(bytes).collect(),
             expected: baseline.expected.into_iter().map(|(path, named)| (bytes(path), named)).collect(),
+            told: baseline.told.into_iter().map(|(path, why)| (bytes(path), why)).collect(),
             private: baseline.private.into_iter().map(bytes).collect(),
         }
     }
@@ -189,6 +198,7 @@ impl Stored {
             guarded: stored.guarded.into_iter().map(path).collect(),
             present: stored.present.into_iter().map(path).collect(),
             expected: stored.expected.into_iter().map(|(bytes, named)| (path(bytes), named)).collect(),
+            told: stored.told.into_iter().map(|(bytes, why)| (path(bytes), why)).collect(),
             private: stored.private.into_iter().map(path).collect(),
         }
     }
@@ -210,6 +220,7 @@ impl Baseline {
             path,
             guards_all: rules.guard_all,
             expected: layout.expected.clone(),
+            told: layout.told.clone(),
             ..Self::default()
         };
         if !layout.in_repositories.is_empty() {
@@ -270,6 +281,11 @@ impl Baseline {
         self.expected.extend(more);
     }
 
+    /// Named files that stay writable, with who names them.
+    pub(super) fn told(&self) -> impl Iterator<Item = (&PathBuf, &String)> {
+        self.told.iter()
+    }
+
     /// Who obeys a path that no table lists.
     pub(super) fn why(&self, path: &Path) -> Option<&str> {
         self.expected.get(path).map(|named| named.why.as_str())
@@ -327,8 +343,17 @@ impl Baseline {
             && !self.present.contains(path)
     }
 
+    /// New files among these, when nothing runs inside: what is closed to its owner is opened.
+    pub(super) fn last_arrivals(&self) -> BTreeSet<PathBuf> {
+        self.find_arrivals(&|directory| let_owner(directory, OWNER_READS))
+    }
+
     /// New files among these.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
+        self.find_arrivals(&|_| false)
+    }
+
+    fn find_arrivals(&self, open_up: &dyn Fn(&Path) -> bool) -> BTreeSet<PathBuf> {
         let (_, directories) = builtin_paths::GIT_OBEYED;
         let of_git =
             self.repositories.values().flat_map(|(git, _)| directories.iter().map(|name| git.join(name)));
@@ -339,7 +364,7 @@ impl Baseline {
         let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();
         while let Some(directory) = open.pop_last() {
             let is_worked_in = self.worked_in.contains(&directory);
-            let listed = listing::each(&directory, |name, _| {
+            let mut see = |name: &OsStr, _| {
                 let path = directory.join(name);
                 if is_worked_in {
                     let inner = below.iter().filter(|above| above.iter().next() == Some(name));
@@ -349,7 +374,11 @@ impl Baseline {
                     found.insert(path);
                 }
                 ControlFlow::Continue(())
-            });
+            };
+            let mut listed = listing::each(&directory, &mut see);
+            if listed.is_err() && open_up(&directory) {
+                listed = listing::each(&directory, &mut see);
+            }
             if listed.is_err() && is_worked_in {
                 open.extend(below.iter().map(|above| directory.join(above)));
             }

@@ -1,14 +1,17 @@
 //! Instruction and configuration files: writable, and reported after the run.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use agentsh_base::escape;
+use agentsh_base::types::FileKey;
+use agentsh_base::{escape, listing};
 use agentsh_host::copies::Copy;
 use agentsh_policy::builtin_paths::{self, GIT_OBEYS, RUN_FROM, WhenChanged};
 use agentsh_sandbox::cached_host::CachedHost;
 use agentsh_sandbox::host::{Host, PathKind, RealHost, repository_names};
 use agentsh_sandbox::layout::instructing;
+use agentsh_sandbox::spec::LOADS_VARIABLES;
 
 use super::baseline::Baseline;
 use super::difference;
@@ -18,27 +21,29 @@ const MAX_LINES: usize = 6;
 const MAX_COLUMNS: usize = 120;
 /// New names that no table knows are told in one line.
 const MAX_NAMES: usize = 20;
+/// Files of one directory that are compared one by one.
+const MAX_ENTRIES: usize = 200;
 const UNKNOWN: &str = "some program may obey it";
 
-/// Files in these directories and repositories, with the reason why they matter.
+/// Files, with the reason why they matter.
+pub type Instructions = BTreeMap<PathBuf, (Copy, Cow<'static, str>)>;
+
+/// Those in these directories and repositories.
 #[must_use]
-pub fn instructions(
-    directories: &BTreeSet<PathBuf>,
-    baseline: &Baseline,
-    host: &RealHost,
-) -> BTreeMap<PathBuf, (Copy, &'static str)> {
+pub fn instructions(directories: &BTreeSet<PathBuf>, baseline: &Baseline, host: &RealHost) -> Instructions {
     let host = CachedHost::new(host);
     directories.iter().for_each(|directory| host.read(directory));
     let told = || GIT_OBEYS.iter().filter(|(_, when, _)| *when == WhenChanged::Told);
     let of_git = baseline.repositories().flat_map(|git| told().map(|(name, _, why)| (git.join(name), *why)));
     let of_git = of_git.filter(|(path, _)| path.symlink_metadata().is_ok());
     let found = directories.iter().flat_map(|directory| instructing(directory, &host));
-    let found = found.map(|(path, why)| (path.clone(), (Copy::of_own(&path), why)));
+    let found = found.map(|(path, why)| (path.clone(), (Copy::of_own(&path), why.into())));
     // Git follows links.
-    let of_git = of_git.map(|(path, why)| (path.clone(), (Copy::of(&path), why)));
+    let of_git = of_git.map(|(path, why)| (path.clone(), (Copy::of(&path), why.into())));
     let unknown = baseline.worked_in().flat_map(|top| unknown(top, &host));
-    let unknown = unknown.map(|path| (path, (Copy::Special, UNKNOWN)));
-    unknown.chain(found).chain(of_git).collect()
+    let unknown = unknown.map(|path| (path, (Copy::Special, UNKNOWN.into())));
+    let named = baseline.told().map(|(path, why)| (path.clone(), (Copy::of_own(path), why.clone().into())));
+    unknown.chain(named).chain(found).chain(of_git).collect()
 }
 
 /// Dotted names at the top of a directory that no table knows, and what is in directories of hooks and extensions below one.
@@ -64,6 +69,58 @@ fn unknown(top: &Path, host: &dyn Host) -> Vec<PathBuf> {
     found
 }
 
+/// What stands at names of the tables, of both tiers, in directories below the tops, by what tells whether it has changed.
+pub type Nested = BTreeMap<PathBuf, FileKey>;
+
+#[must_use]
+pub fn nested(directories: &[PathBuf], host: &dyn Host) -> Nested {
+    let mut found = Nested::new();
+    for directory in directories {
+        for (name, _) in host.names(directory).unwrap_or_default() {
+            let rows = name.to_str().into_iter().flat_map(builtin_paths::rows_of);
+            for (path, _) in
+                rows.filter(|(path, _)| repository_names().all(|git| !Path::new(path).starts_with(git)))
+            {
+                keys(&directory.join(path), &mut { MAX_ENTRIES }, &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// Of a file, or of the files in a directory. A large directory is known by its own.
+fn keys(path: &Path, budget: &mut usize, into: &mut Nested) {
+    let Ok(found) = path.symlink_metadata() else { return };
+    let names = if found.is_dir() { listing::paths(path).unwrap_or_default() } else { Vec::new() };
+    match budget.checked_sub(names.len()) {
+        Some(rest) if found.is_dir() => {
+            *budget = rest;
+            names.iter().for_each(|path| keys(path, budget, into));
+        }
+        _ => drop(into.insert(path.to_owned(), FileKey::from(&found))),
+    }
+}
+
+/// New and changed files below the tops, in one line.
+#[must_use]
+pub fn changed_below(before: &Nested, now: &Nested) -> Option<GuardedChange> {
+    let changed = now.iter().filter(|(path, key)| before.get(*path) != Some(key)).map(|(path, _)| path);
+    in_one_line(
+        "new or changed during the run, and obeyed by programs or agents in its directory",
+        changed.collect(),
+    )
+}
+
+fn in_one_line(what: &str, paths: Vec<&PathBuf>) -> Option<GuardedChange> {
+    let first = paths.first()?.to_path_buf();
+    let names = paths.iter().take(MAX_NAMES).map(|path| path.display().to_string());
+    let names: Vec<String> = names.map(|name| escape::line(&name).into_owned()).collect();
+    let more = paths.len() - names.len();
+    let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+    let text = format!("{what}: {}{more}", names.join(", "));
+    Some(GuardedChange { path: first, before: Copy::Special, text })
+}
+
 /// One changed, created or removed file.
 pub struct GuardedChange {
     pub path: PathBuf,
@@ -73,10 +130,7 @@ pub struct GuardedChange {
 }
 
 #[must_use]
-pub fn compare(
-    before: &BTreeMap<PathBuf, (Copy, &'static str)>,
-    now: &BTreeMap<PathBuf, (Copy, &'static str)>,
-) -> Vec<GuardedChange> {
+pub fn compare(before: &Instructions, now: &Instructions) -> Vec<GuardedChange> {
     let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
     for (map, flat) in [(before, &mut old), (now, &mut new)] {
         for (path, (copy, why)) in map {
@@ -100,10 +154,11 @@ pub fn compare(
             (_, None) => "removed",
             _ => "changed",
         };
-        let text = |side: Option<&(&Copy, &'static str)>| {
+        let text = |side: Option<&(&Copy, &str)>| {
             side.and_then(|(copy, _)| copy.text()).unwrap_or_default().to_owned()
         };
-        let diff = diff(&text(was), &text(is));
+        let difference = if why.ends_with(LOADS_VARIABLES) { variables } else { diff };
+        let diff = difference(&text(was), &text(is));
         let shown = path.display().to_string();
         changed.push(GuardedChange {
             path: path.clone(),
@@ -114,24 +169,12 @@ pub fn compare(
             ),
         });
     }
-    if let Some(first) = unknown.first() {
-        let names = unknown.iter().take(MAX_NAMES).map(|path| path.display().to_string());
-        let names: Vec<String> = names.map(|name| escape::line(&name).into_owned()).collect();
-        let more = unknown.len() - names.len();
-        let more = if more == 0 { String::new() } else { format!(", and {more} more") };
-        let text = format!("new during the run ({UNKNOWN}): {}{more}", names.join(", "));
-        changed.push(GuardedChange { path: first.to_path_buf(), before: Copy::Special, text });
-    }
+    changed.extend(in_one_line(&format!("new during the run ({UNKNOWN})"), unknown));
     changed
 }
 
 /// Directories as the files in them.
-fn flatten<'c>(
-    path: &Path,
-    copy: &'c Copy,
-    why: &'static str,
-    into: &mut BTreeMap<PathBuf, (&'c Copy, &'static str)>,
-) {
+fn flatten<'c>(path: &Path, copy: &'c Copy, why: &'c str, into: &mut BTreeMap<PathBuf, (&'c Copy, &'c str)>) {
     match copy {
         Copy::Directory(entries) => {
             for (name, entry) in entries {
@@ -141,6 +184,19 @@ fn flatten<'c>(
         Copy::Absent => {}
         copy => drop(into.insert(path.to_owned(), (copy, why))),
     }
+}
+
+/// The variables whose lines differ: values may be secret.
+fn variables(before: &str, now: &str) -> String {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<String>>();
+    let (before, now) = (lines(before), lines(now));
+    let names: BTreeSet<&str> = before
+        .symmetric_difference(&now)
+        .filter_map(|line| line.split_once('=').map(|(name, _)| name.trim().trim_start_matches("export ")))
+        .collect();
+    let is_name = |name: &&&str| name.bytes().all(|sign| sign.is_ascii_alphanumeric() || sign == b'_');
+    let names: Vec<&str> = names.iter().filter(is_name).take(MAX_NAMES).copied().collect();
+    if names.is_empty() { String::new() } else { format!("\n    {}", names.join(", ")) }
 }
 
 /// The first lines that differ.

@@ -17,19 +17,23 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::baseline::{Baseline, Identity, Moved, Stored, path_now};
+use super::baseline::{Identity, Moved, Stored, path_now};
 use super::final_check::FinalCheck;
+use super::name_watcher::Names;
 use super::new_repositories::is_repository_name;
+use super::thread::is_guard;
 use agentsh_base::listing;
+use agentsh_host::accepted_files;
 use agentsh_host::copies::Copy;
-use agentsh_host::undo::SavedVersions;
-use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::plan::Mount;
 use agentsh_store::words::GuardChange;
 
 /// Longest file that is written and read. Of a sandbox without mounts it holds copies of all guarded files.
 const MAX_BYTES: u64 = 64 << 20;
 /// For a directory that is not there, or in which a check fails: it may be on a disk that is elsewhere.
 const REMAINS_DAYS: u64 = 30;
+/// Directories that the host moves out of the others and that are followed.
+const MAX_MOVED_OUT: usize = 64;
 
 #[derive(Serialize, Deserialize)]
 struct UnfinishedWatch {
@@ -52,31 +56,63 @@ pub type Say<'s> = &'s mut dyn FnMut(&Path, GuardChange, String);
 /// The file of one watched sandbox. A killed session leaves it.
 pub struct CrashMarker {
     path: PathBuf,
-    _locked: File,
+    locked: File,
     /// Where they are, the kernel says.
     roots: Vec<(Root, File)>,
+    /// Directories that the host has moved out of them: who was inside can still write there.
+    moved_out: Vec<(Root, File)>,
 }
 
 impl CrashMarker {
     /// # Errors
     /// When it cannot be written: then nothing that may write may start.
-    pub fn begin(
-        state: &Path,
-        session: &str,
-        directories: &[PathBuf],
-        baseline: &Baseline,
-        unprotected: &BTreeMap<PathBuf, Copy>,
-    ) -> io::Result<Self> {
-        let path = place(state).join(uuid::Uuid::now_v7().to_string());
-        let roots = directories.iter().filter_map(|path| root(path)).collect::<Vec<_>>();
+    pub fn begin(check: &FinalCheck, session: &str, guards: &[Mount], since: SystemTime) -> io::Result<Self> {
+        let name = uuid::Uuid::now_v7().to_string();
+        let path = place(&check.state).join(&name);
+        let roots = check.directories.iter().filter_map(|path| root(path)).collect::<Vec<_>>();
         let left = UnfinishedWatch {
             session: session.to_owned(),
             roots: roots.iter().map(|(root, _)| root.clone()).collect(),
-            baseline: baseline.clone().into(),
-            unprotected: unprotected.clone(),
+            baseline: check.baseline.clone().into(),
+            unprotected: check.unprotected.clone(),
             told: None,
         };
-        Ok(Self { _locked: left.write(&path)?, path, roots })
+        let locked = left.write(&path)?;
+        let guards = guards.iter().filter(|mount| is_guard(mount)).map(|mount| &mount.target);
+        let guards: Vec<&PathBuf> = guards.chain(check.unprotected.keys()).collect();
+        let is_kept = |path: &Path| guards.iter().any(|guard| path.starts_with(guard));
+        accepted_files::began(&check.state, &name, &check.directories, since, is_kept)?;
+        Ok(Self { locked, path, roots, moved_out: Vec::new() })
+    }
+
+    /// The device of the directory around a path; None for one of them.
+    pub fn device_around(&self, path: &Path) -> Option<u64> {
+        let mut roots = self.roots.iter().map(|((root, identity), _)| (as_path(root.clone()), identity));
+        let (root, identity) = roots.find(|(root, _)| path.starts_with(root))?;
+        (path != root).then(|| identity.device())
+    }
+
+    /// Follows a directory that is no longer at a path, if the host has moved it out of the others.
+    pub fn follow(&mut self, path: &Path, names: Option<&mut Names>) {
+        let Some(held) = names.and_then(|names| names.moved_from(path)) else { return };
+        let Some(now) = place_of(&held).filter(|_| self.moved_out.len() < MAX_MOVED_OUT) else { return };
+        let mut roots = self.roots.iter().filter_map(|(_, root)| place_of(root));
+        let Some(identity) = held.metadata().ok().map(|found| Identity::from(&found)) else { return };
+        if roots.any(|root| now.starts_with(root)) {
+            // It is watched, and held again, where it is.
+            return;
+        }
+        let root = (path.as_os_str().as_bytes().to_vec(), identity);
+        let left = File::open(&self.path).and_then(|file| UnfinishedWatch::read(&file));
+        let written = left.and_then(|mut left| {
+            left.roots.push(root.clone());
+            left.write(&self.path)
+        });
+        // Where it cannot be written, a killed session leaves this directory out.
+        if let Ok(locked) = written {
+            self.locked = locked;
+        }
+        self.moved_out.push((root, held));
     }
 
     /// Whether the directory around a path is where it was: the host may have moved it, and put another one in its place.
@@ -88,19 +124,19 @@ impl CrashMarker {
     /// Does the final check, where the directories are by now. What fails in it, or cannot be reached, remains to be done.
     pub fn close(self, check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) {
         // Where each is, the kernel says; one that was removed holds nothing.
-        let (moved, absent) = found(self.roots.iter().filter_map(|(root, held)| {
+        let (moved, absent) = found(self.roots.iter().chain(&self.moved_out).filter_map(|(root, held)| {
             if is_in_place(root) {
                 return Some((root.clone(), Vec::new()));
             }
-            held.metadata().ok().filter(|found| found.nlink() > 0)?;
-            let now = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()));
-            Some((root.clone(), now.into_iter().collect()))
+            Some((root.clone(), vec![place_of(held)?]))
         }));
         for moved in moved.iter().filter(|moved| moved.from != moved.to) {
-            let text = format!("{} was moved to {} during the run", moved.from.display(), moved.to.display());
+            let (from, to) = (moved.from.display(), moved.to.display());
+            let text = format!("{from} was moved to {to} during the run; the sandbox could write there, too");
             say(&moved.to, GuardChange::Replaced, text);
         }
         absent.iter().for_each(|root| tell_absent(root, false, say));
+        ended(&check.state, &self.path);
         let failed = checked(check.at(&moved), is_settled, say);
         let remains = || {
             let left = UnfinishedWatch::read(&File::open(&self.path)?)?;
@@ -110,6 +146,18 @@ impl CrashMarker {
         // Unreadable, it is told at the next start.
         let _ = if is_done { fs::remove_file(&self.path) } else { remains() };
     }
+}
+
+/// Where it cannot be written, the sandbox counts as running.
+fn ended(state: &Path, marker: &Path) {
+    let name = marker.file_name().unwrap_or_default().to_string_lossy();
+    let _ = accepted_files::ended(state, &name);
+}
+
+/// None: it was removed, and holds nothing.
+fn place_of(held: &File) -> Option<PathBuf> {
+    held.metadata().ok().filter(|found| found.nlink() > 0)?;
+    fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd())).ok()
 }
 
 fn is_in_place(root: &Root) -> bool {
@@ -262,19 +310,15 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
         }
         left => left?,
     };
+    if left.told.is_none() {
+        ended(state, path);
+    }
     let others: Vec<PathBuf> = writable.iter().map(|path| path.to_path_buf()).collect();
     let roots = std::mem::take(&mut left.roots).into_iter();
     let (moved, absent) = found(roots.map(|root| (root, others.clone())));
     let check = FinalCheck {
-        project: PathBuf::new(),
-        baseline: left.baseline.clone().at(&[]),
         unprotected: left.unprotected.clone(),
-        directories: Vec::new(),
-        instructed: BTreeSet::new(),
-        instructions: BTreeMap::new(),
-        state: state.to_owned(),
-        aside: SavedVersions::new(state, &left.session),
-        host: RealHost::default(),
+        ..FinalCheck::of(state, &left.session, Vec::new(), left.baseline.clone().at(&[]))
     };
     let (check, left) = (check.at(&moved), left.at(&moved));
     let (is_told, age) = (left.told.is_some(), left.told.and_then(|told| told.elapsed().ok()));
@@ -292,6 +336,7 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+    use super::super::baseline::Baseline;
     use super::*;
 
     #[test]
@@ -308,9 +353,8 @@ mod tests {
         let old = make("old");
         let mut baseline = Baseline::default();
         baseline.add(&old);
-        let begun =
-            CrashMarker::begin(&state, "s", std::slice::from_ref(&project), &baseline, &BTreeMap::new())
-                .unwrap();
+        let check = FinalCheck::of(&state, "s", vec![project.clone()], baseline);
+        let begun = CrashMarker::begin(&check, "s", &[], SystemTime::now()).unwrap();
         make("new");
         let recovered = |writable: &[&Path]| {
             let mut said = Vec::new();
@@ -343,14 +387,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let gone = place.path().join("gone");
         fs::create_dir(&gone).unwrap();
-        let begun = CrashMarker::begin(
-            place.path(),
-            "s",
-            std::slice::from_ref(&gone),
-            &Baseline::default(),
-            &BTreeMap::new(),
-        );
-        let path = begun.unwrap().path;
+        let check = FinalCheck::of(place.path(), "s", vec![gone.clone()], Baseline::default());
+        let path = CrashMarker::begin(&check, "s", &[], SystemTime::now()).unwrap().path;
         fs::remove_dir(&gone).unwrap();
         let mut left = UnfinishedWatch::read(&File::open(&path).unwrap()).unwrap();
         left.told = Some(SystemTime::now() - Duration::from_secs(31 * 24 * 60 * 60));

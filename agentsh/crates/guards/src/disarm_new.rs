@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::baseline::Baseline;
@@ -14,7 +14,7 @@ use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{self, GIT_COMMON, GIT_OBEYED};
 use agentsh_sandbox::git_config::{Entry, entries};
 pub use agentsh_sandbox::host::is_bare;
-use agentsh_sandbox::host::{Host, RealHost, plain, repository_names};
+use agentsh_sandbox::host::{Host, OWNER_READS, RealHost, Repositories, let_owner, plain, repository_names};
 
 /// What was done in a repository.
 #[derive(Debug, Default)]
@@ -111,23 +111,34 @@ fn is_behind_link(path: &Path, root: &Path) -> bool {
     path.ancestors().take_while(|above| *above != root && above.starts_with(root)).any(Path::is_symlink)
 }
 
-/// Every directory in which git keeps a repository, below these ones, directories that could not be looked through, and links.
+/// Every directory in which git keeps a repository, below these ones, and what was found beside.
 #[must_use]
 pub fn repositories(
     directories: &[PathBuf],
+    baseline: &Baseline,
     host: &RealHost,
-) -> (BTreeSet<PathBuf>, Vec<PathBuf>, Vec<PathBuf>) {
-    let (mut found, mut closed, mut links) = (BTreeSet::new(), Vec::new(), Vec::new());
+) -> (BTreeSet<PathBuf>, Repositories) {
+    let (mut found, mut beside) = (BTreeSet::new(), Repositories::default());
     for directory in directories {
         let looked = host.repositories(directory);
         // An unlisted repository may still exist.
         let is_listed = !looked.is_cut && !looked.closed.contains(directory);
         let unlisted = repository_names().filter(|_| !is_listed).map(|name| directory.join(name));
-        closed.extend(looked.closed);
-        links.extend(looked.links);
+        beside.closed.extend(looked.closed);
+        beside.links.extend(looked.links);
+        beside.obeyed_in.extend(looked.obeyed_in);
         let entries = looked.found.into_iter().chain(looked.own).chain(unlisted);
-        let entries = entries.filter_map(|entry| Some((entry.symlink_metadata().ok()?.is_dir(), entry)));
-        for (is_directory, entry) in entries {
+        let entries = entries.filter(|entry| !baseline.is_refused(entry));
+        for entry in entries {
+            let is_directory = match entry.symlink_metadata() {
+                Ok(found) => found.is_dir(),
+                Err(error) => {
+                    let is_closed = error.kind() == std::io::ErrorKind::PermissionDenied;
+                    let around = entry.parent().filter(|_| is_closed);
+                    beside.closed.extend(around.map(Path::to_owned));
+                    continue;
+                }
+            };
             let named = (!is_directory).then(|| host.git_directory(&entry)).flatten();
             let git = named.unwrap_or_else(|| entry.clone());
             found.extend(host.modules(&git).into_iter().flat_map(|modules| modules.directories));
@@ -136,25 +147,31 @@ pub fn repositories(
         }
     }
     found.retain(|path| directories.iter().any(|directory| path.starts_with(directory)));
-    (found, closed, links)
+    (found, beside)
 }
 
-/// The final check, when nothing runs inside: all new repositories, with what was set aside in each.
+/// The final check, when nothing runs inside: all new repositories, with what was set aside in each, and directories with names that
+/// are obeyed.
 #[must_use]
-pub fn disarm_all(roots: &[PathBuf], baseline: &Baseline, aside: &SavedVersions) -> Vec<(PathBuf, Done)> {
-    let host = RealHost::unlimited();
+pub fn disarm_all(
+    roots: &[PathBuf],
+    baseline: &Baseline,
+    aside: &SavedVersions,
+) -> (Vec<(PathBuf, Done)>, Vec<PathBuf>) {
+    let host = RealHost::unlimited(roots);
     let search = Search { roots, baseline, host: &host };
-    let (repositories, mut closed, links) = repositories(roots, &host);
+    let (repositories, beside) = repositories(roots, baseline, &host);
+    let Repositories { mut closed, links, obeyed_in, .. } = beside;
     let is_new = |entry: &PathBuf| {
-        !baseline.is_refused(entry)
-            && (entry.is_symlink() || holds_something(entry, &host) || !search.leading_out(entry).is_empty())
+        entry.is_symlink() || holds_something(entry, &host) || !search.leading_out(entry).is_empty()
     };
     let mut found = Vec::new();
     for entry in repositories {
+        open_up(&entry);
         let known = baseline.obeyed(&entry);
         let is_new = known.is_none() && is_new(&entry);
         let mut done = if is_new { disarm(&entry, search, aside) } else { Done::default() };
-        if !entry.is_symlink() && !baseline.is_refused(&entry) {
+        if !entry.is_symlink() {
             let none = Obeyed::new();
             git_obeys::set_aside_new(&entry, known.unwrap_or(&none), roots, aside, &mut done);
         }
@@ -185,13 +202,32 @@ pub fn disarm_all(roots: &[PathBuf], baseline: &Baseline, aside: &SavedVersions)
             found.push((directory, told(what, false)));
         }
     }
-    found
+    (found, obeyed_in)
+}
+
+/// Opens to its owner what another system obeys. What he may not enter is not nothing: a later `chmod` opens it.
+fn open_up(entry: &Path) {
+    let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
+    let files = others.find(|(name, _)| entry.ends_with(name)).into_iter().flat_map(|(_, files)| *files);
+    files.for_each(|name| open_on_the_way(entry, Path::new(name)));
+}
+
+/// Opens to its owner what is between a directory and a path in it.
+pub fn open_on_the_way(directory: &Path, below: &Path) {
+    let mut path = directory.to_owned();
+    for part in below {
+        path.push(part);
+        if !let_owner(&path, OWNER_READS) {
+            return;
+        }
+    }
 }
 
 /// Whether a version control system would read something in a new repository.
 fn holds_something(entry: &Path, host: &RealHost) -> bool {
     let names = ["HEAD", "config", "hooks", "requires", "repo", "store", "prefs"];
-    let has_some = |directory: &PathBuf| names.iter().any(|name| directory.join(name).exists());
+    let has_some =
+        |directory: &PathBuf| names.iter().any(|name| directory.join(name).try_exists().unwrap_or(true));
     directories_of(entry, host).iter().any(has_some)
 }
 
@@ -372,15 +408,9 @@ fn not_removed(path: &Path, error: &std::io::Error) -> String {
     format!("{} could not be removed ({error}): remove it before you use git there", path.display())
 }
 
-/// Gives the owner of the directory around a path the right to change it. Whoever made it took that away.
+/// Gives the owner of the directory around a path the right to change it.
 pub fn let_owner_write(path: &Path) {
-    let Some(around) = path.parent() else { return };
-    let Ok(found) = around.symlink_metadata() else { return };
-    let mode = found.permissions().mode();
-    if found.is_dir() && mode & 0o700 != 0o700 {
-        // Where it fails, so does what is done next.
-        let _ = fs::set_permissions(around, fs::Permissions::from_mode(mode | 0o700));
-    }
+    path.parent().map(|around| let_owner(around, 0o700));
 }
 
 /// A configuration with only these entries.

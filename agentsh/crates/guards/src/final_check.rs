@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::baseline::{Baseline, Moved, Stored, path_now};
+use super::changed_instructions::{self, Instructions, Nested};
 use super::disarm_new::{self, Done};
-use super::{changed_instructions, restore};
-use agentsh_base::remedy::Allow;
+use super::restore;
+use agentsh_base::remedy::{Allow, typed};
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::{SavedVersions, forget_old};
 use agentsh_policy::builtin_paths;
@@ -23,7 +24,9 @@ pub struct FinalCheck {
     pub directories: Vec<PathBuf>,
     /// Directories that may have instruction files at their top. None: nobody knows what was there.
     pub instructed: BTreeSet<PathBuf>,
-    pub instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
+    pub instructions: Instructions,
+    /// Such files further below.
+    pub nested: Nested,
     /// Guarded files that nothing protected while the sandbox ran.
     pub unprotected: BTreeMap<PathBuf, Copy>,
     pub state: PathBuf,
@@ -32,6 +35,22 @@ pub struct FinalCheck {
 }
 
 impl FinalCheck {
+    /// Without instructions: nobody knows what was there.
+    pub fn of(state: &Path, session: &str, directories: Vec<PathBuf>, baseline: Baseline) -> Self {
+        Self {
+            project: PathBuf::new(),
+            baseline,
+            directories,
+            instructed: BTreeSet::new(),
+            instructions: BTreeMap::new(),
+            nested: BTreeMap::new(),
+            unprotected: BTreeMap::new(),
+            aside: SavedVersions::new(state, session),
+            state: state.to_owned(),
+            host: RealHost::default(),
+        }
+    }
+
     /// Of these directories alone, where they are now.
     pub fn at(self, moved: &[Moved]) -> Self {
         let directories: Vec<PathBuf> = moved.iter().map(|moved| moved.to.clone()).collect();
@@ -45,6 +64,7 @@ impl FinalCheck {
             project: path_now(self.project, moved),
             baseline: Stored::from(self.baseline).at(moved),
             instructed: self.instructed.into_iter().filter_map(now).collect(),
+            nested: self.nested.into_iter().map(|(path, key)| (path_now(path, moved), key)).collect(),
             instructions: instructions.filter_map(|(path, what)| Some((now(path)?, what))).collect(),
             unprotected: unprotected.filter_map(|(path, copy)| Some((now(path)?, copy))).collect(),
             directories,
@@ -59,9 +79,9 @@ impl FinalCheck {
         say: &mut dyn FnMut(&Path, GuardChange, String),
     ) {
         restore::restore(&self.unprotected, &self.aside, say);
-        self.look_for_new_repositories(say);
+        let mut obeyed_in = self.look_for_new_repositories(say);
         let is_there = |path: &PathBuf| self.directories.iter().any(|root| path.starts_with(root));
-        for path in self.baseline.arrivals().into_iter().filter(is_there) {
+        for path in self.baseline.last_arrivals().into_iter().filter(is_there) {
             let copy = Copy::of_own(&path);
             let is_stub = copy.is_nothing() && stubs::is_stub(&self.state, &path);
             if !is_stub && !is_settled(&path, &copy) {
@@ -72,7 +92,10 @@ impl FinalCheck {
         }
         let mut now = changed_instructions::instructions(&self.instructed, &self.baseline, &self.host);
         now.retain(|path, _| !self.instructed.is_empty() && is_there(path));
-        for change in changed_instructions::compare(&self.instructions, &now) {
+        obeyed_in.retain(|directory| !self.instructed.is_empty() && !self.instructed.contains(directory));
+        let below = changed_instructions::nested(&obeyed_in, &self.host);
+        let below = changed_instructions::changed_below(&self.nested, &below);
+        for change in changed_instructions::compare(&self.instructions, &now).into_iter().chain(below) {
             // Without a copy, the difference still shows it.
             let _ = self.aside.keep(&change.path, &change.before);
             say(&change.path, GuardChange::Instructions, change.text);
@@ -80,12 +103,14 @@ impl FinalCheck {
         forget_old(&self.state);
     }
 
-    fn look_for_new_repositories(&self, say: &mut dyn FnMut(&Path, GuardChange, String)) {
+    /// Gives directories with names that are obeyed.
+    fn look_for_new_repositories(&self, say: &mut dyn FnMut(&Path, GuardChange, String)) -> Vec<PathBuf> {
         /// Limit of reported repositories without set-aside files.
         const MAX_REPORTED: usize = 20;
         let mut untold = 0_usize;
         let mut told = 0;
-        for (entry, done) in disarm_new::disarm_all(&self.directories, &self.baseline, &self.aside) {
+        let (found, obeyed_in) = disarm_new::disarm_all(&self.directories, &self.baseline, &self.aside);
+        for (entry, done) in found {
             if done.names.is_empty() && told >= MAX_REPORTED {
                 untold += 1;
                 continue;
@@ -98,6 +123,7 @@ impl FinalCheck {
             let text = format!("and {untold} more new repositories, in which nothing had to be set aside");
             say(&self.project, GuardChange::NewRepository, text);
         }
+        obeyed_in
     }
 }
 
@@ -162,7 +188,5 @@ pub fn arrived(shown: &str, path: &Path, why: Option<&str>) -> String {
 
 /// The command that restores a file, as a shell reads it.
 pub fn undo(path: &Path) -> String {
-    let line = Allow { words: vec![path.display().to_string()], ..Allow::default() }.line();
-    let word = line.as_deref().and_then(|line| line.strip_prefix("agentsh policy allow "));
-    format!("`agentsh undo {}`", word.unwrap_or("FILE"))
+    format!("`agentsh undo {}`", typed(&path.to_string_lossy()).unwrap_or("FILE".into()))
 }

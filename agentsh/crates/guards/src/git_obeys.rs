@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use agentsh_base::small_file;
@@ -12,8 +14,9 @@ use agentsh_base::types::FileKey;
 use agentsh_host::copies::{Copy, write_anew};
 use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{GIT_OBEYS, WhenChanged};
+use agentsh_sandbox::host::OWNER_READS;
 
-use super::disarm_new::{Done, is_in_one_of};
+use super::disarm_new::{Done, is_in_one_of, open_on_the_way};
 
 /// Paths relative to the repository, and what they say.
 pub type Obeyed = BTreeSet<(PathBuf, Vec<u8>)>;
@@ -27,14 +30,14 @@ const MAX_BYTES: u64 = 64 << 10;
 /// Of what is set aside or removed when it is new.
 #[must_use]
 pub fn obeyed(git: &Path) -> Obeyed {
-    let mut found: Obeyed = packed(git).into_iter().collect();
-    found.extend(in_files(git).into_iter().map(|(name, content, _)| (name, content)));
+    let mut found: Obeyed = packed(git).into_iter().flatten().collect();
+    found.extend(in_files(git, false).into_iter().map(|(name, content, _)| (name, content)));
     found
 }
 
 /// Removes what was not there before. A cache goes without a word: git makes it again.
 pub fn set_aside_new(git: &Path, before: &Obeyed, roots: &[PathBuf], aside: &SavedVersions, done: &mut Done) {
-    for (name, content, when) in in_files(git) {
+    for (name, content, when) in in_files(git, true) {
         let path = git.join(&name);
         if before.contains(&(name, content)) || path.symlink_metadata().is_err() {
             continue;
@@ -50,8 +53,12 @@ pub fn set_aside_new(git: &Path, before: &Obeyed, roots: &[PathBuf], aside: &Sav
             _ => done.set_aside(written, &Copy::of_own(written), aside),
         }
     }
-    let packed_now = packed(git);
-    let new: BTreeSet<_> = packed_now.into_iter().filter(|entry| !before.contains(entry)).collect();
+    let mut packed_now = packed(git);
+    if packed_now.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        open_on_the_way(git, Path::new(PACKED));
+        packed_now = packed(git);
+    }
+    let new: BTreeSet<_> = packed_now.into_iter().flatten().filter(|entry| !before.contains(entry)).collect();
     if !new.is_empty() {
         let path = git.join(PACKED);
         let names = new.iter().map(|(name, _)| format!("{} (in {PACKED})", name.display())).collect();
@@ -64,7 +71,7 @@ pub fn set_aside_new(git: &Path, before: &Obeyed, roots: &[PathBuf], aside: &Sav
 }
 
 /// Rewrites the packed refs without some, and without what they were peeled to.
-fn without(path: &Path, gone: &Obeyed) -> std::io::Result<()> {
+fn without(path: &Path, gone: &Obeyed) -> io::Result<()> {
     let text = small_file::read(path, MAX_PACKED_BYTES)?.unwrap_or_default();
     let mut is_gone = false;
     let left = text.split_inclusive(|byte| *byte == b'\n').filter(|line| {
@@ -78,9 +85,9 @@ fn without(path: &Path, gone: &Obeyed) -> std::io::Result<()> {
 }
 
 /// Replaced objects among the packed refs.
-fn packed(git: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let text = small_file::read(git.join(PACKED), MAX_PACKED_BYTES).ok().flatten().unwrap_or_default();
-    text.split(|byte| *byte == b'\n').filter_map(replaced).collect()
+fn packed(git: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let text = small_file::read(git.join(PACKED), MAX_PACKED_BYTES)?.unwrap_or_default();
+    Ok(text.split(|byte| *byte == b'\n').filter_map(replaced).collect())
 }
 
 /// `ID refs/replace/ID`
@@ -91,13 +98,23 @@ fn replaced(line: &[u8]) -> Option<(PathBuf, Vec<u8>)> {
     name.starts_with(b"refs/replace/").then(|| (OsStr::from_bytes(name).into(), id.to_vec()))
 }
 
-fn in_files(git: &Path) -> Vec<(PathBuf, Vec<u8>, WhenChanged)> {
+/// `opens`: what is closed to its owner is opened.
+fn in_files(git: &Path, opens: bool) -> Vec<(PathBuf, Vec<u8>, WhenChanged)> {
     let mut found = Vec::new();
     for (name, when, _) in GIT_OBEYS.iter().filter(|(_, when, _)| *when != WhenChanged::Told) {
         let mut open = vec![PathBuf::from(name)];
         while let Some(name) = open.pop() {
             let path = git.join(&name);
-            let Ok(stands) = path.symlink_metadata() else { continue };
+            let mut stands = path.symlink_metadata();
+            let is_closed = |stands: &io::Result<Metadata>| match stands {
+                Ok(found) => found.is_dir() && found.mode() & OWNER_READS != OWNER_READS,
+                Err(error) => error.kind() == ErrorKind::PermissionDenied,
+            };
+            if opens && is_closed(&stands) {
+                open_on_the_way(git, &name);
+                stands = path.symlink_metadata();
+            }
+            let Ok(stands) = stands else { continue };
             let key = || format!("{:?}", FileKey::from(&stands)).into_bytes();
             let content = if stands.is_dir() {
                 let names = fs::read_dir(&path).into_iter().flatten().flatten();

@@ -29,20 +29,20 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use tokio::sync::mpsc;
 
 use self::baseline::Baseline;
+use self::changed_instructions::{Instructions, Nested};
 use self::final_check::FinalCheck;
 use agentsh_base::types::ServerId;
 use agentsh_host::copies::Copy;
-use agentsh_host::undo::SavedVersions;
 use agentsh_host::{Facts, Record};
 use agentsh_policy::builtin_paths::is_never_offered;
 use agentsh_policy::{Answer, Question};
 use agentsh_sandbox::cgroup::Cgroup;
 use agentsh_sandbox::freeze::Freezer;
-use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::plan::{Access, Executable, Identity, Mount};
 use agentsh_sandbox::seccomp::FileEffect;
@@ -62,6 +62,8 @@ pub trait GuardSession {
     fn changes(&self, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect);
     /// Suggests a policy change at the end of the run.
     fn suggest(&self, change: &str);
+    /// Something could not be checked, set aside or put back.
+    fn remains(&self);
 }
 
 /// State before the start that is needed later.
@@ -70,11 +72,13 @@ pub struct Before {
     identity: Identity,
     guards: Vec<Mount>,
     executable: Executable,
+    since: SystemTime,
     baseline: Baseline,
     directories: Vec<PathBuf>,
     /// Directories that may have instruction files at their top.
     instructed: BTreeSet<PathBuf>,
-    instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
+    instructions: Instructions,
+    nested: Nested,
     copies: BTreeMap<PathBuf, Copy>,
     /// In a sandbox without mounts: guarded files, which are restored at its end.
     unprotected: Option<BTreeMap<PathBuf, Copy>>,
@@ -89,6 +93,8 @@ impl Before {
     pub fn new(facts: &Facts, spec: &SandboxSpec, layout: &Layout) -> Self {
         let path = facts.context.env.get("PATH");
         let instructed: BTreeSet<_> = layout.instructed.iter().chain(&layout.worked_in).cloned().collect();
+        let below = layout.obeyed_in.iter().filter(|directory| !instructed.contains(*directory));
+        let below: Vec<PathBuf> = below.cloned().collect();
         let shown = spec.placed.elsewhere.iter().filter(|shown| shown.access == Access::ReadWrite);
         let (in_place, moved): (Vec<_>, Vec<_>) = shown.partition(|shown| shown.host == shown.inside);
         let layers = spec.placed.caches.iter().map(|cache| cache.layer.clone());
@@ -102,9 +108,11 @@ impl Before {
             identity: spec.process.identity,
             guards: layout.guards.clone(),
             executable: layout.executable.clone(),
+            since: SystemTime::now(),
             copies: thread::copies(layout.guards.iter().take(MAX_COPIED_FIRST)),
             directories: layout.instructed.iter().cloned().chain(in_place).collect(),
             instructions: changed_instructions::instructions(&instructed, &baseline, host),
+            nested: changed_instructions::nested(&below, host),
             baseline,
             instructed,
             unprotected: None,
@@ -162,29 +170,18 @@ impl Guards {
         let (tell, mut told) = mpsc::unbounded_channel();
         let parts = || -> std::io::Result<(Box<dyn FnOnce() + Send>, OwnedFd)> {
             let (stop, ask_to_stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-            let state = session.facts().context.state.clone();
             let id = session.facts().id.to_string();
-            let none = BTreeMap::new();
-            let unfinished = crash_recovery::CrashMarker::begin(
-                &state,
-                &id,
-                &before.directories,
-                &before.baseline,
-                before.unprotected.as_ref().unwrap_or(&none),
-            )?;
-            let aside = SavedVersions::new(&state, &id);
-            if let Some(unprotected) = before.unprotected {
-                let check = FinalCheck {
-                    project: before.rules.project,
-                    baseline: before.baseline,
-                    directories: before.directories,
-                    instructed: before.instructed,
-                    instructions: before.instructions,
-                    unprotected,
-                    state,
-                    aside,
-                    host: RealHost::default(),
-                };
+            let is_unprotected = before.unprotected.is_some();
+            let check = FinalCheck {
+                project: before.rules.project.clone(),
+                instructed: before.instructed,
+                instructions: before.instructions,
+                nested: before.nested,
+                unprotected: before.unprotected.unwrap_or_default(),
+                ..FinalCheck::of(&session.facts().context.state, &id, before.directories, before.baseline)
+            };
+            let unfinished = crash_recovery::CrashMarker::begin(&check, &id, &before.guards, before.since)?;
+            if is_unprotected {
                 let at_end = move || {
                     // It is closed at the end.
                     let _ = std::fs::File::from(stop).read(&mut [0]);
@@ -208,19 +205,13 @@ impl Guards {
                 guards: before.guards,
                 executable: before.executable,
                 unfinished,
-                baseline: before.baseline,
-                directories: before.directories,
-                instructed: before.instructed,
-                instructions: before.instructions,
-                state,
-                aside,
+                check,
                 sandbox: child.handle()?,
                 namespaces: namespaces.clone(),
                 mounted: child.mounted.take(),
                 freezer,
                 zygote: Zygote::default(),
                 closer: session.facts().context.zygote.closer(),
-                host: RealHost::default(),
                 stubs: vec![stubs],
                 stop,
                 tell,
@@ -252,6 +243,9 @@ impl Guards {
                             _ => agentsh_store::escape::line(&text),
                         };
                         session.record().note(&shown);
+                        if what == GuardChange::NotPutBack {
+                            session.remains();
+                        }
                         let context = &session.facts().context;
                         if what == GuardChange::SetAside
                             && !is_never_offered(&path, &context.home, &context.state)

@@ -13,16 +13,13 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::baseline::Baseline;
 use super::crash_recovery::CrashMarker;
 use super::final_check::{FinalCheck, set_aside};
 use super::name_watcher::{NameChange, Names};
 use super::new_repositories::NewRepositoryWatcher;
 use super::{GuardNotice, GuardedNames, disarm_new};
 use agentsh_host::copies::Copy;
-use agentsh_host::undo::SavedVersions;
 use agentsh_sandbox::freeze::Freezer;
-use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::mount_list::MountList;
 use agentsh_sandbox::plan::{Executable, Identity, Mount};
 use agentsh_sandbox::remount_guards::Namespaces;
@@ -47,15 +44,10 @@ pub(super) struct Watch {
     /// Where they lie.
     pub targets: BTreeSet<PathBuf>,
     pub executable: Executable,
-    /// Repositories of before the run, and what was not guarded from the start.
-    pub baseline: Baseline,
+    /// What is done at the end, with what stood before.
+    pub check: FinalCheck,
     /// For recovery, if this run is killed.
     pub unfinished: CrashMarker,
-    pub directories: Vec<PathBuf>,
-    pub instructed: BTreeSet<PathBuf>,
-    pub instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
-    pub state: PathBuf,
-    pub aside: SavedVersions,
     pub sandbox: OwnedFd,
     pub namespaces: Namespaces,
     /// None: the mount list is not available.
@@ -64,7 +56,6 @@ pub(super) struct Watch {
     pub zygote: Zygote,
     /// Of the session's own.
     pub closer: Closer,
-    pub host: RealHost,
     pub stubs: Vec<StubFiles>,
     /// Readable when the sandbox has ended.
     pub stop: OwnedFd,
@@ -90,7 +81,7 @@ impl Watch {
         self.watch_guarded();
         self.take_copies();
         // The program runs already.
-        self.arrivals = self.baseline.arrivals();
+        self.arrivals = self.check.baseline.arrivals();
         if let Err(why) = self.check(false) {
             self.end(&why);
         }
@@ -138,18 +129,7 @@ impl Watch {
                 self.say(&path, GuardChange::NotPutBack, format!("cannot restore the guarded files: {why}"));
             }
         }
-        let Self { copies, removed, tell, closer, names, namespaces, mounted, unfinished, .. } = self;
-        let check = FinalCheck {
-            project: self.rules.project,
-            baseline: self.baseline,
-            directories: self.directories,
-            instructed: self.instructed,
-            instructions: self.instructions,
-            unprotected: BTreeMap::new(),
-            state: self.state,
-            aside: self.aside,
-            host: self.host,
-        };
+        let Self { copies, removed, tell, closer, names, namespaces, mounted, unfinished, check, .. } = self;
         let is_settled = |path: &Path, copy: &Copy| {
             copies.get(path).is_some_and(|copy| *copy != Copy::Absent) || removed.get(path) == Some(copy)
         };
@@ -178,7 +158,11 @@ impl Watch {
     }
 
     fn search(&self) -> disarm_new::Search<'_> {
-        disarm_new::Search { roots: &self.directories, baseline: &self.baseline, host: &self.host }
+        disarm_new::Search {
+            roots: &self.check.directories,
+            baseline: &self.check.baseline,
+            host: &self.check.host,
+        }
     }
 
     fn must_guard_newcomers(&mut self) -> bool {
@@ -191,8 +175,10 @@ impl Watch {
     fn look_for_newcomers(&mut self) {
         let start = Instant::now();
         self.arrivals
-            .extend(self.baseline.arrivals().into_iter().filter(|path| !self.targets.contains(path)));
-        for entry in disarm_new::repositories(&self.directories, &self.host).0 {
+            .extend(self.check.baseline.arrivals().into_iter().filter(|path| !self.targets.contains(path)));
+        for entry in
+            disarm_new::repositories(&self.check.directories, &self.check.baseline, &self.check.host).0
+        {
             if !self.new_repository_watcher.holds(&entry) {
                 self.note_repository(&entry);
             }
@@ -208,10 +194,10 @@ impl Watch {
         self.new_repository_watcher = new_repository_watcher;
         taken.retain(|entry| self.unfinished.is_in_place(entry));
         for entry in taken {
-            let done = disarm_new::disarm(&entry, self.search(), &self.aside);
+            let done = disarm_new::disarm(&entry, self.search(), &self.check.aside);
             disarm_new::renew(&entry, self.search());
             if !done.names.is_empty() {
-                let (what, text) = set_aside(&entry, &done, &self.baseline);
+                let (what, text) = set_aside(&entry, &done, &self.check.baseline);
                 self.say(&entry, what, text);
             }
         }

@@ -59,17 +59,24 @@ pub fn rename_repositories(
     Ok(())
 }
 
-/// Opens a directory, also an unreadable one, and returns its original mode.
+/// Opens a directory, also one that its owner may not list or change, and returns its original mode.
 fn open(above: impl std::os::fd::AsFd, name: &OsStr) -> io::Result<(OwnedFd, Option<Mode>)> {
+    let mode = |found: rustix::fs::Stat| Mode::from_raw_mode(found.st_mode);
     let open = || rustix::fs::openat(&above, name, DIRECTORY, Mode::empty());
     match open() {
         Err(rustix::io::Errno::ACCESS) => {
-            let found = rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            let mode = Mode::from_raw_mode(found.st_mode);
+            let mode = mode(rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW)?);
             rustix::fs::chmodat(&above, name, mode | Mode::RWXU, AtFlags::empty())?;
             Ok((open()?, Some(mode)))
         }
-        opened => Ok((opened?, None)),
+        opened => {
+            let opened = opened?;
+            let mode = mode(rustix::fs::fstat(&opened)?);
+            let is_closed = !mode.contains(Mode::RWXU);
+            // Of another user it stays as it is.
+            let is_opened = is_closed && rustix::fs::fchmod(&opened, mode | Mode::RWXU).is_ok();
+            Ok((opened, is_opened.then_some(mode)))
+        }
     }
 }
 

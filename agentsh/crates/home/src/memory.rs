@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use agentsh_agents::{Kind, Launch};
-use agentsh_guards::changed_instructions::compare;
+use agentsh_guards::changed_instructions::{Instructions, compare};
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::SavedVersions;
 use agentsh_host::{Facts, Record};
@@ -20,7 +20,6 @@ const WHY: &str = "the agent's memory, which it reads at every start, outside to
 /// Names of transcripts in one line.
 const MAX_NAMES: usize = 5;
 
-type Memory = BTreeMap<PathBuf, (Copy, &'static str)>;
 type Transcripts = BTreeMap<OsString, Stamp>;
 
 /// As it is before the agent starts.
@@ -30,7 +29,7 @@ struct ProjectMemory {
     transcripts_in: PathBuf,
     memory_in: PathBuf,
     transcripts: Transcripts,
-    memory: Memory,
+    memory: Instructions,
 }
 
 impl MemoryState {
@@ -98,8 +97,8 @@ impl MemoryState {
     }
 }
 
-fn memory(directory: &Path) -> Memory {
-    BTreeMap::from([(directory.to_owned(), (Copy::of_own(directory), WHY))])
+fn memory(directory: &Path) -> Instructions {
+    BTreeMap::from([(directory.to_owned(), (Copy::of_own(directory), WHY.into()))])
 }
 
 fn transcripts(directory: &Path) -> Transcripts {

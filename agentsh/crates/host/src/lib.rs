@@ -2,6 +2,7 @@
 //! identity and repositories, caches and package sources, and review mode. Each feature is a function from facts to
 //! one contribution to a sandbox; none knows the session.
 
+pub mod accepted_files;
 pub mod address;
 pub mod agreements;
 pub mod apt;

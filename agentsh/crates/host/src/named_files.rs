@@ -3,6 +3,7 @@
 
 mod links;
 mod mentions;
+mod project;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use agentsh_sandbox::cached_host::CachedHost;
 use agentsh_sandbox::host::plain;
 use agentsh_sandbox::spec::{Named, NamedKind};
 
-use super::{Context, grants};
+use super::{Context, accepted_files, grants};
 
 /// Of all that is named, and of the links from one to the other.
 const MAX_NAMED: usize = 400;
@@ -26,9 +27,13 @@ pub fn named(context: &Context) -> BTreeMap<PathBuf, Named> {
     let found = context.named_files.get_or_init(|| {
         let mut found = NamedFiles::new(context);
         let host = CachedHost::new(&context.host);
+        for (path, what) in accepted_files::known(&context.state) {
+            found.add(&path, NamedKind::File, &format!("it is {what}"));
+        }
         found.follow_links(&host);
         found.read_configurations(&host);
         found.ask_agents();
+        found.read_project(&host);
         found.named
     });
     let mut own = NamedFiles::new(context);
@@ -61,7 +66,9 @@ pub fn settle(
     let process = from.map(|id| policy.mcp.process_of(id, None));
     let lifted = grants::unmasked(&process.as_ref().unwrap_or(&policy.agent).filesystem, &paths);
     let holds = |(place, named): &(PathBuf, Named)| {
-        named.kind != NamedKind::Commands && wanted.starts_with(place) && !lifted.contains(place)
+        !matches!(named.kind, NamedKind::Commands | NamedKind::Told)
+            && wanted.starts_with(place)
+            && !lifted.contains(place)
     };
     match named(context).into_iter().find(holds) {
         Some((place, named)) => {

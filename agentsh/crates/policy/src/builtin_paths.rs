@@ -1,7 +1,9 @@
 //! Paths that agentsh treats specially whatever a policy grants. The sandbox plan and `policy explain` read the same
 //! tables. `unmask:` lifts an entry by its name.
 
+use std::collections::HashSet;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +73,27 @@ pub const RUN_FROM: [&str; 3] = ["hooks", "extensions", "plugins"];
 /// Whether a table knows a name at the top of a directory, or something below it.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
-    let is_below =
-        |row: &ProjectReadOnly| row.path.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
-    guarded(name, true).is_some() || PROJECT_READ_ONLY.iter().any(is_below)
+    // It is asked of every name of a project.
+    static NAMES: LazyLock<HashSet<&str>> =
+        LazyLock::new(|| PROJECT_READ_ONLY.iter().filter_map(|row| row.path.split('/').next()).collect());
+    static PATTERNS: LazyLock<Vec<(&str, &str)>> =
+        LazyLock::new(|| PROJECT_READ_ONLY.iter().filter_map(|row| row.path.split_once('*')).collect());
+    let is_like = |(front, back): &(&str, &str)| {
+        name.len() >= front.len() + back.len() && name.starts_with(front) && name.ends_with(back)
+    };
+    NAMES.contains(name) || PATTERNS.iter().any(is_like)
+}
+
+/// Rows of the table that a name at the top of a directory stands for, or begins, with their paths.
+pub fn rows_of(name: &str) -> impl Iterator<Item = (&str, &'static ProjectReadOnly)> {
+    PROJECT_READ_ONLY.iter().filter_map(move |row| {
+        let begins = row.path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if begins {
+            Some((row.path, row))
+        } else {
+            (row.is_pattern() && row.matches(name)).then_some((name, row))
+        }
+    })
 }
 
 impl ProjectReadOnly {

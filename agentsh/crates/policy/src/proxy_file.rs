@@ -98,8 +98,8 @@ pub fn load(path: &std::path::Path) -> Result<ProxyFile, PolicyError> {
     if let Some(why) = cannot {
         return Err(unreadable(why.to_owned()));
     }
-    agentsh_base::users_files::note(path, "the configuration in force");
     let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    agentsh_base::users_files::judged(path, "a configuration of the proxy", &bytes).map_err(unreadable)?;
     let text = search::utf8(bytes).map_err(unreadable)?;
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);

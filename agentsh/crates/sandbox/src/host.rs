@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +44,8 @@ pub struct Repositories {
     pub is_cut: bool,
     /// Symbolic links, from an unlimited host.
     pub links: Vec<PathBuf>,
+    /// Directories with names that programs or agents obey, outside of dependencies.
+    pub obeyed_in: Vec<PathBuf>,
 }
 
 /// A file or directory that is small and that everybody may read, by what tells whether anything of it has changed: the keys of its
@@ -153,8 +155,8 @@ type Listed = (Instant, HashMap<PathBuf, Option<Arc<Listing>>>);
 pub struct RealHost {
     /// What is small, from one session to the next.
     copies: Option<Copies>,
-    /// Searches have no limit.
-    is_unlimited: bool,
+    /// For a search without limits: where it may open what is closed.
+    opened: Option<Vec<PathBuf>>,
     /// Directories that were listed while a sandbox is prepared.
     listed: RefCell<Option<Listed>>,
 }
@@ -166,10 +168,11 @@ impl RealHost {
         Self { copies: Some(Copies::of(state)), ..Self::default() }
     }
 
-    /// For the final check of what a sandbox wrote, which may be anything.
+    /// For the final check of what a sandbox wrote in these directories, which may be anything. Repositories that it closed to their
+    /// owner are opened.
     #[must_use]
-    pub fn unlimited() -> Self {
-        Self { is_unlimited: true, ..Self::default() }
+    pub fn unlimited(directories: &[PathBuf]) -> Self {
+        Self { opened: Some(directories.to_vec()), ..Self::default() }
     }
 
     /// From now on each directory is listed once, until [`Self::forget_listings`] or for [`LISTINGS_LIFETIME`].
@@ -191,7 +194,26 @@ impl RealHost {
     }
 
     fn max_entries(&self) -> usize {
-        if self.is_unlimited { usize::MAX } else { MAX_ENTRIES }
+        if self.opened.is_some() { usize::MAX } else { MAX_ENTRIES }
+    }
+
+    fn open_up(&self, path: &Path) {
+        if self.opened.iter().flatten().any(|directory| path.starts_with(directory)) {
+            let_owner(path, OWNER_READS);
+        }
+    }
+
+    /// A small file.
+    fn read(&self, file: &Path) -> Option<Vec<u8>> {
+        let read = || small_file::read(file, MAX_CONFIGURATION);
+        let again = |error: std::io::Error| {
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                self.open_up(file);
+                return read();
+            }
+            Err(error)
+        };
+        read().or_else(again).ok()?
     }
 
     /// Saves new entries.
@@ -218,6 +240,10 @@ pub(crate) const MAX_NAMES: usize = 10_000;
 const MAX_CONFIGURATION: u64 = 1 << 20;
 /// Directories of a repository in which no other lies.
 const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
+/// Directories that package managers fill: what they bring for agents is nobody's news.
+const DEPENDENCIES: [&str; 4] = ["node_modules", "site-packages", "target", "vendor"];
+/// Directories with names that are obeyed, of one search.
+const MAX_OBEYED: usize = 1_000;
 /// Each takes a mount.
 const MAX_DISKS: usize = 32;
 /// Of a file that is copied. Copies are kept from one start to the next.
@@ -269,23 +295,25 @@ impl Host for RealHost {
     }
 
     fn repositories(&self, directory: &Path) -> Repositories {
-        let (mut found, mut own, mut closed, mut links) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut open = vec![(directory.to_owned(), 0)];
+        let mut all = Repositories::default();
+        let Repositories { found, own, closed, links, obeyed_in, .. } = &mut all;
+        let mut open = vec![(directory.to_owned(), 0, false)];
         let mut budget = self.max_entries();
-        while let Some((current, level)) = open.pop() {
+        while let Some((current, level, is_dependency)) = open.pop() {
             if level > MAX_LEVELS || current.as_os_str().len() > MAX_LENGTH {
                 closed.push(outermost(&current, directory).to_owned());
                 continue;
             }
-            let mut is_cut = false;
+            let (mut is_cut, mut is_entered, mut is_obeyed) = (false, false, false);
             let listed = listing::each(&current, |name, kind| {
                 let Some(rest) = budget.checked_sub(1) else {
                     is_cut = true;
                     return ControlFlow::Break(());
                 };
                 budget = rest;
+                is_entered |= begins_bare(name);
                 if is_version_control(name) {
-                    let list = if current == directory { &mut own } else { &mut found };
+                    let list = if current == directory { &mut *own } else { &mut *found };
                     list.push(current.join(name));
                     // Git takes no path with this name into a repository; other names are directories to it.
                     if name == ".git" {
@@ -295,25 +323,38 @@ impl Host for RealHost {
                 if begins_bare(name) && is_bare(&current) {
                     found.push(current.clone());
                 }
+                is_obeyed |= name.to_str().is_some_and(builtin_paths::is_known);
                 match kind {
-                    FileType::Directory => open.push((current.join(name), level + 1)),
-                    FileType::Symlink if self.is_unlimited => links.push(current.join(name)),
+                    FileType::Directory => {
+                        let is_dependency = is_dependency || DEPENDENCIES.iter().any(|known| name == *known);
+                        open.push((current.join(name), level + 1, is_dependency));
+                    }
+                    FileType::Symlink if self.opened.is_some() => links.push(current.join(name)),
                     _ => {}
                 }
                 ControlFlow::Continue(())
             });
             if is_cut {
-                return Repositories { found, own, closed, is_cut, links };
+                all.is_cut = true;
+                return all;
             }
-            if listed.is_err_and(|error| !is_missing(&error)) {
+            if is_obeyed && !is_dependency && obeyed_in.len() < MAX_OBEYED {
+                obeyed_in.push(current.clone());
+            }
+            let is_closed = listed.is_err_and(|error| !is_missing(&error));
+            let above = current.parent().filter(|_| is_closed && current != directory);
+            if let Some(above) = above.filter(|above| !may_enter(above)) {
+                closed.push(above.to_owned());
+            } else if is_closed || is_entered && !may_enter(&current) {
                 closed.push(current);
             }
         }
+        closed.sort();
         closed.dedup();
         // Outer repositories first: an inner one is mounted on top.
         found.sort();
         found.dedup();
-        Repositories { found, own, closed, is_cut: false, links }
+        all
     }
 
     fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>> {
@@ -384,6 +425,7 @@ impl Host for RealHost {
 
     fn modules(&self, git: &Path) -> Option<Modules> {
         let mut found = Modules::default();
+        self.open_up(git);
         let mut open = vec![git.join("modules"), git.join("worktrees")];
         let mut budget = self.max_entries();
         while let Some(current) = open.pop() {
@@ -396,6 +438,7 @@ impl Host for RealHost {
                 }
                 _ => continue,
             }
+            self.open_up(&current);
             // Names of submodules may hold slashes, so that the directory of one may lie deeper.
             let is_module = is_module(&current);
             for entry in std::fs::read_dir(&current).into_iter().flatten().flatten() {
@@ -447,12 +490,12 @@ impl Host for RealHost {
     }
 
     fn git_directory(&self, file: &Path) -> Option<PathBuf> {
-        let content = small_file::read(file, MAX_CONFIGURATION).ok()??;
+        let content = self.read(file)?;
         named_directory(file.parent()?, content.strip_prefix(b"gitdir: ")?)
     }
 
     fn common_directory(&self, git: &Path) -> Option<PathBuf> {
-        let content = small_file::read(git.join(builtin_paths::GIT_COMMON), MAX_CONFIGURATION).ok()??;
+        let content = self.read(&git.join(builtin_paths::GIT_COMMON))?;
         named_directory(git, &content)
     }
 
@@ -468,6 +511,25 @@ pub fn outermost<'p>(path: &'p Path, around: &Path) -> &'p Path {
     let levels = path.strip_prefix(around).map_or(0, |below| below.components().count());
     let mut near = path.ancestors().skip(levels.saturating_sub(MAX_LEVELS));
     near.find(|above| above.as_os_str().len() <= MAX_LENGTH).unwrap_or(path)
+}
+
+/// Enough to look at a file, and into a directory.
+pub const OWNER_READS: u32 = 0o500;
+
+/// Gives the owner of a directory these rights, or of a file those of them to read and write, where whoever made it took them away.
+/// Links are not followed. Where it fails, so does what is done next. Gives whether it is a directory.
+pub fn let_owner(path: &Path, rights: u32) -> bool {
+    let Ok(found) = path.symlink_metadata() else { return false };
+    let mode = found.permissions().mode();
+    let rights = if found.is_dir() { rights } else { rights & 0o600 };
+    if !found.is_symlink() && mode & rights != rights {
+        let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode | rights));
+    }
+    found.is_dir()
+}
+
+fn may_enter(directory: &Path) -> bool {
+    rustix::fs::access(directory, rustix::fs::Access::EXEC_OK) != Err(rustix::io::Errno::ACCESS)
 }
 
 fn of_kind(kind: std::fs::FileType) -> PathKind {

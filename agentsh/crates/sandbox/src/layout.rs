@@ -45,12 +45,16 @@ pub struct Layout {
     pub in_repositories: BTreeSet<PathBuf>,
     /// Writable directories that may have instruction or configuration files at their top.
     pub instructed: Vec<PathBuf>,
+    /// Directories in them with such files.
+    pub obeyed_in: Vec<PathBuf>,
     /// Those in which people work: new files there that would run automatically are set aside.
     pub worked_in: Vec<PathBuf>,
     /// Directories in which nothing may be created.
     pub closed: Vec<PathBuf>,
     /// Directories of commands: a new file there with another command's name is set aside.
     pub commands: Vec<PathBuf>,
+    /// What of the others stays writable and is told at the end, with who names it.
+    pub told: BTreeMap<PathBuf, String>,
     /// What would be obeyed and is not there: set aside when it appears.
     pub expected: BTreeMap<PathBuf, Named>,
 }
@@ -155,9 +159,11 @@ impl<'a> Builder<'a> {
                 repositories: Vec::new(),
                 in_repositories: BTreeSet::new(),
                 instructed: Vec::new(),
+                obeyed_in: Vec::new(),
                 worked_in: Vec::new(),
                 closed: Vec::new(),
                 commands: Vec::new(),
+                told: BTreeMap::new(),
                 expected: BTreeMap::new(),
             },
             roots: RefCell::default(),

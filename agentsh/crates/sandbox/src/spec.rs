@@ -159,7 +159,12 @@ pub enum NamedKind {
     Commands,
     /// It decides about every sandbox: nobody is advised to give it.
     Own,
+    /// Everyday files that somebody's own act starts, or whose variables are loaded: writable, and told at the end.
+    Told,
 }
+
+/// How the reason of a file ends whose values nobody is shown.
+pub const LOADS_VARIABLES: &str = "loads its variables";
 
 /// Which files are visible and how, before the host is examined.
 #[derive(Clone, Debug, Default)]

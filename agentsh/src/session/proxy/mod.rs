@@ -26,7 +26,7 @@ use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
 use super::upstream_kind::UpstreamKind;
 use super::{Session, SessionError, SessionOptions, signals, stdio};
-use agentsh_host::Backend;
+use agentsh_host::{Backend, accepted_files};
 
 pub use settings::{Settings, SettingsError};
 
@@ -46,6 +46,7 @@ pub struct Request {
 /// and the others continue.
 pub async fn run(request: Request) -> Result<u8, RunError> {
     let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
+    accepted_files::judge_by(&context.state);
     let settings = Settings::read(&context.env).map_err(|error| RunError::Refused(error.to_string()))?;
     let path = request.config.or_else(|| settings.config.clone());
     let file = match &path {
@@ -107,7 +108,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         is_over.set(true);
         drop(end_of_input);
     });
-    let code = served.await?.err().unwrap_or(0);
+    let code = session.exit_code(served.await?.err().unwrap_or(0));
     if let Some(alerts) = alerts {
         // If the disk fails, the session's end reports it.
         let _ = session.record.journal.flush().await;

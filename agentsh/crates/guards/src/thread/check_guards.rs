@@ -49,7 +49,7 @@ impl Watch {
             self.targets.retain(|target| !target.starts_with(&gone));
             self.copies.retain(|target, _| !target.starts_with(&gone));
             if new_repositories::is_repository(&gone) {
-                self.new_repository_watcher.note(&gone, self.names.as_mut(), &self.host);
+                self.new_repository_watcher.note(&gone, self.names.as_mut(), &self.check.host);
             }
         }
     }
@@ -191,10 +191,10 @@ impl Watch {
                 continue;
             }
             // Another sandbox's stub stays.
-            if !(copy.is_nothing() && stubs::is_stub(&self.state, &path)) {
-                let why = self.baseline.why(&path);
+            if !(copy.is_nothing() && stubs::is_stub(&self.check.state, &path)) {
+                let why = self.check.baseline.why(&path);
                 let (what, text) =
-                    final_check::set_aside_arrival(&self.rules.project, &path, &copy, &self.aside, why);
+                    final_check::set_aside_arrival(&self.rules.project, &path, &copy, &self.check.aside, why);
                 self.say(&path, what, text);
             }
             // Without a stub it may come again, and is set aside again.
@@ -204,9 +204,9 @@ impl Watch {
     }
 
     fn remount_guards_in_sandbox(&mut self) -> Result<(), String> {
-        let layout = layout::guards(&self.rules, &self.host);
+        let layout = layout::guards(&self.rules, &self.check.host);
         let wanted = stubs::wanted(&layout.stubs);
-        let made = StubFiles::make(&self.state, &wanted).map_err(|error| error.to_string())?;
+        let made = StubFiles::make(&self.check.state, &wanted).map_err(|error| error.to_string())?;
         self.stubs.push(made);
         let points = self.points()?;
         let is_home =
@@ -233,7 +233,7 @@ impl Watch {
         }
         self.targets.extend(layout.guards.iter().map(|mount| mount.target.clone()));
         self.guarded.add(&layout);
-        self.baseline.expect(layout.expected);
+        self.check.baseline.expect(layout.expected);
         self.guards = layout.guards;
         self.watch_guarded();
         self.take_copies();
@@ -267,7 +267,7 @@ impl Watch {
                 Some((GuardChange::Replaced, replaced(path)))
             }
         } else {
-            self.aside.keep(path, &now).map_err(|error| format!("{}: {error}", path.display()))?;
+            self.check.aside.keep(path, &now).map_err(|error| format!("{}: {error}", path.display()))?;
             before.put_back(path).map_err(|error| format!("{}: {error}", path.display()))?;
             Some((
                 GuardChange::PutBack,
@@ -281,7 +281,7 @@ impl Watch {
         };
         let kept = if accepted { now } else { before.clone() };
         if kept == Copy::Absent && before != Copy::Absent {
-            self.baseline.forget(path);
+            self.check.baseline.forget(path);
             self.targets.remove(path);
             self.removed.insert(path.to_owned(), before);
         }

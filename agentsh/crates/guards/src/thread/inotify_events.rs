@@ -16,16 +16,18 @@ const MAX_EVENTS: usize = 8;
 impl Watch {
     pub(super) fn watch_guarded(&mut self) {
         let of_guards = self.guards.iter().filter_map(|mount| mount.target.parent());
-        let watched = self.baseline.watched();
+        let watched = self.check.baseline.watched();
         let directories: BTreeSet<&Path> = of_guards.chain(watched.iter().map(PathBuf::as_path)).collect();
         if let Some(names) = &mut self.names {
-            directories.into_iter().for_each(|directory| names.watch(directory, true));
+            for directory in directories {
+                names.watch(directory, true);
+            }
         }
     }
 
     /// Watches every directory in which a repository may appear, up to the limit.
     pub(super) fn watch_tree(&mut self) {
-        let mut open: std::collections::VecDeque<PathBuf> = self.directories.iter().cloned().collect();
+        let mut open: std::collections::VecDeque<PathBuf> = self.check.directories.iter().cloned().collect();
         while let Some(directory) = open.pop_front() {
             if self.has_ended() {
                 if let Some(names) = &mut self.names {
@@ -43,7 +45,10 @@ impl Watch {
     /// Watches one directory, and returns its subdirectories.
     fn watch_new(&mut self, directory: &Path) -> Vec<PathBuf> {
         if let Some(names) = &mut self.names {
-            names.watch(directory, false);
+            match self.unfinished.device_around(directory) {
+                Some(device) => names.hold(directory, device),
+                None => drop(names.watch(directory, false)),
+            }
         }
         let (mut inner, mut begins) = (Vec::new(), false);
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -51,7 +56,7 @@ impl Watch {
             begins |= new_repositories::begins_bare(&path);
             if new_repositories::is_repository_name(&path) {
                 self.note_repository(&path);
-            } else if self.baseline.is_arrival(&path) && !self.targets.contains(&path) {
+            } else if self.check.baseline.is_arrival(&path) && !self.targets.contains(&path) {
                 // Created before the watch.
                 self.arrivals.insert(path);
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -65,7 +70,7 @@ impl Watch {
         }
         // Created before the watch, too.
         let is_begun = begins && new_repositories::is_repository(directory) || may_be_module(directory);
-        if is_begun && !self.baseline.holds(directory) {
+        if is_begun && !self.check.baseline.holds(directory) {
             self.note_bare(directory);
         }
         inner
@@ -78,12 +83,12 @@ impl Watch {
     }
 
     pub(super) fn note_repository(&mut self, entry: &Path) {
-        if !self.baseline.holds(entry) {
+        if !self.check.baseline.holds(entry) {
             if entry.file_name().is_some_and(|name| name != ".git") && entry.is_dir() {
                 // Nothing below is watched, and to git it is a directory like others.
                 self.look_again.get_or_insert_with(Instant::now);
             }
-            self.new_repository_watcher.note(entry, self.names.as_mut(), &self.host);
+            self.new_repository_watcher.note(entry, self.names.as_mut(), &self.check.host);
         } else if !self.targets.contains(entry) {
             self.is_moved = true;
         }
@@ -95,7 +100,10 @@ impl Watch {
         let happened = names.read_changes();
         let mut matters = std::mem::take(&mut self.is_moved);
         for (path, what, is_directory) in happened {
-            self.new_repository_watcher.hear(&path, self.names.as_mut(), &self.host);
+            self.new_repository_watcher.hear(&path, self.names.as_mut(), &self.check.host);
+            if what == NameChange::Gone && is_directory {
+                self.unfinished.follow(&path, self.names.as_mut());
+            }
             let is_held = self.targets.contains(&path)
                 || self.copies.get(&path).is_some_and(|copy| *copy != Copy::Absent)
                 || self.new_repository_watcher.holds(&path);
@@ -111,7 +119,7 @@ impl Watch {
                     self.note_repository(&path);
                     continue;
                 }
-                if self.baseline.is_arrival(&path) {
+                if self.check.baseline.is_arrival(&path) {
                     if !is_held {
                         self.arrivals.insert(path);
                     }

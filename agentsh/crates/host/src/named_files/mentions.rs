@@ -2,6 +2,7 @@
 //! they start.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 use agentsh_base::small_file;
 use agentsh_sandbox::cached_host::CachedHost;
 use agentsh_sandbox::host::{Host, plain};
-use agentsh_sandbox::spec::NamedKind;
+use agentsh_sandbox::spec::{LOADS_VARIABLES, NamedKind};
 
 use super::NamedFiles;
 
@@ -61,6 +62,15 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// Words behind which one file is read.
 const READ_NEXT: [&str; 2] = ["source", "."];
+/// In `.envrc`, by direnv-stdlib(1): files that are read, and what starts the next word.
+const DIRENV_READS: [&str; 2] = ["source_env", "source_env_if_exists"];
+const DIRENV_STARTS: [&str; 12] =
+    ["direnv_load", "sh", "bash", "zsh", "fish", "python", "python3", "node", "ruby", "perl", "deno", "bun"];
+/// The same: files with variables, by default `.env`; and directories of commands.
+const DIRENV_VARIABLES: [&str; 2] = ["dotenv", "dotenv_if_exists"];
+const DIRENV_COMMANDS: [&str; 1] = ["PATH_add"];
+/// Directories that package managers fill with commands, also with those that others have.
+const OF_PACKAGES: [&str; 5] = ["node_modules", ".venv", "venv", "vendor", "target"];
 /// Words of a statement all of whose files are read.
 const READ_ALL: [&str; 4] = ["eval", "include", "source-file", "runtime"];
 /// Names of lists of directories from which programs load code.
@@ -77,10 +87,14 @@ const OBEYED: [&str; 20] = [
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Writer {
+pub(super) enum Writer {
     Shell,
     Program,
     Variable,
+    /// Of the project, in whose names no other directory is meant: direnv, a task that starts by itself, and a hook of git.
+    Direnv,
+    Task,
+    Hook,
 }
 
 /// What the words before a path say of it.
@@ -91,10 +105,12 @@ enum Use {
     ReadAll,
     Searched,
     Commands,
+    Started,
+    Variables,
 }
 
 /// One configuration while it is read.
-struct Reading {
+pub(super) struct Reading {
     writer: Writer,
     /// Simple assignments, by name.
     variables: BTreeMap<String, Vec<String>>,
@@ -113,6 +129,14 @@ impl NamedFiles<'_> {
             let entries = names.into_iter().take(MAX_ENTRIES).map(|(name, _)| directory.join(name));
             files.extend(entries.map(|path| (Writer::Program, path)));
         }
+        self.read_all(files);
+        for (name, value) in &self.context.env {
+            self.variable(name, value, &format!("the variable {name} names it"));
+        }
+    }
+
+    /// These, and what they load.
+    pub(super) fn read_all(&mut self, mut files: Vec<(Writer, PathBuf)>) {
         let mut known: BTreeSet<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
         let mut rest = MAX_LOADED;
         while let Some((writer, file)) = files.pop() {
@@ -123,13 +147,16 @@ impl NamedFiles<'_> {
                 }
             }
         }
-        for (name, value) in &self.context.env {
-            self.variable(name, value, &format!("the variable {name} names it"));
-        }
     }
 
-    fn reading(&self, writer: Writer) -> Reading {
-        let known = [("HOME", &self.context.home), ("CLAUDE_PROJECT_DIR", &self.context.project)];
+    pub(super) fn reading(&self, writer: Writer) -> Reading {
+        let project = &self.context.project;
+        let known = [
+            ("HOME", &self.context.home),
+            ("CLAUDE_PROJECT_DIR", project),
+            ("workspaceFolder", project),
+            ("PWD", project),
+        ];
         let known = known.map(|(name, path)| (name.to_owned(), vec![path.display().to_string()]));
         Reading { writer, variables: known.into(), loads: Vec::new() }
     }
@@ -165,7 +192,7 @@ impl NamedFiles<'_> {
         reading.loads
     }
 
-    fn line(&mut self, reading: &mut Reading, line: &str, why: &str) {
+    pub(super) fn line(&mut self, reading: &mut Reading, line: &str, why: &str) {
         if line.len() > MAX_LINE_BYTES {
             return;
         }
@@ -246,7 +273,7 @@ impl NamedFiles<'_> {
             }
             _ => {}
         }
-        if is_exported && reading.writer == Writer::Shell {
+        if is_exported && matches!(reading.writer, Writer::Shell | Writer::Direnv) {
             for (name, value) in &found {
                 self.variable(name, value, why);
             }
@@ -258,6 +285,7 @@ impl NamedFiles<'_> {
     fn words(&mut self, reading: &mut Reading, statement: &str, why: &str) {
         let is_between = |sign: char| sign.is_whitespace() || "`=,:()]}<>".contains(sign);
         let mut using = Use::Mentioned;
+        let (is_direnv, is_task) = (reading.writer == Writer::Direnv, reading.writer == Writer::Task);
         for word in statement.split(is_between) {
             let word = word.trim_start_matches(['[', '{']);
             let name = word.trim_end_matches(['+', '^', '-']);
@@ -268,16 +296,30 @@ impl NamedFiles<'_> {
                 using = Use::Searched;
             } else if is_one(&READ_ALL) {
                 using = Use::ReadAll;
-            } else if READ_NEXT.contains(&word) {
+            } else if READ_NEXT.contains(&word) || is_direnv && DIRENV_READS.contains(&word) {
                 using = Use::ReadNext;
-            } else if word.contains('/') {
+            } else if is_direnv && DIRENV_STARTS.contains(&word) {
+                using = Use::Started;
+            } else if is_direnv && DIRENV_VARIABLES.contains(&word) {
+                using = Use::Variables;
+            } else if is_direnv && DIRENV_COMMANDS.contains(&word) {
+                using = Use::Commands;
+            } else if word.contains('/')
+                || (is_task || using == Use::Started) && word.contains('.')
+                || is_direnv
+                    && matches!(using, Use::ReadNext | Use::Commands | Use::Variables)
+                    && !(word.is_empty() || word.starts_with('-'))
+            {
                 self.mention(reading, word, using, why);
-                if using == Use::ReadNext {
+                if matches!(using, Use::ReadNext | Use::Started | Use::Variables) {
                     using = Use::Mentioned;
                 }
             } else if using == Use::ReadNext && !word.is_empty() && !word.starts_with('-') {
                 using = Use::Mentioned;
             }
+        }
+        if using == Use::Variables {
+            self.mention(reading, ".env", using, why);
         }
     }
 
@@ -288,14 +330,24 @@ impl NamedFiles<'_> {
         let Some(base) = cut.map_or(Some(word), |cut| cut.rsplit_once('/').map(|(above, _)| above)) else {
             return;
         };
-        let is_explicit = is_explicit(base);
-        for path in self.places(base) {
-            let found = path.metadata().ok();
+        let is_of_project = matches!(reading.writer, Writer::Direnv | Writer::Task | Writer::Hook);
+        let is_explicit = is_explicit(base) || is_of_project;
+        for mut path in self.places(base) {
+            let mut found = path.metadata().ok();
+            if reading.writer == Writer::Direnv
+                && using == Use::ReadNext
+                && found.as_ref().is_some_and(Metadata::is_dir)
+            {
+                path.push(".envrc");
+                found = path.metadata().ok();
+            }
             let counts = match &found {
-                _ if using == Use::Commands => true,
+                _ if using == Use::Commands => {
+                    !(is_of_project && path.iter().any(|part| OF_PACKAGES.iter().any(|of| part == *of)))
+                }
                 Some(found) if found.is_file() && cut.is_none() => {
                     using != Use::Mentioned
-                        || reading.writer == Writer::Program
+                        || matches!(reading.writer, Writer::Program | Writer::Task | Writer::Hook)
                         || reading.writer == Writer::Variable && is_explicit
                         || found.permissions().mode() & 0o111 != 0
                 }
@@ -305,19 +357,27 @@ impl NamedFiles<'_> {
                 Some(_) => false,
                 None => {
                     is_explicit
-                        && (using != Use::Mentioned || cut.is_none() && reading.writer != Writer::Shell)
+                        && (using != Use::Mentioned
+                            || cut.is_none() && matches!(reading.writer, Writer::Program | Writer::Variable))
                 }
             };
             if !counts {
                 continue;
             }
             let kind = match using {
+                Use::Variables => NamedKind::Told,
+                _ if reading.writer == Writer::Hook => NamedKind::Told,
                 Use::Commands => NamedKind::Commands,
                 Use::Searched => NamedKind::Directory,
                 _ if cut.is_some() => NamedKind::Directory,
                 _ => NamedKind::File,
             };
-            self.add(&path, kind, why);
+            let loads = if using == Use::Variables {
+                why.replace("names it", LOADS_VARIABLES)
+            } else {
+                why.to_owned()
+            };
+            self.add(&path, kind, &loads);
             if matches!(using, Use::ReadNext | Use::ReadAll) {
                 let entries = || std::fs::read_dir(&path).into_iter().flatten().flatten().take(MAX_ENTRIES);
                 match found {

@@ -18,6 +18,7 @@ impl Builder<'_> {
     pub(super) fn guard_repositories(&mut self, directory: &Path) -> bool {
         let found = self.host.repositories(directory);
         let own: Vec<PathBuf> = repository_names().map(|name| directory.join(name)).collect();
+        self.layout.obeyed_in.extend(found.obeyed_in.iter().cloned());
         self.layout.repositories.extend(found.found.iter().chain(&own).cloned());
         let (hidden, fits) = too_many(directory, &found, self.host.most_mounts());
         if !fits {

@@ -101,7 +101,9 @@ impl Builder<'_> {
         if !self.may_be_written(path) || holds_grant || is_guarded || self.lifted(path) {
             return;
         }
-        if named.kind == NamedKind::Commands {
+        if named.kind == NamedKind::Told {
+            self.layout.told.insert(path.to_owned(), named.why.clone());
+        } else if named.kind == NamedKind::Commands {
             self.layout.commands.push(path.to_owned());
         } else if self.host.look(path).is_some() {
             self.read_only(path);
