@@ -15,7 +15,7 @@ pub enum Wsl {
 #[must_use]
 pub fn here() -> Option<Wsl> {
     static HERE: OnceLock<Option<Wsl>> = OnceLock::new();
-    *HERE.get_or_init(|| of(&rustix::system::uname().release().to_string_lossy()))
+    *HERE.get_or_init(|| of(&crate::proc_file::value("/proc/sys/kernel/osrelease").ok()?))
 }
 
 /// By the release of the kernel: `4.4.0-22621-Microsoft` is the first kind, `6.6.87.2-microsoft-standard-WSL2` the second.

@@ -310,8 +310,9 @@ pub fn caches<'p>(
     let project: String = agentsh_base::hex(project.iter().take(8));
     let base = context.data.join("caches").join(project);
     let make = |path: &Path| match path.is_dir() {
-        true => Ok(()),
-        false => {
+        // Another run may have made it since it was listed.
+        true if !context.host.is_missing(path) => Ok(()),
+        _ => {
             context.host.forget_listings();
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
         }

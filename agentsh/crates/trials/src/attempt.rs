@@ -110,7 +110,17 @@ pub fn connect(address: SocketAddr) -> Result<(), Errno> {
 
 pub fn send_datagram(to: SocketAddr) -> Result<(), Errno> {
     let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
-    UdpSocket::bind(any).and_then(|socket| socket.send_to(b"?", to)).map(drop).map_err(|error| errno(&error))
+    let sent = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(to)?;
+        socket.send(b"?")?;
+        // Where every address is the sandbox's own, it says at once that nobody is there.
+        socket.set_read_timeout(Some(CONNECT_LIMIT))?;
+        match socket.recv(&mut [0; 1]) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Err(error),
+            _ => Ok(()),
+        }
+    });
+    sent.map_err(|error| errno(&error))
 }
 
 pub fn connect_abstract(name: &str) -> Result<(), Errno> {

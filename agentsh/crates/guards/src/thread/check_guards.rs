@@ -84,9 +84,21 @@ impl Watch {
     /// A guarded path changed anyway: by the host.
     fn accept_from_outside(&mut self) {
         for path in std::mem::take(&mut self.seen).into_keys() {
-            if let Some(copy) = self.copies.get_mut(&path) {
-                *copy = Copy::of_own(&path);
+            if self.copies.contains_key(&path) {
+                let now = Copy::of_own(&path);
+                self.note_copy(&path, now);
             }
+        }
+    }
+
+    /// What stands at a guarded path from now on. Where the host has removed what was there, what comes next is new.
+    fn note_copy(&mut self, path: &Path, now: Copy) {
+        let is_gone = now == Copy::Absent;
+        let before = self.copies.insert(path.to_owned(), now).filter(|before| *before != Copy::Absent);
+        if let Some(before) = before.filter(|_| is_gone) {
+            self.check.baseline.forget(path);
+            self.targets.remove(path);
+            self.removed.insert(path.to_owned(), before);
         }
     }
 
@@ -125,15 +137,16 @@ impl Watch {
     /// stopped.
     fn accept_while_stopped(&mut self, lost: &BTreeSet<PathBuf>, mut seen: BTreeSet<PathBuf>) {
         seen.extend(std::mem::take(&mut self.seen).into_keys());
-        for path in lost.union(&seen).cloned() {
-            let now = Copy::of_own(&path);
+        for path in lost.union(&seen) {
+            let now = Copy::of_own(path);
             let is_news = |copy: &Copy| *copy != now && !(copy.is_nothing() && now.is_nothing());
-            if self.copies.get(&path).is_some_and(is_news) {
+            if self.copies.get(path).is_some_and(is_news) {
                 // Else the session wrote it, or the host did in place: its guard was never gone.
-                if now != Copy::Absent && lost.contains(&path) {
-                    self.say(&path, GuardChange::Replaced, replaced(&path));
+                if now != Copy::Absent && lost.contains(path) {
+                    self.say(path, GuardChange::Replaced, replaced(path));
                 }
-                self.copies.insert(path, now);
+                // The kernel takes a mount away before its file, so that the file may still have been there.
+                self.note_copy(path, now);
             }
         }
     }
@@ -279,13 +292,7 @@ impl Watch {
                 ),
             ))
         };
-        let kept = if accepted { now } else { before.clone() };
-        if kept == Copy::Absent && before != Copy::Absent {
-            self.check.baseline.forget(path);
-            self.targets.remove(path);
-            self.removed.insert(path.to_owned(), before);
-        }
-        self.copies.insert(path.to_owned(), kept);
+        self.note_copy(path, if accepted { now } else { before });
         if let Some((what, text)) = text {
             self.say(path, what, text);
         }
