@@ -175,7 +175,7 @@ pub fn events() -> Vec<Event> {
             tool_name: "read".to_owned(),
             previous_hash: "sha256:11".to_owned(),
             new_hash: "sha256:55".to_owned(),
-            description: Some("Reads a file, anew".to_owned()),
+            description: Some("Reads\u{1b}[31m a file".to_owned()),
         },
         Event::McpToolsListChanged { server_id: fs() },
         called("read", 3),
