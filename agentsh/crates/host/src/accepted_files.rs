@@ -27,10 +27,10 @@ const MAX_BYTES: u64 = 256 << 10;
 /// By so much the kernel's time of a change may be behind the clock.
 const CLOCK_TICK: u64 = 20_000_000;
 
-type Files = BTreeMap<PathBuf, Known>;
+type Files = BTreeMap<PathBuf, AcceptedFile>;
 
 #[derive(Serialize, Deserialize)]
-struct Known {
+struct AcceptedFile {
     what: String,
     sha256: String,
 }
@@ -84,7 +84,7 @@ fn judge(state: &Path, path: &Path, what: &'static str, content: &[u8]) -> Resul
 pub fn remember(state: &Path, path: &Path, what: &str, content: &[u8]) -> io::Result<()> {
     let mut files = load(state);
     for path in [std::path::absolute(path)?, path.canonicalize()?] {
-        files.insert(path, Known { what: what.to_owned(), sha256: hash(content) });
+        files.insert(path, AcceptedFile { what: what.to_owned(), sha256: hash(content) });
     }
     while files.len() > MAX_FILES {
         // One that is gone, if there is one.
