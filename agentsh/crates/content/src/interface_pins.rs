@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
@@ -42,6 +42,8 @@ struct State {
     changed: Vec<InterfacePin>,
     /// Something waits to be stored.
     unstored: Rc<Notify>,
+    /// One at a time stores.
+    storing: Rc<Mutex<()>>,
     releases: Releases,
 }
 
@@ -72,6 +74,7 @@ impl InterfacePins {
             first_seen: Vec::new(),
             changed: Vec::new(),
             unstored: Rc::default(),
+            storing: Rc::default(),
             releases: Releases::default(),
         })))
     }
@@ -162,11 +165,19 @@ impl InterfacePins {
     /// # Errors
     /// When it is not on disk.
     pub async fn flush(&self, store: &PinStore) -> Result<(), StoreError> {
+        let storing = Rc::clone(&self.0.borrow().storing);
+        let _one = storing.lock().await;
+        // They are taken when they are stored: whoever waits for that may be aborted.
         let (first_seen, changed) = {
-            let mut state = self.0.borrow_mut();
-            (std::mem::take(&mut state.first_seen), std::mem::take(&mut state.changed))
+            let state = self.0.borrow();
+            (state.first_seen.clone(), state.changed.clone())
         };
-        store.note_interfaces(first_seen, changed).await
+        let counts = (first_seen.len(), changed.len());
+        let stored = store.note_interfaces(first_seen, changed).await;
+        let mut state = self.0.borrow_mut();
+        state.first_seen.drain(..counts.0);
+        state.changed.drain(..counts.1);
+        stored
     }
 }
 
