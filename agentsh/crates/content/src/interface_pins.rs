@@ -208,30 +208,26 @@ impl State {
         let pointers = pinning.ignored(&server.0, &key.1);
         let ignored = Ignored { pointers, is_resource: key.0 == Offered::Resource };
         let is_same = |trusted: &TrustedDefinition| ignored.is_trusted(trusted, hash, definition);
-        let (reason, what) = match known.pins.get(&key).map(|pins| (pins.get(audience), pins)) {
-            // A definition trusted for these clients counts only for them.
-            Some((Some(own), _)) if is_same(own) => {
-                known.drifted.remove(&(audience.to_owned(), key));
-                return;
-            }
-            Some((Some((_, before)), _)) => {
+        let pins = known.pins.get(&key);
+        // A definition trusted for these clients counts only for them.
+        let own = pins.and_then(|pins| pins.get(audience));
+        let is_trusted = own.map_or_else(|| pins.is_some_and(|pins| pins.values().any(is_same)), is_same);
+        if is_trusted {
+            known.drifted.remove(&(audience.to_owned(), key));
+            return;
+        }
+        let (reason, what) = match own.or_else(|| pins.and_then(|pins| pins.values().next())) {
+            Some((_, before)) => {
                 let differs = ignored.difference(before.as_deref(), definition);
                 // Also within one listing: two entries with one name.
-                let earlier = "the server offered another one of this name in this session";
-                let what = if known.is_new { format!("{earlier}: {differs}") } else { differs };
+                let what = match (own, known.is_new) {
+                    (Some(_), true) => {
+                        format!("the server offered another one of this name in this session: {differs}")
+                    }
+                    (Some(_), false) => differs,
+                    (None, _) => format!("{differs}, and was never listed to a client with this capability"),
+                };
                 (Reason::InterfaceChanged, what)
-            }
-            Some((None, others)) if others.values().any(is_same) => {
-                known.drifted.remove(&(audience.to_owned(), key));
-                return;
-            }
-            Some((None, others)) => {
-                let before = others.values().next().and_then(|(_, before)| before.as_deref());
-                let what = ignored.difference(before, definition);
-                (
-                    Reason::InterfaceChanged,
-                    format!("{what}, and was never listed to a client with this capability"),
-                )
             }
             None if !pinning.auto_trust_first => {
                 (Reason::InterfaceNotPinned, "it was never trusted".to_owned())
