@@ -102,7 +102,8 @@ fn common(own: &Path) -> PathBuf {
     name(&own.join("commondir")).map_or(own.to_owned(), |named| own.join(named.trim()))
 }
 
-fn is_id(text: &str) -> bool {
+/// The name of a commit, a tree or a file in full.
+pub(crate) fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 

@@ -16,7 +16,7 @@ mod drain;
 pub mod fetch;
 pub mod fleet;
 pub mod gateway;
-mod git_head;
+pub(crate) mod git_head;
 mod held;
 mod interface;
 pub mod inventory;

@@ -38,8 +38,8 @@ pub struct InterfacePins(Rc<RefCell<State>>);
 struct State {
     pinning: Pinning,
     servers: BTreeMap<ServerId, KnownServer>,
-    first_seen: Vec<InterfacePin>,
-    changed: Vec<InterfacePin>,
+    /// Definitions that were seen for the first time, which somebody trusts, and changed ones.
+    waiting: Vec<InterfacePin>,
     /// Something waits to be stored.
     unstored: Rc<Notify>,
     /// One at a time stores.
@@ -71,8 +71,7 @@ impl InterfacePins {
         Self(Rc::new(RefCell::new(State {
             pinning,
             servers: BTreeMap::new(),
-            first_seen: Vec::new(),
-            changed: Vec::new(),
+            waiting: Vec::new(),
             unstored: Rc::default(),
             storing: Rc::default(),
             releases: Releases::default(),
@@ -168,15 +167,11 @@ impl InterfacePins {
         let storing = Rc::clone(&self.0.borrow().storing);
         let _one = storing.lock().await;
         // They are taken when they are stored: whoever waits for that may be aborted.
-        let (first_seen, changed) = {
-            let state = self.0.borrow();
-            (state.first_seen.clone(), state.changed.clone())
-        };
-        let counts = (first_seen.len(), changed.len());
+        let waiting = self.0.borrow().waiting.clone();
+        let count = waiting.len();
+        let (first_seen, changed) = waiting.into_iter().partition(|pin| pin.trusted_by.is_some());
         let stored = store.note_interfaces(first_seen, changed).await;
-        let mut state = self.0.borrow_mut();
-        state.first_seen.drain(..counts.0);
-        state.changed.drain(..counts.1);
+        self.0.borrow_mut().waiting.drain(..count);
         stored
     }
 }
@@ -243,7 +238,7 @@ impl State {
                     known.shapes.insert(shape(&key), key.1.clone());
                     let trusted = (pin.hash.clone(), pin.definition.clone());
                     known.pins.entry(key.clone()).or_default().insert(audience.to_owned(), trusted);
-                    self.first_seen.push(pin);
+                    self.waiting.push(pin);
                     self.unstored.notify_one();
                     if is_news {
                         let what = "the server did not offer it when it was trusted".to_owned();
@@ -282,7 +277,7 @@ impl State {
         let is_news = known.told.get(&entry).is_none_or(|last| last != hash);
         if is_news && (known.told.len() < MAX_ENTRIES || known.told.contains_key(&entry)) {
             known.told.insert(entry, hash.to_owned());
-            self.changed.push(row);
+            self.waiting.push(row);
             self.unstored.notify_one();
         }
         if outcome != Outcome::Allow {

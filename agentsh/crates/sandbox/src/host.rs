@@ -1,5 +1,8 @@
 //! What a layout needs to know about the machine: what exists at a path.
 
+mod disks;
+mod small_tree;
+
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -15,7 +18,7 @@ use rustix::fs::{FileType, OFlags};
 
 use super::etc_cache::Copies;
 use super::git_config::{self, GitConfig};
-use super::{listing, name_aliases, proc_file, small_file};
+use super::{listing, name_aliases, small_file};
 use crate::policy::builtin_paths;
 use crate::types::FileKey;
 use agentsh_base::real_paths::real_path;
@@ -244,18 +247,9 @@ const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
 const DEPENDENCIES: [&str; 4] = ["node_modules", "site-packages", "target", "vendor"];
 /// Directories with names that are obeyed, of one search.
 const MAX_OBEYED: usize = 1_000;
-/// Each takes a mount.
-const MAX_DISKS: usize = 32;
-/// Of a file that is copied. Copies are kept from one start to the next.
-const SMALL_BYTES: u64 = 512 << 10;
-/// What a directory with few entries takes at most; links are short.
-const SMALL_DIRECTORY_BYTES: u64 = 64 << 10;
-/// To look at so many files and directories costs about as much as the one mount that their copies replace.
-const SMALL_ENTRIES: usize = 8;
-
 impl Host for RealHost {
     fn small(&self, path: &Path) -> Option<SmallTree> {
-        self.copies.as_ref()?.get(path, || small(path))
+        self.copies.as_ref()?.get(path, || small_tree::small(path))
     }
 
     fn may_write(&self, path: &Path) -> bool {
@@ -400,7 +394,7 @@ impl Host for RealHost {
     }
 
     fn disks(&self) -> Vec<(Links, PathBuf)> {
-        disks().unwrap_or_default()
+        disks::disks().unwrap_or_default()
     }
 
     fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>) {
@@ -629,163 +623,4 @@ pub fn plain(path: &Path) -> PathBuf {
         }
     }
     out
-}
-
-/// `/proc/partitions` lists all disks with data; disks without data have no partition.
-fn disks() -> std::io::Result<Vec<(Links, PathBuf)>> {
-    const BLOCK: &str = "/sys/block";
-    let mut found = Vec::new();
-    let holding = proc_file::read("/proc/partitions").unwrap_or_default();
-    let rows = || holding.lines().filter_map(numbered);
-    for link in std::fs::read_dir(BLOCK)?.flatten().map(|entry| entry.path()) {
-        if found.len() >= MAX_DISKS || is_unused(&link, &holding) {
-            continue;
-        }
-        let Ok(to) = std::fs::read_link(&link) else { continue };
-        // No part of it is a link.
-        let device = plain(&Path::new(BLOCK).join(&to));
-        let disk = device.file_name().and_then(OsStr::to_str).unwrap_or_default().to_owned();
-        let mut parts: Vec<_> = rows().filter(|(name, _)| is_part(&disk, name)).collect();
-        if !parts.iter().any(|(name, _)| *name == disk) {
-            let number = proc_file::value(device.join("dev")).unwrap_or_default();
-            parts.push((&disk, number.trim().to_owned()));
-        }
-        let mut links = vec![(link, to)];
-        for (name, number) in parts.into_iter().filter(|(_, number)| !number.is_empty()) {
-            let part = if name == disk { device.clone() } else { device.join(name) };
-            links.push((Path::new("/sys/dev/block").join(number), part.clone()));
-            links.push((Path::new("/sys/class/block").join(name), part));
-        }
-        found.push((links, device));
-    }
-    Ok(found)
-}
-
-/// The name and `major:minor` of a line of `/proc/partitions`.
-fn numbered(line: &str) -> Option<(&str, String)> {
-    let mut words = line.split_whitespace();
-    let (major, minor, name) = (words.next()?, words.next()?, words.nth(1)?);
-    major.parse::<u32>().is_ok().then(|| (name, format!("{major}:{minor}")))
-}
-
-/// A partition has its disk's name and a number, after a `p` if the name ends in a digit.
-fn is_part(disk: &str, name: &str) -> bool {
-    let Some(rest) = name.strip_prefix(disk) else { return false };
-    let ends_in_digit = disk.ends_with(|letter: char| letter.is_ascii_digit());
-    let number = if ends_in_digit { rest.strip_prefix('p').unwrap_or_default() } else { rest };
-    rest.is_empty() || (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Loop devices and memory disks without data: there may be many.
-fn is_unused(link: &Path, holding: &str) -> bool {
-    let name = link.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let lists = |name: &str| holding.lines().filter_map(numbered).any(|(listed, _)| listed == name);
-    if name.starts_with("loop") && holding.lines().count() > 2 {
-        return !lists(name);
-    }
-    ["loop", "ram"].iter().any(|kind| name.starts_with(kind))
-        && proc_file::value(link.join("size")).unwrap_or_default().trim() == "0"
-}
-
-/// Of a file or a directory.
-fn small(path: &Path) -> Option<SmallTree> {
-    let mut found = Vec::new();
-    let mut waiting = vec![path.to_owned()];
-    while let Some(current) = waiting.pop() {
-        let (key, opened) = small_entry(&current)?;
-        found.push((current.clone(), key));
-        for entry in opened.map(rustix::fs::Dir::new).transpose().ok()?.into_iter().flatten() {
-            let entry = entry.ok()?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            match entry.file_type() {
-                FileType::Symlink => {}
-                FileType::RegularFile => waiting.push(current.join(name)),
-                FileType::Directory if name == "." || name == ".." => {}
-                FileType::Directory => waiting.push(current.join(name)),
-                _ => return None,
-            }
-            if found.len() + waiting.len() > SMALL_ENTRIES {
-                return None;
-            }
-        }
-    }
-    Some(found)
-}
-
-/// With the directory, where it is one. What is opened decides: it may have been replaced since it was looked at.
-fn small_entry(path: &Path) -> Option<(FileKey, Option<std::fs::File>)> {
-    const EVERYBODY_READS: u32 = 0o004;
-    const EVERYBODY_ENTERS: u32 = 0o005;
-    let file = open_for_reading(path)?;
-    let found = file.metadata().ok()?;
-    let (size, mode) = (found.len(), found.mode() & 0o777);
-    let is_small = if found.is_dir() {
-        // Most file systems tell by the size that there are many entries; listing them would take longer than a mount.
-        size <= SMALL_DIRECTORY_BYTES && mode & EVERYBODY_ENTERS == EVERYBODY_ENTERS
-    } else {
-        found.is_file() && size <= SMALL_BYTES && mode & EVERYBODY_READS != 0
-    };
-    is_small.then(|| (FileKey::from(&found), found.is_dir().then_some(file)))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
-
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    fn set_mode(path: &Path, mode: u32) {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    }
-
-    #[test]
-    fn only_what_everybody_may_read_is_copied() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("file");
-        std::fs::write(&file, "content").unwrap();
-        let names = |path: &Path| small(path).map(|tree| tree.into_iter().map(|(path, _)| path).collect());
-        set_mode(&file, 0o644);
-        assert_eq!(names(&file), Some(vec![file.clone()]));
-        set_mode(&file, 0o640);
-        assert_eq!(names(&file), None);
-        set_mode(&file, 0o644);
-        set_mode(directory.path(), 0o755);
-        assert_eq!(names(directory.path()), Some(vec![directory.path().to_owned(), file]));
-        set_mode(directory.path(), 0o750);
-        assert_eq!(names(directory.path()), None);
-    }
-
-    #[test]
-    fn one_private_or_large_or_special_entry_makes_a_directory_a_mount() {
-        let directory = tempfile::tempdir().unwrap();
-        set_mode(directory.path(), 0o755);
-        let inner = directory.path().join("inner");
-        std::fs::create_dir(&inner).unwrap();
-        for number in 0..100 {
-            std::os::unix::fs::symlink("../elsewhere", inner.join(format!("link-{number}"))).unwrap();
-        }
-        let copied = small(directory.path()).unwrap();
-        let paths: Vec<&Path> = copied.iter().map(|(path, _)| path.as_path()).collect();
-        assert_eq!(paths, [directory.path(), &inner], "links count for nothing");
-
-        let secret = inner.join("secret");
-        std::fs::write(&secret, "secret").unwrap();
-        set_mode(&secret, 0o600);
-        assert_eq!(small(directory.path()), None);
-        std::fs::remove_file(&secret).unwrap();
-
-        std::fs::write(inner.join("large"), vec![b'x'; usize::try_from(SMALL_BYTES).unwrap() + 1]).unwrap();
-        assert_eq!(small(directory.path()), None);
-        std::fs::remove_file(inner.join("large")).unwrap();
-
-        let _socket = std::os::unix::net::UnixListener::bind(inner.join("socket")).unwrap();
-        assert_eq!(small(directory.path()), None);
-        std::fs::remove_file(inner.join("socket")).unwrap();
-
-        for number in 0..SMALL_ENTRIES {
-            std::fs::write(inner.join(number.to_string()), "").unwrap();
-        }
-        assert_eq!(small(directory.path()), None);
-    }
 }

@@ -43,8 +43,7 @@ pub use journal::Journal;
 pub use paths::{exists, state_dir};
 pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
 pub use query::{
-    Availability, Call, EventFilter, Page, SEVERITIES, Server, SessionTally, Tool, ToolTally,
-    severities_above,
+    Availability, Call, EventFilter, Page, SEVERITIES, Server, SessionTally, Tool, ToolTally, severities_from,
 };
 pub use reader::Reader;
 pub use record::Record;

@@ -58,11 +58,10 @@ pub struct Tool {
 /// Words for how severe a finding is, the mildest first.
 pub const SEVERITIES: [&str; 4] = ["low", "medium", "high", "critical"];
 
-/// Those that are more severe than one of them.
-#[must_use]
-pub fn severities_above(least: &str) -> &'static [&'static str] {
+/// A severity and those above it. None is above a word that is not known.
+pub fn severities_from(least: &str) -> impl Iterator<Item = &str> {
     let at = SEVERITIES.iter().position(|word| *word == least).map_or(SEVERITIES.len(), |at| at + 1);
-    SEVERITIES.get(at..).unwrap_or_default()
+    std::iter::once(least).chain(SEVERITIES.iter().skip(at).copied())
 }
 
 impl EventFilter {
@@ -87,12 +86,7 @@ impl EventFilter {
             }
         }
         if let Some(least) = &self.severity {
-            // None of these is above a word that is not known.
-            query.push(" AND severity IN (").bind(least.clone());
-            for severity in severities_above(least) {
-                query.push(", ").bind((*severity).to_owned());
-            }
-            query.push(")");
+            query.push(" AND ").one_of("severity", severities_from(least));
         }
         if let Some(since) = self.since {
             query.push(" AND time >= ").bind(text_of(since));

@@ -26,6 +26,15 @@ impl Query {
         self
     }
 
+    /// Appends that a column has one of these values; there is at least one.
+    pub(crate) fn one_of<'v>(&mut self, column: &str, values: impl Iterator<Item = &'v str>) -> &mut Self {
+        self.push(column).push(" IN (");
+        for (number, value) in values.enumerate() {
+            self.push(if number > 0 { ", " } else { "" }).bind(value.to_owned());
+        }
+        self.push(")")
+    }
+
     /// Every row that it finds.
     pub(crate) fn rows<T>(
         self,

@@ -8,7 +8,7 @@ use crate::fleet::calls::add_calls;
 use crate::fleet::schema::LOW_BITS;
 use crate::fleet::tally::indexed;
 use agentsh_fleet::wire::{Host, Incident, Person, Row, Rows, SelfCheck, ServerRow, SessionRow};
-use agentsh_store::severities_above;
+use agentsh_store::severities_from;
 
 pub(crate) const MAX_ROWS: i64 = 1000;
 const MAX_BYTES: usize = 8 << 20;
@@ -62,6 +62,14 @@ impl Question {
         self.text.push_str(&format!("${}", self.values.len()));
     }
 
+    fn one_of<'v>(&mut self, column: &str, values: impl Iterator<Item = &'v str>) {
+        for (number, value) in values.enumerate() {
+            self.push(&if number > 0 { ", ".to_owned() } else { format!(" AND {column} IN (") });
+            self.bind(Value::text(value));
+        }
+        self.push(")");
+    }
+
     fn ask(&self, db: &mut dyn Connection) -> Result<Vec<Columns>, DbError> {
         db.rows(&self.text, &self.values)
     }
@@ -97,21 +105,10 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Filter) -> Result<Rows, Db
             }
         }
         if let Some(least) = &asked.severity {
-            question.push(" AND severity IN (");
-            question.bind(Value::text(least.as_str()));
-            for severity in severities_above(least) {
-                question.push(", ");
-                question.bind(Value::text(*severity));
-            }
-            question.push(")");
+            question.one_of("severity", severities_from(least));
         }
         if let Some(ids) = &host {
-            question.push(" AND host IN (");
-            for (number, id) in ids.iter().enumerate() {
-                question.push(if number > 0 { ", " } else { "" });
-                question.bind(Value::text(id.as_str()));
-            }
-            question.push(")");
+            question.one_of("host", ids.iter().map(String::as_str));
         }
         if let Some(before) = asked.before {
             question.and("id < ", Value::Int(before));

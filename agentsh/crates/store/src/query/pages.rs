@@ -53,24 +53,15 @@ impl Reader {
         if let Some(session) = page.session {
             query.push(" AND session = ").bind(session.to_string());
         }
-        let is_in = if page.session.is_some() { " AND +type IN (" } else { " AND type IN (" };
-        for (start, kinds) in [(is_in, page.kinds), (" AND +type NOT IN (", page.without)] {
-            if kinds.is_empty() {
-                continue;
+        let column = if page.session.is_some() { "+type" } else { "type" };
+        for (column, kinds) in [(column, page.kinds), ("+type NOT", page.without)] {
+            if !kinds.is_empty() {
+                query.push(" AND ").one_of(column, kinds.iter().copied());
             }
-            query.push(start);
-            for (number, kind) in kinds.iter().enumerate() {
-                query.push(if number > 0 { ", " } else { "" }).bind((*kind).to_owned());
-            }
-            query.push(")");
         }
         if page.refused {
-            query.push(" AND (+action = 'block' OR +type IN (");
-            for (number, kind) in REFUSALS.into_iter().enumerate() {
-                query.push(if number > 0 { ", " } else { "" }).bind(kind.to_owned());
-            }
-            query.push(
-                ") OR (+type = 'guard_changed' AND json_valid(body) AND \
+            query.push(" AND (+action = 'block' OR ").one_of("+type", REFUSALS.into_iter()).push(
+                " OR (+type = 'guard_changed' AND json_valid(body) AND \
                  json_extract(body, '$.what') = 'refused'))",
             );
         }
