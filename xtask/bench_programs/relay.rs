@@ -96,8 +96,8 @@ pub(super) fn namespace() {
         std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).unwrap();
     }
     agentsh_sandbox::network::loopback_up().unwrap();
-    let netlink = agentsh_sandbox::netlink::Netlink::open().unwrap();
-    netlink.route_all_to_loopback(AddressFamily::Inet).unwrap();
+    let route = agentsh_sandbox::netlink::route_all_to_loopback(AddressFamily::Inet);
+    agentsh_sandbox::netlink::ask(&[route]).unwrap();
     let hosts = std::env::current_dir().unwrap().join("hosts");
     std::fs::write(&hosts, format!("127.0.0.1 localhost\n{ADDRESS} {NAME}\n")).unwrap();
     let none: Option<&str> = None;

@@ -80,7 +80,6 @@ pub async fn assemble<T, E: From<SpawnError>>(
 ) -> Result<(Running, T), E> {
     let begun = begin(context, spec, handles.egress.as_ref(), cgroup)?;
     let mut layout = layout(spec, &context.host);
-    context.host.forget_listings();
     let mut program = Program {
         path: spec.process.program.clone(),
         argv: spec.process.argv.clone(),
@@ -88,10 +87,11 @@ pub async fn assemble<T, E: From<SpawnError>>(
         workdir: spec.process.workdir.clone(),
         descriptors: spec.process.descriptors.clone(),
     };
-    let place = match context.tier {
-        Tier::Namespaces => None,
-        Tier::Container => Some(ContainerFiles::make(spec, &mut program, &mut layout)?),
-    };
+    let place = (context.tier == Tier::Container).then(|| {
+        context.host.forget_listings();
+        ContainerFiles::make(spec, &mut program, &mut layout)
+    });
+    let place = place.transpose()?;
     if let Some(lender) = handles.lender {
         borrow(context, lender, &mut layout, &mut handles.descriptors).map_err(|why| SpawnError::Init {
             label: spec.process.label.clone(),
@@ -99,7 +99,7 @@ pub async fn assemble<T, E: From<SpawnError>>(
             cause: Cause::Other,
         })?;
     }
-    let kept = before(&layout)?;
+    let kept = before(&layout).inspect(|_| context.host.forget_listings())?;
     program.env.extend(std::mem::take(&mut layout.env).into_iter().map(Into::into));
     Ok((finish(context, begun, spec, handles, program, layout, place).await?, kept))
 }
@@ -153,6 +153,7 @@ pub fn stubs(context: &Context, layout: &Layout) -> std::io::Result<StubFiles> {
         // Otherwise the next run removes them.
         let _ = context.zygote.let_others_clean_up(&stubs::records(&context.state));
     }
+    wanted.iter().for_each(|(path, _)| context.host.note_made(path));
     StubFiles::make(&context.state, &wanted)
 }
 

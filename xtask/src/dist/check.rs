@@ -92,6 +92,12 @@ fn works(prefix: &Path) -> Result<()> {
         let found = std::fs::metadata(prefix.join(part)).with_context(|| format!("{part} is missing"))?;
         ensure!(found.len() > 0, "{part} is empty");
     }
+    let documents = prefix.join("share/doc/agentsh");
+    let readme = std::fs::read_to_string(documents.join("README.md"))?;
+    for link in readme.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+        let is_there = link.is_empty() || link.contains("://") || documents.join(link).exists();
+        ensure!(is_there, "README.md links to {link}, which is not there");
+    }
     for program in super::build::PROGRAMS {
         says_its_version(Command::new(prefix.join("bin").join(program)).arg("--version"))?;
     }

@@ -31,7 +31,7 @@ const COPIED: [(&str, &str); 10] = [
     ("agentsh/src/cli/setup/apparmor.profile", "share/agentsh/apparmor.profile"),
     ("README.md", "share/doc/agentsh/README.md"),
     ("SECURITY.md", "share/doc/agentsh/SECURITY.md"),
-    ("docs/policy.md", "share/doc/agentsh/policy.md"),
+    ("CONTRIBUTING.md", "share/doc/agentsh/CONTRIBUTING.md"),
     ("LICENSE-APACHE", "share/doc/agentsh/LICENSE-APACHE"),
     ("LICENSE-MIT", "share/doc/agentsh/LICENSE-MIT"),
 ];
@@ -62,6 +62,11 @@ pub fn files(binaries: &[(&str, Vec<u8>)], bill: &Bill) -> Result<Vec<File>> {
     for (from, to) in COPIED {
         let bytes = std::fs::read(repository().join(from)).with_context(|| format!("cannot read {from}"))?;
         files.push(plain(to, bytes));
+    }
+    // The README links to them.
+    for page in succeed(Command::new("git").args(["ls-files", "docs"]).current_dir(repository()))?.lines() {
+        let bytes = std::fs::read(repository().join(page)).with_context(|| format!("cannot read {page}"))?;
+        files.push(plain(&format!("share/doc/agentsh/{page}"), bytes));
     }
     files.push(plain("share/doc/agentsh/copyright", bill.licences()?.into_bytes()));
     files.push(plain("share/doc/agentsh/agentsh.cdx.json", bill.text().into_bytes()));

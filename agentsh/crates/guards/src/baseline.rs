@@ -230,7 +230,7 @@ impl Baseline {
         }
         found.refused.extend(layout.refused.iter().map(|(path, _)| path.clone()));
         for entry in &layout.repositories {
-            if found.add(entry) {
+            if !host.is_missing(entry) && found.add(entry) {
                 for directory in disarm_new::directories_of(entry, host).iter().filter(|one| *one != entry) {
                     found.add(directory);
                 }

@@ -66,7 +66,7 @@ pub struct Modules {
 }
 
 /// The entries of a directory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Listing {
     pub names: Vec<(OsString, PathKind)>,
     pub kinds: HashMap<OsString, PathKind>,
@@ -181,6 +181,18 @@ impl RealHost {
     /// From now on each directory is listed once, until [`Self::forget_listings`] or for [`LISTINGS_LIFETIME`].
     pub fn keep_listings(&self) {
         *self.listed.borrow_mut() = Some((Instant::now(), HashMap::new()));
+    }
+
+    /// agentsh itself makes something at a path. It may be there already, so its kind is looked at.
+    pub fn note_made(&self, path: &Path) {
+        let mut listed = self.listed.borrow_mut();
+        let kept = listed.as_mut().zip(path.parent());
+        let listing = kept.and_then(|((_, kept), above)| kept.get_mut(above)?.as_mut());
+        if let (Some(listing), Some(name)) = (listing.map(Arc::make_mut), path.file_name()) {
+            listing.names.retain(|(known, _)| known != name);
+            listing.names.push((name.to_owned(), PathKind::Closed));
+            listing.kinds.insert(name.to_owned(), PathKind::Closed);
+        }
     }
 
     /// Something was made, or the sandbox is prepared.
@@ -352,6 +364,9 @@ impl Host for RealHost {
     }
 
     fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>> {
+        if self.is_missing(directory) {
+            return None;
+        }
         let mut found = Vec::new();
         let listed = listing::each(directory, |name, kind| {
             let kind = match kind {

@@ -75,26 +75,26 @@ pub fn unconnected() -> io::Result<Vec<OwnedFd>> {
 /// When the namespace refuses; then nothing may be executed.
 pub fn prepare(network: &Network, published: bool) -> Result<Vec<OwnedFd>, StageError> {
     loopback_up().at("bring up loopback")?;
-    let netlink = netlink::Netlink::open().at("set addresses and routes")?;
     // With only 127.0.0.1 and ::1 the C library (`AI_ADDRCONFIG`) assumes that the family is missing.
-    for address in [RESOLVER.ip(), OWN_ADDRESS.into()] {
-        // IPv6 may be missing; then fewer names resolve.
-        let _ = netlink.add_address(address);
-    }
+    let mut requests =
+        [RESOLVER.ip(), OWN_ADDRESS.into()].map(netlink::add_address).into_iter().collect::<Vec<_>>();
     let mut sockets: Vec<OwnedFd> = match network {
         Network::AnyIp { ports } => {
-            netlink.route_all_to_loopback(AddressFamily::Inet).at("route every address to loopback")?;
             // Without IPv6 its addresses stay unreachable.
-            let _ = netlink.route_all_to_loopback(AddressFamily::Inet6);
+            let families = [AddressFamily::Inet6, AddressFamily::Inet];
+            requests.extend(families.map(netlink::route_all_to_loopback));
+            netlink::ask(&requests).at("route every address to loopback")?;
             ports.iter().map(|port| listen_everywhere(*port)).collect::<Result<_, _>>()?
         }
-        Network::Redirected { listeners } => listeners
-            .iter()
-            .filter_map(|address| match listen_on(*address) {
+        Network::Redirected { listeners } => {
+            // IPv6 may be missing; then fewer names resolve.
+            let _ = netlink::ask(&requests);
+            let sockets = listeners.iter().filter_map(|address| match listen_on(*address) {
                 Err(error) if address.is_ipv6() && no_such_family(&error) => None,
                 socket => Some(socket.on("listen on", address)),
-            })
-            .collect::<Result<_, _>>()?,
+            });
+            sockets.collect::<Result<_, _>>()?
+        }
     };
     sockets.push(UdpSocket::bind(RESOLVER).on("listen on", RESOLVER)?.into());
     sockets.push(listen_on(RESOLVER).on("listen on", RESOLVER)?);
