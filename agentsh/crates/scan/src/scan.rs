@@ -207,19 +207,17 @@ fn judge(
     let document = Document::of(parts);
     let text = &document.text;
     let is_shown = |part: &Part<'_>| channel == Channel::Output && !part.is_name;
-    let of_parts = || -> (Vec<_>, Vec<_>) {
-        let own = parts.iter().map(|part| is_searched(part, channel).then(|| certain::find(&part.text)));
-        let clean = parts.iter().map(|part| is_shown(part).then(|| Clean::of(&part.text)));
-        (own.collect(), clean.collect())
-    };
-    let (mut signs, (of_parts, cleaned), of_views) =
-        score::signs_and(text, channel, of_parts, &|view, found: &mut Vec<Secret>| {
-            if channel != Channel::Definition {
-                add_view(view, found);
-            }
-        });
+    let of_parts: Vec<_> =
+        parts.iter().map(|part| is_searched(part, channel).then(|| certain::find(&part.text))).collect();
+    let cleaned: Vec<_> = parts.iter().map(|part| is_shown(part).then(|| Clean::of(&part.text))).collect();
+    let mut of_views = Vec::new();
+    let mut signs = score::signs_and(text, channel, &mut |view| {
+        if channel != Channel::Definition {
+            add_view(view, &mut of_views);
+        }
+    });
     let mut scan = Scan::default();
-    let mut secrets = secrets_of(parts, of_parts, &document, of_views.concat());
+    let mut secrets = secrets_of(parts, of_parts, &document, of_views);
     for at in seams {
         seam(parts, *at, &document, channel, &mut signs, &mut secrets);
     }
@@ -257,7 +255,7 @@ fn judge(
     scan.score = outcome.score;
     if scan.verdict != Action::Allow {
         score::retain_heavy(&mut signs);
-        findings(parts, &document, &signs, &secrets, &mut scan);
+        findings(parts, &document, &signs, &secrets, channel, &mut scan);
     }
     scan
 }
@@ -446,6 +444,7 @@ fn findings(
     document: &Document,
     signs: &[Sign],
     of_parts: &[Vec<Secret>],
+    channel: Channel,
     scan: &mut Scan,
 ) {
     let (mut seen, mut secrets) = (BTreeSet::new(), BTreeMap::new());
@@ -459,8 +458,7 @@ fn findings(
         }
         let part = &parts[at];
         let secrets = secrets.entry(at).or_insert_with(|| match of_parts.get(at) {
-            Some(known) if !known.is_empty() => secrets::redactions("", known),
-            // It was not scanned, or has nothing.
+            Some(known) if !known.is_empty() || is_searched(part, channel) => secrets::redactions("", known),
             _ => secrets::redactions("", &find_in_views(&part.text)),
         });
         scan.findings.push(Finding {

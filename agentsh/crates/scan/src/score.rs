@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use agentsh_dlp::threads::side_by_side;
 use agentsh_secrets::views;
 
 use crate::finding::{Action, Category};
@@ -66,70 +65,27 @@ pub struct Outcome {
 /// The signs in a text and its views.
 #[must_use]
 pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
-    signs_and(text, channel, || (), &|_, ()| ()).0
+    signs_and(text, channel, &mut |_| ())
 }
 
-/// Like [`signs`]; `other` runs in parallel, and `look` collects something of each view, so that no view is made twice. Both
-/// halves of a long text are read in parallel.
+/// Like [`signs`]; `look` sees each view, so that no view is made twice.
 #[must_use]
-pub fn signs_and<O: Send, T: Default + Send>(
-    text: &str,
-    channel: Channel,
-    other: impl FnOnce() -> O + Send,
-    look: &(impl Fn(&views::View, &mut T) + Sync),
-) -> (Vec<Sign>, O, [T; 2]) {
-    let read = || {
-        let (mut plain, mut roles) = (Vec::new(), Vec::new());
-        Patterns::builtin().matches(text, &mut plain, &mut |place| roles.push(place));
-        let signs: Vec<Sign> = plain.iter().filter_map(|found| sign(found, None, channel)).collect();
-        (signs, roles)
-    };
-    let ((mut signs, roles), other) = side_by_side(text.len(), read, other);
-    let said: BTreeSet<(Rule, usize)> = signs.iter().map(neighbourhood).collect();
-    let half = text.floor_char_boundary(text.len() / 2);
-    let of = |part| of_views(text, part, channel, said.clone(), look);
-    let (first, second) = side_by_side(text.len(), || of(0..half), || of(half..text.len()));
-    let mut all_roles = roles;
-    let looked = [first, second].map(|part| {
-        signs.extend(part.signs);
-        all_roles.extend(part.roles);
-        part.looked
-    });
-    if channel != Channel::Outbound {
-        signs.extend(all_roles.into_iter().map(|place| Sign {
-            rule: Rule::Own(Own::Roles),
-            place,
-            weight: ALERT,
-            is_plain: true,
-        }));
-    }
-    (signs, other, looked)
-}
-
-struct OfViews<T> {
-    signs: Vec<Sign>,
-    roles: Vec<Range<usize>>,
-    looked: T,
-}
-
-/// The signs in the views of a part. `said`: the signs of the text itself.
-fn of_views<T: Default>(
-    text: &str,
-    part: Range<usize>,
-    channel: Channel,
-    mut said: BTreeSet<(Rule, usize)>,
-    look: &impl Fn(&views::View, &mut T),
-) -> OfViews<T> {
+pub fn signs_and(text: &str, channel: Channel, look: &mut dyn FnMut(&views::View)) -> Vec<Sign> {
     let patterns = Patterns::builtin();
-    let (mut signs, mut roles, mut looked) = (Vec::new(), Vec::new(), T::default());
-    let mut found: Vec<Match> = Vec::new();
-    views::visit_part(text, part, &mut |view, disguised| {
-        look(view, &mut looked);
+    let (mut found, mut roles) = (Vec::new(), Vec::new());
+    patterns.matches(text, &mut found, &mut |place| roles.push(place));
+    let mut signs: Vec<Sign> = found.iter().filter_map(|found| sign(found, None, channel)).collect();
+    let mut said: BTreeSet<(Rule, usize)> = signs.iter().map(neighbourhood).collect();
+    views::visit(text, &mut |view, disguised| {
+        look(view);
         found.clear();
         patterns.matches(&view.text, &mut found, &mut |place| roles.push(view.original(place)));
         let start = signs.len();
         signs.extend(found.iter().filter_map(|found| sign(found, Some(view), channel)));
         let new = &signs[start..];
+        if new.is_empty() {
+            return;
+        }
         let weights: BTreeMap<Rule, u32> = new.iter().map(|sign| (sign.rule, sign.weight)).collect();
         let points: u32 = weights.values().sum();
         // Whether the view adds something at that place.
@@ -150,7 +106,15 @@ fn of_views<T: Default>(
             said.extend(new.iter().map(neighbourhood));
         }
     });
-    OfViews { signs, roles, looked }
+    if channel != Channel::Outbound {
+        signs.extend(roles.into_iter().map(|place| Sign {
+            rule: Rule::Own(Own::Roles),
+            place,
+            weight: ALERT,
+            is_plain: true,
+        }));
+    }
+    signs
 }
 
 /// A rule and an approximate place.

@@ -128,6 +128,20 @@ static STARTS: [bool; 256] = {
     table
 };
 
+/// The first two bytes of the prefixes of certain formats, a bit for each second one.
+static CERTAIN_STARTS: [u128; 128] = {
+    let mut table = [0; 128];
+    let mut at = 0;
+    while at < FORMS.len() {
+        if FORMS[at].certain.is_some() {
+            let prefix = FORMS[at].prefix.as_bytes();
+            table[prefix[0] as usize] |= 1 << prefix[1];
+        }
+        at += 1;
+    }
+    table
+};
+
 /// The kind of a whole word that is a key, and the length of its common prefix.
 pub(crate) fn known(word: &str) -> Option<(Kind, usize)> {
     if word.len() < 18 {
@@ -171,29 +185,36 @@ fn is_jwt(word: &str) -> bool {
 
 /// Prefixes of certain formats.
 pub(crate) fn certain_prefixes() -> impl Iterator<Item = &'static str> {
-    certain_numbers().map(|number| FORMS[number].prefix)
+    certain_forms().map(|form| form.prefix)
 }
 
-/// Numbers of certain formats.
-pub(crate) fn certain_numbers() -> impl Iterator<Item = usize> {
-    (0..FORMS.len()).filter(|number| FORMS[*number].certain.is_some())
+fn certain_forms() -> impl Iterator<Item = &'static Form> {
+    FORMS.iter().filter(|form| form.certain.is_some())
 }
 
-/// The key of a format whose prefix is at a place, and its tag; `turned`: reversed, so the key ends with the prefix.
-/// Places come in order.
+/// The key of a format whose prefix begins at a place, and its tag; `turned`: reversed, so the key ends with the prefix,
+/// there. Places come in order.
 pub(crate) fn certain_at(
     bytes: &[u8],
-    prefix: Range<usize>,
-    number: usize,
+    at: usize,
     turned: bool,
     words: &mut Words,
 ) -> Option<(Range<usize>, &'static str)> {
-    let form = &FORMS[number];
+    let second = if turned { at.checked_sub(1) } else { Some(at + 1) };
+    let second = second.and_then(|at| bytes.get(at)).filter(|byte| byte.is_ascii())?;
+    if CERTAIN_STARTS.get(usize::from(bytes[at]))? >> second & 1 == 0 {
+        return None;
+    }
+    let is_here = |form: &&Form| match turned {
+        true => bytes[..=at].iter().rev().take(form.prefix.len()).eq(form.prefix.as_bytes()),
+        false => bytes[at..].starts_with(form.prefix.as_bytes()),
+    };
+    let form = certain_forms().find(is_here)?;
     let (least, most, tag) = form.certain?;
     let has_dots = form.prefix.ends_with('.');
     let whole = least + form.prefix.len()..=most + form.prefix.len();
     if turned {
-        let word = words.start(bytes, prefix.end, has_dots)..prefix.end;
+        let word = words.start(bytes, at + 1, has_dots)..at + 1;
         let is_end = bytes.get(word.end).is_none_or(|next| !is_key(*next));
         let fits = is_end && whole.contains(&word.len());
         let turned: Vec<u8> = fits.then(|| bytes[word.clone()].iter().rev().copied().collect())?;
@@ -201,7 +222,7 @@ pub(crate) fn certain_at(
             .filter(|place| place.end == turned.len())
             .map(|_| (word, tag));
     }
-    let word = prefix.start..words.end(bytes, prefix.end, has_dots);
+    let word = at..words.end(bytes, at + form.prefix.len(), has_dots);
     // A format shorter than the word may continue.
     if form.alphabet == Key && !whole.contains(&word.len()) {
         return None;
@@ -291,12 +312,11 @@ mod tests {
 
     #[test]
     fn a_word_of_many_prefixes_is_read_once_each_way() {
-        let number = FORMS.iter().position(|form| form.prefix == "sk-").unwrap_or_default();
         let text = "sk-".repeat(1000);
         let mut words = Words::default();
-        for at in (0..text.len()).step_by(3) {
+        for at in 0..text.len() {
             for turned in [false, true] {
-                assert_eq!(certain_at(text.as_bytes(), at..at + 3, number, turned, &mut words), None);
+                assert_eq!(certain_at(text.as_bytes(), at, turned, &mut words), None);
             }
         }
         assert!(words.read <= 2 * text.len(), "{}", words.read);
@@ -304,7 +324,7 @@ mod tests {
         let text = format!("{text} sk-{}1 ", "Ab".repeat(20));
         let key = 3001..3045;
         assert_eq!(
-            certain_at(text.as_bytes(), 3001..3004, number, false, &mut Words::default()),
+            certain_at(text.as_bytes(), 3001, false, &mut Words::default()),
             Some((key, "OPENAI KEY"))
         );
     }

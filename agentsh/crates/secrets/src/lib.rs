@@ -13,5 +13,6 @@ mod iban;
 mod key_formats;
 mod names;
 pub mod redact;
+mod runs;
 pub mod values;
 pub mod views;

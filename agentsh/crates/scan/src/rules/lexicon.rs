@@ -6,8 +6,6 @@ use std::ops::Range;
 
 use agentsh_base::ascii;
 use agentsh_secrets::views;
-use aho_corasick::{AhoCorasick, Input};
-use memchr::memmem::Finder;
 
 /// Maximum non-alphanumeric bytes for a space in a phrase.
 const BETWEEN: usize = 4;
@@ -25,17 +23,19 @@ pub struct Hit {
 #[derive(Debug, Default)]
 pub struct Lexicon {
     names: HashMap<String, u16>,
-    /// By the hash of the first word.
-    phrases: HashMap<u32, Vec<Phrase>, BuildHasherDefault<Hashed>>,
-    /// A bit for each possible beginning, which rules out nearly every word.
+    /// By [`key`].
+    phrases: HashMap<u64, Vec<Phrase>, BuildHasherDefault<Hashed>>,
+    /// Phrases in scripts without word spaces, or with inflections, by [`beginning`].
+    foreign: HashMap<u64, Vec<(String, u16)>, BuildHasherDefault<Hashed>>,
+    /// A bit for each first word and beginning, which rules out nearly every other.
     filter: Vec<u64>,
-    /// Phrases in scripts without word spaces, or with inflections.
-    foreign: Vec<(String, u16)>,
-    automaton: Option<AhoCorasick>,
-    /// Length of the longest, in bytes.
+    /// Length of the longest in `foreign`, in bytes, and a bit for each byte that begins one of their characters, from 0xc0.
     longest: usize,
+    leads: u64,
     /// Phrases without letters and digits.
-    signs: Vec<(Finder<'static>, u16)>,
+    signs: Vec<(String, u16)>,
+    /// A bit for each byte that begins one.
+    sign_starts: u128,
 }
 
 /// Keys are hashes already. Texts cannot choose keys, only rules do.
@@ -51,16 +51,20 @@ impl Hasher for Hashed {
         bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
     }
 
-    fn write_u32(&mut self, hash: u32) {
-        self.0 = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn write_u64(&mut self, hash: u64) {
+        // The table's place is in the lowest bits, which the second word alone would decide.
+        self.0 = hash.wrapping_mul(SPREAD).rotate_left(32);
     }
+}
+
+/// The hash of a first word and the first letters of the second one, which rule out most phrases beginning with `the`.
+fn key(hash: u32, second: Option<[u8; 2]>) -> u64 {
+    u64::from(hash) << 16 | second.map_or(0, |letters| u64::from(u16::from_le_bytes(letters)))
 }
 
 #[derive(Debug)]
 struct Phrase {
     concept: u16,
-    /// The second word's first two letters, which rule out most phrases beginning with `the`.
-    second: Option<[u8; 2]>,
     /// Before the first word.
     before: Box<str>,
     first: Box<str>,
@@ -68,7 +72,20 @@ struct Phrase {
     rest: Box<str>,
 }
 
+/// The first bytes of a phrase in `foreign`, in lower case. No phrase is shorter.
+fn beginning(bytes: &[u8]) -> Option<u64> {
+    let first: [u8; 4] = *bytes.first_chunk()?;
+    Some(u32::from_le_bytes(first.map(|byte| byte.to_ascii_lowercase())).into())
+}
+
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const FILTER_BITS: u32 = 16;
+
+/// The place of a key in the filter: an element and its bit.
+fn bit(key: u64) -> (usize, u64) {
+    let bit = (key.wrapping_mul(SPREAD) >> (64 - FILTER_BITS)) as usize;
+    (bit / 64, 1 << (bit % 64))
+}
 
 /// Lower-case letters and digits; 0 between words.
 static WORD: [u8; 256] = {
@@ -111,120 +128,113 @@ impl Lexicon {
     }
 
     fn phrase(&mut self, concept: u16, phrase: &str) {
-        if !phrase.is_ascii() {
-            self.foreign.push((phrase.to_owned(), concept));
+        self.filter.resize(1 << (FILTER_BITS - 6), 0);
+        if let Some(key) = beginning(phrase.as_bytes()).filter(|_| !phrase.is_ascii()) {
+            let leads = phrase.bytes().filter(|byte| *byte >= 0xc0);
+            self.leads = leads.fold(self.leads, |leads, byte| leads | 1 << (byte - 0xc0));
+            self.longest = self.longest.max(phrase.len());
+            self.filter[bit(key).0] |= bit(key).1;
+            self.foreign.entry(key).or_default().push((phrase.to_owned(), concept));
             return;
         }
         let start = phrase.bytes().position(|byte| WORD[usize::from(byte)] != 0).unwrap_or(phrase.len());
         let length = phrase[start..].bytes().take_while(|byte| WORD[usize::from(*byte)] != 0).count();
         let first = &phrase[start..start + length];
         if first.is_empty() {
-            self.signs.push((Finder::new(phrase).into_owned(), concept));
+            self.sign_starts |= phrase.bytes().next().map_or(0, |first| 1 << first);
+            self.signs.push((phrase.to_owned(), concept));
             return;
         }
         let rest = &phrase.as_bytes()[start + length..];
         let second = rest.first().is_some_and(|byte| *byte == b' ').then(|| lead(&rest[1..])).flatten();
-        self.phrases.entry(ascii::word(first.as_bytes()).1).or_default().push(Phrase {
+        let hash = ascii::word(first.as_bytes()).1;
+        self.filter[bit(hash.into()).0] |= bit(hash.into()).1;
+        self.phrases.entry(key(hash, second)).or_default().push(Phrase {
             concept,
-            second,
             before: phrase[..start].into(),
             first: first.into(),
             rest: phrase[start + length..].into(),
         });
     }
 
-    /// Call after the last phrase.
-    pub fn close(&mut self) {
-        self.filter = vec![0; 1 << (FILTER_BITS - 6)];
-        for hash in self.phrases.keys() {
-            let bit = (hash >> (32 - FILTER_BITS)) as usize;
-            self.filter[bit / 64] |= 1 << (bit % 64);
-        }
-        self.longest = self.foreign.iter().map(|(phrase, _)| phrase.len()).max().unwrap_or_default();
-        if !self.foreign.is_empty() {
-            self.automaton = AhoCorasick::builder()
-                .ascii_case_insensitive(true)
-                .build(self.foreign.iter().map(|(phrase, _)| phrase))
-                .ok();
-        }
+    fn may_have(&self, key: u64) -> bool {
+        self.filter[bit(key).0] & bit(key).1 != 0
     }
 
     /// Calls `found` with every phrase, in order of their starts.
     pub fn each(&self, text: &str, found: &mut impl FnMut(Hit)) {
-        let signs = || {
-            self.signs.iter().flat_map(|(sign, concept)| {
-                let places = sign.find_iter(text.as_bytes());
-                places.map(|start| Hit { concept: *concept, start, end: start + sign.needle().len() })
-            })
-        };
-        if text.is_ascii() && signs().next().is_none() {
-            self.words(text, found);
-            return;
+        let near = if text.is_ascii() { Vec::new() } else { self.near_foreign(text.as_bytes()) };
+        if near.is_empty() {
+            return self.words(text, found);
         }
-        // All kinds in text order.
-        let mut hits: Vec<Hit> = signs().collect();
+        let mut hits: Vec<Hit> = Vec::new();
         self.words(text, &mut |hit| hits.push(hit));
-        if let Some(automaton) = &self.automaton {
-            for near in near_others(text.as_bytes(), self.longest) {
-                let near = Input::new(text.as_bytes()).range(near);
-                hits.extend(automaton.find_overlapping_iter(near).filter_map(|place| {
-                    let (_, concept) = self.foreign.get(place.pattern().as_usize())?;
-                    Some(Hit { concept: *concept, start: place.start(), end: place.end() })
-                }));
+        for start in near.into_iter().flatten() {
+            let rest = &text.as_bytes()[start..];
+            let Some(key) = beginning(rest) else { break };
+            let phrases = self.may_have(key).then(|| self.foreign.get(&key)).flatten();
+            for (phrase, concept) in phrases.into_iter().flatten() {
+                if rest.get(..phrase.len()).is_some_and(|rest| rest.eq_ignore_ascii_case(phrase.as_bytes())) {
+                    hits.push(Hit { concept: *concept, start, end: start + phrase.len() });
+                }
             }
         }
         hits.sort_by_key(|hit| (hit.start, hit.end));
         hits.into_iter().for_each(found);
     }
 
+    /// Ranges around the characters of phrases in `foreign`, in order and disjoint.
+    fn near_foreign(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        const BLOCK: usize = 64;
+        let is_lead = |byte: &u8| *byte >= 0xc0 && self.leads >> (byte - 0xc0) & 1 == 1;
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        let blocks = bytes.chunks(BLOCK).enumerate();
+        for (at, block) in blocks.filter(|(_, block)| !block.is_ascii() && block.iter().any(is_lead)) {
+            let start = (at * BLOCK).saturating_sub(self.longest);
+            let end = (at * BLOCK + block.len() + self.longest).min(bytes.len());
+            match ranges.last_mut() {
+                Some(last) if start <= last.end => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        ranges
+    }
+
     fn words(&self, text: &str, found: &mut impl FnMut(Hit)) {
         let bytes = text.as_bytes();
-        if self.filter.is_empty() {
-            return;
-        }
         let mut at = 0;
-        while at < bytes.len() {
+        while at < bytes.len() && !self.filter.is_empty() {
             if WORD[usize::from(bytes[at])] == 0 {
-                at += 1;
+                let mut signs = self.signs.iter().filter(|_| self.sign_starts >> bytes[at] & 1 == 1);
+                let second = bytes.get(at + 1);
+                let sign = signs.find(|(sign, _)| {
+                    second == sign.as_bytes().get(1) && bytes[at..].starts_with(sign.as_bytes())
+                });
+                if let Some((sign, concept)) = sign {
+                    found(Hit { concept: *concept, start: at, end: at + sign.len() });
+                }
+                at += sign.map_or(1, |(sign, _)| sign.len());
                 continue;
             }
             let start = at;
             let (length, hash) = ascii::word(&bytes[at..]);
             at += length;
             forms(bytes, start, at, found);
-            let bit = (hash >> (32 - FILTER_BITS)) as usize;
-            if self.filter[bit / 64] >> (bit % 64) & 1 != 0
-                && let Some(phrases) = self.phrases.get(&hash)
-            {
+            if self.may_have(hash.into()) {
                 let between =
                     bytes[at..].iter().take(BETWEEN).take_while(|b| WORD[usize::from(**b)] == 0).count();
                 let second = lead(&bytes[at + between..]);
-                for phrase in phrases {
-                    if phrase.second.is_some() && phrase.second != second {
-                        continue;
-                    }
-                    if let Some(hit) = phrase.at(bytes, start, at) {
-                        found(hit);
+                for second in [None, second].into_iter().take(1 + usize::from(second.is_some())) {
+                    let phrases = self.phrases.get(&key(hash, second));
+                    for phrase in phrases.into_iter().flatten() {
+                        if let Some(hit) = phrase.at(bytes, start, at) {
+                            found(hit);
+                        }
                     }
                 }
             }
         }
     }
-}
-
-/// Ranges within a distance of non-ASCII bytes, in order and disjoint.
-fn near_others(bytes: &[u8], distance: usize) -> Vec<Range<usize>> {
-    const BLOCK: usize = 64;
-    let mut ranges: Vec<Range<usize>> = Vec::new();
-    for (at, block) in bytes.chunks(BLOCK).enumerate().filter(|(_, block)| !block.is_ascii()) {
-        let start = (at * BLOCK).saturating_sub(distance);
-        let end = (at * BLOCK + block.len() + distance).min(bytes.len());
-        match ranges.last_mut() {
-            Some(last) if start <= last.end => last.end = end,
-            _ => ranges.push(start..end),
-        }
-    }
-    ranges
 }
 
 /// The first two bytes of a word; the second is 0 at its end.
@@ -323,7 +333,6 @@ mod tests {
     fn hits(phrases: &[&str], text: &str) -> Vec<String> {
         let mut lexicon = Lexicon::default();
         lexicon.add("it", &phrases.iter().map(|phrase| (*phrase).to_owned()).collect::<Vec<_>>());
-        lexicon.close();
         let mut found = Vec::new();
         let own = lexicon.number("it");
         lexicon.each(text, &mut |hit| {

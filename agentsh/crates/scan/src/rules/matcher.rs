@@ -1,5 +1,7 @@
 //! Finds concepts near each other, in one pass and constant time per hit.
 
+use std::ops::Range;
+
 use super::lexicon::{Hit, Lexicon};
 use super::raw::{PatternError, Rule};
 
@@ -48,8 +50,9 @@ enum Step {
     Set(usize, usize),
 }
 
-/// The state of a pass.
-#[derive(Debug)]
+/// The state of a pass. It serves one text after the other: places count from the first one's start, so that those of an
+/// earlier text are too far away to matter.
+#[derive(Debug, Default)]
 pub struct State {
     /// For each step of each chain: start and end of the latest two matches. Two, because one word can be two concepts
     /// and must not block itself.
@@ -131,15 +134,13 @@ impl Matcher {
         self.steps[concept].push(step);
     }
 
-    #[must_use]
-    pub fn start(&self) -> State {
-        let steps = self.chains.iter().map(|chain| chain.gaps.len()).sum();
-        let members = self.sets.iter().map(|set| set.size).sum();
-        State { chains: vec![[None; 2]; steps], sets: vec![None; members] }
-    }
-
-    /// Takes a hit, in order of starts.
-    pub fn step(&self, state: &mut State, hit: Hit, text: &str, found: &mut Vec<Match>) {
+    /// Takes a hit, in order of starts. `base`: where the text begins.
+    pub fn step(&self, state: &mut State, hit: Hit, text: &str, base: usize, found: &mut Vec<Match>) {
+        if state.chains.is_empty() {
+            let steps = self.chains.iter().map(|chain| chain.gaps.len()).sum();
+            let members = self.sets.iter().map(|set| set.size).sum();
+            *state = State { chains: vec![[None; 2]; steps], sets: vec![None; members] };
+        }
         let Some(steps) = self.steps.get(usize::from(hit.concept)) else { return };
         for step in steps {
             match *step {
@@ -156,8 +157,8 @@ impl Matcher {
                     };
                     let Some(start) = start else { continue };
                     if at + 1 == chain.gaps.len() {
-                        if at == 0 || is_one_paragraph(&text[start..hit.end]) {
-                            self.push(chain.rule, start, hit.end, text, found);
+                        if at == 0 || is_one_paragraph(&text[start - base..hit.end - base]) {
+                            self.push(chain.rule, start - base..hit.end - base, text, found);
                         }
                     } else {
                         let ways = &mut state.chains[chain.first + at];
@@ -171,8 +172,8 @@ impl Matcher {
                     let starts = members.iter().map(|member| member.map(|(start, _)| start));
                     let Some(start) = starts.min().flatten() else { continue };
                     if hit.end.saturating_sub(start) <= set.within {
-                        if is_one_paragraph(&text[start..hit.end]) {
-                            self.push(set.rule, start, hit.end, text, found);
+                        if is_one_paragraph(&text[start - base..hit.end - base]) {
+                            self.push(set.rule, start - base..hit.end - base, text, found);
                         }
                         members.fill(None);
                     }
@@ -181,11 +182,11 @@ impl Matcher {
         }
     }
 
-    fn push(&self, rule: usize, start: usize, end: usize, text: &str, found: &mut Vec<Match>) {
-        if self.capitals[rule] && text[start..end].bytes().any(|byte| byte.is_ascii_lowercase()) {
+    fn push(&self, rule: usize, place: Range<usize>, text: &str, found: &mut Vec<Match>) {
+        if self.capitals[rule] && text[place.clone()].bytes().any(|byte| byte.is_ascii_lowercase()) {
             return;
         }
-        found.push(Match { rule, start, end });
+        found.push(Match { rule, start: place.start, end: place.end });
     }
 }
 

@@ -7,9 +7,11 @@ mod pairs;
 mod raw;
 
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
+use lexicon::Hit;
 pub use lexicon::Lexicon;
+use matcher::State;
 pub use matcher::{Match, Matcher};
 pub use pairs::{Pairs, Reader, TOLD, WINDOW};
 pub use raw::{PatternError, Rule};
@@ -44,6 +46,8 @@ pub struct Patterns {
     pub lexicon: Lexicon,
     pub matcher: Matcher,
     pub pairs: Pairs,
+    /// States of finished passes, and where the next text begins in them.
+    spare: Mutex<Vec<(State, Reader, usize)>>,
 }
 
 impl Patterns {
@@ -56,9 +60,8 @@ impl Patterns {
             lexicon.add(name, phrases);
         }
         let matcher = Matcher::new(&rules, &mut lexicon)?;
-        lexicon.close();
         let pairs = Pairs::new(concepts.keys(), &lexicon);
-        Ok(Self { rules, lexicon, matcher, pairs })
+        Ok(Self { rules, lexicon, matcher, pairs, spare: Mutex::default() })
     }
 
     /// The built-in rules, compiled on first use; a test compiles them.
@@ -71,22 +74,26 @@ impl Patterns {
                 lexicon: Lexicon::default(),
                 matcher: Matcher::default(),
                 pairs: Pairs::default(),
+                spare: Mutex::default(),
             })
         })
     }
 
     /// Every match in one text, which is a view of what is scanned, and where roles come together.
     pub fn matches(&self, text: &str, found: &mut Vec<Match>, roles: &mut dyn FnMut(Range<usize>)) {
-        // Most views hold no concept: nothing is made ready for them.
-        let mut state = None;
-        let mut reader = Reader::default();
+        let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = spare().pop().unwrap_or_default();
+        let (state, reader, base) = &mut reading;
         self.lexicon.each(text, &mut |hit| {
-            let state = state.get_or_insert_with(|| self.matcher.start());
-            self.matcher.step(state, hit, text, found);
-            if let Some(place) = self.pairs.step(&mut reader, hit) {
-                roles(place);
+            let hit = Hit { start: hit.start + *base, end: hit.end + *base, ..hit };
+            self.matcher.step(state, hit, text, *base, found);
+            if let Some(place) = self.pairs.step(reader, hit) {
+                roles(place.start - *base..place.end - *base);
             }
         });
+        // No rule and no pair reaches over that.
+        *base += text.len() + 2 * agentsh_secrets::views::REACH;
+        spare().push(reading);
     }
 
     /// Role pairs in a text and its views, with places, for `cargo xtask calibrate`.

@@ -1,12 +1,14 @@
 //! Keys with a published format, PEM blocks, JSON Web Tokens.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use agentsh_base::base64;
+use memchr::memmem::Finder;
 
 use super::Secret;
-use super::runs::{KEY, runs};
 use crate::key_formats;
+use crate::runs::{KEY, runs};
 
 /// Minimum length of a key or token, in bytes.
 const MIN_LENGTH: usize = 18;
@@ -15,49 +17,35 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
     webhooks(bytes, found);
     service_accounts(text, found);
-    let Some((automaton, forms)) = automaton() else { return };
     let mut words = key_formats::Words::default();
     // Keys are long runs, and few texts have many.
     for run in runs(bytes, &KEY, MIN_LENGTH) {
-        let mut from = run.start;
-        for place in automaton.find_iter(aho_corasick::Input::new(bytes).range(run)) {
-            if place.start() < from {
-                continue;
-            }
-            let place = match place.pattern().as_usize().checked_sub(1) {
-                None => jwt(bytes, place.start()).map(|place| (place, "JWT")),
-                Some(at) => {
-                    let form = forms[at % forms.len()];
-                    key_formats::certain_at(bytes, place.range(), form, at >= forms.len(), &mut words)
+        let (mut from, mut start) = (run.start, run.start);
+        let signs = memchr::memchr3_iter(b'.', b'-', b'_', &bytes[run.clone()]).map(|at| run.start + at);
+        // A key begins where no other word goes on; read backwards, it ends there.
+        for end in signs.chain([run.end]) {
+            let mut take = |at: usize, found_here: Option<(Range<usize>, &'static str)>| {
+                if let Some((place, kind)) = found_here.filter(|_| at >= from) {
+                    from = place.end;
+                    found.push(Secret::whole(kind, place));
                 }
             };
-            if let Some((place, kind)) = place {
-                from = place.end;
-                found.push(Secret::whole(kind, place));
+            if start < end {
+                let jwt = jwt(bytes, start).map(|place| (place, "JWT"));
+                take(start, jwt.or_else(|| key_formats::certain_at(bytes, start, false, &mut words)));
+                if end == run.end || bytes[end] == b'.' {
+                    take(end - 1, key_formats::certain_at(bytes, end - 1, true, &mut words));
+                }
             }
+            start = end + 1;
         }
     }
 }
 
-/// JSON Web Tokens, prefixes of formats, and reversed prefixes; with the formats' numbers.
-fn automaton() -> Option<&'static (aho_corasick::AhoCorasick, Vec<usize>)> {
-    static AUTOMATON: std::sync::OnceLock<Option<(aho_corasick::AhoCorasick, Vec<usize>)>> =
-        std::sync::OnceLock::new();
-    AUTOMATON
-        .get_or_init(|| {
-            let forms = key_formats::certain_prefixes().map(str::to_owned);
-            let turned = key_formats::certain_prefixes().map(|prefix| prefix.chars().rev().collect());
-            let automaton = aho_corasick::AhoCorasick::builder()
-                .kind(Some(aho_corasick::AhoCorasickKind::DFA))
-                .match_kind(aho_corasick::MatchKind::LeftmostLongest)
-                .build(std::iter::once("eyJ".to_owned()).chain(forms).chain(turned).collect::<Vec<String>>());
-            Some((automaton.ok()?, key_formats::certain_numbers().collect()))
-        })
-        .as_ref()
-}
-
 fn jwt(bytes: &[u8], start: usize) -> Option<Range<usize>> {
-    if start.checked_sub(1).is_some_and(|before| key_formats::is_key(bytes[before])) {
+    if !bytes[start..].starts_with(b"eyJ")
+        || start.checked_sub(1).is_some_and(|before| key_formats::is_key(bytes[before]))
+    {
         return None;
     }
     const MAX_LENGTH: usize = 16_384;
@@ -80,9 +68,10 @@ fn jwt(bytes: &[u8], start: usize) -> Option<Range<usize>> {
 }
 
 fn webhooks(bytes: &[u8], found: &mut Vec<Secret>) {
-    const PREFIX: &[u8] = b"https://hooks.slack.com/services/";
-    for start in memchr::memmem::find_iter(bytes, PREFIX) {
-        let from = start + PREFIX.len();
+    static PREFIX: LazyLock<Finder<'static>> =
+        LazyLock::new(|| Finder::new("https://hooks.slack.com/services/"));
+    for start in PREFIX.find_iter(bytes) {
+        let from = start + PREFIX.needle().len();
         let is_path = |byte: &&u8| key_formats::is_key(**byte) || **byte == b'/';
         let length = bytes[from..].iter().take(200).take_while(is_path).count();
         if length >= 30 {
@@ -92,8 +81,9 @@ fn webhooks(bytes: &[u8], found: &mut Vec<Secret>) {
 }
 
 fn service_accounts(text: &str, found: &mut Vec<Secret>) {
+    static NAME: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"service_account\""));
     let mut from = 0;
-    for at in memchr::memmem::find_iter(text.as_bytes(), b"\"service_account\"") {
+    for at in NAME.find_iter(text.as_bytes()) {
         if let Some(place) = service_account(text, at).filter(|_| at >= from) {
             from = place.end;
             found.push(Secret::whole("SERVICE ACCOUNT", place));
@@ -127,9 +117,10 @@ const BODY_WITHOUT_END: usize = 40;
 
 /// From the line that begins it to the one that ends it, or to where something else begins.
 pub(super) fn private_keys(text: &str, found: &mut Vec<Secret>) {
+    static BEGIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("-----BEGIN "));
     let bytes = text.as_bytes();
     let mut from = 0;
-    while let Some(length) = memchr::memmem::find(&bytes[from..], b"-----BEGIN ") {
+    while let Some(length) = BEGIN.find(&bytes[from..]) {
         let start = from + length;
         from = start + 11;
         let limit = text.floor_char_boundary((from + TITLE).min(text.len()));

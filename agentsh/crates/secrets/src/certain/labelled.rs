@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use aho_corasick::AhoCorasick;
 
 use super::Secret;
-use super::runs::{BASE64, runs};
+use crate::runs::{BASE64, runs};
 use crate::{checks, names};
 
 const MAX_LENGTH: usize = 512;

@@ -4,7 +4,6 @@ mod addresses;
 mod keys;
 mod labelled;
 mod numbers;
-mod runs;
 
 use std::ops::Range;
 

@@ -46,7 +46,10 @@ fn find_where(text: &str, may_begin: fn(&[u8], usize, usize) -> bool, found: &mu
             found.push(Secret::whole("IBAN", place));
             continue;
         }
-        from = at + length;
+        // Nothing else begins inside a word.
+        let in_word = at > 0 && bytes[at - 1].is_ascii_alphanumeric();
+        let is_part = |byte: &&u8| if in_word { byte.is_ascii_alphanumeric() } else { byte.is_ascii_digit() };
+        from = at + bytes[at..].iter().take_while(is_part).count();
     }
 }
 
@@ -76,6 +79,10 @@ fn is_after_letter(bytes: &[u8], start: usize) -> bool {
 
 /// The position of the next digit.
 fn next_digit(bytes: &[u8], mut from: usize) -> Option<usize> {
+    // In a text of digits the next one is near.
+    if let Some(offset) = bytes[from..].iter().take(8).position(u8::is_ascii_digit) {
+        return Some(from + offset);
+    }
     while let Some(block) = bytes[from..].first_chunk::<BLOCK_BYTES>() {
         if block.iter().fold(false, |any, byte| any | byte.is_ascii_digit()) {
             break;

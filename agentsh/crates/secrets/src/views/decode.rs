@@ -3,14 +3,12 @@
 
 use std::borrow::Cow;
 
-use super::invisible::readable;
 use super::view::{Builder, View};
 
 /// Minimum decoded characters.
 const MIN_COUNT: usize = 4;
-/// Minimum length of a Base64 and a hexadecimal run.
-const BASE64: usize = 16;
-const HEX: usize = 16;
+/// Minimum length of a Base64 or hexadecimal run.
+const RUN: usize = 16;
 /// The same for Base32 and numbers.
 const BASE32: usize = 24;
 const NUMBERS: usize = 12;
@@ -31,7 +29,11 @@ pub fn escapes(text: &str) -> Option<View> {
             b'%' => percent(&text[at..]),
             b'\\' => backslash(&text[at..]),
             b'=' => quoted_printable(&bytes[at..]),
-            _ => None,
+            _ => {
+                let next = bytes[at..].iter().position(|byte| BEGINS_ESCAPE[usize::from(*byte)]);
+                at = next.map_or(bytes.len(), |length| at + length);
+                continue;
+            }
         };
         let Some((decoded, length)) = found else {
             at += 1;
@@ -140,59 +142,64 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::try_from(value(*digits.first()?)? << 4 | value(*digits.get(1)?)?).ok()
 }
 
-/// Readable runs of Base64 and hexadecimal.
+/// Readable runs of Base64, Base32 and hexadecimal.
 pub(super) fn runs(text: &str) -> Vec<View> {
     let bytes = text.as_bytes();
     let mut views = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() && views.len() < RUNS {
-        let is_other = |byte: &u8| !is_base64(*byte);
-        let Some(before) = bytes[at..].iter().position(|byte| is_base64(*byte)) else { break };
-        let start = at + before;
-        at = bytes[start..].iter().position(is_other).map_or(bytes.len(), |length| start + length);
-        let padding = bytes[at..].iter().take(2).take_while(|byte| **byte == b'=').count();
-        let run = &bytes[start..at];
-        let goes_on = || matches!(bytes.get(at), Some(b' ' | b',' | b':' | b'\n' | b'\\' | b'x'));
-        if (2..=3).contains(&run.len()) || run.len() == 8 {
-            if !goes_on() {
-                continue;
-            }
-            // A list is not read again from its second number.
-            for list in [spaced_hex(bytes, start), numbers(bytes, start)] {
-                push(&list.decoded, start..list.end, &mut views);
-                at = at.max(list.end);
-            }
-            continue;
-        }
-        if run.len() < BASE64.min(HEX) {
-            continue;
-        }
+    for run in crate::runs::runs(bytes, &BASE64_LETTERS, RUN) {
+        let place = run.clone();
+        let padding = bytes[run.end..].iter().take(6).take_while(|byte| **byte == b'=').count();
+        let run = &bytes[run];
         let hex = run.strip_prefix(b"0x").unwrap_or(run);
-        if hex.len() >= HEX && hex.len().is_multiple_of(2) && hex.iter().all(u8::is_ascii_hexdigit) {
-            let decoded: Vec<u8> = hex.chunks_exact(2).filter_map(hex_byte).collect();
-            push(&decoded, start..at, &mut views);
-        } else if run.len() + padding >= BASE64 && (may_be_text(run) || may_be_base32(run)) {
-            let padding = bytes[at..].iter().take(6).take_while(|byte| **byte == b'=').count();
-            let end = at + padding;
+        if hex.len() >= RUN && hex.len().is_multiple_of(2) && hex.iter().all(u8::is_ascii_hexdigit) {
+            push(hex.chunks_exact(2).filter_map(hex_byte).collect(), place, &mut views);
+        } else {
+            let place = place.start..place.end + padding;
             if may_be_base32(run) {
-                push(&from_base32(run), start..end, &mut views);
+                push(from_base32(run), place.clone(), &mut views);
             }
-            push(&narrowed(agentsh_base::base64::decoded(run)), start..end, &mut views);
-            at = end;
+            if may_be_text(run) {
+                push(narrowed(agentsh_base::base64::decoded(run)), place, &mut views);
+            }
+        }
+        if views.len() >= RUNS {
+            break;
         }
     }
     views
 }
 
-fn push(decoded: &[u8], place: std::ops::Range<usize>, views: &mut Vec<View>) {
-    // Most runs are not text, which their first bytes show.
-    if std::str::from_utf8(decoded).is_err() {
-        return;
+/// Readable lists of character codes.
+pub(super) fn lists(text: &str) -> Vec<View> {
+    let bytes = text.as_bytes();
+    let mut views = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() && views.len() < RUNS {
+        let start = at;
+        let length = bytes[at..].iter().take_while(|byte| BASE64_LETTERS[usize::from(**byte)]).count();
+        at += length.max(1);
+        let goes_on = || matches!(bytes.get(at), Some(b' ' | b',' | b':' | b'\n' | b'\\'));
+        if matches!(length, 2 | 3 | 8) && goes_on() {
+            // A list is not read again from its second number.
+            for list in [spaced_hex(bytes, start), numbers(bytes, start)] {
+                at = at.max(list.end);
+                push(list.decoded, start..list.end, &mut views);
+            }
+        }
     }
-    let text = readable(decoded);
-    let plain =
-        text.chars().filter(|c| c.is_ascii_graphic() || c.is_whitespace() || c.is_alphabetic()).count();
-    if text.len() >= MIN_COUNT && plain * 20 >= text.chars().count() * 19 && !text.contains('\u{fffd}') {
+    views
+}
+
+fn push(decoded: Vec<u8>, place: std::ops::Range<usize>, views: &mut Vec<View>) {
+    // Most runs are not text, which their first bytes show.
+    let Ok(text) = String::from_utf8(decoded) else { return };
+    let is_plain = |c: &char| c.is_ascii_graphic() || c.is_whitespace() || c.is_alphabetic();
+    let (plain, all) = if text.is_ascii() {
+        (text.bytes().filter(|byte| matches!(byte, 9..=13 | 32..=126)).count(), text.len())
+    } else {
+        (text.chars().filter(is_plain).count(), text.chars().count())
+    };
+    if text.len() >= MIN_COUNT && plain * 20 >= all * 19 && !text.contains('\u{fffd}') {
         views.push(View::standing_for(text, place));
     }
 }
@@ -305,6 +312,13 @@ fn spaced_hex(bytes: &[u8], start: usize) -> List {
     list.of_at_least(8)
 }
 
+static BEGINS_ESCAPE: [bool; 256] = {
+    let mut table = [false; 256];
+    (table[b'&' as usize], table[b'%' as usize], table[b'\\' as usize], table[b'=' as usize]) =
+        (true, true, true, true);
+    table
+};
+
 static BASE64_LETTERS: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -314,10 +328,6 @@ static BASE64_LETTERS: [bool; 256] = {
     }
     table
 };
-
-fn is_base64(byte: u8) -> bool {
-    BASE64_LETTERS[usize::from(byte)]
-}
 
 #[cfg(test)]
 mod tests {
@@ -355,7 +365,7 @@ mod tests {
             "x JFTW433SMUQGC3DMEBYHEZLWNFXXK4Y= y",
             "x SQBnAG4AbwByAGUAIABhAGwAbAAgAHAAcgBlAHYAaQBvAHUAcwA= y",
         ] {
-            let views = runs(text);
+            let views = [runs(text), lists(text)].concat();
             assert!(views.iter().any(|view| view.text == "Ignore all previous"), "{text}: {views:?}");
         }
         assert_eq!(runs("da39a3ee5e6b4b0d3255bfef95601890afd80709 internationalisation"), []);

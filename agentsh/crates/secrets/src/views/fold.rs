@@ -46,6 +46,8 @@ fn put(character: char, at: usize, builder: &mut Builder) {
         _ => {}
     }
     match folding(character) {
+        // What stays is no change.
+        Folding::One(folded) if folded == character => builder.copy(folded.encode_utf8(&mut buffer), at),
         Folding::One(folded) => builder.put(folded.encode_utf8(&mut buffer), at),
         Folding::Several(folded) => builder.put(folded, at),
         Folding::Nothing if unicode_normalization::char::is_combining_mark(character) => {}
@@ -53,7 +55,7 @@ fn put(character: char, at: usize, builder: &mut Builder) {
             let mut parts = std::iter::once(character).nfkc();
             match (parts.next(), parts.next()) {
                 (Some(one), None) if one.is_ascii() => builder.put(one.encode_utf8(&mut buffer), at),
-                _ => builder.put(character.encode_utf8(&mut buffer), at),
+                _ => builder.copy(character.encode_utf8(&mut buffer), at),
             }
         }
     }

@@ -15,31 +15,20 @@ pub fn is_invisible(character: char) -> bool {
 /// Bytes that are checked together.
 const BLOCK: usize = 64;
 
-/// Candidate places of invisible characters.
-fn candidates(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    let begins = |bytes: &[u8]| {
-        matches!(
-            bytes,
-            [0xc2, 0xad, ..]
-                | [0xcd, 0x8f, ..]
-                | [0xd8, 0x9c, ..]
-                | [0xe1, 0x85, 0x9f | 0xa0, ..]
-                | [0xe1, 0x9e, 0xb4 | 0xb5, ..]
-                | [0xe1, 0xa0, 0x8b..=0x8f, ..]
-                | [0xe2, 0x80, 0x8b..=0x8f | 0xaa..=0xae, ..]
-                | [0xe2, 0x81, 0xa0..=0xaf, ..]
-                | [0xe3, 0x85, 0xa4, ..]
-                | [0xef, 0xb8, 0x80..=0x8f, ..]
-                | [0xef, 0xbb, 0xbf, ..]
-                | [0xef, 0xbe, 0xa0, ..]
-                | [0xef, 0xbf, 0xb9..=0xbb, ..]
-                | [0xf0, 0x9d, 0x85, 0xb3..=0xba]
-                | [0xf3, 0xa0, ..]
-        )
-    };
+/// Invisible characters and their places.
+pub(super) fn invisible(text: &str) -> impl Iterator<Item = (usize, char)> + '_ {
+    let bytes = text.as_bytes();
     let blocks = bytes.chunks(BLOCK).enumerate().filter(|(_, block)| !block.is_ascii());
     let places = blocks.flat_map(|(at, block)| at * BLOCK..at * BLOCK + block.len());
-    places.filter(move |at| bytes[*at] >= 0xc2 && begins(&bytes[*at..(*at + 4).min(bytes.len())]))
+    // Nearly all other characters begin otherwise.
+    let begins = move |at: &usize| match bytes[*at] {
+        0xcd | 0xd8 | 0xe1 | 0xe3 | 0xef | 0xf0 | 0xf3 => true,
+        0xc2 => bytes.get(at + 1) == Some(&0xad),
+        0xe2 => bytes.get(at + 1).is_some_and(|next| matches!(next, 0x80 | 0x81)),
+        _ => false,
+    };
+    let character = move |at| text.get(at..)?.chars().next().filter(|c| is_invisible(*c)).map(|c| (at, c));
+    places.filter(begins).filter_map(character)
 }
 
 /// Places of invisible characters that no script, emoji or flag needs, at most `limit`.
@@ -50,11 +39,7 @@ pub fn suspicious(text: &str, limit: usize) -> Vec<std::ops::Range<usize>> {
     let (mut flag_until, mut right_to_left) = (0, None);
     // The preceding character, as far as read.
     let (mut read, mut before) = (0, None);
-    for at in candidates(text.as_bytes()) {
-        let mut characters = text[at..].chars();
-        let Some(character) = characters.next().filter(|character| is_invisible(*character)) else {
-            continue;
-        };
+    for (at, character) in invisible(text) {
         while let Some(flag) = flags.next_if(|flag| *flag < at) {
             flag_until = flag + 4 + registered_flag(&text[flag + 4..]);
         }
@@ -65,7 +50,7 @@ pub fn suspicious(text: &str, limit: usize) -> Vec<std::ops::Range<usize>> {
             continue;
         }
         let right_to_left = *right_to_left.get_or_insert_with(|| text.chars().any(is_right_to_left));
-        if !is_honest(character, before, characters.next(), right_to_left, at) {
+        if !is_honest(character, before, text[at..].chars().nth(1), right_to_left, at) {
             places.push(at..at + character.len_utf8());
             if places.len() >= limit {
                 break;
@@ -135,15 +120,15 @@ fn is_han(c: char) -> bool {
 /// With spaces instead of invisible characters.
 pub(super) fn spaced(text: &str) -> View {
     let mut builder = Builder::with_capacity(text.len());
-    for (at, character) in text.char_indices() {
-        if is_invisible(character) {
-            if !builder.text().ends_with(' ') {
-                builder.put(" ", at);
-            }
-        } else {
-            builder.copy(&text[at..at + character.len_utf8()], at);
+    let mut start = 0;
+    for (at, character) in invisible(text) {
+        builder.copy(&text[start..at], start);
+        if !builder.text().ends_with(' ') {
+            builder.put(" ", at);
         }
+        start = at + character.len_utf8();
     }
+    builder.copy(&text[start..], start);
     builder.finish(text.len())
 }
 
@@ -152,7 +137,7 @@ pub(super) fn smuggled(text: &str) -> Vec<View> {
     let (mut tags, mut selectors, mut bits) = (Builder::default(), Vec::new(), Vec::new());
     let mut place: Option<std::ops::Range<usize>> = None;
     let mut views = Vec::new();
-    for (at, character) in text.char_indices() {
+    for (at, character) in invisible(text) {
         match character {
             '\u{e0020}'..='\u{e007e}' => {
                 if let Some(plain) = char::from_u32(character as u32 - 0xe0000) {
@@ -233,8 +218,9 @@ mod tests {
     fn none_is_missed_by_its_bytes() {
         for character in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
             let text = format!("{}{character}", "a".repeat(BLOCK - 1));
-            let is_candidate = candidates(text.as_bytes()).any(|at| at == BLOCK - 1);
-            assert!(!is_invisible(character) || is_candidate, "{character:?}");
+            let found: Vec<_> = invisible(&text).collect();
+            let wanted = is_invisible(character).then_some((BLOCK - 1, character));
+            assert_eq!(found, wanted.into_iter().collect::<Vec<_>>(), "{character:?}");
         }
     }
 

@@ -10,12 +10,10 @@ mod obfuscation;
 mod prescan;
 mod view;
 
-use std::ops::Range;
-
 pub use characters::{Folding, HANGUL_SYLLABLES, folding};
 pub use decode::escapes;
 pub use invisible::readable;
-pub use prescan::Prescan;
+use prescan::Prescan;
 pub use view::{Builder, View};
 
 /// Nesting of views: double encoding is read, quadruple is not.
@@ -39,30 +37,20 @@ pub fn folded(text: &str) -> View {
 /// Calls `look` with every view, and whether it was disguised. Long texts are processed in overlapping pieces, so that
 /// one odd character does not affect everything.
 pub fn visit(text: &str, look: &mut dyn FnMut(&View, bool)) {
-    visit_part(text, 0..text.len(), look);
-}
-
-/// Like [`visit`], for the views of a part, from one character to another.
-pub fn visit_part(text: &str, part: Range<usize>, look: &mut dyn FnMut(&View, bool)) {
-    let mut start = part.start;
-    while start < part.end {
-        let end = text.floor_char_boundary((start + PIECE).min(part.end));
+    let mut start = 0;
+    while start < text.len() {
+        let end = text.floor_char_boundary((start + PIECE).min(text.len()));
         let from = text.ceil_char_boundary(start.saturating_sub(OVERLAP));
-        let piece = &text[from..end];
-        let mut left = piece.len().saturating_mul(GROWTH).max(LEAST);
-        walk(piece, None, 0, &mut left, &mut |view, disguised| {
-            if from == 0 {
-                look(view, disguised);
-            } else {
-                look(&view.moved(from), disguised);
-            }
-        });
+        let mut left = (end - from).saturating_mul(GROWTH).max(LEAST);
+        walk(&text[from..end], from, None, 0, &mut left, look);
         start = end;
     }
 }
 
+/// The views of a text, which is `parent`, or begins at byte `from` of the original.
 fn walk(
     text: &str,
+    from: usize,
     parent: Option<&View>,
     depth: usize,
     left: &mut usize,
@@ -88,14 +76,18 @@ fn walk(
     if survey.runs {
         views.extend(decode::runs(text).into_iter().map(|view| (view, true, true)));
     }
+    if survey.lists {
+        views.extend(decode::lists(text).into_iter().map(|view| (view, true, true)));
+    }
     views.extend(obfuscation::views(text, &survey).into_iter().map(|view| (view, true, false)));
     for (mut view, disguised, again) in views {
-        if let Some(parent) = parent {
-            view.rebase(parent);
+        match parent {
+            Some(parent) => view.rebase(parent),
+            None => view.shift(from),
         }
         if again && depth + 1 < DEPTH && *left > 0 {
             *left = left.saturating_sub(view.text.len());
-            walk(&view.text, Some(&view), depth + 1, left, look);
+            walk(&view.text, 0, Some(&view), depth + 1, left, look);
         }
         look(&view, disguised || depth > 0);
     }

@@ -1,8 +1,6 @@
 //! Undoes obfuscation that models read: digits for letters, spaced letters, rot13, reversed text. Only for paragraphs
 //! with signs of it.
 
-use std::ops::Range;
-
 use agentsh_base::ascii::Outlines;
 
 use super::REACH;
@@ -33,11 +31,11 @@ pub(super) fn views(text: &str, survey: &Prescan) -> Vec<View> {
         views.extend(unspaced(text).near_changes(REACH));
         views.extend(unstrung(text).into_iter().flat_map(|view| view.near_changes(REACH)));
     }
-    if survey.leet {
-        views.extend(unleet(text).near_changes(REACH));
+    if !survey.leet.is_empty() {
+        views.extend(unleet(text).changed_at(&survey.leet).near_changes(REACH));
     }
-    if survey.turned {
-        views.extend(turned(text));
+    if survey.turned.len() > 1 {
+        views.extend(turned(text, &survey.turned));
     }
     views
 }
@@ -123,85 +121,59 @@ fn unstrung(text: &str) -> Option<View> {
 
 /// Digits and signs as letters, in words with letters or among such words.
 fn unleet(text: &str) -> View {
-    let mut builder = Builder::with_capacity(text.len());
-    let mut start = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        let letter = match byte {
-            b'0' => "o",
-            b'1' | b'!' => "i",
-            b'3' => "e",
-            b'4' | b'@' => "a",
-            b'5' | b'$' => "s",
-            b'7' => "t",
-            b'8' => "b",
-            _ => continue,
-        };
-        builder.copy(&text[start..at], start);
-        builder.put(letter, at);
-        start = at + 1;
-    }
-    builder.copy(&text[start..], start);
-    builder.finish(text.len())
+    let letter = |byte| match byte {
+        b'0' => b'o',
+        b'1' | b'!' => b'i',
+        b'3' => b'e',
+        b'4' | b'@' => b'a',
+        b'5' | b'$' => b's',
+        b'7' => b't',
+        b'8' => b'b',
+        other => other,
+    };
+    exchanged(text, letter, 0)
+}
+
+/// With other letters; those of ASCII stay such, so positions stay.
+fn exchanged(text: &str, letter: impl Fn(u8) -> u8, start: usize) -> View {
+    let text = String::from_utf8(text.bytes().map(letter).collect()).unwrap_or_default();
+    let end = start + text.len();
+    View::standing_for(text, start..end)
 }
 
 /// Paragraphs with two revealing words of one disguise, undone.
-fn turned(text: &str) -> Vec<View> {
+fn turned(text: &str, mut words: &[(usize, bool)]) -> Vec<View> {
     let mut views = Vec::new();
-    let Some(tables) = tables() else { return views };
     let mut start = 0;
     for paragraph in text.split_inclusive('\n') {
         let place = start..start + paragraph.len();
         start = place.end;
-        let (mut rot, mut back) = (0, 0);
-        for found in tables.find_iter(paragraph) {
-            let bytes = paragraph.as_bytes();
-            let bounded = |at: Option<&u8>| at.is_none_or(|byte| !byte.is_ascii_alphanumeric());
-            if !bounded(found.start().checked_sub(1).and_then(|at| bytes.get(at)))
-                || !bounded(bytes.get(found.end()))
-            {
-                continue;
-            }
-            if found.pattern().as_usize() < REVERSED_CLUES.len() { rot += 1 } else { back += 1 }
+        let inside;
+        (inside, words) = words.split_at(words.partition_point(|word| word.0 < start));
+        let reversed = inside.iter().filter(|word| word.1).count();
+        if inside.len() - reversed >= 2 {
+            views.push(exchanged(paragraph, turn, place.start));
         }
-        if rot >= 2 {
-            views.push(rot13(paragraph, &place));
-        }
-        if back >= 2 {
+        if reversed >= 2 {
             views.push(View::standing_for(paragraph.chars().rev().collect(), place));
         }
     }
     views
 }
 
-/// Revealing words in rot13, then reversed.
-fn tables() -> Option<&'static aho_corasick::AhoCorasick> {
-    static TABLES: std::sync::OnceLock<Option<aho_corasick::AhoCorasick>> = std::sync::OnceLock::new();
-    TABLES
-        .get_or_init(|| {
-            let rot = REVERSED_CLUES.iter().map(|word| word.chars().map(turn).collect::<String>());
-            let back = REVERSED_CLUES.iter().map(|word| word.chars().rev().collect::<String>());
-            let words: Vec<String> = rot.chain(back).collect();
-            aho_corasick::AhoCorasick::builder()
-                .ascii_case_insensitive(true)
-                .match_kind(aho_corasick::MatchKind::LeftmostLongest)
-                .build(&words)
-                .ok()
-        })
-        .as_ref()
+/// Whether a word is a revealing one in rot13 or, with `true`, reversed.
+pub(super) fn clue(word: &[u8]) -> Option<bool> {
+    let small = |byte: &u8| byte.to_ascii_lowercase();
+    let is_rot = |clue: &&str| clue.bytes().eq(word.iter().map(small).map(turn));
+    let is_back = |clue: &&str| clue.bytes().eq(word.iter().rev().map(small));
+    let is_reversed = REVERSED_CLUES.iter().any(is_back);
+    (is_reversed || REVERSED_CLUES.iter().any(is_rot)).then_some(is_reversed)
 }
 
-fn rot13(text: &str, place: &Range<usize>) -> View {
-    let mut builder = Builder::with_capacity(text.len());
-    // The length in bytes stays the same, so positions stay.
-    builder.copy(&text.chars().map(turn).collect::<String>(), place.start);
-    builder.finish(place.end)
-}
-
-fn turn(character: char) -> char {
-    let turned = |first: u8, byte: u8| char::from((byte - first + 13) % 26 + first);
-    match character {
-        'a'..='z' => turned(b'a', character as u8),
-        'A'..='Z' => turned(b'A', character as u8),
+fn turn(byte: u8) -> u8 {
+    match byte {
+        b'a'..=b'z' => (byte - b'a' + 13) % 26 + b'a',
+        b'A'..=b'Z' => (byte - b'A' + 13) % 26 + b'A',
         other => other,
     }
 }

@@ -50,11 +50,16 @@ impl View {
         after.checked_sub(1).map_or(0, |last| (self.marks[last].1 + at - self.marks[last].0).min(limit))
     }
 
-    /// The same view, for an original that begins at byte `offset`.
-    #[must_use]
-    pub fn moved(&self, offset: usize) -> Self {
-        let marks = self.marks.iter().map(|mark| (mark.0, mark.1 + offset)).collect();
-        Self { text: self.text.clone(), marks, end: self.end + offset }
+    /// The original begins at byte `offset` of a longer one.
+    pub(super) fn shift(&mut self, offset: usize) {
+        self.marks.iter_mut().for_each(|mark| mark.1 += offset);
+        self.end += offset;
+    }
+
+    /// Of the same length as its original, changed at these places.
+    pub(super) fn changed_at(self, places: &[usize]) -> Self {
+        let marks = std::iter::once(0).chain(places.iter().copied()).map(|at| (at, at)).collect();
+        Self { marks, ..self }
     }
 
     /// The parts near changes, as whole words with `reach` bytes around them; the rest equals the original, which is
@@ -87,8 +92,10 @@ impl View {
     }
 
     fn part(&self, part: Range<usize>) -> Self {
-        let inside = self.marks.iter().filter(|mark| part.start < mark.0 && mark.0 < part.end);
-        let marks = inside.map(|mark| (mark.0 - part.start, mark.1));
+        let [first, last] =
+            [part.start + 1, part.end].map(|at| self.marks.partition_point(|mark| mark.0 < at));
+        let marks = self.marks.get(first..last).into_iter().flatten();
+        let marks = marks.map(|mark| (mark.0 - part.start, mark.1));
         let marks = std::iter::once((0, self.point(part.start))).chain(marks).collect();
         let end = self.original(part.clone()).end;
         Self { text: self.text.get(part).unwrap_or_default().to_owned(), marks, end }

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 /// The bytes of a run.
-pub(super) type Kind = [bool; 256];
+pub(crate) type Kind = [bool; 256];
 
 /// Base64.
-pub(super) static BASE64: Kind = kind(b"+/");
+pub(crate) static BASE64: Kind = kind(b"+/");
 /// Bytes of keys, and their joiners.
-pub(super) static KEY: Kind = kind(b"-_.");
+pub(crate) static KEY: Kind = kind(b"-_.");
 
 const fn kind(signs: &[u8]) -> Kind {
     let mut table = [false; 256];
@@ -26,22 +26,21 @@ const fn kind(signs: &[u8]) -> Kind {
 }
 
 /// Every run of at least `least` bytes, in order. Linear, and usually much faster.
-pub(super) fn runs<'t>(
+pub(crate) fn runs<'t>(
     bytes: &'t [u8],
     kind: &'static Kind,
     least: usize,
 ) -> impl Iterator<Item = Range<usize>> + 't {
-    let is_part = |byte: &u8| kind[usize::from(*byte)];
     // Every long run that begins before `from` was returned.
     let mut from = 0;
     std::iter::from_fn(move || {
         loop {
             let window = bytes.get(from..from + least)?;
-            if let Some(other) = window.iter().rposition(|byte| !is_part(byte)) {
+            if let Some(other) = window.iter().rposition(|byte| !kind[usize::from(*byte)]) {
                 from += other + 1;
                 continue;
             }
-            let more = bytes[from + least..].iter().take_while(|byte| is_part(byte)).count();
+            let more = bytes[from + least..].iter().take_while(|byte| kind[usize::from(**byte)]).count();
             let run = from..from + least + more;
             from = run.end;
             return Some(run);
