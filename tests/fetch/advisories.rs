@@ -176,25 +176,13 @@ fn a_deny_list_counts_when_enough_people_signed_it() {
         let signers = signers.join(", ");
         place.user_policy(&format!("sandbox: {{mcp: {{advisories: {{{keys}signers: [{signers}]}}}}}}\n"));
     };
-    // Three, and a warning, unless something else is written.
-    policy("");
-    for count in [2, 3] {
-        place.write("list.json", list(count));
-        place.write("list.json.minisig", sign(&list(count), &keys[..count as usize]));
-        update(&place, "list.json").expect_code(0);
-        let answers = call_both(&place);
-        assert_eq!(
-            (answers.text(0), answers.json[0].to_string().contains("steals tokens")),
-            ("ok", count == 3)
-        );
-    }
     policy("community: block, quorum: 2, ");
     // From a file that one of them signed, then over HTTP with both.
-    place.write("list.json", list(4));
-    place.write("list.json.minisig", sign(&list(4), &keys[..1]));
+    place.write("list.json", list(1));
+    place.write("list.json.minisig", sign(&list(1), &keys[..1]));
     update(&place, "list.json").expect_code(0);
     assert_eq!(call_both(&place).text(0), "ok");
-    let (text, signatures) = (list(5), sign(&list(5), &keys[..2]));
+    let (text, signatures) = (list(2), sign(&list(2), &keys[..2]));
     let server = HttpServer::start(move |asked| match asked.path.as_str() {
         "/list.json" => Reply::json(&text),
         "/list.json.minisig" => Reply::json(&signatures),
@@ -213,11 +201,23 @@ fn a_deny_list_counts_when_enough_people_signed_it() {
     );
     // Neither an older list nor one that somebody changed takes its place.
     let older = update(&place, "list.json").expect_code(125);
-    assert!(older.stdout.contains("version 4, but version 5 is already stored"), "{older}");
-    place.write("list.json", list(6).replace("1.0.0", "9.9.9"));
+    assert!(older.stdout.contains("version 1, but version 2 is already stored"), "{older}");
+    place.write("list.json", list(3).replace("1.0.0", "9.9.9"));
     let changed = update(&place, "list.json").expect_code(125);
     assert!(changed.stdout.contains("not signed by a key in"), "{changed}");
     assert!(call_both(&place).error(0).contains("steals tokens"));
+    // Three, and a warning, unless something else is written.
+    policy("");
+    for (count, is_told) in [(2, false), (3, true)] {
+        if is_told {
+            place.write("list.json", list(count));
+            place.write("list.json.minisig", sign(&list(count), &keys));
+            update(&place, "list.json").expect_code(0);
+        }
+        let answers = call_both(&place);
+        let told = &answers.json[0]["result"]["_meta"]["agentsh/advisories"];
+        assert_eq!((answers.text(0), told.is_object()), ("ok", is_told), "{count}");
+    }
 }
 
 #[test]

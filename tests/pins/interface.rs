@@ -163,7 +163,7 @@ fn a_tool_that_changes_between_sessions_is_hidden_and_refused_until_it_is_truste
         let all = pins(&place, &["list", "--json"]).expect_code(0);
         let all: Vec<Value> = serde_json::from_str(&all.stdout).unwrap();
         assert!(all[0]["kind"] == "program" && all[0]["digest"].is_string() && all[1..] == listed, "{all:?}");
-        assert!(pins(&place, &["list"]).expect_code(0).stdout.contains("tool  "), "{all:?}");
+        assert!(pins(&place, &["list"]).expect_code(0).stdout.contains("\ttool\t"), "{all:?}");
         pins(&place, &["reset", "--server", "s"]).expect_code(0);
         assert_eq!(pins(&place, &["list", "--json"]).expect_code(0).stdout, "[]\n");
         // What was forgotten can be trusted again, by its hash alone.

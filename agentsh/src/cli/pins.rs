@@ -126,7 +126,7 @@ async fn list(
     }
     let head = ["server", "scope", "kind", "name", "hash", "trusted_at", "trusted_by", "refused"];
     let rows = programs.iter().map(|pin| {
-        let name = format!("{} {} ({} files)", pin.program, pin.identity, pin.files);
+        let name = format!("{} {}", pin.program, pin.identity);
         let at = pin.trusted_at.map(|at| context.time(at)).unwrap_or_default();
         let (hash, refused) = (context.hash(pin.digest), context.hash(pin.refused_digest));
         row([&pin.server_id.0, pin.scope, pin.kind, &name, &hash, &at, by(pin.trusted_by), &refused])
