@@ -160,7 +160,7 @@ fn a_deny_list_counts_when_enough_people_signed_it() {
     let mut registry = Registry::start();
     let place = place(Mode::Invoker, &registry);
     servers(&place, &mut registry);
-    let keys: Vec<KeyPair> = (0..2).map(|_| KeyPair::generate_unencrypted_keypair().unwrap()).collect();
+    let keys: Vec<KeyPair> = (0..3).map(|_| KeyPair::generate_unencrypted_keypair().unwrap()).collect();
     let list = |version: u64| {
         json!({"format": "agentsh-deny/1", "name": "watch", "version": version, "expires": "2099-01-01T00:00:00Z",
             "entries": [{"package": "npm:greeter", "versions": ["1.0.0"], "reason": "steals tokens"}]})
@@ -172,17 +172,17 @@ fn a_deny_list_counts_when_enough_people_signed_it() {
         keys.iter().map(one).collect::<Vec<_>>().join("\n")
     };
     let signers: Vec<String> = keys.iter().map(|key| format!("{:?}", key.pk.to_base64())).collect();
-    let policy = format!(
-        "sandbox: {{mcp: {{advisories: {{community: block, quorum: 2, signers: [{}]}}}}}}\n",
-        signers.join(", ")
-    );
-    place.user_policy(&policy);
+    let policy = |keys: &str| {
+        let signers = signers.join(", ");
+        place.user_policy(&format!("sandbox: {{mcp: {{advisories: {{{keys}signers: [{signers}]}}}}}}\n"));
+    };
+    policy("community: block, quorum: 2, ");
     // From a file that one of them signed, then over HTTP with both.
     place.write("list.json", list(1));
     place.write("list.json.minisig", sign(&list(1), &keys[..1]));
     update(&place, "list.json").expect_code(0);
     assert_eq!(call_both(&place).text(0), "ok");
-    let (text, signatures) = (list(2), sign(&list(2), &keys));
+    let (text, signatures) = (list(2), sign(&list(2), &keys[..2]));
     let server = HttpServer::start(move |asked| match asked.path.as_str() {
         "/list.json" => Reply::json(&text),
         "/list.json.minisig" => Reply::json(&signatures),
@@ -193,6 +193,12 @@ fn a_deny_list_counts_when_enough_people_signed_it() {
     let answers = call_both(&place);
     assert!(answers.error(0).contains("2 signers warn: steals tokens"), "{}", answers.error(0));
     assert_eq!(answers.text(1), "ok");
+    // Nothing of a request is sent to whoever publishes the list.
+    let asked = server.asked();
+    assert!(
+        asked.iter().all(|asked| asked.body.is_empty() && asked.path.starts_with("/list.json")),
+        "{asked:?}"
+    );
     // Neither an older list nor one that somebody changed takes its place.
     let older = update(&place, "list.json").expect_code(125);
     assert!(older.stdout.contains("version 1, but version 2 is already stored"), "{older}");
@@ -200,6 +206,18 @@ fn a_deny_list_counts_when_enough_people_signed_it() {
     let changed = update(&place, "list.json").expect_code(125);
     assert!(changed.stdout.contains("not signed by a key in"), "{changed}");
     assert!(call_both(&place).error(0).contains("steals tokens"));
+    // Three, and a warning, unless something else is written.
+    policy("");
+    for (count, is_told) in [(2, false), (3, true)] {
+        if is_told {
+            place.write("list.json", list(count));
+            place.write("list.json.minisig", sign(&list(count), &keys));
+            update(&place, "list.json").expect_code(0);
+        }
+        let answers = call_both(&place);
+        let told = &answers.json[0]["result"]["_meta"]["agentsh/advisories"];
+        assert_eq!((answers.text(0), told.is_object()), ("ok", is_told), "{count}");
+    }
 }
 
 #[test]

@@ -192,7 +192,6 @@ fn every_step_behind_the_door_has_its_code() {
         ("BLOCKED_MALICIOUS", 2),
         ("BLOCKED_POLICY", 4),
         ("BLOCKED_CUSTOM_COMMAND", 4),
-        ("TOOL_POISONING_DETECTED", 1),
         ("TOOL_SCHEMA_DRIFT", 1),
         ("PII_REDACTED", 2),
         ("POLICY_AUDIT", 1),
@@ -200,6 +199,13 @@ fn every_step_behind_the_door_has_its_code() {
         let found = place.events(name);
         assert!(found.len() == count && found.iter().all(|event| event["type"] == name), "{name} {found:?}");
     }
+    // Flagged, hidden or refused.
+    let found = place.events("TOOL_POISONING_DETECTED");
+    let has = |tool: &str, is_call: bool| {
+        found.iter().any(|event| event["tool_name"] == tool && event["jsonrpc_id"].is_number() == is_call)
+    };
+    assert!(has("poisoned", false) && has("poisoned", true) && has("say", true), "{found:?}");
+    assert!(found.iter().all(|event| !event.to_string().contains("content.arguments")), "{found:?}");
     // Each answer is found in the record by what its headers say.
     let answered = place.events("gateway_answered");
     for (log, tool, code) in logs {

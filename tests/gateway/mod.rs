@@ -293,6 +293,9 @@ fn pages_of_others_large_messages_and_nonsense_reach_no_server() {
     // Its own origin is none of others.
     let own = [("Host", "mcp.example.com"), ("Origin", "https://mcp.example.com")];
     assert_eq!(ask(&own, ping), (400, "NO_SESSION".into()));
+    let bound = format!("http://{}", gateway.address);
+    assert_eq!(ask(&[("Origin", &bound)], ping), (400, "NO_SESSION".into()));
+    assert_eq!(ask(&[("Origin", "http://127.0.0.1:0")], ping), (403, "BLOCKED_ORIGIN".into()));
     assert_eq!(ask(&[("Content-Type", "text/plain")], ping).0, 415);
     assert_eq!(ask(&[("Accept", "text/html")], ping).0, 406);
     assert_eq!(ask(&[], &"x".repeat(20_000)).0, 413);
@@ -304,7 +307,7 @@ fn pages_of_others_large_messages_and_nonsense_reach_no_server() {
     assert_eq!(gateway.ask("PUT", "/mcp/fs", &[], "").status, 405);
     assert_eq!(gateway.ask("GET", "/healthz", &[], "").body, "ok\n");
     let metrics = gateway.ask("GET", "/metrics", &[], "").body;
-    assert!(metrics.contains("agentsh_gateway_refusals_total{code=\"BLOCKED_ORIGIN\"} 2"), "{metrics}");
+    assert!(metrics.contains("agentsh_gateway_refusals_total{code=\"BLOCKED_ORIGIN\"} 3"), "{metrics}");
 }
 
 #[test]

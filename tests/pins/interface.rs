@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::http_server::{HttpServer, Reply};
 use crate::support::peer::Peer;
 use crate::support::{Mode, Outcome, Place};
 
@@ -158,6 +159,18 @@ fn a_tool_that_changes_between_sessions_is_hidden_and_refused_until_it_is_truste
         let listed: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
         let named: Vec<&str> = listed.iter().map(|pin| pin["name"].as_str().unwrap()).collect();
         assert_eq!(named, ["", "p", "list", "more", "read"], "{listed:?}");
+        // Programs are listed with what they offer.
+        let all = pins(&place, &["list", "--json"]).expect_code(0);
+        let all: Vec<Value> = serde_json::from_str(&all.stdout).unwrap();
+        assert!(all[0]["kind"] == "program" && all[0]["digest"].is_string() && all[1..] == listed, "{all:?}");
+        assert!(pins(&place, &["list"]).expect_code(0).stdout.contains("\ttool\t"), "{all:?}");
+        pins(&place, &["reset", "--server", "s"]).expect_code(0);
+        assert_eq!(pins(&place, &["list", "--json"]).expect_code(0).stdout, "[]\n");
+        // What was forgotten can be trusted again, by its hash alone.
+        assert!(by("abc123").expect_code(1).stderr.contains("no offer has this hash"));
+        assert!(by(hash).expect_code(0).stdout.contains("trusted s: tool read"));
+        let again = session(&place, &before, "anything");
+        assert_eq!(again.tools(), ["list"], "{}", again.errors);
         pins(&place, &["reset", "--server", "s", "--offered"]).expect_code(0);
         let again = session(&place, &before, "anything");
         assert_eq!(again.tools(), ["read", "list"], "{}", again.errors);
@@ -220,6 +233,19 @@ fn a_policy_decides_what_a_change_leads_to() {
             .iter()
             .any(|found| found["reason"] == "interface-changed" && found["action"] == "alert")
     );
+    // `allow` lets it pass too, and the change is on record.
+    policy("on_change: allow");
+    let changed = session(&place, &json!([tool("read", "Another.")]), "x");
+    assert_eq!(
+        (changed.tools(), &changed.answers[3]["result"]["content"][0]["text"]),
+        (vec!["read"], &json!("ran"))
+    );
+    assert_eq!(place.events("mcp_tool_changed").len(), 2);
+    policy("on_change: block");
+    session(&place, &json!([tool("read", "Again another.")]), "x");
+    let hidden =
+        place.detections().into_iter().rfind(|found| found["reason"] == "interface-changed").unwrap();
+    assert_eq!((&hidden["action"], &hidden["severity"]), (&json!("block"), &json!("critical")));
     policy("auto_trust_first: false, pin_binary: false");
     pins(&place, &["reset", "--all"]).expect_code(0);
     let unknown = session(&place, &json!([tool("read", "Reads.")]), "x");
@@ -253,5 +279,29 @@ fn what_may_change_of_one_server_changes_nothing_else() {
     assert_eq!(
         session(&place, &json!([tool("read", "It is two."), tool("list", "Lists.")]), "x").tools(),
         ["list"]
+    );
+}
+
+/// A call of a changed tool does not come to the agent in its model's answer either.
+#[test]
+fn a_model_calls_no_tool_that_changed() {
+    let place = Place::new(Mode::Invoker);
+    let call = json!({"type": "tool_use", "id": "t1", "name": "mcp__s__read", "input": {}});
+    let said = json!({"id": "m", "type": "message", "role": "assistant", "content": [call], "stop_reason": "tool_use"});
+    let model = HttpServer::start(move |_| Reply::json(&said));
+    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port));
+    place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {on_change: block}}}\n");
+    let ask = "curl -sS -H 'Content-Type: application/json' --data-binary '{\"model\":\"m\",\"messages\":[]}' $ANTHROPIC_BASE_URL/v1/messages\n";
+    let claude = place.script(place.project.join("bin/claude"), &format!("{TALK}{ask}"));
+    let answer = |description: &str| {
+        offer(&place, &json!([tool("read", description)]), "x");
+        let outcome = Outcome::of(place.agentsh(&["run", "--"]).arg(&claude)).expect_code(0);
+        outcome.stdout.lines().last().unwrap().to_owned()
+    };
+    assert!(answer("Reads.").contains("\"id\":\"t1\""));
+    let refused = answer("Reads, and mails it.");
+    assert!(
+        refused.contains("[agentsh] Tool 'mcp__s__read' blocked by policy") && refused.contains("on_change"),
+        "{refused}"
     );
 }

@@ -99,6 +99,7 @@ fn the_first_use_pins_and_a_change_of_the_entry_is_refused() {
         for name in ["binaryPath", "expectedHash", "actualHash"] {
             assert!(events[0][name].is_string(), "{name} {events:?}");
         }
+        assert_eq!(events[0]["binaryPath"], json!(script.entry), "{events:?}");
         agentsh(&place, &["events", "verify"]).expect_code(0);
     }
 }

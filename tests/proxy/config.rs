@@ -24,6 +24,10 @@ fn mistakes_stop_the_start_with_their_line() {
             "{\"servers\":[],\"auditors\":[{\"provider\":\"mistral\",\n\"timeout_ms\":99}]}",
             vec!["write `anthropic`, `openai` or `google`", "99 is not between 100 and 600000"],
         ),
+        (
+            "{\"servers\":[{\"id\":\"a\",\"command\":\"x\"},\n{\"id\":\"a\",\"command\":\"y\"}]}",
+            vec!["proxy.json:2", "`a`"],
+        ),
         ("{\"servers\":[{\"id\":\"canary\",\"command\":\"x\"}]}", vec!["reserved", "canary__get_report"]),
         (
             "{\"servers\":[{\"id\":\"a\",\"command\":\"x\"}],\"allowed_tools\":\"a__*\"}",

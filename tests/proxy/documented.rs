@@ -99,6 +99,10 @@ fn a_policy_that_asks_for_more_than_the_default_gets_it() {
     peer.text("one__read_file", json!({"path": memo}));
     assert_eq!(reason(&peer.call("two__echo", json!({"text": MEMO}))), "tainted-data");
     assert_eq!(report(&mut peer)["response_mode"], "halt");
+    // What is set for this client comes before both.
+    let mut peer = start(&place, Some("log"), &json!({}));
+    peer.text("one__read_file", json!({"path": memo}));
+    assert_eq!(reason(&peer.call("two__echo", json!({"text": MEMO}))), "none");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use sha2::Sha256;
 
 use super::leaks::MEMO;
 use crate::support::trusted::SOURCES;
-use crate::support::{Answer, Mode, Peer, Place, Receiver};
+use crate::support::{Answer, Mode, Peer, Place, Receiver, within};
 
 /// A receiver, and a proxy that is to tell it; the certificate is that of an authority of the user's own.
 fn start(place: &Place, answer: impl Fn(usize) -> u16 + Send + Sync + 'static) -> (Receiver, Command) {
@@ -125,4 +125,9 @@ fn an_alert_that_nobody_took_is_on_record() {
     let (attempts, why) = (&lost[1]["attempts"], lost[1]["detail"].as_str().unwrap());
     assert!(attempts.as_u64().unwrap() >= 1 && why.contains("certificate"), "{lost:?}");
     assert!(said.contains("alerts not delivered: 1; the last one: ") && said.contains(why), "{said}");
+    // Nobody listens: five times while the session lasts.
+    let mut peer = leak(&place, &mut self::command(&place, 9));
+    assert!(within(Duration::from_secs(60), || place.events("alert_undelivered").len() == 3));
+    assert_eq!(place.events("alert_undelivered")[2]["attempts"], 5);
+    peer.close();
 }

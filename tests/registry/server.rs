@@ -424,3 +424,34 @@ fn its_numbers_are_there_for_prometheus() {
     assert!(text.contains("\nagentsh_registry_servers{status=\"current\"} 1\n"), "{text}");
     assert!(text.contains("# TYPE agentsh_registry_approvals gauge\n"), "{text}");
 }
+
+/// By the words of the page, and where the database lies otherwise.
+#[test]
+fn a_port_and_a_database_are_named_as_on_the_page() {
+    let place = Place::new(Mode::Invoker);
+    let operators = place.home.join("operators");
+    let own = place.home.join(".local/state/agentsh/registry/registry.db");
+    let (named, set) = (place.home.join("named.db"), place.home.join("set.db"));
+    let with = ["--database", named.to_str().unwrap()];
+    for (words, variable, file) in
+        [(&[][..], None, &own), (&[], Some(&set), &set), (&with, Some(&set), &named)]
+    {
+        let _gone = std::fs::remove_file(&set);
+        let mut command = place.agentsh(&["registry", "serve", "--port", "0", "--operators"]);
+        command
+            .arg(&operators)
+            .args(words)
+            .stdout(Stdio::piped())
+            .envs(variable.map(|file| ("KIJI_SAFEGUARD_DB", file)));
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("listening on http://127.0.0.1:") && !line.ends_with(":0\n"), "{line}");
+        assert!(file.exists() && (file == &set || !set.exists()), "{file:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let both =
+        place.agentsh(&["registry", "serve", "--port", "1", "--listen", "127.0.0.1:2"]).output().unwrap();
+    assert_eq!(both.status.code(), Some(2));
+}

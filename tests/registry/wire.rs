@@ -277,6 +277,14 @@ fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
         assert_eq!(errors.contains("registered"), is_new, "{errors}");
         assert!(!is_new || errors.contains(&format!("is registered at {url} with hash ")), "{errors}");
     }
+    // A changed interface is told of, and not registered.
+    place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {on_change: allow}}}\n");
+    offer(&place, "Reads more.");
+    let mut peer = Peer::start(&mut run("auto", ""));
+    peer.shake_hands();
+    assert_eq!(listed(&mut peer), ["Reads more."]);
+    assert!(peer.finish().1.contains("is not vouched for"));
+    assert_eq!(registry.get("/servers?name=weather").1["total"], 1);
     for (word, is_refused) in [("true", true), ("YES", true), ("on", true), ("0", false), ("false", false)] {
         let mut command = run("verify", word);
         let mut peer = Peer::start(command.env("KIJI_SAFEGUARD_REGISTRY", "http://127.0.0.1:9"));
@@ -298,8 +306,11 @@ fn a_wait_for_a_person_ends_as_enforce_says() {
         let server = place.script(place.home.join("server"), SERVER);
         let mut command = place.agentsh(&["mcp", "run", "--id", "s", "--"]);
         command.arg(server).env("KIJI_SAFEGUARD_REGISTRY", &url).env("KIJI_SAFEGUARD_MODE", mode);
-        command.env("KIJI_SAFEGUARD_ENFORCE", enforce).env("KIJI_SAFEGUARD_APPROVAL_TIMEOUT", wait);
-        command.env("KIJI_SAFEGUARD_APPROVAL_POLL_INTERVAL", "0.2");
+        command.env("KIJI_SAFEGUARD_ENFORCE", enforce);
+        if !wait.is_empty() {
+            command.env("KIJI_SAFEGUARD_APPROVAL_TIMEOUT", wait);
+            command.env("KIJI_SAFEGUARD_APPROVAL_POLL_INTERVAL", "0.2");
+        }
         command
     };
     let offered = |mode: &str, enforce: &str| {
@@ -314,7 +325,8 @@ fn a_wait_for_a_person_ends_as_enforce_says() {
         let (names, errors) = offered("approval", enforce);
         assert!(names == expected && errors.contains("no decision"), "{enforce}: {names:?} {errors}");
     }
-    let mut peer = Peer::start(&mut run("approval", "", "60"));
+    // As long as it waits, and as often as it asks, by default.
+    let mut peer = Peer::start(&mut run("approval", "", ""));
     peer.shake_hands();
     let id = peer.ask("tools/list", json!({}));
     let waiting = || registry.get("/approvals?status=pending").1["approvals"][0]["id"].as_i64();
@@ -323,7 +335,7 @@ fn a_wait_for_a_person_ends_as_enforce_says() {
     assert_eq!(call["error"]["data"]["reason"], "interface-not-vouched", "nobody uses it meanwhile: {call}");
     assert_eq!(registry.ask(&["approvals", "reject", &waiting().unwrap().to_string()]).1, 0);
     assert_eq!(peer.answer(&id)["result"]["tools"], json!([]), "{}", peer.errors());
-    peer.finish();
+    assert!(peer.finish().1.contains("waits at most 1800 s"));
     assert_eq!(offered("off", "1").0, ["Reads more."]);
     let outcome = Outcome::of(&mut run("approval", "1", "soon")).expect_code(125);
     assert!(outcome.stderr.contains("KIJI_SAFEGUARD_APPROVAL_TIMEOUT"), "{outcome}");

@@ -72,10 +72,11 @@ fn by_default_it_takes_a_second_and_four_fifths() {
         }
         Reply::json(json!({"score": if asked.body.contains("figures") { 0.8 } else { 0.79 }}))
     });
-    policy(&place, &server, "");
+    place.user_policy(&format!("sandbox: {{mcp: {{classifier: {{url: \"{}\"}}}}}}\n", server.url()));
     let mut peer = Peer::ready(&place, &[]);
     assert_eq!(texts(&peer.call("echo", json!({"text": HARMLESS}))), [HARMLESS]);
-    assert!(texts(&peer.call("echo", json!({"text": ATTACK})))[0].contains("0.80"));
+    // Of any length.
+    assert!(texts(&peer.call("echo", json!({"text": "figures"})))[0].contains("0.80"));
     let slow = format!("{HARMLESS}, and slow");
     let start = Instant::now();
     assert_eq!(texts(&peer.call("echo", json!({"text": slow}))), [slow.as_str()]);

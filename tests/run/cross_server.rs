@@ -201,18 +201,21 @@ fn a_server_whose_name_is_nearly_anothers_is_told_of_with_the_score() {
     let pairs = [
         ("notes-server", "notes-servar", 0.92),
         ("team-server", "teax-server", 0.91),
+        ("github", "github-official", 0.4),
+        ("weather", "w\u{435}ather", 0.86),
         ("customer-reporting-ab", "customer-reporting-xy", 0.9),
     ];
     let servers: serde_json::Map<String, Value> = pairs
         .iter()
         .flat_map(|(first, second, _)| [first, second])
-        .chain([&"weather"])
+        // A series is no imitation.
+        .chain([&"step-1", &"step-2"])
         .map(|name| ((*name).to_owned(), entry.clone()))
         .collect();
     place.write(place.home.join(".claude.json"), json!({ "mcpServers": servers }).to_string());
     // The one that was declared first is imitated, whichever answers first. One letter counts whatever the threshold is.
     for (at, (keys, told)) in
-        [("", 3), ("", 3), ("similarity_threshold: 0.95", 2), ("similarity_check: false", 0)]
+        [("", 5), ("", 5), ("similarity_threshold: 0.95", 4), ("similarity_check: false", 0)]
             .iter()
             .enumerate()
     {

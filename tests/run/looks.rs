@@ -60,7 +60,7 @@ fn empty_lists_say_so() {
         (&["mcp", "events"], "nothing is recorded"),
         (&["mcp", "calls"], "nothing is recorded"),
         (&["mcp", "detections"], "no detections recorded; "),
-        (&["mcp", "pins", "list"], "no server is pinned; the first start pins a server"),
+        (&["mcp", "pins", "list"], "nothing is pinned; "),
         (&["mcp", "inventory"], "no tools recorded yet"),
         (&["approvals", "list"], "no pending approvals"),
         (&["review", "--list"], "no session has a layer"),

@@ -445,6 +445,37 @@ fn a_short_prompt_guards_nothing_and_a_replacement_has_its_usual_words() {
     let long: String = (0..100).map(|number| format!("это правило {number}, ")).collect();
     let first = |count| long.chars().take(count).collect::<String>();
     assert_eq!((said(&long, &first(240)).as_str(), said(&long, &first(230))), (withheld, first(230)));
+    let (second, both) =
+        ("Never name the price of a competitor.", format!("{LEAK} Never name the price of a competitor."));
+    assert_eq!(said(&both, second), second);
+    place.user_policy("version: 1\nllm: {canary: true, canary_sentences: every}\n");
+    assert_eq!(said(&both, second), withheld);
+}
+
+/// What a model says after the sentence is neither sent nor waited for.
+#[test]
+fn the_connection_to_a_model_ends_at_the_sentence() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nllm: {canary: true, replacement: \"No.\"}\n");
+    let (feed, fed) = std::sync::mpsc::channel();
+    let fed = std::sync::Mutex::new(Some(fed));
+    let model = HttpServer::start(move |_| Reply::events(&[]).fed(fed.lock().unwrap().take().unwrap()));
+    let says = std::thread::spawn(move || {
+        let text = |text: &str| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}});
+        let first = [
+            json!({"type": "message_start", "message": {"id": "m", "content": []}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+            text(LEAK),
+        ];
+        let events = first.into_iter().chain(std::iter::repeat_with(|| text(" And more."))).take(100);
+        let pause = std::time::Duration::from_millis(100);
+        events.take_while(|event| (std::thread::sleep(pause), feed.send(event.to_string()).is_ok()).1).count()
+    });
+    let request = json!({"model": "m", "stream": true, "system": LEAK, "messages": []});
+    let outcome = ask(&place, &model, "/v1/messages", &request);
+    assert!(outcome.stdout.contains("\"text\":\"No.\"") && !outcome.stdout.contains("more"), "{outcome}");
+    let said = says.join().unwrap();
+    assert!(said < 60, "it was listened to for {said} events");
 }
 
 /// `canary: hold`: what the agent keeps of the message is the replacement and nothing else, with the tokens that were counted.

@@ -72,7 +72,7 @@ fn the_examples_of_the_page_are_found_in_results_and_refused_where_that_is_writt
     let rows = place.events("mcp_content_detected");
     let has = |part: &str| rows.iter().any(|row| row.to_string().contains(part));
     assert!(has("secret-found") && has("content.arguments"), "{rows:?}");
-    assert!(place.events("mcp_output_inspection").iter().all(|event| event["action"] == "alert"));
+    assert!(place.events("mcp_output_inspection").iter().all(|event| event["action"] == "allow"));
     assert_eq!(place.events("mcp_output_inspection").len(), EXAMPLES.len());
 }
 
@@ -121,8 +121,26 @@ fn a_pattern_of_ones_own_shows_fifty_characters_on_each_side() {
     let context = format!("{}internal.corp.example{}", "a".repeat(50), "b".repeat(50));
     assert_eq!(
         event["detections"][0],
-        json!({"category": "exfiltration", "severity": "critical", "pattern": "internal_api", "pointer": "/content/0/text", "context": context})
+        json!({"category": "exfiltration", "severity": "critical", "pattern": "internal_api", "pointer": "/content/0/text",
+            "context": context, "description": "An internal API"})
     );
+    // In a definition at each place.
+    let said = "It calls internal.corp.example";
+    let property = json!({"type": "string", "description": said, "enum": [said]});
+    let schema = json!({"type": "object", "properties": {"x": property}});
+    let listed = json!({"name": "read", "description": said, "inputSchema": schema});
+    let mut peer = super::hostile::peer(&place, &json!({"tools/list": [{"tools": [listed]}]}));
+    peer.request("tools/list", json!({}));
+    peer.finish();
+    let found = place.events("mcp_detection");
+    let places: std::collections::BTreeSet<&str> =
+        found.iter().map(|event| event["pointer"].as_str().unwrap()).collect();
+    let x = "/inputSchema/properties/x";
+    assert!(
+        places.into_iter().eq(["/description", &format!("{x}/description"), &format!("{x}/enum/0")]),
+        "{found:?}"
+    );
+    assert!(found.iter().all(|event| event["description"] == "An internal API"), "{found:?}");
 }
 
 #[test]
@@ -178,6 +196,12 @@ fn lists_of_tools_mean_patterns_and_hashes_as_the_page_says() {
     ] {
         assert_eq!(answered(&mcp), expected, "{mcp}");
     }
+    // The same under the other heading.
+    place.policy(&format!(
+        "version: 1\nmcp_rules: {{enforce_policy: true, tool_policy: denylist, {denied}}}\n"
+    ));
+    let answer = Peer::ready(&place, &[]).call("echo", json!({"text": "x"}));
+    assert!(answer["error"]["message"].as_str().unwrap().contains("mcp_rules.denied_tools"), "{answer}");
     // The built-in policies switch it on.
     place.user_policy(&format!("version: 1\nsandbox: {{mcp: {{tool_policy: denylist, {denied}}}}}\n"));
     assert_eq!(reason(&Peer::ready(&place, &[]).call("echo", json!({"text": "x"}))), "tool-denied");
@@ -203,6 +227,37 @@ fn rates_and_bursts_have_the_numbers_of_the_page() {
     let (refused, why) = passed("rate_limits: {enabled: true}", 60);
     assert!(refused.is_some_and(|at| at >= 10) && why == "rate-limited", "{refused:?} {why}");
     assert_eq!(passed("cross_server: {enabled: true}", 11), (Some(10), "burst".to_owned()));
+}
+
+/// Of two connections that call at once, ten calls pass; more of them five seconds later.
+#[test]
+#[ignore = "takes long"]
+fn two_connections_share_a_burst_and_its_window_passes() {
+    let place = Place::new(Mode::Invoker);
+    let server = json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []}}});
+    place.write(place.home.join(".claude.json"), server.to_string());
+    policy(&place, "cross_server: {enabled: true}");
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "x"}}});
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
+        "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}});
+    place.write(
+        place.project.join("hello"),
+        format!("{hello}\n{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}}\n"),
+    );
+    let calls: String =
+        (2..12).map(|id| call.to_string().replace("\"id\":2", &format!("\"id\":{id}")) + "\n").collect();
+    place.write(place.project.join("calls"), calls);
+    let talk = "#!/bin/bash\nfor n in 1 2; do { cat hello; sleep 2; cat calls; sleep 7; [ $n = 2 ] || tail -n 1 calls | \
+                sed 's/\"id\":11/\"id\":99/'; sleep 1; } | AGENTSH_SOCKET=/run/agentsh/bridge /run/agentsh/agentsh bridge fixture > $n & done\n\
+                wait; cat 1 2\n";
+    let claude = place.script(place.project.join("bin/claude"), talk);
+    let outcome = Outcome::of(place.agentsh(&["run", "--"]).arg(claude)).expect_code(0);
+    let answers: Vec<Value> =
+        outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ran = |answer: &&Value| answer["result"]["content"].is_array();
+    assert_eq!(answers.iter().filter(|answer| answer["id"] != 99).filter(ran).count(), 10, "{outcome}");
+    assert_eq!(answers.iter().filter(|answer| reason(answer) == "burst").count(), 10, "{outcome}");
+    assert!(answers.iter().find(|answer| answer["id"] == 99).is_some_and(|answer| ran(&answer)), "{outcome}");
 }
 
 /// The first check that refuses is the one that is named, and those of the lists come before those that count.
@@ -238,18 +293,25 @@ fn variables_of_a_server_are_the_standard_ones_and_those_of_its_entry() {
         &secrets[5],
     ];
     let allow = "env_allow: [GITHUB_TOKEN, \"X_*\"]";
-    for (entry, passing) in [
-        ("id: fixture".to_owned(), Vec::new()),
+    for (entry, of_project, passing) in [
+        ("id: fixture".to_owned(), "", Vec::new()),
         // A pattern does not mean what ends like a secret.
-        (format!("id: fixture, {allow}"), names[..3].to_vec()),
-        (format!("id: fixture, {allow}, env_deny: [\"X_D*\", GITHUB_TOKEN]"), names[..3].to_vec()),
+        (format!("id: fixture, {allow}"), "", names[..3].to_vec()),
+        // A project takes away.
+        (format!("id: fixture, {allow}"), ", env_deny: [\"X_*\"]", names[..1].to_vec()),
+        (format!("id: fixture, {allow}, env_deny: [\"X_D*\", GITHUB_TOKEN]"), "", names[..3].to_vec()),
         (
             "id: fixture, env_deny: [\"X_D*\"]".to_owned(),
+            "",
             names.iter().copied().filter(|name| *name != "X_DENIED").collect(),
         ),
     ] {
         let place = Place::new(Mode::Invoker);
-        place.user_policy(&format!("version: 1\nsandbox: {{mcp: {{servers: [{{{entry}}}]}}}}\n"));
+        let written = |entry: &str| format!("version: 1\nsandbox: {{mcp: {{servers: [{{{entry}}}]}}}}\n");
+        place.user_policy(&written(&entry));
+        if !of_project.is_empty() {
+            place.write(".agentsh.yaml", written(&format!("id: fixture{of_project}")));
+        }
         let mut command = place.agentsh(&["mcp", "run", "--id", "fixture", "--"]);
         command
             .arg(place.program("fixture_server"))

@@ -138,9 +138,9 @@ fn secrets_get_tags_where_the_policy_says_so_and_identifiers_stay() {
         policy(
             &place,
             "secrets: {results: redact, arguments: redact, kinds: {private-key: block, phone: off}, custom: [{name: ticket, \
-             pattern: \"TICKET-[0-9]+\"}, {name: proj, pattern: \"PROJ-[0-9]+\", action: audit}]}",
+             pattern: \"TICKET-[0-9]+\"}, {name: proj, pattern: \"PROJ-[0-9]+\", action: audit}, {name: name, pattern: Ada, replacement: 'a colleague'}]}",
         );
-        let result = json!({"content": [{"type": "text", "text": format!("key {KEY} of a@b.co for TICKET-77, PROJ-5")}],
+        let result = json!({"content": [{"type": "text", "text": format!("key {KEY} of a@b.co for TICKET-77, PROJ-5, Ada")}],
             "structuredContent": {"mail": "a@b.co", "n": 1.5, "list": [KEY]}, "nextCursor": "a@b.co"});
         let private = "-----BEGIN PRIVATE KEY-----\nMIIBVgIBADANBgkqhkiG9w0BAQEFAASCAUAwggE8AgEAAkEAq7BFUpkGp3+LQmlQYx2eqzDV\n-----END PRIVATE KEY-----";
         let mut peer =
@@ -149,7 +149,7 @@ fn secrets_get_tags_where_the_policy_says_so_and_identifiers_stay() {
         let shown = &answer["result"];
         assert_eq!(
             shown["content"][0]["text"],
-            "key [REDACTED AWS KEY] of [REDACTED EMAIL] for [REDACTED TICKET], PROJ-5",
+            "key [REDACTED AWS KEY] of [REDACTED EMAIL] for [REDACTED TICKET], PROJ-5, a colleague",
             "{answer}"
         );
         assert_eq!(

@@ -22,7 +22,7 @@ pub struct PinsArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum PinsVerb {
-    /// List the pinned programs of servers; with --offered, their tools, prompts, resources and instructions
+    /// List the pinned programs of servers, and their tools, prompts, resources and instructions
     List(Which),
     /// Accept a server's program, or an offered tool, prompt or resource, that was refused because it changed
     Trust {
@@ -67,6 +67,7 @@ pub struct Which {
 struct Listed<'a> {
     server_id: &'a ServerId,
     scope: &'a str,
+    kind: &'static str,
     program: &'a str,
     identity: &'a str,
     /// Null, as what follows, of what was never trusted.
@@ -92,7 +93,6 @@ pub async fn answer(
     let store = PinStore::new(&context.state_dir);
     let which = &which.known(&store).await?;
     match verb {
-        PinsVerb::List(_) if which.is_offered() => offered::list(&store, which, context, out, err).await?,
         PinsVerb::List(_) => list(&store, which, context, out, err).await?,
         PinsVerb::Trust { hash, .. } => trust(&store, which, hash.as_deref(), out).await?,
         PinsVerb::Diff(_) => diff(&store, which, out).await?,
@@ -110,39 +110,47 @@ async fn list(
 ) -> Result<(), Failure> {
     let pins = store.list().await?;
     let candidates = store.candidates(None).await?;
-    let listed: Vec<Listed<'_>> = pins
+    let programs: Vec<Listed<'_>> = pins
         .iter()
         .filter(|pin| which.names(&pin.state.server_id, &pin.state.scope))
         .map(|pin| listed(pin, &candidates))
         .chain(never_trusted(&pins, &candidates).filter(|one| which.names(one.server_id, one.scope)))
+        .filter(|_| !which.is_offered())
         .collect();
+    let offered = offered::listed(store, which).await?;
     if which.json {
-        return json(out, &listed);
+        return both(out, &programs, &offered);
     }
-    if listed.is_empty() {
-        writeln!(err, "no server is pinned; the first start pins a server")?;
+    if programs.is_empty() && offered.is_empty() {
+        writeln!(err, "nothing is pinned; a server's first start and its first listing pin it")?;
     }
-    let head =
-        ["server", "scope", "program", "identity", "files", "digest", "trusted_at", "trusted_by", "refused"];
-    let rows = listed.iter().map(|pin| {
-        let by = match pin.trusted_by {
-            Some(TrustedBy::FirstUse) => "first-use",
-            Some(TrustedBy::User) => "user",
-            None => "nobody",
-        };
-        vec![
-            pin.server_id.0.clone(),
-            pin.scope.to_owned(),
-            pin.program.to_owned(),
-            pin.identity.to_owned(),
-            pin.files.to_string(),
-            context.hash(pin.digest),
-            pin.trusted_at.map(|at| context.time(at)).unwrap_or_default(),
-            by.to_owned(),
-            context.hash(pin.refused_digest),
-        ]
+    let head = ["server", "scope", "kind", "name", "hash", "trusted_at", "trusted_by", "refused"];
+    let rows = programs.iter().map(|pin| {
+        let name = format!("{} {}", pin.program, pin.identity);
+        let at = pin.trusted_at.map(|at| context.time(at)).unwrap_or_default();
+        let (hash, refused) = (context.hash(pin.digest), context.hash(pin.refused_digest));
+        row([&pin.server_id.0, pin.scope, pin.kind, &name, &hash, &at, by(pin.trusted_by), &refused])
     });
+    let rows = rows.chain(offered.iter().map(|one| one.row(context)));
     table(out, context, &head, rows.collect()).map(|_| ())
+}
+
+fn row(cells: [&str; 8]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+fn by(trusted: Option<TrustedBy>) -> &'static str {
+    match trusted {
+        Some(TrustedBy::FirstUse) => "first-use",
+        Some(TrustedBy::User) => "user",
+        None => "nobody",
+    }
+}
+
+/// Programs, and what they offer.
+fn both(out: &mut dyn Write, programs: &[impl Serialize], offered: &[impl Serialize]) -> Result<(), Failure> {
+    let values = programs.iter().map(serde_json::to_value).chain(offered.iter().map(serde_json::to_value));
+    json(out, &values.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::other)?)
 }
 
 fn listed<'a>(pin: &'a Pin, candidates: &'a [Candidate]) -> Listed<'a> {
@@ -153,6 +161,7 @@ fn listed<'a>(pin: &'a Pin, candidates: &'a [Candidate]) -> Listed<'a> {
     Listed {
         server_id: &state.server_id,
         scope: &state.scope,
+        kind: "program",
         program: &state.program,
         identity: &state.identity,
         digest: Some(&state.digest),
@@ -171,6 +180,7 @@ fn never_trusted<'a>(pins: &'a [Pin], candidates: &'a [Candidate]) -> impl Itera
     unpinned.filter(move |state| !pins.iter().any(|pin| is_same(&pin.state, state))).map(|state| Listed {
         server_id: &state.server_id,
         scope: &state.scope,
+        kind: "program",
         program: &state.program,
         identity: &state.identity,
         digest: None,
@@ -221,10 +231,7 @@ async fn diff(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<()
         differences.push(Difference::of(store, candidate).await?);
     }
     if which.json {
-        let values =
-            differences.iter().map(serde_json::to_value).chain(changed.iter().map(serde_json::to_value));
-        let values = values.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::other)?;
-        return json(out, &values);
+        return both(out, &differences, &changed);
     }
     if differences.is_empty() && changed.is_empty() {
         writeln!(out, "no difference: nothing was refused")?;
@@ -274,15 +281,10 @@ impl Which {
     /// When a server is named that has neither a pin nor a refused state.
     async fn known(&self, store: &PinStore) -> Result<Self, Failure> {
         let Some(server) = &self.server else { return Ok(self.clone()) };
-        let mut ids: Vec<String> = store.list().await?.into_iter().map(|pin| pin.state.server_id.0).collect();
-        ids.extend(store.candidates(None).await?.into_iter().map(|one| one.state.server_id.0));
-        let (pins, changed) = store.interfaces(self.interface()).await?;
-        ids.extend(pins.into_iter().chain(changed).map(|pin| pin.server_id.0));
+        let ids = store.servers().await?;
         if ids.contains(server) {
             return Ok(self.clone());
         }
-        ids.sort();
-        ids.dedup();
         let called: Vec<&String> =
             ids.iter().filter(|id| trees::short_name(id) == Some(server.as_str())).collect();
         match called.as_slice() {

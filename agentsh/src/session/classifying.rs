@@ -168,18 +168,11 @@ fn heard(policy: &ClassifierPolicy, about: &ClassifiedText, scores: &[Score]) ->
                 ),
             });
         }
+        let verdict = Verdict::new(outcome, Reason::ContentSuspicious, policy.action_rule());
         said.findings.push(Finding {
-            verdict: Verdict::new(outcome, Reason::ContentSuspicious, policy.action_rule()),
-            category: Some("semantic".to_owned()),
-            detector: "classifier".to_owned(),
-            severity: Severity::High,
-            source: None,
-            destination: None,
             context: format!("score {:.2}", score.score),
             pointer,
-            decoded: Vec::new(),
-            ways: String::new(),
-            what,
+            ..Finding::new(verdict, Some("semantic"), "classifier", Severity::High, what)
         });
     }
     said
@@ -212,18 +205,10 @@ fn unclassified(facts: &Facts, record: &Record, server: &ServerId, name: &str, w
         action: if is_refused { Action::Block } else { Action::Allow },
         rule: policy.unavailable_rule(),
     });
-    is_refused.then(|| Finding {
-        verdict: Verdict::new(Outcome::Block, Reason::NotClassified, policy.unavailable_rule()),
-        category: Some("not-classified".to_owned()),
-        detector: "classifier".to_owned(),
-        severity: Severity::Medium,
-        source: None,
-        destination: None,
-        context: String::new(),
-        pointer: String::new(),
-        decoded: Vec::new(),
-        ways: String::new(),
-        what: format!("cannot classify it: {why}"),
+    is_refused.then(|| {
+        let verdict = Verdict::new(Outcome::Block, Reason::NotClassified, policy.unavailable_rule());
+        let what = format!("cannot classify it: {why}");
+        Finding::new(verdict, Some("not-classified"), "classifier", Severity::Medium, what)
     })
 }
 

@@ -86,12 +86,8 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let gateway =
         Gateway::new(config, Rc::clone(&carrier) as Rc<dyn Connector>).map_err(|error| refused(&error))?;
     let listener = gateway.bind().await.map_err(|error| refused(&error))?;
-    if let Ok(address) = listener.local_addr() {
-        session.record.note(&format!(
-            "gateway: listening on {address}, {} endpoints",
-            gateway.config().endpoints.len()
-        ));
-    }
+    let Config { listen, endpoints, .. } = &*gateway.config();
+    session.record.note(&format!("gateway: listening on {listen}, {} endpoints", endpoints.len()));
     let signals = signals(&gateway, &session, &request.config)?;
     gateway.serve(listener).await;
     signals.abort();

@@ -115,7 +115,9 @@ impl Content {
         let mut refused = 0;
         let mut why = String::new();
         for record in records {
-            if let Err(error) = content.flow.import(&record, since_1970()) {
+            if let Ok(event) = serde_json::from_slice(&record) {
+                content.add_event(event);
+            } else if let Err(error) = content.flow.import(&record, since_1970()) {
                 refused += 1;
                 why = error.to_string();
             }

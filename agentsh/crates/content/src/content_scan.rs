@@ -207,18 +207,13 @@ impl ContentScan {
         bytes: usize,
         pointer: String,
     ) -> Finding {
+        let verdict = Verdict::new(Outcome::Rewrite, Reason::TextCleaned, self.policy.rule(key));
+        let what = format!("removed {bytes} bytes of invisible text ({kind})");
         Finding {
-            verdict: Verdict::new(Outcome::Rewrite, Reason::TextCleaned, self.policy.rule(key)),
-            category: Some("removed".to_owned()),
-            detector: kind.to_owned(),
-            severity: Severity::Low,
             source: Some(source(subject)),
-            destination: None,
             context: format!("[{bytes} bytes]"),
             pointer,
-            decoded: Vec::new(),
-            ways: String::new(),
-            what: format!("removed {bytes} bytes of invisible text ({kind})"),
+            ..Finding::new(verdict, Some("removed"), kind, Severity::Low, what)
         }
     }
 
@@ -234,18 +229,11 @@ impl ContentScan {
             OnRequest::Alert => Outcome::Alert,
             OnRequest::Block => Outcome::Block,
         };
+        let verdict = Verdict::new(outcome, Reason::RequestNotAllowed, rule.rule.clone());
+        let what = "servers may not request it".to_owned();
         report.find(Finding {
-            verdict: Verdict::new(outcome, Reason::RequestNotAllowed, rule.rule.clone()),
-            category: Some("server-request".to_owned()),
-            detector: method.to_owned(),
-            severity: Severity::Medium,
             source: Some(source(subject)),
-            destination: None,
-            context: String::new(),
-            pointer: String::new(),
-            decoded: Vec::new(),
-            ways: String::new(),
-            what: "servers may not request it".to_owned(),
+            ..Finding::new(verdict, Some("server-request"), method, Severity::Medium, what)
         });
         outcome == Outcome::Block
     }
@@ -338,18 +326,13 @@ fn tell(
     let name = subject.matter.name();
     let does = if what == "its argument" { "contains a harmful command" } else { "speaks to the model" };
     for found in scan.findings.iter().take(MAX_COUNT) {
+        let verdict = Verdict::new(outcome, Reason::ContentSuspicious, rule.clone());
+        let (category, what) = (kebab(found.category), format!("{what} {does} ({})", found.rule));
         report.find(Finding {
-            verdict: Verdict::new(outcome, Reason::ContentSuspicious, rule.clone()),
-            category: Some(kebab(found.category)),
-            detector: found.rule.clone(),
-            severity: found.severity,
             source: Some(source(subject)),
-            destination: None,
             context: found.context.clone(),
             pointer: found.pointer.clone(),
-            decoded: Vec::new(),
-            ways: String::new(),
-            what: format!("{what} {does} ({})", found.rule),
+            ..Finding::new(verdict, Some(&category), &found.rule, found.severity, what)
         });
     }
     if scan.verdict == Action::Block && action == OnFinding::Advise {

@@ -389,19 +389,8 @@ fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) ->
         id: format!("sandbox.mcp.version_pinning.{rule}"),
         ..pinning.rule.clone()
     });
-    Finding {
-        verdict: Verdict::new(outcome, reason, rule),
-        category: Some("interface-pin".to_owned()),
-        detector: reason.code().to_owned(),
-        severity: if outcome == Outcome::Block { Severity::High } else { Severity::Low },
-        source: None,
-        destination: None,
-        context: String::new(),
-        pointer: String::new(),
-        decoded: Vec::new(),
-        ways: String::new(),
-        what,
-    }
+    let severity = if outcome == Outcome::Block { Severity::Critical } else { Severity::Low };
+    Finding::new(Verdict::new(outcome, reason, rule), Some("interface-pin"), reason.code(), severity, what)
 }
 
 /// The skeleton of a name, so that lookalikes are equal. A URI is read by programs, so it stays.

@@ -125,7 +125,8 @@ impl Gateway {
     ///
     /// # Errors
     /// When they cannot be used; nothing changes then.
-    pub fn reload(&self, config: Config) -> Result<(), GatewayError> {
+    pub fn reload(&self, mut config: Config) -> Result<(), GatewayError> {
+        config.listen = self.config().listen;
         let files = Files::load(&config)?;
         *self.files.borrow_mut() = Rc::new(files);
         *self.config.borrow_mut() = Rc::new(config);
@@ -142,7 +143,11 @@ impl Gateway {
     /// When the address is not available.
     pub async fn bind(&self) -> Result<TcpListener, GatewayError> {
         let address = self.config().listen;
-        TcpListener::bind(address).await.map_err(|source| GatewayError::Listen { address, source })
+        let wrong = |source| GatewayError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(wrong)?;
+        // The port is part of the own origin.
+        Rc::make_mut(&mut self.config.borrow_mut()).listen = listener.local_addr().map_err(wrong)?;
+        Ok(listener)
     }
 
     /// Serves until [`Gateway::drain`]. Call inside a `LocalSet`.

@@ -252,19 +252,8 @@ fn a_check_more_is_one_line() {
 }
 
 fn finding(outcome: Outcome, what: &str) -> Finding {
-    Finding {
-        verdict: Verdict::new(outcome, Reason::Tainted, RuleRef::default_rule(what)),
-        category: None,
-        detector: "d".to_owned(),
-        severity: Severity::High,
-        source: None,
-        destination: None,
-        context: String::new(),
-        pointer: String::new(),
-        decoded: Vec::new(),
-        ways: String::new(),
-        what: what.to_owned(),
-    }
+    let verdict = Verdict::new(outcome, Reason::Tainted, RuleRef::default_rule(what));
+    Finding::new(verdict, None, "d", Severity::High, what.to_owned())
 }
 
 #[test]

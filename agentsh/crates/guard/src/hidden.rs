@@ -138,19 +138,9 @@ mod tests {
             };
             if definition.member("description").is_some() {
                 let rule = RuleRef::default_rule("test");
-                report.find(Finding {
-                    verdict: Verdict::new(Outcome::Block, Reason::ContentSuspicious, rule),
-                    category: Some("test".to_owned()),
-                    detector: String::new(),
-                    severity: Severity::High,
-                    source: None,
-                    destination: None,
-                    context: String::new(),
-                    pointer: String::new(),
-                    decoded: Vec::new(),
-                    ways: String::new(),
-                    what: "it is hidden".to_owned(),
-                });
+                let verdict = Verdict::new(Outcome::Block, Reason::ContentSuspicious, rule);
+                let what = "it is hidden".to_owned();
+                report.find(Finding::new(verdict, Some("test"), "", Severity::High, what));
             }
         }
     }

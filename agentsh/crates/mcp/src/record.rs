@@ -148,6 +148,7 @@ fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -
             rule: found.verdict.rule.clone(),
             pointer: redact::whole(&found.pointer),
             context: found.context.clone(),
+            description: found.description.clone(),
             other_server: other.map(|other| other.server.clone()),
             other_tool: other.map(|other| other.tool.clone()).filter(|tool| !tool.is_empty()),
         };

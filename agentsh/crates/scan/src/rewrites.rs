@@ -15,7 +15,7 @@ use crate::finding::Scan;
 use crate::rules::Channel;
 use crate::scan::{is_blob_at, is_identifier_at, sanitised};
 
-/// A place and its tag's kind.
+/// A place, and the text that replaces it.
 pub type Tagged = (Range<usize>, String);
 
 /// The parts to remove or replace.
@@ -26,7 +26,7 @@ pub struct Changes<'c> {
     pub hidden: bool,
     /// Whether this kind of secret is replaced.
     pub redacts: &'c dyn Fn(&str) -> bool,
-    /// Further places to replace, with kinds.
+    /// Further places to replace.
     pub also: &'c dyn Fn(&str) -> Vec<Tagged>,
 }
 
@@ -114,20 +114,21 @@ impl Walk<'_> {
         } else {
             None
         };
-        let mut places: Vec<(Range<usize>, Cow<'_, str>)> = match &clean {
+        let tag = |kind: &str| format!("[REDACTED {kind}]");
+        let mut places: Vec<Tagged> = match &clean {
             // Places of secrets have moved.
             Some(clean) => find_in_views(clean)
                 .into_iter()
                 .filter(|secret| (self.changes.redacts)(secret.kind))
-                .map(|secret| (secret.place, secret.kind.into()))
+                .map(|secret| (secret.place, tag(secret.kind)))
                 .collect(),
             None => {
                 let known = self.places.secrets.get(self.pointer.as_str());
-                known.into_iter().flatten().map(|(place, kind)| (place.clone(), (*kind).into())).collect()
+                known.into_iter().flatten().map(|(place, kind)| (place.clone(), tag(kind))).collect()
             }
         };
         let shown = clean.as_deref().unwrap_or(text);
-        places.extend((self.changes.also)(shown).into_iter().map(|(place, kind)| (place, kind.into())));
+        places.extend((self.changes.also)(shown));
         match places.is_empty() {
             true => clean.map(Cow::into_owned),
             false => Some(tagged(shown, places)),
@@ -186,20 +187,18 @@ fn strings(value: &Json<'_>, path: &mut Vec<usize>, name: &str, see: &mut dyn Fn
     }
 }
 
-/// Replaces places by tags; overlapping ones by the first tag.
-fn tagged(text: &str, mut places: Vec<(Range<usize>, Cow<'_, str>)>) -> String {
+/// Replaces places; overlapping ones by the first text.
+fn tagged(text: &str, mut places: Vec<Tagged>) -> String {
     places.sort_by_key(|(place, _)| (place.start, std::cmp::Reverse(place.end)));
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
-    for (place, kind) in places {
+    for (place, replacement) in places {
         if place.start < at || place.is_empty() {
             at = at.max(place.end.min(text.len()));
             continue;
         }
         out.push_str(text.get(at..place.start).unwrap_or_default());
-        out.push_str("[REDACTED ");
-        out.push_str(&kind);
-        out.push(']');
+        out.push_str(&replacement);
         at = place.end;
     }
     out.push_str(text.get(at..).unwrap_or_default());

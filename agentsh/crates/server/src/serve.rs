@@ -80,8 +80,10 @@ pub(crate) async fn registry(
     let database =
         named.as_deref().map_or_else(|| Database::File(folder.join("registry.db")), Database::named);
     let days = |days: u32| SignedDuration::from_hours(24 * i64::from(days));
+    let mut listen = args.listen;
+    listen.set_port(args.port.unwrap_or(listen.port()));
     let server = registry::Server::open(registry::Options {
-        listen: args.listen,
+        listen,
         database,
         operators,
         open: args.open,

@@ -286,6 +286,9 @@ pub enum Event {
         pointer: String,
         /// At most 50 characters on each side, secrets replaced.
         context: String,
+        /// What the policy says of the pattern that found it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
         /// What it was compared with: the other server, and its tool.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         other_server: Option<ServerId>,

@@ -15,6 +15,11 @@ use crate::types::ServerId;
 /// Longer definitions are pinned by their hash alone, in bytes.
 pub const MAX_DEFINITION: usize = 64 << 10;
 
+const PINNED: &str = "interface_pins WHERE trusted_by <> ''";
+/// Pins that were reset, until the server is pinned anew: each can be trusted again by its hash.
+const FORGOTTEN: &str = "interface_pins WHERE trusted_by = ''";
+const CHANGED: &str = "interface_changes WHERE TRUE";
+
 /// The kinds of entries that a server offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -100,8 +105,18 @@ impl PinStore {
         &self,
         which: WhichInterface,
     ) -> Result<(Vec<InterfacePin>, Vec<InterfacePin>), StoreError> {
-        self.ask(move |open| {
-            Ok((rows(open, "interface_pins", &which)?, rows(open, "interface_changes", &which)?))
+        self.ask(move |open| Ok((rows(open, PINNED, &which)?, rows(open, CHANGED, &which)?))).await
+    }
+
+    /// Every server of which something is kept, in order.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn servers(&self) -> Result<Vec<String>, StoreError> {
+        self.ask(|open| {
+            let tables = ["pins", "candidates", "interface_pins", "interface_changes"];
+            let each = tables.map(|table| format!("SELECT server_id FROM {table}"));
+            Query::new(each.join(" UNION ") + " ORDER BY 1").rows(open, |row| row.get(0)).map_err(sql)
         })
         .await
     }
@@ -113,7 +128,7 @@ impl PinStore {
     pub async fn interface_counts(&self) -> Result<BTreeMap<String, (u64, u64)>, StoreError> {
         self.ask(|open| {
             let mut query = Query::new("SELECT server_id, sum(pinned), sum(changed) FROM (");
-            query.push("SELECT server_id, 1 AS pinned, 0 AS changed FROM interface_pins UNION ALL ");
+            query.push("SELECT server_id, 1 AS pinned, 0 AS changed FROM ").push(PINNED).push(" UNION ALL ");
             query.push("SELECT server_id, 0, 1 FROM interface_changes) GROUP BY server_id");
             let rows = query.rows(open, |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))));
             Ok(rows.map_err(sql)?.into_iter().collect())
@@ -137,7 +152,7 @@ impl PinStore {
         self.ask(move |open| {
             change(open, |open| {
                 let mut gone = open.prepare(
-                    "DELETE FROM interface_pins WHERE server_id = $1 AND scope = $2 AND basis <> $3",
+                    "DELETE FROM interface_pins WHERE server_id = $1 AND scope = $2 AND (basis <> $3 OR trusted_by = '')",
                 )?;
                 let mut gone_changes = open.prepare(
                     "DELETE FROM interface_changes WHERE server_id = $1 AND scope = $2 AND basis <> $3",
@@ -158,28 +173,12 @@ impl PinStore {
         .await
     }
 
-    /// Makes what was offered instead the pin, and gives it back.
+    /// Makes what was offered instead the pin, and gives it back. With a hash: that definition alone; if another one is
+    /// selected too, nothing is trusted and nothing is returned, and if none is pending, it may be one whose pin was reset.
     ///
     /// # Errors
     /// If it cannot be written to disk.
-    pub async fn trust_interfaces(&self, which: WhichInterface) -> Result<Vec<InterfacePin>, StoreError> {
-        self.trust_waiting(which, None).await
-    }
-
-    /// Like [`Self::trust_interfaces`], for one definition by its hash: if another one is selected too, or none is pending, nothing
-    /// is trusted and nothing is returned.
-    ///
-    /// # Errors
-    /// If it cannot be written to disk.
-    pub async fn trust_definition(
-        &self,
-        which: WhichInterface,
-        hash: String,
-    ) -> Result<Vec<InterfacePin>, StoreError> {
-        self.trust_waiting(which, Some(hash)).await
-    }
-
-    async fn trust_waiting(
+    pub async fn trust_interfaces(
         &self,
         which: WhichInterface,
         only: Option<String>,
@@ -187,30 +186,37 @@ impl PinStore {
         let now = text_of(Timestamp::now());
         self.ask(move |open| {
             change(open, |open| {
-                let mut changed = rows(open, "interface_changes", &which).map_err(unpacked)?;
-                if only.is_some_and(|hash| !changed.iter().all(|pin| pin.hash == hash)) {
-                    return Ok(Vec::new());
+                let mut changed = rows(open, CHANGED, &which).map_err(unpacked)?;
+                if let Some(hash) = only {
+                    if changed.is_empty() {
+                        changed = rows(open, FORGOTTEN, &which).map_err(unpacked)?;
+                        changed.retain(|pin| pin.hash == hash);
+                    }
+                    if !changed.iter().all(|pin| pin.hash == hash) {
+                        return Ok(Vec::new());
+                    }
                 }
                 for pin in &mut changed {
                     (pin.at, pin.trusted_by) = (now.clone(), Some(TrustedBy::User));
                     put(open, "INSERT OR REPLACE INTO interface_pins", pin)?;
                 }
-                delete(open, "interface_changes", &which)?;
+                execute(open, "DELETE FROM interface_changes WHERE TRUE", &which)?;
                 Ok(changed)
             })
         })
         .await
     }
 
-    /// Forgets pins and changes. Gives back how many pins there were.
+    /// Forgets changes, and that pins are trusted. Gives back how many pins there were.
     ///
     /// # Errors
     /// When they are not gone from the disk.
     pub async fn reset_interfaces(&self, which: WhichInterface) -> Result<u64, StoreError> {
         self.ask(move |open| {
             change(open, |open| {
-                delete(open, "interface_changes", &which)?;
-                Ok(delete(open, "interface_pins", &which)? as u64)
+                execute(open, "DELETE FROM interface_changes WHERE TRUE", &which)?;
+                let reset = "UPDATE interface_pins SET trusted_by = '' WHERE trusted_by <> ''";
+                Ok(execute(open, reset, &which)? as u64)
             })
         })
         .await
@@ -237,7 +243,7 @@ fn rows(
     table: &str,
     which: &WhichInterface,
 ) -> Result<Vec<InterfacePin>, StoreError> {
-    let mut query = Query::new(format!("SELECT * FROM {table} WHERE TRUE"));
+    let mut query = Query::new(format!("SELECT * FROM {table}"));
     which.push(&mut query);
     query.push(" ORDER BY server_id, scope, kind, name, audience");
     query.rows(connection, row).map_err(sql)
@@ -263,8 +269,8 @@ fn row(row: &Row<'_>) -> rusqlite::Result<InterfacePin> {
     })
 }
 
-fn delete(connection: &Connection, table: &str, which: &WhichInterface) -> rusqlite::Result<usize> {
-    let mut query = Query::new(format!("DELETE FROM {table} WHERE TRUE"));
+fn execute(connection: &Connection, verb: &str, which: &WhichInterface) -> rusqlite::Result<usize> {
+    let mut query = Query::new(verb);
     which.push(&mut query);
     query.execute(connection)
 }
@@ -324,9 +330,9 @@ mod tests {
         assert_eq!(pins, [pin("p1", "a", "1"), pin("p1", "b", "1")]);
         assert_eq!(changes, [changed]);
         let which = WhichInterface { name: Some("b".to_owned()), ..all() };
-        let trusted = store.trust_interfaces(which.clone()).await.unwrap();
+        let trusted = store.trust_interfaces(which.clone(), None).await.unwrap();
         assert_eq!((trusted.len(), trusted[0].hash.as_str()), (1, "2"));
-        assert!(store.trust_interfaces(which).await.unwrap().is_empty());
+        assert!(store.trust_interfaces(which, None).await.unwrap().is_empty());
         store.note_interfaces(vec![pin("p2", "a", "9")], Vec::new()).await.unwrap();
         let (pins, _) = store.interfaces(all()).await.unwrap();
         assert_eq!(pins, [pin("p2", "a", "9")]);

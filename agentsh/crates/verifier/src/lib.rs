@@ -134,19 +134,9 @@ impl Check for Registered {
 }
 
 fn finding(outcome: Outcome, rule: RuleRef, what: String) -> Finding {
-    Finding {
-        verdict: Verdict::new(outcome, Reason::InterfaceNotVouched, rule),
-        category: Some("interface-registry".to_owned()),
-        detector: Reason::InterfaceNotVouched.code().to_owned(),
-        severity: Severity::High,
-        source: None,
-        destination: None,
-        context: String::new(),
-        pointer: String::new(),
-        decoded: Vec::new(),
-        ways: String::new(),
-        what,
-    }
+    let verdict = Verdict::new(outcome, Reason::InterfaceNotVouched, rule);
+    let detector = verdict.reason.code();
+    Finding::new(verdict, Some("interface-registry"), detector, Severity::High, what)
 }
 
 #[cfg(test)]

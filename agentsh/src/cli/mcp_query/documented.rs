@@ -9,12 +9,15 @@ use agentsh_store::{EventFilter, Reader};
 use agentsh_terminal::output::Failure;
 
 /// Types of the page that are not types of the journal, and those of the journal that hold them.
-const NAMES: [(&str, &[&str]); 4] = [
+const NAMES: [(&str, &[&str]); 5] = [
     ("mcp_detection", &["mcp_content_detected"]),
     ("mcp_output_inspection", &["mcp_content_detected"]),
     ("mcp_cross_server_blocked", &["mcp_content_detected", "mcp_tool_call_intercepted"]),
     ("mcp_server_name_similarity", &["mcp_content_detected"]),
+    (POISONING, &["mcp_content_detected"]),
 ];
+/// Of a definition or a result, whatever became of it.
+const POISONING: &str = "TOOL_POISONING_DETECTED";
 
 const CONTENT: &[&str] = &["mcp_content_detected"];
 const REFUSALS: &[&str] = &["gateway_answered", "mcp_server_refused"];
@@ -23,7 +26,7 @@ const REFUSALS: &[&str] = &["gateway_answered", "mcp_server_refused"];
 type Alias = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
 
 /// Names of other products for events of the journal.
-const ALSO: [Alias; 22] = [
+const ALSO: [Alias; 21] = [
     ("output.message.replaced", &["output_message_replaced"], &[]),
     ("TOOL_SCHEMA_DRIFT", &["mcp_tool_changed"], &[]),
     ("TOOL_QUARANTINED", &["mcp_tool_call_intercepted"], &[("reason", "interface-changed")]),
@@ -46,7 +49,6 @@ const ALSO: [Alias; 22] = [
     ("BLOCKED_CUSTOM_DOMAIN", REFUSALS, &[]),
     ("BLOCKED_MALICIOUS", REFUSALS, &[]),
     ("BLOCKED_APPROVAL", REFUSALS, &[]),
-    ("TOOL_POISONING_DETECTED", REFUSALS, &[]),
     ("TOOL_REVIEW_REQUIRED", REFUSALS, &[]),
     ("BLOCKED_TOOL_REVIEW", REFUSALS, &[]),
     ("BLOCKED_TOOL_QUARANTINE", REFUSALS, &[]),
@@ -95,11 +97,10 @@ pub async fn events(filter: &EventFilter, reader: &mut Reader) -> Result<Option<
     for kind in kinds {
         let filter =
             EventFilter { kind: Some((*kind).to_owned()), limit: u64::from(u32::MAX), ..filter.clone() };
-        found.extend(
-            whole(&reader.events(&filter).await?)
-                .into_iter()
-                .filter(|event| of_kind(event) == Some(name) || is_also(name, event)),
-        );
+        found.extend(whole(&reader.events(&filter).await?).into_iter().filter(|event| match name {
+            POISONING => is_poisoned(event),
+            _ => of_kind(event) == Some(name) || is_also(name, event),
+        }));
     }
     found.sort_by_key(|event| (field(event, "time"), event.get("seq").and_then(Value::as_u64)));
     let mut events: Vec<Value> = Vec::new();
@@ -131,16 +132,21 @@ fn of_kind(event: &Value) -> Option<&'static str> {
     if field(event, "type") == "mcp_tool_call_intercepted" {
         return (field(event, "reason") == "burst").then_some("mcp_cross_server_blocked");
     }
-    let is_in_arguments = || event["rule"]["id"].as_str().is_some_and(|id| id.contains("content.arguments"));
     Some(match field(event, "category").as_str() {
         "name-similarity" => "mcp_server_name_similarity",
         "tool-shadowing" | "cross-server" => "mcp_cross_server_blocked",
         "removed" => return None,
         _ if event.get("jsonrpc_id").is_none_or(Value::is_null) => "mcp_detection",
         // Secrets, unusual calls and rules of the policy are no instructions of a result, and an argument is none either.
-        _ if field(event, "reason") != "content-suspicious" || is_in_arguments() => return None,
+        "not-classified" => return None,
+        _ if !is_poisoned(event) => return None,
         _ => "mcp_output_inspection",
     })
+}
+
+fn is_poisoned(event: &Value) -> bool {
+    ["content-suspicious", "not-classified"].contains(&field(event, "reason").as_str())
+        && !event["rule"]["id"].as_str().is_some_and(|id| id.contains("content.arguments"))
 }
 
 fn as_documented(name: &str, event: &Value) -> Value {
@@ -163,12 +169,14 @@ fn as_documented(name: &str, event: &Value) -> Value {
         "" => "high".to_owned(),
         severity => severity.to_owned(),
     };
+    let found = format!("{}: {}", text("detector"), text("context"));
+    let action = if text("action") == "block" { "block" } else { "allow" };
     let more = match name {
         "mcp_detection" => json!({
             "detectionType": text("category"),
-            "description": format!("{}: {}", text("detector"), text("context")),
+            "description": event.get("description").cloned().unwrap_or_else(|| found.into()),
         }),
-        "mcp_output_inspection" => json!({"detections": [detection(&event)]}),
+        "mcp_output_inspection" => json!({"detections": [detection(&event)], "action": action}),
         "mcp_cross_server_blocked" => {
             json!({"rule": rule, "severity": severity, "relatedCalls": related, "policy_rule": event["rule"]})
         }
@@ -188,7 +196,7 @@ fn as_documented(name: &str, event: &Value) -> Value {
 fn detection(event: &Value) -> Value {
     let text = |name: &str| field(event, name);
     json!({"category": text("category"), "severity": text("severity"), "pattern": text("detector"),
-        "pointer": text("pointer"), "context": text("context")})
+        "pointer": text("pointer"), "context": text("context"), "description": event.get("description")})
 }
 
 /// With each field once more as the page spells it: `serverID`, `toolHash`.
@@ -200,6 +208,10 @@ fn spelled(event: &Value) -> Value {
             name => camel(name),
         };
         fields.entry(camel).or_insert_with(|| value.clone());
+    }
+    // Of a script its interpreter is pinned as well.
+    if let Some(changed) = event.get("changed").and_then(|files| files.get(0)) {
+        fields.insert("binaryPath".to_owned(), changed.clone());
     }
     Value::Object(fields)
 }

@@ -7,60 +7,37 @@ use serde_json::Value;
 
 use super::Which;
 use super::difference::unified;
-use agentsh_store::{InterfacePin, PinStore, TrustedBy, escape};
-use agentsh_terminal::output::{Context, Failure, json, table};
+use agentsh_store::{InterfacePin, PinStore, escape};
+use agentsh_terminal::output::{Context, Failure, json};
 
 #[derive(Serialize)]
-struct Listed<'a> {
+pub(super) struct Listed {
     #[serde(flatten)]
-    pin: &'a InterfacePin,
+    pin: InterfacePin,
     /// Hash of what was offered instead, if anything.
-    refused_hash: Option<&'a str>,
+    refused_hash: Option<String>,
 }
 
-pub(super) async fn list(
-    store: &PinStore,
-    which: &Which,
-    context: &Context,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Result<(), Failure> {
+impl Listed {
+    pub fn row(&self, context: &Context) -> Vec<String> {
+        let Self { pin, refused_hash } = self;
+        let (hash, refused) = (context.hash(Some(&pin.hash)), context.hash(refused_hash.as_deref()));
+        let (kind, at, by) = (pin.kind.as_str(), context.time(&pin.at), super::by(pin.trusted_by));
+        super::row([&pin.server_id.0, &pin.scope, kind, &pin.name, &hash, &at, by, &refused])
+    }
+}
+
+pub(super) async fn listed(store: &PinStore, which: &Which) -> Result<Vec<Listed>, Failure> {
     let (pins, changed) = store.interfaces(which.interface()).await?;
     let same = |pin: &InterfacePin, other: &InterfacePin| {
         (&pin.server_id, &pin.scope, pin.kind, &pin.name, &pin.audience)
             == (&other.server_id, &other.scope, other.kind, &other.name, &other.audience)
     };
-    let listed: Vec<Listed<'_>> = pins
-        .iter()
-        .map(|pin| {
-            let refused = changed.iter().find(|change| same(pin, change));
-            Listed { pin, refused_hash: refused.map(|change| change.hash.as_str()) }
-        })
-        .collect();
-    if which.json {
-        return json(out, &listed);
-    }
-    if listed.is_empty() {
-        writeln!(err, "no tools, prompts or resources are pinned; a server's first listing pins them")?;
-    }
-    let rows = listed.iter().map(|Listed { pin, refused_hash }| {
-        let by = match pin.trusted_by {
-            Some(TrustedBy::User) => "user",
-            _ => "first-use",
-        };
-        vec![
-            pin.server_id.0.clone(),
-            pin.scope.clone(),
-            pin.kind.as_str().to_owned(),
-            pin.name.clone(),
-            context.hash(Some(&pin.hash)),
-            context.time(&pin.at),
-            by.to_owned(),
-            context.hash(*refused_hash),
-        ]
+    let listed = pins.into_iter().map(|pin| {
+        let refused = changed.iter().find(|change| same(&pin, change));
+        Listed { refused_hash: refused.map(|change| change.hash.clone()), pin }
     });
-    let head = ["server", "scope", "kind", "name", "hash", "trusted_at", "trusted_by", "refused"];
-    table(out, context, &head, rows.collect()).map(|_| ())
+    Ok(listed.collect())
 }
 
 /// Accepts what was offered instead. False: there was nothing.
@@ -70,53 +47,55 @@ pub(super) async fn trust(
     is_alone: bool,
     out: &mut dyn Write,
 ) -> Result<bool, Failure> {
-    let trusted = store.trust_interfaces(which.interface()).await?;
-    if which.json && is_alone && !trusted.is_empty() {
-        return json(out, &trusted).map(|()| true);
-    }
-    for pin in trusted.iter().filter(|_| !which.json) {
-        let (server, name) = (escape::line(&pin.server_id.0), escape::line(&pin.name));
-        writeln!(out, "trusted {server}: {} {name} {}", pin.kind.as_str(), pin.hash)?;
-    }
+    let trusted = store.trust_interfaces(which.interface(), None).await?;
     if trusted.is_empty() && which.is_offered() {
         return Err(Failure::No("none of its tools, prompts or resources was refused".to_owned()));
+    }
+    if is_alone && !trusted.is_empty() || !which.json {
+        tell(&trusted, which, out)?;
     }
     Ok(!trusted.is_empty())
 }
 
-/// Accepts what was offered where its hash is this one; one that is pinned already stays.
+fn tell(trusted: &[InterfacePin], which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
+    if which.json {
+        return json(out, &trusted);
+    }
+    for pin in trusted {
+        let (server, name) = (escape::line(&pin.server_id.0), escape::line(&pin.name));
+        writeln!(out, "trusted {server}: {} {name} {}", pin.kind.as_str(), pin.hash)?;
+    }
+    Ok(())
+}
+
+/// Accepts what was offered, or was pinned before a reset, where its hash is this one; what is pinned already stays.
 pub(super) async fn trust_hash(
     store: &PinStore,
     which: &Which,
     asked: &str,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let plain = |hash: &str| hash.strip_prefix("sha256:").unwrap_or(hash).to_ascii_lowercase();
+    let asked = format!("sha256:{}", asked.strip_prefix("sha256:").unwrap_or(asked).to_ascii_lowercase());
     let (pins, changed) = store.interfaces(which.interface()).await?;
-    if let Some(other) = changed.iter().find(|change| plain(&change.hash) != plain(asked)) {
+    if let Some(other) = changed.iter().find(|change| change.hash != asked) {
         let (name, hash) = (escape::line(&other.name), &other.hash);
         return Err(Failure::No(format!(
             "'{name}' was offered with the hash {hash}, not with the given one"
         )));
     }
-    if !changed.is_empty() {
-        return trust(store, which, true, out).await.map(|_| ());
+    let mut trusted = store.trust_interfaces(which.interface(), Some(asked.clone())).await?;
+    let known: Vec<String> = pins.iter().map(|pin| pin.hash.clone()).collect();
+    if trusted.is_empty() {
+        trusted = pins.into_iter().filter(|pin| pin.hash == asked).take(1).collect();
     }
-    let Some(pin) = pins.iter().find(|pin| plain(&pin.hash) == plain(asked)) else {
-        let known: Vec<&str> = pins.iter().map(|pin| pin.hash.as_str()).collect();
-        let known = if known.is_empty() {
-            "no definition of it is recorded".to_owned()
-        } else {
-            format!("pinned is {}", known.join(", "))
-        };
-        return Err(Failure::No(format!("no offer has this hash; {known}")));
+    if !trusted.is_empty() {
+        return tell(&trusted, which, out);
+    }
+    let known = match known.as_slice() {
+        [] => "no definition of it is recorded".to_owned(),
+        known => format!("pinned is {}", known.join(", ")),
     };
-    if which.json {
-        return json(out, &[pin]);
-    }
-    let (server, name) = (escape::line(&pin.server_id.0), escape::line(&pin.name));
-    writeln!(out, "trusted {server}: {} {name} {}", pin.kind.as_str(), pin.hash)?;
-    Ok(())
+    Err(Failure::No(format!("no offer has this hash; {known}")))
 }
 
 /// From what was pinned to what was offered instead.

@@ -10,6 +10,9 @@ pub struct ServeArgs {
     /// Address to listen on; a loopback address unless a proxy terminates TLS
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     pub listen: SocketAddr,
+    /// Listen on this port of 127.0.0.1
+    #[arg(long, value_name = "PORT", conflicts_with = "listen")]
+    pub port: Option<u16>,
     /// A SQLite file, or postgres://USER@HOST/NAME; default: KIJI_SAFEGUARD_DB, or a file in agentsh's state directory
     #[arg(long, value_name = "FILE|URL")]
     pub database: Option<String>,

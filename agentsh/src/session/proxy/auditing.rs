@@ -105,17 +105,6 @@ fn exfiltration(
         Reason::AuditTimedOut => (Severity::Medium, format!("auditor {} did not answer in time", by.name)),
         _ => (Severity::Medium, format!("auditor {} gave no verdict: {why}", by.name)),
     };
-    Finding {
-        verdict: Verdict::new(outcome, reason, by.rule),
-        category: None,
-        detector: "auditor".to_owned(),
-        severity,
-        source: None,
-        destination: Some(server.0.clone()),
-        context: why,
-        pointer: String::new(),
-        decoded: Vec::new(),
-        ways: String::new(),
-        what,
-    }
+    let found = Finding::new(Verdict::new(outcome, reason, by.rule), None, "auditor", severity, what);
+    Finding { destination: Some(server.0.clone()), context: why, ..found }
 }

@@ -61,18 +61,13 @@ impl Content {
     pub(super) fn of_place(&self, forbidden: Forbidden, tool: &str, list: &Destinations) -> Finding {
         let host = escape::line(&forbidden.host).into_owned();
         let outcome = if list.is_closed { Outcome::Block } else { self.outcome() };
+        let verdict = Verdict::new(outcome, Reason::DestinationNotAllowed, list.rule.clone());
+        let what = format!("'{}' would send to '{host}', which is not listed there", escape::line(tool));
         Finding {
-            verdict: Verdict::new(outcome, Reason::DestinationNotAllowed, list.rule.clone()),
-            category: None,
-            detector: "destination".to_owned(),
-            severity: Severity::High,
-            source: None,
             context: format!("[{} in {}]", forbidden.form.as_str(), forbidden.pointer),
-            what: format!("'{}' would send to '{host}', which is not listed there", escape::line(tool)),
-            ways: String::new(),
             destination: Some(host),
             pointer: forbidden.pointer,
-            decoded: Vec::new(),
+            ..Finding::new(verdict, None, "destination", Severity::High, what)
         }
     }
 
@@ -81,19 +76,16 @@ impl Content {
         let policy = &self.settings.policy;
         let written = policy.written.get("on_detection").cloned();
         let rule = written.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_detection"));
+        // Detector and decoding are only recorded, because a refused caller would learn how to hide the data better.
+        let what = format!(
+            "'{}' would send server '{server}' {} that '{}' of server '{}' gave",
+            escape::line(tool),
+            finding.amount,
+            escape::line(&origin.tool),
+            origin.server,
+        );
+        let verdict = Verdict::new(self.outcome(), Reason::Tainted, rule);
         Finding {
-            verdict: Verdict::new(self.outcome(), Reason::Tainted, rule),
-            category: None,
-            detector: finding.rule.to_owned(),
-            severity: finding.severity,
-            // Detector and decoding are only recorded, because a refused caller would learn how to hide the data better.
-            what: format!(
-                "'{}' would send server '{server}' {} that '{}' of server '{}' gave",
-                escape::line(tool),
-                finding.amount,
-                escape::line(&origin.tool),
-                origin.server,
-            ),
             ways: match pairs::is_prose(finding.category) {
                 true => ways(policy, &origin.server, server),
                 false => way_of_value(policy, &origin.server, server),
@@ -103,6 +95,7 @@ impl Content {
             context: finding.context,
             pointer: finding.pointer,
             decoded: finding.chain,
+            ..Finding::new(verdict, None, finding.rule, finding.severity, what)
         }
     }
 

@@ -256,17 +256,11 @@ fn finding(
     server: &ServerId,
     what: String,
 ) -> Finding {
+    let severity = if outcome >= Outcome::Ask { Severity::Medium } else { Severity::Low };
+    let verdict = Verdict::new(outcome, Reason::PrivateToExternal, rule);
     Finding {
-        verdict: Verdict::new(outcome, Reason::PrivateToExternal, rule),
-        category: None,
-        detector: detector.to_owned(),
-        severity: if outcome >= Outcome::Ask { Severity::Medium } else { Severity::Low },
         source: Some(ToolId { server: source.clone(), tool: tool.to_owned() }),
         destination: Some(server.0.clone()),
-        context: String::new(),
-        pointer: String::new(),
-        decoded: Vec::new(),
-        what,
-        ways: String::new(),
+        ..Finding::new(verdict, None, detector, severity, what)
     }
 }

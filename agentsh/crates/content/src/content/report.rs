@@ -16,13 +16,9 @@ use super::settings::{action_taken, response_mode};
 const SHOWN: usize = 1000;
 
 impl Content {
-    /// Adds a detection to the report of this session.
+    /// Adds a detection to the report, and to that of later sessions.
     pub fn keep(&mut self, found: &Finding, server: &ServerId, tool: &str) {
-        self.found_count += 1;
-        if self.found.len() >= SHOWN {
-            self.found.pop_front();
-        }
-        self.found.push_back(json!({
+        let event = json!({
             "detected_at": jiff::Timestamp::now().to_string(),
             "detector": found.detector,
             "severity": found.severity.as_str(),
@@ -36,7 +32,20 @@ impl Content {
             "decoded": found.decoded,
             "context": found.context,
             "detail": found.what,
-        }));
+        });
+        if let Some(store) = &self.store {
+            store.remember(event.to_string().into_bytes(), Duration::MAX);
+        }
+        self.add_event(event);
+    }
+
+    /// Adds a detection of this session, or of an earlier one.
+    pub(super) fn add_event(&mut self, event: Value) {
+        self.found_count += 1;
+        if self.found.len() >= SHOWN {
+            self.found.pop_front();
+        }
+        self.found.push_back(event);
     }
 
     /// Everything but what waits to be remembered.

@@ -7,6 +7,8 @@ use agentsh_policy::{CustomPattern, DetectionPolicy, Level, OnFinding, Ruled, do
 
 use agentsh_scan::{self as scan, Action, Severity};
 
+use super::MAX_COUNT;
+
 #[derive(Debug)]
 pub(super) struct Custom {
     patterns: Vec<Ruled<CustomPattern>>,
@@ -14,7 +16,7 @@ pub(super) struct Custom {
     documented: bool,
 }
 
-/// A pattern that fits, once for each value.
+/// A place that a pattern fits.
 pub(super) struct Found<'p> {
     pattern: &'p CustomPattern,
     pub severity: Severity,
@@ -36,7 +38,9 @@ impl Custom {
         }
         let own = self.patterns.iter().map(|pattern| (&pattern.value, false));
         let documented = documented_patterns().iter().filter(|_| self.documented);
-        let mut missing: Vec<(&CustomPattern, bool)> = own.chain(documented.map(|one| (one, true))).collect();
+        let all = own.chain(documented.map(|one| (one, true)));
+        // Of each pattern: a flood of one hides no other.
+        let mut missing: Vec<_> = all.map(|(pattern, documented)| (pattern, documented, MAX_COUNT)).collect();
         texts(value, &mut String::new(), &mut |pointer, text, is_name| {
             // A list of parameter names would help no reader.
             let says_nothing = is_name || pointer.contains("/required/");
@@ -44,7 +48,7 @@ impl Custom {
             let folded =
                 (self.documented && !text.is_ascii()).then(|| agentsh_secrets::views::folded(text).text);
             let views = [Some(text), folded.as_deref()];
-            missing.retain(|(pattern, is_documented)| {
+            missing.retain_mut(|(pattern, is_documented, left)| {
                 let views = views.iter().flatten().take(if *is_documented { 2 } else { 1 });
                 let mut views = views.filter(|_| !(*is_documented && says_nothing));
                 let place = views.find_map(|view| Some((*view, pattern.pattern.0.find(view)?.range())));
@@ -55,7 +59,8 @@ impl Custom {
                     context: scan::around(view, place),
                     is_sure: *is_documented || pattern.severity >= Level::High,
                 }));
-                place.is_none()
+                *left -= usize::from(place.is_some());
+                *left > 0
             });
         });
         found
@@ -72,24 +77,17 @@ impl Found<'_> {
         // A pattern that the policy calls critical is not a guess.
         let verdict = if self.is_sure { Action::Block } else { Action::Alert };
         let outcome = super::outcome(verdict, action).unwrap_or(Outcome::Allow);
+        let CustomPattern { name, category, description, .. } = self.pattern;
+        let meaning = description.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+        let severity = self.severity.as_str();
+        let what = format!("{what} matches the pattern '{name}' ({category}, {severity}){meaning}");
+        let verdict = Verdict::new(outcome, Reason::ContentSuspicious, rule);
         Finding {
-            verdict: Verdict::new(outcome, Reason::ContentSuspicious, rule),
-            category: Some(self.pattern.category.clone()),
-            detector: self.pattern.name.clone(),
-            severity: self.severity,
             source: Some(super::source(subject)),
-            destination: None,
             context: self.context.clone(),
             pointer: self.pointer.clone(),
-            decoded: Vec::new(),
-            ways: String::new(),
-            what: format!(
-                "{what} matches the pattern '{}' ({}, {}){}",
-                self.pattern.name,
-                self.pattern.category,
-                self.severity.as_str(),
-                self.pattern.description.as_ref().map(|text| format!(": {text}")).unwrap_or_default()
-            ),
+            description: description.clone(),
+            ..Finding::new(verdict, Some(category), name, self.severity, what)
         }
     }
 }

@@ -59,13 +59,13 @@ impl Secrets {
         self.policy.custom.iter().any(|custom| custom.value.action == OnSecret::Redact)
     }
 
-    /// Where a kind of the policy's own is to be replaced.
+    /// Where a kind of the policy's own is to be replaced, and by what.
     pub fn own_places(&self, text: &str) -> Vec<(Range<usize>, String)> {
         let redacting = self.policy.custom.iter().filter(|custom| custom.value.action == OnSecret::Redact);
         redacting
             .flat_map(|custom| {
                 let places = custom.value.pattern.0.find_iter(text);
-                places.map(|place| (place.range(), custom.value.kind.clone()))
+                places.map(|place| (place.range(), custom.value.replacement.clone()))
             })
             .collect()
     }
@@ -104,7 +104,7 @@ impl Secrets {
             return;
         }
         super::custom::texts(value, &mut String::new(), &mut |pointer, text, _| {
-            for Ruled { value: CustomSecret { kind, pattern, action }, rule } in &self.policy.custom {
+            for Ruled { value: CustomSecret { kind, pattern, action, .. }, rule } in &self.policy.custom {
                 let mut values = pattern.0.find_iter(text);
                 let Some(value) = values.next() else { continue };
                 let first = || (pointer.to_owned(), self.hash(kind, value.as_str()));
@@ -148,18 +148,14 @@ fn finding(subject: &Subject<'_>, kind: &str, seen: Seen, text: &Text<'_>) -> Fi
         _ => Outcome::Allow,
     };
     let count = if seen.count > 1 { format!(" {} times", seen.count) } else { String::new() };
+    let severity = if is_credential { Severity::High } else { Severity::Low };
+    let verdict = Verdict::new(outcome, Reason::SecretFound, seen.rule);
+    let what = format!("{} contains {kind}", text.what);
     Finding {
-        verdict: Verdict::new(outcome, Reason::SecretFound, seen.rule),
-        category: Some("secret".to_owned()),
-        detector: kind_word(kind),
-        severity: if is_credential { Severity::High } else { Severity::Low },
         source: Some(super::source(subject)),
-        destination: None,
         context: format!("[REDACTED {kind}]{}{count}", seen.hash),
         pointer: seen.pointer,
-        decoded: Vec::new(),
-        ways: String::new(),
-        what: format!("{} contains {kind}", text.what),
+        ..Finding::new(verdict, Some("secret"), &kind_word(kind), severity, what)
     }
 }
 

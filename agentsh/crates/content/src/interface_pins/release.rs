@@ -175,7 +175,7 @@ impl InterfacePins {
         let (server, name) = (Some(server.0.clone()), Some(name.to_owned()));
         let which = WhichInterface { server, scope: Some(scope), name, kind: Some(kind) };
         if for_good {
-            let trusted = store.trust_definition(which, hash.to_owned()).await.map_err(failed)?;
+            let trusted = store.trust_interfaces(which, Some(hash.to_owned())).await.map_err(failed)?;
             return if trusted.is_empty() { Err(OTHERS.to_owned()) } else { Ok(()) };
         }
         let (_, offered) = store.interfaces(which).await.map_err(failed)?;

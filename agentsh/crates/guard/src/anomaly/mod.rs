@@ -136,23 +136,15 @@ impl Check for Anomalies {
 }
 
 fn finding(outcome: Outcome, rule: RuleRef, score: &Score) -> Finding {
-    Finding {
-        verdict: Verdict::new(outcome, Reason::Unusual, rule),
-        category: Some("anomaly".to_owned()),
-        detector: Reason::Unusual.code().to_owned(),
-        severity: match score.composite {
-            score if score >= MIN_SEVERE_SCORE => Severity::High,
-            score if score >= 0.5 => Severity::Medium,
-            _ => Severity::Low,
-        },
-        source: None,
-        destination: None,
-        context: format!("score {:.2}", score.composite),
-        pointer: String::new(),
-        decoded: Vec::new(),
-        ways: String::new(),
-        what: score.what.join("; "),
-    }
+    let severity = match score.composite {
+        score if score >= MIN_SEVERE_SCORE => Severity::High,
+        score if score >= 0.5 => Severity::Medium,
+        _ => Severity::Low,
+    };
+    let verdict = Verdict::new(outcome, Reason::Unusual, rule);
+    let (detector, what) = (verdict.reason.code(), score.what.join("; "));
+    let context = format!("score {:.2}", score.composite);
+    Finding { context, ..Finding::new(verdict, Some("anomaly"), detector, severity, what) }
 }
 
 #[cfg(test)]

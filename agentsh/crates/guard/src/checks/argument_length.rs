@@ -25,22 +25,16 @@ impl Check for ArgumentLength {
                 continue;
             }
             let name = crate::json::unescape(raw);
+            let what = format!(
+                "the argument '{}' has {bytes} bytes; the maximum is {}",
+                name.escape_debug(),
+                most.value
+            );
+            let verdict = Verdict::new(Outcome::Block, Reason::PolicyRule, most.rule.clone());
+            let (category, detector) = (Some("policy-rule"), "max-argument-bytes");
             report.find(Finding {
-                verdict: Verdict::new(Outcome::Block, Reason::PolicyRule, most.rule.clone()),
-                category: Some("policy-rule".to_owned()),
-                detector: "max-argument-bytes".to_owned(),
-                severity: Severity::Medium,
-                source: None,
-                destination: None,
-                context: String::new(),
                 pointer: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
-                decoded: Vec::new(),
-                ways: String::new(),
-                what: format!(
-                    "the argument '{}' has {bytes} bytes; the maximum is {}",
-                    name.escape_debug(),
-                    most.value
-                ),
+                ..Finding::new(verdict, category, detector, Severity::Medium, what)
             });
         }
     }

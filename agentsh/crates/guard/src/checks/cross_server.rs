@@ -410,19 +410,7 @@ fn finding(
     source: Option<ToolId>,
     what: String,
 ) -> Finding {
-    Finding {
-        verdict,
-        category: Some(category.to_owned()),
-        detector: detector.to_owned(),
-        severity: Severity::Critical,
-        source,
-        destination: None,
-        context: String::new(),
-        pointer: String::new(),
-        decoded: Vec::new(),
-        ways: String::new(),
-        what,
-    }
+    Finding { source, ..Finding::new(verdict, Some(category), detector, Severity::Critical, what) }
 }
 
 /// How alike two names are, from 0 to 1: their edit distance as a share of the longer one.

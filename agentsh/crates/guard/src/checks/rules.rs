@@ -52,19 +52,11 @@ impl Rules {
                 RuleAction::Block => Outcome::Block,
             };
             let detector = rule.name.clone().unwrap_or_else(|| format!("rules[{at}]"));
-            report.find(Finding {
-                verdict: Verdict::new(outcome, Reason::PolicyRule, place.clone()),
-                category: Some("policy-rule".to_owned()),
-                severity: if outcome == Outcome::Block { Severity::High } else { Severity::Medium },
-                source: None,
-                destination: None,
-                context: String::new(),
-                what: rule.reason.clone().unwrap_or_else(|| format!("the rule '{detector}' matches")),
-                detector,
-                pointer,
-                decoded: Vec::new(),
-                ways: String::new(),
-            });
+            let verdict = Verdict::new(outcome, Reason::PolicyRule, place.clone());
+            let severity = if outcome == Outcome::Block { Severity::High } else { Severity::Medium };
+            let what = rule.reason.clone().unwrap_or_else(|| format!("the rule '{detector}' matches"));
+            let found = Finding::new(verdict, Some("policy-rule"), &detector, severity, what);
+            report.find(Finding { pointer, ..found });
         }
     }
 }

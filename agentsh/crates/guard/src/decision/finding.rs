@@ -25,6 +25,8 @@ pub struct Finding {
     pub pointer: String,
     /// Decodings that led to it, outermost first.
     pub decoded: Vec<&'static str>,
+    /// What the policy says of the pattern that found it.
+    pub description: Option<String>,
     /// The finding as a clause for the caller.
     pub what: String,
     /// The lines of policy that would let it pass; empty where the remedy of the verdict says all.
@@ -32,6 +34,31 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// One without a source, a destination and a place.
+    #[must_use]
+    pub fn new(
+        verdict: Verdict,
+        category: Option<&str>,
+        detector: &str,
+        severity: Severity,
+        what: String,
+    ) -> Self {
+        Self {
+            verdict,
+            category: category.map(str::to_owned),
+            detector: detector.to_owned(),
+            severity,
+            source: None,
+            destination: None,
+            context: String::new(),
+            pointer: String::new(),
+            decoded: Vec::new(),
+            description: None,
+            what,
+            ways: String::new(),
+        }
+    }
+
     /// The finding, and the policy lines that would allow it.
     #[must_use]
     pub fn told(&self) -> String {

@@ -2,6 +2,7 @@
 
 use agentsh_base::remedy::Allow;
 
+use crate::policy::GATEWAY;
 use crate::types::ServerId;
 use crate::verdict::{Reason, Verdict};
 
@@ -48,10 +49,19 @@ impl Refusal {
 
     fn worded(subject: &str, verdict: &Verdict, found: &str, remedy: &str) -> Self {
         Self {
-            message: format!("{subject} refused by {}{found}; {remedy}", verdict.rule),
+            message: format!("{}{subject} refused by {}{found}; {remedy}", sentence(verdict), verdict.rule),
             reason: verdict.reason.code(),
             rule: verdict.rule.to_string(),
         }
+    }
+}
+
+/// How the pages of other products begin such a refusal: their users search for it.
+fn sentence(verdict: &Verdict) -> &'static str {
+    match verdict.reason {
+        Reason::DestinationNotAllowed => "Outbound domain not in allowed_domains list: ",
+        Reason::ContentSuspicious if verdict.rule.file == GATEWAY => "Malicious command detected: ",
+        _ => "",
     }
 }
 

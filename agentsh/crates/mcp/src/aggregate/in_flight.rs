@@ -285,6 +285,7 @@ impl InFlight {
                 rule: RuleRef::default_rule("proxy.resources"),
                 pointer: String::new(),
                 context: String::new(),
+                description: None,
                 other_server: Some(first),
                 other_tool: None,
             });

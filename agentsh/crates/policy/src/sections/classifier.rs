@@ -70,7 +70,7 @@ impl ClassifierPolicy {
     /// Texts that are shorter are not classified, in bytes.
     #[must_use]
     pub fn min_bytes(&self) -> u64 {
-        self.min_bytes.as_ref().map_or(256, |bytes| bytes.value)
+        self.min_bytes.as_ref().map_or(1, |bytes| bytes.value)
     }
 
     #[must_use]
@@ -174,7 +174,7 @@ const CLASSIFIER: &[Key] = &[
     Key {
         name: "min_bytes",
         kind: Kind::Number(1, 1 << 20),
-        default: "256",
+        default: "1",
         about: "Shorter texts are not classified.",
         example: "64",
         ..KEY

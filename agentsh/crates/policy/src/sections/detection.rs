@@ -95,7 +95,7 @@ const PATTERN: &[Key] = &[
     },
     Key { name: "category", default: "custom", about: "Its category.", ..KEY },
     Key { name: "severity", kind: SEVERITY, default: "high", about: "Its severity.", ..KEY },
-    Key { name: "description", default: "none", about: "Shown in refusals.", ..KEY },
+    Key { name: "description", default: "none", about: "Shown in refusals and events.", ..KEY },
 ];
 const LEVEL_KEYS: &[Key] = &[
     Key { name: "low", ..ACTION },

@@ -68,6 +68,8 @@ pub struct CustomSecret {
     pub kind: String,
     pub pattern: Pattern,
     pub action: OnSecret,
+    /// What `redact` puts in its place.
+    pub replacement: String,
 }
 
 /// The policy in force.
@@ -127,6 +129,12 @@ const CUSTOM: &[Key] = &[
         ..KEY
     },
     Key { name: "action", kind: WORD, default: "redact", about: "What happens to a match.", ..KEY },
+    Key {
+        name: "replacement",
+        default: "`[REDACTED NAME]`",
+        about: "The text that `redact` puts in its place.",
+        ..KEY
+    },
 ];
 
 const SECRETS: &[Key] = &[
@@ -290,7 +298,10 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomSecret> {
         Some(pattern)
     });
     let action = reader.word(fields.find("action"), &WORDS).map_or(OnSecret::Redact, |action| action.value);
-    Some(CustomSecret { kind: name?, pattern: pattern?, action })
+    let replacement = fields.find("replacement").and_then(|here| reader.text(&here));
+    let kind = name?;
+    let replacement = replacement.unwrap_or_else(|| format!("[REDACTED {kind}]"));
+    Some(CustomSecret { kind, pattern: pattern?, action, replacement })
 }
 
 impl OnSecret {
