@@ -281,7 +281,7 @@ fn a_submodule_whose_server_is_slow_is_made() {
         place.script("slow", "#!/bin/sh\nsleep 130\nexec \"$@\"\n");
         let script = "set -e; git config --global user.name a; git config --global user.email a@b; git config --global \
                       protocol.file.allow always; git init -q one; git -C one commit -q --allow-empty -m one; git init -q two; \
-                      git config --global uploadpack.packObjectsHook $PWD/slow; git -C two submodule add -q ../one inner; \
+                      git config --global uploadpack.packObjectsHook $PWD/slow; git -C two submodule add -q file://$PWD/one inner; \
                       git -C two commit -qm sub; git -C two/inner log --oneline";
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
         assert!(outcome.expect_code(0).stdout.contains("one"), "{mode:?}");

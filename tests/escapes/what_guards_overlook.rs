@@ -712,7 +712,7 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
             ".envrc",
             "source ./env.sh\nsource_env_if_exists .envrc.local\ndotenv_if_exists\nPATH_add bin\n\
              PATH_add node_modules/.bin\nexport V=$(python scripts/value.py)\nwatch_file ./watched.yml\n\
-             if has nix; then use flake ./nix#dev --impure; fi\nuse_nix\nlayout node\nsource_env below\n",
+             if has nix; then use flake ./nix#dev --impure; fi\nuse_nix\nlayout node\nuse flake # mine\nsource_env below\n",
         );
         place.write("below/.envrc", "layout go\n");
         let task = |run: &str, command: &str| {
@@ -739,6 +739,7 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
             ".envrc.local",
             "bin/ls",
             "nix/flake.lock",
+            "flake.nix",
             "shell.nix",
             "below/bin/ls",
             "s/later.sh",
@@ -753,7 +754,6 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
             "node_modules/.bin/ls",
             "node_modules/.bin/tool",
             "out/y.js",
-            "flake.nix",
             "package.json",
         ];
         for name in guarded.iter().chain(&open[..3]) {

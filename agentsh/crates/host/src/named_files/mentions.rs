@@ -301,8 +301,9 @@ impl NamedFiles<'_> {
         let words: Vec<&str> = first.split(' ').chain(tokens.iter().skip(1).copied()).collect();
         let [verb, what, rest @ ..] = words.as_slice() else { return };
         for (.., names) in DIRENV_LOADS.iter().filter(|(own, of, _)| own == verb && of == what) {
-            let named = rest.iter().find(|word| *what == "flake" && !word.starts_with('-')).unwrap_or(&".");
-            let directory = named.trim_start_matches("path:").split('#').next().unwrap_or_default();
+            let named = rest.iter().find(|word| *what == "flake" && !word.starts_with('-')).unwrap_or(&"");
+            let named = named.trim_start_matches("path:").split('#').next().filter(|named| !named.is_empty());
+            let directory = named.unwrap_or(".");
             let using = if *verb == "layout" { Use::Commands } else { Use::Started };
             for name in *names {
                 self.mention(reading, &format!("{directory}/{name}"), using, why);

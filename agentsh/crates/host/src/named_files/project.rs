@@ -54,9 +54,8 @@ impl NamedFiles<'_> {
                 folder.join(named.trim_start_matches('/'))
             };
             let mut reading = self.reading(Writer::Task, &place(&member("options")["cwd"]));
-            let mut said = words(member("command"));
-            said.extend(words(member("args")));
-            let line = said.join(" ").replace("${workspaceFolder}", &folder.to_string_lossy());
+            let said = [words(member("command")), words(member("args"))].concat().join(" ");
+            let line = said.replace("${workspaceFolder}", &folder.to_string_lossy());
             self.line(&mut reading, &line, &why);
             if task["type"] == "npm" {
                 self.add(&place(&task["path"]).join("package.json"), NamedKind::Told, &why);
