@@ -272,6 +272,23 @@ fn honest_repositories_are_made_during_the_run() {
     }
 }
 
+/// Nothing happens in a new repository while its server takes minutes.
+#[test]
+#[ignore = "takes long"]
+fn a_submodule_whose_server_is_slow_is_made() {
+    let add = |mode| {
+        let place = with_evil(mode);
+        place.script("slow", "#!/bin/sh\nsleep 130\nexec \"$@\"\n");
+        let script = "set -e; git config --global user.name a; git config --global user.email a@b; git config --global \
+                      protocol.file.allow always; git init -q one; git -C one commit -q --allow-empty -m one; git init -q two; \
+                      git config --global uploadpack.packObjectsHook $PWD/slow; git -C two submodule add -q file://$PWD/one inner; \
+                      git -C two commit -qm sub; git -C two/inner log --oneline";
+        let output = place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]).output().unwrap();
+        assert!(output.status.success(), "{mode:?} {output:?}");
+    };
+    std::thread::scope(|scope| Mode::all().into_iter().for_each(|mode| drop(scope.spawn(move || add(mode)))));
+}
+
 /// A repository that comes into being where none was: at the top, by a rename, in the place of one that was taken away, below
 /// what nobody watches. At the end none of them runs anything outside.
 #[test]

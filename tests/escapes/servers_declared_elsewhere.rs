@@ -56,7 +56,7 @@ fn what_is_too_much_or_too_deep_or_behind_a_link_is_not_skipped() {
         let outcome = as_claude(&place, LOOK);
         assert_eq!(outcome.stdout, "", "{mode:?} {outcome}");
         assert!(
-            outcome.stderr.contains("is not passed to Claude Code") && outcome.stderr.contains("more than"),
+            outcome.stderr.contains("is not passed to the agent") && outcome.stderr.contains("more than"),
             "{outcome}"
         );
     }
@@ -110,7 +110,7 @@ fn what_cannot_be_looked_into_is_hidden() {
         let outcome = as_claude(&place, &format!("chmod -R 755 .claude/agents; {LOOK}"));
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(!outcome.stdout.contains("e.md"), "{mode:?} {outcome}");
-        assert!(outcome.stderr.contains("is not passed to Claude Code"), "{outcome}");
+        assert!(outcome.stderr.contains("is not passed to the agent"), "{outcome}");
     }
 }
 
@@ -202,6 +202,60 @@ fn plugins_of_the_user_are_bridged_and_others_are_not_started() {
             said.contains("is in the project") && said.contains("this plugin came with the project"),
             "{said}"
         );
+    }
+}
+
+/// What an agent sees of its directories declares no servers: their variables and headers are for nobody inside.
+#[test]
+fn declarations_next_to_the_list_are_not_shown() {
+    let entry = json!({"command": "y", "args": ["--key", "MCP-SECRET"], "env": {"T": "MCP-SECRET"}});
+    let remote = json!({"type": "http", "url": "https://x", "headers": {"A": "MCP-SECRET"}});
+    let plugin = ".claude/plugins/cache/market/tools/1.0";
+    let manifest = json!({"name": "KEPT-1", "mcpServers": ["./own/list.json", {"c": entry}]});
+    let hooks = json!({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "KEPT-2"}]}]}});
+    let settings =
+        json!({"deniedMcpServers": [{"serverName": "KEPT-3"}], "enabledPlugins": {"tools@market": true}});
+    let toml = "model = \"KEPT-1\"\n[[mcp_servers]]\nname = \"x\"\nheaders = {T = \"MCP-SECRET\"}\n";
+    let recipe = "title: KEPT-1\nextensions:\n- {type: stdio, cmd: y, envs: {T: MCP-SECRET}}\n- {type: builtin, name: KEPT-2}\n";
+    let front =
+        "---\nname: KEPT-1\nmcp-servers:\n  x:\n    command: y\n    env: {T: MCP-SECRET}\n---\nKEPT-2\n";
+    let cases = [
+        (
+            "claude",
+            vec![
+                (format!("{plugin}/.mcp.json"), json!({"a": remote, "mcpServers": {"b": entry}}).to_string()),
+                (format!("{plugin}/.claude-plugin/plugin.json"), manifest.to_string()),
+                (format!("{plugin}/own/list.json"), json!({"d": entry}).to_string()),
+                (format!("{plugin}/hooks/hooks.json"), hooks.to_string()),
+                (".claude/plugins/marketplaces/m/.mcp.json".to_owned(), json!({"e": remote}).to_string()),
+                (".claude/settings.json".to_owned(), settings.to_string()),
+            ],
+        ),
+        ("gemini", vec![(".gemini/agents/a.md".to_owned(), front.to_owned())]),
+        ("goose", vec![(".config/goose/recipes/a.yaml".to_owned(), recipe.to_owned())]),
+        ("kimi", vec![(".kimi/config.toml".to_owned(), toml.to_owned())]),
+        ("amp", vec![(".config/amp/skills/s/mcp.json".to_owned(), json!({"x": entry}).to_string())]),
+    ];
+    for mode in Mode::all() {
+        for (agent, files) in &cases {
+            let place = Place::new(mode);
+            let mut shown = String::from("#!/bin/sh\ncd; cat");
+            for (file, text) in files {
+                place.write(place.home.join(file), text);
+                shown.push_str(&format!(" {file}"));
+            }
+            let program = place.script(place.path(&format!("bin/{agent}")), &shown);
+            let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(program));
+            let outcome = outcome.expect_code(0);
+            assert!(!outcome.stdout.contains("MCP-SECRET"), "{mode:?} {outcome}");
+            let kept = (1..4).map(|number| format!("KEPT-{number}"));
+            for word in kept.filter(|word| files.iter().any(|(_, text)| text.contains(word))) {
+                assert!(outcome.stdout.contains(&word), "{mode:?} {agent} {word} {outcome}");
+            }
+            // Who enables a plugin gets its servers anyway.
+            let is_told = outcome.stderr.contains("declares are not started");
+            assert_eq!(is_told, *agent != "claude", "{mode:?} {agent} {outcome}");
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{Mode, Outcome, Place, everywhere, no, skip, within, yes};
+use crate::support::{Mode, Outcome, Place, eventually, everywhere, no, skip, within, yes};
 
 const WRITES: &str = "agent: {filesystem: {write: [\".\"]}}\n";
 
@@ -711,24 +711,56 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
         place.write(
             ".envrc",
             "source ./env.sh\nsource_env_if_exists .envrc.local\ndotenv_if_exists\nPATH_add bin\n\
-             PATH_add node_modules/.bin\nexport V=$(python scripts/value.py)\nwatch_file ./watched.yml\n",
+             PATH_add node_modules/.bin\nexport V=$(python scripts/value.py)\nwatch_file ./watched.yml\n\
+             if has nix; then use flake ./nix#dev --impure; fi\nuse_nix\nlayout node\nuse flake # mine\nsource_env below\n",
         );
+        place.write("below/.envrc", "layout go\n");
         let task = |run: &str, command: &str| {
-            format!(r#"{{"command": "{command}", "args": ["x"], "runOptions": {{"runOn": "{run}"}}}},"#)
+            format!(
+                r#"{{"command": "{command}", "args": ["x", "out/y.js"], "runOptions": {{"runOn": "{run}"}}}},"#
+            )
         };
-        let tasks =
-            [task("folderOpen", "${workspaceFolder}/s/t.sh"), task("default", "./s/build.sh")].concat();
+        let tasks = [
+            task("folderOpen", "${workspaceFolder}/s/t.sh"),
+            task("folderOpen", "bash -e s/later.sh"),
+            task("folderOpen", "node_modules/.bin/tool"),
+            task("folderOpen", "x\", \"linux\": {\"command\": \"./s/linux.sh\"}, \"label\": \"")
+                .replace("args", "a"),
+            task("folderOpen", "x\", \"type\": \"npm\", \"script\": \"y").replace("args", "a"),
+            task("default", "./s/build.sh"),
+        ]
+        .concat();
         place.write(".vscode/tasks.json", format!("{{\"tasks\": [ // mine\n{tasks}]}}"));
         place.write(".git/HEAD", "ref: refs/heads/main\n");
         place.write(".git/config", "[core]\n");
         place.script(".git/hooks/pre-commit", "#!/bin/sh\n. ./s/lib.sh\nnpm test\n");
-        let guarded = ["env.sh", "s/t.sh", "scripts/value.py"];
-        let open = ["s/build.sh", "s/lib.sh", "watched.yml", ".env", "bin/own", "node_modules/.bin/ls"];
+        let guarded = ["env.sh", "s/t.sh", "scripts/value.py", "nix/flake.nix"];
+        let missing = [
+            ".envrc.local",
+            "bin/ls",
+            "nix/flake.lock",
+            "flake.nix",
+            "shell.nix",
+            "below/bin/ls",
+            "s/later.sh",
+            "s/linux.sh",
+        ];
+        let open = [
+            "s/build.sh",
+            "s/lib.sh",
+            "watched.yml",
+            ".env",
+            "bin/own",
+            "node_modules/.bin/ls",
+            "node_modules/.bin/tool",
+            "out/y.js",
+            "package.json",
+        ];
         for name in guarded.iter().chain(&open[..3]) {
             place.write(name, "");
         }
         place.write(".env", "URL=secret-one\n");
-        let names = [&guarded[..], &open, &[".envrc.local", "bin/ls"]].concat().join(" ");
+        let names = [&guarded[..], &open, &missing].concat().join(" ");
         let script = format!(
             "for f in {names}; do mkdir -p $(dirname $f); echo BASH_ENV=new >> $f; done; \
              echo URL=secret-two >>.env; true"
@@ -738,7 +770,7 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
         for name in guarded {
             assert_eq!(read(name), "", "{mode:?} {name} {outcome}");
         }
-        for name in [".envrc.local", "bin/ls"] {
+        for name in missing {
             assert!(!place.project.join(name).exists(), "{mode:?} {name} {outcome}");
         }
         for name in open {
@@ -747,6 +779,7 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
         // Who names a file that stays writable is told with it; values are nobody's.
         let told = |text: &str| outcome.stderr.contains(text);
         assert!(told(".git/hooks/pre-commit:2 names it") && told("s/lib.sh"), "{mode:?} {outcome}");
+        assert!(told("a task of ") && told("package.json"), "{mode:?} {outcome}");
         assert!(told(".envrc:3 loads its variables") && told("BASH_ENV, URL"), "{mode:?} {outcome}");
         assert!(!told("secret-") && !told("s/build.sh") && !told("watched"), "{mode:?} {outcome}");
     }
@@ -823,6 +856,48 @@ fn configurations_of_the_proxy_and_the_gateway_count_as_they_were_accepted() {
         let outcome = run(&place, "echo '{}' > gateway-keys.json; echo >> later.json; true").expect_code(0);
         assert!(outcome.stderr.contains("it is a configuration of the proxy"), "{mode:?} {outcome}");
         assert!(!place.project.join("gateway-keys.json").exists(), "{mode:?} {outcome}");
+    }
+}
+
+/// The same for policies that `--policy` names, and for the gateway's keys. What the user edits himself is not asked about, also
+/// while a sandbox lives that knows the file.
+#[test]
+fn policies_and_keys_that_were_written_inside_wait_for_the_user() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let under = |file: &str| Outcome::of(&mut place.agentsh(&["run", "--policy", file, "--", "true"]));
+        place.write("own.yaml", WRITES);
+        under("own.yaml").expect_code(0);
+        let script = "echo '# new' >> own.yaml; cp own.yaml made.yaml; echo x > cert.pem; echo x > key.pem; \
+                      while ! test -e go; do sleep 0.05; done";
+        let mut sandbox = place.agentsh(&["run", "--", "sh", "-c", script]);
+        let mut sandbox = sandbox.stderr(Stdio::null()).spawn().unwrap();
+        assert!(eventually(|| place.project.join("key.pem").exists()), "{mode:?}");
+        place.write("own.yaml", format!("{WRITES}# of the user\n"));
+        under("own.yaml").expect_code(0);
+        place.write("go", "");
+        assert!(sandbox.wait().unwrap().success(), "{mode:?}");
+        place.write("own.yaml", WRITES);
+        under("own.yaml").expect_code(0);
+        let waits = |outcome: &Outcome, file: &str| {
+            let command = format!("agentsh mcp approve {}", place.project.join(file).display());
+            assert!(outcome.stderr.contains("while a sandbox could write in"), "{mode:?} {outcome}");
+            assert!(outcome.stderr.contains(&command), "{mode:?} {outcome}");
+            Outcome::of(&mut place.agentsh(&["mcp", "approve", file])).expect_code(0);
+        };
+        waits(&under("made.yaml").expect_code(125), "made.yaml");
+        under("made.yaml").expect_code(0);
+        let tls = "endpoints: [{id: a, command: cat}]\nlisten: 127.0.0.1:0\ntls: {certificate: cert.pem, key: key.pem}\n";
+        place.write("gateway.yaml", tls);
+        let gateway = || Outcome::of(&mut place.agentsh(&["gateway", "--config", "gateway.yaml"]));
+        waits(&gateway(), "cert.pem");
+        waits(&gateway(), "key.pem");
+        let outcome = gateway();
+        assert!(
+            outcome.stderr.contains("cannot use the key ") && !outcome.stderr.contains("approve"),
+            "{outcome}"
+        );
     }
 }
 

@@ -173,6 +173,47 @@ fn the_own_files_of_lesser_agents_are_theirs_alone() {
     }
 }
 
+/// Where the run names models, logins and keys of other providers stay outside; a renewal reaches its own provider's login.
+#[test]
+fn opencode_gets_the_accounts_that_it_uses() {
+    const LOGINS: &str = ".local/share/opencode/auth.json";
+    const CONFIG: &str = ".config/opencode/opencode.json";
+    let login = |token: &str| json!({"type": "oauth", "access": token, "refresh": "r", "expires": 1});
+    for mode in Mode::all() {
+        for (model, words, expected) in [
+            (json!("anthropic/claude"), &[][..], ["LOGIN-A", "KEY-A"].as_slice()),
+            (json!("anthropic/claude"), &["-m", "openai/gpt"], &["LOGIN-A", "KEY-A", "LOGIN-O"]),
+            (json!(null), &["--model=openai/gpt"], &["LOGIN-O"]),
+            (json!(null), &[], &["LOGIN-A", "LOGIN-O", "KEY-A", "KEY-G"]),
+        ] {
+            let place = Place::new(mode);
+            let logins = |openai: &str| json!({"anthropic": login("LOGIN-A"), "openai": login(openai)});
+            place.write(place.home.join(LOGINS), logins("LOGIN-O").to_string());
+            let key = |key: &str| json!({"options": {"apiKey": key}});
+            let config =
+                json!({"model": model, "provider": {"anthropic": key("KEY-A"), "groq": key("KEY-G")}});
+            place.write(place.home.join(CONFIG), config.to_string());
+            let program = format!(
+                "#!/bin/sh\ncat ~/{LOGINS} ~/{CONFIG}\nsed -i s/LOGIN-O/LOGIN-N/ ~/{LOGINS} || \
+                 {{ sed s/LOGIN-O/LOGIN-N/ ~/{LOGINS} >/tmp/l; cat /tmp/l >~/{LOGINS}; }}\n"
+            );
+            place.script("opencode", &program);
+            let words = [&["run", "--", "./opencode"], words].concat();
+            let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+            for secret in ["LOGIN-A", "LOGIN-O", "KEY-A", "KEY-G"] {
+                let is_shown = outcome.stdout.contains(secret);
+                assert_eq!(is_shown, expected.contains(&secret), "{mode:?} {words:?} {secret} {outcome}");
+            }
+            let is_told = outcome.stderr.contains("gets no login and no key of ");
+            assert_eq!(is_told, expected.len() < 4, "{mode:?} {words:?} {outcome}");
+            let now: Value =
+                serde_json::from_str(&std::fs::read_to_string(place.home.join(LOGINS)).unwrap()).unwrap();
+            let token = if expected.contains(&"LOGIN-O") { "LOGIN-N" } else { "LOGIN-O" };
+            assert_eq!(now, logins(token), "{mode:?} {words:?}");
+        }
+    }
+}
+
 /// A port behind which an agent of the user's own listens, in no sandbox, is never advised to be opened.
 #[test]
 fn advice_opens_no_port_of_an_agent_outside() {

@@ -33,9 +33,6 @@ pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         let shown = path.display();
         let text = read(path).map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
         let document = parse(&text);
-        if document.is_none() && !is_other_text(path) {
-            return Err(Failure::Usage(format!("{shown}: neither JSON nor TOML; nothing was approved")));
-        }
         let key = agreement::key(path, &text);
         if args.forget {
             agreements::remove(&context.state_dir, &key)?;
@@ -44,13 +41,18 @@ pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         }
         match &document {
             Some(document) => describe(document, out)?,
+            // Of keys and certificates what they are.
+            None if text.contains(PEM) => {
+                let mut begins = text.lines().filter(|line| line.starts_with(PEM));
+                begins.try_for_each(|line| writeln!(out, "  {}", escape::line(line)))?;
+            }
             None => text.lines().try_for_each(|line| writeln!(out, "  {}", escape::line(line)))?,
         }
         agreements::add(&context.state_dir, &key)?;
         writeln!(
             out,
-            "{shown}: approved with its current content: its servers get the variables that they ask for, and what your policy \
-             grants to their names"
+            "{shown}: approved with its current content: servers that it declares get the variables that they ask for, and what \
+             your policy grants to their names"
         )?;
     }
     Ok(OK)
@@ -64,10 +66,7 @@ fn read(path: &PathBuf) -> std::io::Result<String> {
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// Files of agents that are neither JSON nor TOML are shown line by line.
-fn is_other_text(path: &std::path::Path) -> bool {
-    path.extension().is_some_and(|end| end == "rules" || end == "yml" || end == "yaml")
-}
+const PEM: &str = "-----BEGIN ";
 
 fn parse(text: &str) -> Option<Value> {
     let json = || serde_json::from_str(&json::plain(text)).ok();

@@ -25,7 +25,7 @@ use super::remote::{self, Remote};
 use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
 use super::{Session, SessionError, SessionOptions};
-use agentsh_host::{Backend, accepted_files};
+use agentsh_host::Backend;
 
 /// Recorded length of a method or name.
 const MAX_NAME: usize = 200;
@@ -46,7 +46,6 @@ pub struct Request {
 pub async fn run(request: Request) -> Result<u8, RunError> {
     let refused = |error: &dyn std::fmt::Display| RunError::Refused(error.to_string());
     let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
-    accepted_files::judge_by(&context.state);
     let config = Config::load(&request.config).map_err(|error| refused(&error))?;
     let mut session = Session::open(
         context,

@@ -6,8 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Catalogue {
-    #[serde(default)]
-    pub catalog_version: String,
     pub vulnerabilities: Vec<Entry>,
 }
 
@@ -18,10 +16,6 @@ pub struct Entry {
     pub cve_id: String,
     #[serde(default)]
     pub vulnerability_name: String,
-    #[serde(default)]
-    pub date_added: String,
-    #[serde(default)]
-    pub required_action: String,
 }
 
 impl Catalogue {

@@ -2,10 +2,7 @@
 
 use super::StateKind;
 use super::adapter::Adapter;
-use super::facts::{
-    self, AgentDirectory, BriefingPlace, Facts, Models, no_others, nothing_remembered, nothing_to_settle,
-    per_project, private,
-};
+use super::facts::{self, AgentDirectory, BriefingPlace, Facts, per_project, private};
 
 pub(super) const ADAPTER: Adapter = Adapter {
     name: "aider",
@@ -39,7 +36,6 @@ const ENVIRONMENT: &[&str] = &[
 const FACTS: Facts = Facts {
     title: "Aider",
     own: AgentDirectory { variable: "", below: "", default: ".aider" },
-    lists: &[],
     shown: &[
         per_project("$own/caches", StateKind::Dir),
         private(".aider.conf.yml", StateKind::File),
@@ -47,9 +43,8 @@ const FACTS: Facts = Facts {
         private(".aider.model.metadata.json", StateKind::File),
         private("$own/oauth-keys.env", StateKind::File),
     ],
-    models: Models { any: true, logins: None, others: no_others },
+    models: facts::ANY_MODEL,
     set: &[("AIDER_CHECK_UPDATE", "false"), ("AIDER_ANALYTICS", "false")],
-    settle: nothing_to_settle,
     told: BriefingPlace::File("--read"),
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };

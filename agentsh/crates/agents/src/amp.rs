@@ -4,8 +4,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, host_or_default,
-    login, nothing_remembered, nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, Models, host_or_default, list, login,
+    per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind};
 
@@ -20,14 +20,13 @@ pub(super) const ADAPTER: Adapter = Adapter {
     obeyed: |context| FACTS.obeyed(context),
 };
 
-const fn list(whose: ConfigScope, path: &'static str) -> List {
-    List { whose, path, format: FileFormat::Json, key: "amp.mcpServers", dialect: Dialect::Common }
-}
-
 const FACTS: Facts = Facts {
     title: "Amp",
     own: AgentDirectory { variable: "", below: "", default: "$config/amp" },
-    lists: &[list(ConfigScope::User, "$own/settings.json"), list(ConfigScope::Project, ".amp/settings.json")],
+    lists: &[
+        list(ConfigScope::User, "$own/settings.json", "amp.mcpServers", Dialect::Common),
+        list(ConfigScope::Project, ".amp/settings.json", "amp.mcpServers", Dialect::Common),
+    ],
     shown: &[
         login("$data/amp/secrets.json"),
         private("$data/amp/session.json", StateKind::File),
@@ -39,9 +38,8 @@ const FACTS: Facts = Facts {
     ],
     models: Models { any: false, logins: None, others: models },
     set: &[("AMP_SKIP_UPDATE_CHECK", "1")],
-    settle: nothing_to_settle,
     told: BriefingPlace::Instructions("$own/AGENTS.md"),
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {

@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login,
-    nothing_remembered, nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, Models, list, login, per_project, private,
+    read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint, json, providers, read};
 
@@ -35,13 +35,12 @@ const ENVIRONMENT: &[&str] = &[
 const FACTS: Facts = Facts {
     title: "Cline",
     own: AgentDirectory { variable: "CLINE_DIR", below: "", default: ".cline" },
-    lists: &[List {
-        whose: ConfigScope::User,
-        path: "$own/data/settings/cline_mcp_settings.json",
-        format: FileFormat::Json,
-        key: "mcpServers",
-        dialect: Dialect::Common,
-    }],
+    lists: &[list(
+        ConfigScope::User,
+        "$own/data/settings/cline_mcp_settings.json",
+        "mcpServers",
+        Dialect::Common,
+    )],
     shown: &[
         login(PROVIDERS),
         private("$own/data/settings/global-settings.json", StateKind::File),
@@ -56,9 +55,8 @@ const FACTS: Facts = Facts {
     models: Models { any: true, logins: None, others: models },
     // Its daemon on this machine would be out of reach, or the user's own, outside.
     set: &[("CLINE_SESSION_BACKEND_MODE", "local")],
-    settle: nothing_to_settle,
     told: BriefingPlace::Instructions("$own/rules/agentsh.md"),
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 const PROVIDERS: &str = "$own/data/settings/providers.json";

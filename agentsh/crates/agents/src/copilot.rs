@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, host_or_default,
-    nothing_remembered, nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, List, Models, host_or_default, list,
+    per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
 
@@ -19,30 +19,18 @@ pub(super) const ADAPTER: Adapter = Adapter {
     obeyed: |context| FACTS.obeyed(context),
 };
 
-const fn of_project(path: &'static str) -> List {
-    List {
-        whose: ConfigScope::Project,
-        path,
-        format: FileFormat::Json,
-        key: "mcpServers",
-        dialect: Dialect::Copilot,
-    }
+const fn servers(whose: ConfigScope, path: &'static str) -> List {
+    list(whose, path, "mcpServers", Dialect::Copilot)
 }
 
 const FACTS: Facts = Facts {
     title: "GitHub Copilot CLI",
     own: AgentDirectory { variable: "COPILOT_HOME", below: "", default: ".copilot" },
     lists: &[
-        List {
-            whose: ConfigScope::User,
-            path: "$own/mcp-config.json",
-            format: FileFormat::Json,
-            key: "mcpServers",
-            dialect: Dialect::Copilot,
-        },
-        of_project(".mcp.json"),
-        of_project(".github/mcp.json"),
-        of_project(".vscode/mcp.json"),
+        servers(ConfigScope::User, "$own/mcp-config.json"),
+        servers(ConfigScope::Project, ".mcp.json"),
+        servers(ConfigScope::Project, ".github/mcp.json"),
+        servers(ConfigScope::Project, ".vscode/mcp.json"),
     ],
     shown: &[
         private("$own/config.json", StateKind::File),
@@ -56,9 +44,8 @@ const FACTS: Facts = Facts {
     ],
     models: Models { any: false, logins: None, others: models },
     set: &[("COPILOT_AUTO_UPDATE", "false")],
-    settle: nothing_to_settle,
     told: BriefingPlace::Instructions("$own/copilot-instructions.md"),
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 /// GitHub's, by the plan of the account; or another provider that the user has configured.

@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, host_or_default,
-    login, nothing_remembered, nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, ConfigScope, Facts, Models, host_or_default, list, login, per_project, private,
+    read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind};
 
@@ -19,14 +19,13 @@ pub(super) const ADAPTER: Adapter = Adapter {
     obeyed: |context| FACTS.obeyed(context),
 };
 
-const fn list(whose: ConfigScope, path: &'static str) -> List {
-    List { whose, path, format: FileFormat::Json, key: "mcpServers", dialect: Dialect::Common }
-}
-
 const FACTS: Facts = Facts {
     title: "Cursor",
     own: AgentDirectory { variable: "CURSOR_CONFIG_DIR", below: "", default: ".cursor" },
-    lists: &[list(ConfigScope::User, "$own/mcp.json"), list(ConfigScope::Project, ".cursor/mcp.json")],
+    lists: &[
+        list(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common),
+        list(ConfigScope::Project, ".cursor/mcp.json", "mcpServers", Dialect::Common),
+    ],
     shown: &[
         login("$config/cursor/auth.json"),
         private("$own/cli-config.json", StateKind::File),
@@ -37,10 +36,7 @@ const FACTS: Facts = Facts {
         read_only("$own/skills", StateKind::Dir),
     ],
     models: Models { any: false, logins: None, others: models },
-    set: &[],
-    settle: nothing_to_settle,
-    told: BriefingPlace::Nowhere,
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::dialect::{Dialect, Start};
 use super::servers::{EntrySource, FoundServer, GatheredServers, gather};
 use super::{
-    Access, AgentError, Context, Endpoint, HomeState, InjectedFile, KeptFile, Key, LOGIN_OF_USER, Launch,
-    Scope, StateKind, Transport, agreement, endpoint, json, project, providers, read,
+    Access, AgentError, Context, Endpoint, HomeState, InjectedFile, KeptFile, Key, Launch, Scope, StateKind,
+    Transport, agreement, declared, endpoint, json, project, providers, read,
 };
 use agentsh_base::types::ServerId;
 
@@ -45,6 +45,20 @@ pub(super) struct AgentDirectory {
     pub(super) default: &'static str,
 }
 
+/// What most tables leave as it is.
+pub(super) const NOTHING: Facts = Facts {
+    title: "",
+    own: AgentDirectory { variable: "", below: "", default: "" },
+    lists: &[],
+    shown: &[],
+    models: ANY_MODEL,
+    set: &[],
+    settle: |_| {},
+    told: BriefingPlace::Nowhere,
+    remembered: |_| Vec::new(),
+};
+pub(super) const ANY_MODEL: Models = Models { any: true, logins: None, others: no_others };
+
 /// A file that declares servers.
 pub(super) struct List {
     pub(super) whose: ConfigScope,
@@ -75,7 +89,6 @@ pub(super) struct HomeEntry {
     pub(super) path: &'static str,
     pub(super) kind: StateKind,
     pub(super) access: Access,
-    pub(super) why: &'static str,
 }
 
 /// How the agent is told about its sandbox.
@@ -101,7 +114,7 @@ pub(super) struct Models {
 }
 
 pub(super) const fn read_only(path: &'static str, kind: StateKind) -> HomeEntry {
-    HomeEntry { path, kind, access: Access::ReadOnly, why: "behaviour that the user configured" }
+    HomeEntry { path, kind, access: Access::ReadOnly }
 }
 
 /// A JSON file that is the agent's own login.
@@ -111,26 +124,35 @@ pub(super) const fn login(path: &'static str) -> HomeEntry {
 
 /// A JSON file of which these members are the agent's own login.
 pub(super) const fn login_in(path: &'static str, own: &'static [&'static str]) -> HomeEntry {
-    HomeEntry { path, kind: StateKind::File, access: Access::Login(own), why: LOGIN_OF_USER }
+    HomeEntry { path, kind: StateKind::File, access: Access::Login(own) }
 }
 
 /// A login that only the agent can read.
 pub(super) const fn sealed_login(path: &'static str) -> HomeEntry {
-    HomeEntry { path, kind: StateKind::File, access: Access::ReadWrite, why: LOGIN_OF_USER }
+    HomeEntry { path, kind: StateKind::File, access: Access::ReadWrite }
 }
 
 pub(super) const fn private(path: &'static str, kind: StateKind) -> HomeEntry {
-    HomeEntry { path, kind, access: Access::Private, why: "state of the agent" }
+    HomeEntry { path, kind, access: Access::Private }
 }
 
 pub(super) const fn per_project(path: &'static str, kind: StateKind) -> HomeEntry {
-    HomeEntry { path, kind, access: Access::PerProject, why: "what sessions leave behind for later ones" }
+    HomeEntry { path, kind, access: Access::PerProject }
 }
 
-pub(super) fn nothing_to_settle(_: &mut Map<String, Value>) {}
+/// Which of them the agent obeys.
+pub(super) fn obeyed_of(entries: &[HomeEntry]) -> impl Iterator<Item = &'static str> {
+    entries.iter().filter(|entry| entry.access == Access::ReadOnly).map(|entry| entry.path)
+}
 
-pub(super) fn nothing_remembered(_: &Context<'_>) -> Vec<Kept> {
-    Vec::new()
+/// A list in JSON.
+pub(super) const fn list(
+    whose: ConfigScope,
+    path: &'static str,
+    key: &'static str,
+    dialect: Dialect,
+) -> List {
+    List { whose, path, format: FileFormat::Json, key, dialect }
 }
 
 pub(super) fn no_others(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
@@ -156,8 +178,7 @@ impl Facts {
 
     /// The user's files that the agent obeys.
     pub(super) fn obeyed(&self, context: &Context<'_>) -> Vec<PathBuf> {
-        let shown =
-            self.shown.iter().filter(|entry| entry.access == Access::ReadOnly).map(|entry| entry.path);
+        let shown = obeyed_of(self.shown);
         let lists = self.lists.iter().filter(|list| list.whose == ConfigScope::User).map(|list| list.path);
         shown.chain(lists).map(|path| self.place(context, path)).collect()
     }
@@ -185,12 +206,12 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
     let mut gathered = GatheredServers::default();
     let mut users: Vec<Users<'_>> = Vec::new();
     for list in facts.lists.iter().filter(|list| list.whose == ConfigScope::User) {
-        let own = users_file(context, facts, list, &mut gathered)?;
-        let documents = [Value::Object(own.document.clone())];
-        for document in &documents {
-            launch.endpoints.extend(providers::of_configuration(document, &own.path, &mut launch.notes));
-        }
-        users.push(own);
+        users.push(users_file(context, facts, list, &mut gathered)?);
+    }
+    choose(context, facts, &mut users, &mut launch)?;
+    for own in &users {
+        let document = Value::Object(own.document.clone());
+        launch.endpoints.extend(providers::of_configuration(&document, &own.path, &mut launch.notes));
     }
     for list in facts.lists.iter().filter(|list| list.whose == ConfigScope::Project) {
         for path in of_project(context, list.path) {
@@ -205,8 +226,12 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
     gathered.finish(context, &mut launch);
     tell(context, facts, &mut users, &mut launch)?;
     write_users(context, facts, users, &mut launch)?;
-    show(context, facts, &mut launch);
+    launch.home_state = shown(context, facts.shown, |path| facts.place(context, path));
     models(context, facts, &mut launch)?;
+    // Servers of others are not behind bridges.
+    if !facts.lists.is_empty() {
+        declared::take_out(context, &mut launch);
+    }
     for (name, value) in facts.set {
         if !context.env.contains_key(*name) {
             launch.env.insert((*name).to_owned(), (*value).to_owned());
@@ -217,6 +242,61 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
         launch.remembered.push(KeptFile { path, format: super::Format::Json, keys });
     }
     Ok(launch)
+}
+
+/// Where the run names models, logins and keys of other providers stay outside.
+fn choose(
+    context: &Context<'_>,
+    facts: &Facts,
+    users: &mut [Users<'_>],
+    launch: &mut Launch,
+) -> Result<(), AgentError> {
+    let Some(logins) = facts.models.logins else { return Ok(()) };
+    let mut chosen = providers::chosen_by(context.argv);
+    for (name, value) in users.iter().flat_map(|own| &own.document) {
+        providers::chosen(name, value, &mut chosen);
+    }
+    for list in facts.lists.iter().filter(|list| list.whose == ConfigScope::Project) {
+        for path in of_project(context, list.path) {
+            let text = read::text(&path, read::LIMIT).ok().flatten().unwrap_or_default();
+            let document = parse(list, &text, &path).unwrap_or_default();
+            providers::chosen("", &document, &mut chosen);
+        }
+    }
+    if chosen.is_empty() {
+        return Ok(());
+    }
+    let mut logins = Value::Object(logins_of(context, facts, logins)?);
+    let mut others = BTreeSet::new();
+    let entries = users.iter_mut().filter_map(|own| own.document.get_mut("provider"));
+    for members in entries.chain([&mut logins]).filter_map(Value::as_object_mut) {
+        others.extend(members.keys().filter(|name| !chosen.contains(*name)).cloned());
+        members.retain(|name, _| chosen.contains(name));
+    }
+    if !others.is_empty() {
+        let list = |names: &BTreeSet<String>| {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            agentsh_base::escape::line(&names.join(", ")).into_owned()
+        };
+        launch.notes.push(format!(
+            "{} gets no login and no key of {}: the models of this run are of {}; for another, name its model on the command line",
+            facts.title,
+            list(&others),
+            list(&chosen)
+        ));
+    }
+    launch.accounts = chosen;
+    Ok(())
+}
+
+/// An unreadable login opens nothing.
+fn logins_of(context: &Context<'_>, facts: &Facts, path: &str) -> Result<Map<String, Value>, AgentError> {
+    let path = facts.place(context, path);
+    let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
+    match json::parse_relaxed(&text, &path) {
+        Ok(Value::Object(logins)) => Ok(logins),
+        _ => Ok(Map::new()),
+    }
 }
 
 fn users_file<'f>(
@@ -448,21 +528,28 @@ fn write_users(
     Ok(())
 }
 
-fn show(context: &Context<'_>, facts: &Facts, launch: &mut Launch) {
-    for shown in facts.shown {
-        let path = facts.place(context, shown.path);
-        let exists = match shown.kind {
+/// What there is of these entries, and what is made for the agent.
+pub(super) fn shown(
+    context: &Context<'_>,
+    entries: &[HomeEntry],
+    place: impl Fn(&str) -> PathBuf,
+) -> Vec<HomeState> {
+    let state = |entry: &HomeEntry| {
+        let HomeEntry { path, kind, access } = *entry;
+        let path = place(path);
+        let exists = match kind {
             StateKind::Dir => path.is_dir(),
             StateKind::File => path.is_file(),
         };
-        let path = path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path);
-        let made = shown.access == Access::PerProject
-            || (shown.access == Access::ReadWrite && shown.kind == StateKind::Dir);
-        if exists || made {
-            let HomeEntry { kind, access, why, .. } = *shown;
-            launch.home_state.push(HomeState { path, kind, access, why });
-        }
-    }
+        let is_made = access == Access::PerProject || (access == Access::ReadWrite && kind == StateKind::Dir);
+        (exists || is_made).then(|| HomeState { path: relative(context, path), kind, access })
+    };
+    entries.iter().filter_map(state).collect()
+}
+
+/// To the home, if it is there.
+pub(super) fn relative(context: &Context<'_>, path: PathBuf) -> PathBuf {
+    path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path)
 }
 
 fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(), AgentError> {
@@ -471,11 +558,9 @@ fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(
         found.extend(providers::of_environment(context)?);
     }
     if let Some(path) = facts.models.logins {
-        let path = facts.place(context, path);
-        let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
-        // An unreadable login opens nothing.
-        let logins = json::parse_relaxed(&text, &path).unwrap_or_default();
-        found.extend(providers::of_logins(&logins));
+        let mut logins = logins_of(context, facts, path)?;
+        logins.retain(|name, _| launch.accounts.is_empty() || launch.accounts.contains(name));
+        found.extend(providers::of_logins(&Value::Object(logins)));
     }
     for endpoint in found {
         let is_known = |known: &Endpoint| (&known.host, known.port) == (&endpoint.host, endpoint.port);

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, HomeEntry, List, Models,
-    host_or_default, login, per_project, private, read_only, sealed_login,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, HomeEntry, List, Models, host_or_default, list,
+    login, per_project, private, read_only, sealed_login,
 };
 use super::{AgentError, Context, Endpoint, Key, Shape, StateKind, endpoint};
 
@@ -57,11 +57,10 @@ pub(super) const fn family(
 
 /// The user's settings, and those of the project at that path.
 pub(super) const fn lists(project: &'static str) -> [List; 2] {
-    [list(ConfigScope::User, "$own/settings.json"), list(ConfigScope::Project, project)]
-}
-
-const fn list(whose: ConfigScope, path: &'static str) -> List {
-    List { whose, path, format: FileFormat::Json, key: "mcpServers", dialect: Dialect::Gemini }
+    [
+        list(ConfigScope::User, "$own/settings.json", "mcpServers", Dialect::Gemini),
+        list(ConfigScope::Project, project, "mcpServers", Dialect::Gemini),
+    ]
 }
 
 fn remembered(context: &Context<'_>) -> Vec<facts::Kept> {

@@ -6,8 +6,7 @@ use super::StateKind;
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, no_others,
-    nothing_remembered, nothing_to_settle, per_project, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, per_project, read_only,
 };
 use super::{AgentError, Context, InjectedFile, read};
 
@@ -55,12 +54,11 @@ const FACTS: Facts = Facts {
         per_project("$data/goose", StateKind::Dir),
         per_project("$state/goose", StateKind::Dir),
     ],
-    models: Models { any: true, logins: None, others: no_others },
+    models: facts::ANY_MODEL,
     // The keyring is not visible, and asking it is an error.
     set: &[("GOOSE_DISABLE_KEYRING", "1")],
-    settle: nothing_to_settle,
     told: BriefingPlace::Instructions("$own/.goosehints"),
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 /// Secrets of model providers among the agent's secrets: those with the names of its own variables, or named by a provider of

@@ -107,6 +107,8 @@ pub struct Launch {
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
     /// Files and directories of the project of which the agent sees nothing.
     pub hidden: Vec<PathBuf>,
+    /// The members of its logins that the run uses; empty: all.
+    pub accounts: BTreeSet<String>,
     /// The keys that are kept of files which the agent changes inside.
     pub remembered: Vec<KeptFile>,
     /// Files that the agent writes in the home and obeys in later sessions, also outside a sandbox.
@@ -127,8 +129,6 @@ pub struct InjectedFile {
     pub mode: u32,
 }
 
-pub(super) const LOGIN_OF_USER: &str = "login of the user, whose token is renewed";
-
 /// One path of the real home that the agent sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HomeState {
@@ -136,7 +136,6 @@ pub struct HomeState {
     pub path: PathBuf,
     pub kind: StateKind,
     pub access: Access,
-    pub why: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

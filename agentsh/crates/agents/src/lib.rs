@@ -13,6 +13,7 @@ mod cline;
 mod codex;
 mod copilot;
 mod cursor;
+mod declared;
 pub mod dialect;
 mod endpoint;
 mod error;
@@ -38,7 +39,6 @@ use std::path::{Path, PathBuf};
 
 pub use adapter::Kind;
 pub use error::AgentError;
-use launch::LOGIN_OF_USER;
 pub use launch::{
     Access, Context, Declared, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch, MemoryFiles,
     Origin, RemoteKind, Scheme, Scope, Shape, StateKind, TlsInspection, Transport,
@@ -57,6 +57,11 @@ pub fn adapt(kind: Kind, context: &Context<'_>) -> Result<Launch, AgentError> {
 /// The user's files that the known agents obey, each with the agent. Variables may move them, and they may not exist.
 pub fn obeyed(context: &Context<'_>) -> impl Iterator<Item = (PathBuf, &'static str)> {
     Kind::all().flat_map(|kind| kind.obeyed(context).into_iter().map(move |path| (path, kind.title())))
+}
+
+/// A key in lower case, however its words are joined.
+fn plain_key(key: &str) -> String {
+    key.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 
 #[cfg(test)]

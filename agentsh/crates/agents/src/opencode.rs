@@ -4,8 +4,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, no_others,
-    nothing_remembered, nothing_to_settle, per_project, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, List, Models, list, login, no_others,
+    per_project, read_only,
 };
 use super::{Access, Context, HomeState, Launch, StateKind};
 
@@ -47,7 +47,7 @@ const ENVIRONMENT: &[&str] = &[
 ];
 
 const fn users(path: &'static str) -> List {
-    List { whose: ConfigScope::User, path, format: FileFormat::Json, key: "mcp", dialect: Dialect::OpenCode }
+    list(ConfigScope::User, path, "mcp", Dialect::OpenCode)
 }
 
 const fn of_project(path: &'static str) -> List {
@@ -86,9 +86,8 @@ const FACTS: Facts = Facts {
         ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
         ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
     ],
-    settle: nothing_to_settle,
     told: BriefingPlace::Listed("instructions"),
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 /// OpenCode writes into every `.opencode` on its way up, and ends when it cannot.
@@ -97,12 +96,7 @@ fn scratch(context: &Context<'_>, launch: &mut Launch) {
     for directory in context.cwd.ancestors().take_while(within) {
         let path = directory.join(".opencode");
         if directory == context.project || path.is_dir() {
-            launch.home_state.push(HomeState {
-                path,
-                kind: StateKind::Dir,
-                access: Access::Scratch,
-                why: "its settings in the project, and files that it writes next to them",
-            });
+            launch.home_state.push(HomeState { path, kind: StateKind::Dir, access: Access::Scratch });
         }
     }
 }

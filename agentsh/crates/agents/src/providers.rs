@@ -1,6 +1,6 @@
 //! Model providers, for agents that work with any of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
@@ -130,6 +130,37 @@ pub(super) fn of_logins(logins: &Value) -> Vec<Endpoint> {
     names.filter_map(known).map(|provider| endpoint::https(provider.host, provider.name)).collect()
 }
 
+/// The providers of the models that a value names: `anthropic/MODEL` as a model, `anthropic` as a provider.
+pub(super) fn chosen(name: &str, value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => members.iter().for_each(|(name, inner)| chosen(name, inner, into)),
+        Value::Array(items) => items.iter().for_each(|item| chosen(name, item, into)),
+        Value::String(text) => {
+            let name = name.to_ascii_lowercase();
+            let provider =
+                text.split_once('/').map(|(provider, _)| provider).filter(|_| name.ends_with("model"));
+            into.extend(
+                provider.or(Some(text.as_str()).filter(|_| name.ends_with("provider"))).map(str::to_owned),
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Those that options of a command line name.
+pub(super) fn chosen_by(words: &[String]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let next = words.iter().skip(1).map(String::as_str).chain([""]);
+    for (word, next) in words.iter().zip(next) {
+        let (option, value) = word.split_once('=').unwrap_or((word, next));
+        let option = if option == "-m" { "--model" } else { option };
+        if option.starts_with("--") {
+            chosen(option, &value.into(), &mut found);
+        }
+    }
+    found
+}
+
 /// Base URLs anywhere in the user's own configuration. An invalid one is reported.
 pub(super) fn of_configuration(document: &Value, file: &Path, notes: &mut Vec<String>) -> Vec<Endpoint> {
     let mut found = Vec::new();
@@ -141,8 +172,7 @@ fn below(value: &Value, file: &Path, found: &mut Vec<Endpoint>, notes: &mut Vec<
     match value {
         Value::Object(members) => {
             for (name, inner) in members {
-                let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-                let plain = plain.to_ascii_lowercase();
+                let plain = super::plain_key(name);
                 let is_address = ["baseurl", "apibase", "openaihost"].iter().any(|end| plain.ends_with(end));
                 match inner.as_str().filter(|url| is_address && url.contains("://")) {
                     Some(url) => match endpoint::parse(url, &format!("{name} of {}", file.display())) {

@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, login_in,
-    no_others, nothing_remembered, nothing_to_settle, per_project, private, read_only, sealed_login,
+    self, AgentDirectory, ConfigScope, Facts, Models, list, login, login_in, no_others, per_project, private,
+    read_only, sealed_login,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
 
@@ -16,10 +16,6 @@ macro_rules! environment {
             "OLLAMA_*", "OPENAI_*", "OPENROUTER_API_KEY", "XAI_API_KEY", "ZAI_API_KEY", $($own),*
         ]
     };
-}
-
-const fn servers(whose: ConfigScope, path: &'static str, key: &'static str, dialect: Dialect) -> List {
-    List { whose, path, format: FileFormat::Json, key, dialect }
 }
 
 pub(super) const PI: Adapter = Adapter {
@@ -36,7 +32,6 @@ pub(super) const PI: Adapter = Adapter {
 const PI_FACTS: Facts = Facts {
     title: "pi",
     own: AgentDirectory { variable: "PI_CODING_AGENT_DIR", below: "", default: ".pi/agent" },
-    lists: &[],
     shown: &[
         login("$own/auth.json"),
         private("$own/settings.json", StateKind::File),
@@ -50,10 +45,7 @@ const PI_FACTS: Facts = Facts {
         read_only("$own/tools", StateKind::Dir),
     ],
     models: Models { any: true, logins: Some("$own/auth.json"), others: no_others },
-    set: &[],
-    settle: nothing_to_settle,
-    told: BriefingPlace::Nowhere,
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 pub(super) const DROID: Adapter = Adapter {
@@ -71,8 +63,8 @@ const DROID_FACTS: Facts = Facts {
     title: "Droid",
     own: AgentDirectory { variable: "", below: "", default: ".factory" },
     lists: &[
-        servers(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common),
-        servers(ConfigScope::Project, ".factory/mcp.json", "mcpServers", Dialect::Common),
+        list(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common),
+        list(ConfigScope::Project, ".factory/mcp.json", "mcpServers", Dialect::Common),
     ],
     shown: &[
         sealed_login("$own/auth.json"),
@@ -89,10 +81,7 @@ const DROID_FACTS: Facts = Facts {
         read_only("$own/skills", StateKind::Dir),
     ],
     models: Models { any: true, logins: None, others: factory },
-    set: &[],
-    settle: nothing_to_settle,
-    told: BriefingPlace::Nowhere,
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 fn factory(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
@@ -114,9 +103,9 @@ const CRUSH_FACTS: Facts = Facts {
     title: "Crush",
     own: AgentDirectory { variable: "", below: "", default: "$config/crush" },
     lists: &[
-        servers(ConfigScope::User, "$own/crush.json", "mcp", Dialect::Typed),
-        servers(ConfigScope::Project, "crush.json", "mcp", Dialect::Typed),
-        servers(ConfigScope::Project, ".crush.json", "mcp", Dialect::Typed),
+        list(ConfigScope::User, "$own/crush.json", "mcp", Dialect::Typed),
+        list(ConfigScope::Project, "crush.json", "mcp", Dialect::Typed),
+        list(ConfigScope::Project, ".crush.json", "mcp", Dialect::Typed),
     ],
     shown: &[
         login_in("$data/crush/crush.json", &["models", "providers", "recent_models"]),
@@ -124,11 +113,9 @@ const CRUSH_FACTS: Facts = Facts {
         read_only("$own/commands", StateKind::Dir),
         read_only("$own/skills", StateKind::Dir),
     ],
-    models: Models { any: true, logins: None, others: no_others },
+    models: facts::ANY_MODEL,
     set: &[("CRUSH_DISABLE_METRICS", "1"), ("CRUSH_DISABLE_PROVIDER_AUTO_UPDATE", "1")],
-    settle: nothing_to_settle,
-    told: BriefingPlace::Nowhere,
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 pub(super) const KIMI: Adapter = Adapter {
@@ -145,14 +132,9 @@ pub(super) const KIMI: Adapter = Adapter {
 const KIMI_FACTS: Facts = Facts {
     title: "Kimi CLI",
     own: AgentDirectory { variable: "KIMI_SHARE_DIR", below: "", default: ".kimi" },
-    lists: &[servers(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common)],
+    lists: &[list(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common)],
     shown: &[
-        facts::HomeEntry {
-            path: "$own/credentials",
-            kind: StateKind::Dir,
-            access: super::Access::ReadWrite,
-            why: super::LOGIN_OF_USER,
-        },
+        facts::HomeEntry { path: "$own/credentials", kind: StateKind::Dir, access: super::Access::ReadWrite },
         private("$own/config.toml", StateKind::File),
         private("$own/config.json", StateKind::File),
         private("$own/kimi.json", StateKind::File),
@@ -161,10 +143,7 @@ const KIMI_FACTS: Facts = Facts {
         read_only("$own/skills", StateKind::Dir),
     ],
     models: Models { any: true, logins: None, others: moonshot },
-    set: &[],
-    settle: nothing_to_settle,
-    told: BriefingPlace::Nowhere,
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 fn moonshot(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
@@ -185,7 +164,6 @@ pub(super) const VIBE: Adapter = Adapter {
 const VIBE_FACTS: Facts = Facts {
     title: "Mistral Vibe",
     own: AgentDirectory { variable: "VIBE_HOME", below: "", default: ".vibe" },
-    lists: &[],
     shown: &[
         private("$own/.env", StateKind::File),
         private("$own/config.toml", StateKind::File),
@@ -198,9 +176,7 @@ const VIBE_FACTS: Facts = Facts {
     ],
     models: Models { any: true, logins: None, others: mistral },
     set: &[("VIBE_ENABLE_UPDATE_CHECKS", "false")],
-    settle: nothing_to_settle,
-    told: BriefingPlace::Nowhere,
-    remembered: nothing_remembered,
+    ..facts::NOTHING
 };
 
 fn mistral(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {

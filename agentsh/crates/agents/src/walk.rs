@@ -1,19 +1,44 @@
-//! All files of one kind below a directory, or the reason why the list is incomplete. A skipped part could hide one.
+//! All files of some kinds below a directory, or the reason why the list is incomplete. A skipped part could hide one.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::Launch;
 use agentsh_base::missing::is_missing;
 
-/// Files of the kind, and entries of any, that one directory may hold in all.
-const MAX_FILES: usize = 500;
-const MAX_ENTRIES: usize = 20_000;
+/// Files of the kinds that one directory may hold in all, as a rule.
+pub(super) const MAX_FILES: usize = 500;
+/// Entries for each of these files.
+const MAX_ENTRIES: usize = 40;
 
-/// The files whose names end in `.EXTENSION`, with links followed, by their real paths. Empty if there is no such directory.
-///
-/// # Errors
-/// What cannot be looked at, or that there is too much.
-pub(super) fn files(folder: &Path, extension: &str) -> Result<BTreeSet<PathBuf>, String> {
+/// The files whose names end in `.EXTENSION`, with links followed, by their real paths, but for those below directories that are
+/// `passed_over`. Empty if there is no such directory. One that cannot be looked at in full is hidden.
+pub(super) fn files(
+    folder: &Path,
+    extensions: &[&str],
+    passed_over: &[&str],
+    most: usize,
+    launch: &mut Launch,
+) -> BTreeSet<PathBuf> {
+    look(folder, extensions, passed_over, most).unwrap_or_else(|why| {
+        let shown = folder.display().to_string();
+        let shown = agentsh_base::escape::line(&shown);
+        launch.notes.push(format!("{shown} is not passed to the agent: {why}"));
+        launch.hidden.push(std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned()));
+        BTreeSet::new()
+    })
+}
+
+fn look(
+    folder: &Path,
+    extensions: &[&str],
+    passed_over: &[&str],
+    most: usize,
+) -> Result<BTreeSet<PathBuf>, String> {
+    let is_one_of = |name: Option<&OsStr>, of: &[&str]| {
+        name.is_some_and(|name| of.iter().any(|one| name.eq_ignore_ascii_case(one)))
+    };
     let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
     let (mut open, mut entries) = (vec![folder.to_owned()], 0);
     while let Some(directory) = open.pop() {
@@ -32,13 +57,14 @@ pub(super) fn files(folder: &Path, extension: &str) -> Result<BTreeSet<PathBuf>,
         };
         for entry in listed {
             entries += 1;
-            if entries > MAX_ENTRIES || found.len() > MAX_FILES {
-                return Err(format!("there are more than {MAX_FILES} files or {MAX_ENTRIES} entries"));
+            if entries > most * MAX_ENTRIES || found.len() > most {
+                return Err(format!("there are more than {most} files or {} entries", most * MAX_ENTRIES));
             }
             let path = entry.map_err(failed)?.path();
             match std::fs::metadata(&path) {
+                Ok(kind) if kind.is_dir() && is_one_of(path.file_name(), passed_over) => {}
                 Ok(kind) if kind.is_dir() => open.push(path),
-                Ok(_) if path.extension().is_some_and(|end| end.eq_ignore_ascii_case(extension)) => {
+                Ok(_) if is_one_of(path.extension(), extensions) => {
                     found.insert(std::fs::canonicalize(&path).map_err(failed)?);
                 }
                 Ok(_) => {}
@@ -62,18 +88,21 @@ mod tests {
     fn links_are_followed_once_and_too_much_is_an_error() {
         let place = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(place.path()).unwrap();
-        assert_eq!(files(&root.join("none"), "md"), Ok(BTreeSet::new()));
+        let md = |folder: &Path| look(folder, &["md"], &["vendor"], MAX_FILES);
+        assert_eq!(md(&root.join("none")), Ok(BTreeSet::new()));
         let deep = (0..40).fold(root.join("a"), |path, _| path.join("d"));
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("x.MD"), "").unwrap();
         fs::write(root.join("other.txt"), "").unwrap();
+        fs::create_dir(root.join("a/vendor")).unwrap();
+        fs::write(root.join("a/vendor/y.md"), "").unwrap();
         symlink(&root, deep.join("loop")).unwrap();
         symlink("../other.txt", root.join("a/link.md")).unwrap();
         symlink("nowhere", root.join("gone.md")).unwrap();
-        assert_eq!(files(&root.join("a"), "md"), Ok([deep.join("x.MD"), root.join("other.txt")].into()));
+        assert_eq!(md(&root.join("a")), Ok([deep.join("x.MD"), root.join("other.txt")].into()));
         for number in 0..=MAX_FILES {
             fs::write(root.join(format!("{number}.md")), "").unwrap();
         }
-        assert!(files(&root, "md").unwrap_err().contains("more than"));
+        assert!(md(&root).unwrap_err().contains("more than"));
     }
 }

@@ -15,14 +15,16 @@ pub fn acceptor(tls: &Tls) -> Result<TlsAcceptor, String> {
     let read = |what: &str, file: &std::path::Path, error: &dyn std::fmt::Display| {
         format!("cannot use the {what} {}: {error}", file.display())
     };
-    for file in [&tls.certificate, &tls.key] {
-        agentsh_base::users_files::note(file, "the gateway's certificate or key");
-    }
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&tls.certificate)
-        .map_err(|error| read("certificate", &tls.certificate, &error))?
-        .collect();
+    let judged = |what: &str, file: &std::path::Path| {
+        let bytes = std::fs::read(file).map_err(|error| read(what, file, &error))?;
+        let judged = agentsh_base::users_files::judged(file, "the gateway's certificate or key", &bytes);
+        judged.map(|()| bytes).map_err(|why| read(what, file, &why))
+    };
+    let chain: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(&judged("certificate", &tls.certificate)?).collect();
     let chain = chain.map_err(|error| read("certificate", &tls.certificate, &error))?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| read("key", &tls.key, &error))?;
+    let key = PrivateKeyDer::from_pem_slice(&judged("key", &tls.key)?);
+    let key = key.map_err(|error| read("key", &tls.key, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

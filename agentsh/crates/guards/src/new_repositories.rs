@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::disarm_new;
 use super::name_watcher::Names;
+use agentsh_base::proc_file;
 use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON};
 use agentsh_sandbox::git_config::entries;
 use agentsh_sandbox::host::{Host, RealHost, repository_names};
 
 /// A new repository is unfinished for a moment: git still writes its configuration.
 const REPOSITORY_SETTLE_DELAY: Duration = Duration::from_millis(1500);
+/// By then it is finished, unless git is at work.
 const MAX_TO_FINISH: Duration = Duration::from_secs(120);
 /// For directories that look like the start of a bare repository.
 const UNDECIDED_TIMEOUT: Duration = Duration::from_secs(20);
@@ -159,7 +161,16 @@ fn is_finished(entry: &Path, (since, last): (Instant, Instant), host: &RealHost)
             || entries(&config()).iter().any(|entry| entry.to_string() == "core.bare = false"));
     let is_made =
         names.iter().any(|name| name == "index") || !gets_index && last.elapsed() >= REPOSITORY_SETTLE_DELAY;
-    is_made && !is_locked || since.elapsed() > MAX_TO_FINISH
+    is_made && !is_locked || since.elapsed() > MAX_TO_FINISH && !is_git_at_work()
+}
+
+/// Whether git runs in a sandbox: a clone may wait for its server, and nothing happens in the repository meanwhile.
+fn is_git_at_work() -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|process| proc_file::read(process.path().join("status")).ok()).any(|status| {
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        status.starts_with("Name:\tgit") && ids.split_whitespace().count() > 1
+    })
 }
 
 fn watch(entry: &Path, names: &mut Names, host: &RealHost) {

@@ -28,7 +28,7 @@ struct Login {
     /// The user's.
     path: PathBuf,
     copy: PathBuf,
-    own: &'static [&'static str],
+    own: Vec<String>,
     /// As they were last looked at.
     outside: Map<String, Value>,
     inside: Map<String, Value>,
@@ -49,7 +49,11 @@ impl Logins {
             let path = facts.context.home.join(&state.path);
             let copy = files::login_copy(facts, kind, &path);
             let stamps = [stamp(&path), None];
-            let outside = users(&path, own).unwrap_or_default();
+            let mut own: Vec<String> = own.iter().map(|name| (*name).to_owned()).collect();
+            if own.is_empty() {
+                own.extend(launch.accounts.iter().cloned());
+            }
+            let outside = users(&path, &own).unwrap_or_default();
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(copy.parent().unwrap_or(&copy))?;
             write_anew(&copy, &serde_json::to_vec(&outside)?, 0o600)?;
             logins.push(Login { path, copy, own, inside: outside.clone(), outside, stamps, is_told: false });
@@ -102,7 +106,7 @@ impl Drop for Login {
 impl Login {
     fn compare(&mut self, facts: &Facts, is_last: bool) -> Result<(), String> {
         // One that is being written is looked at again.
-        let Some(mut outside) = users(&self.path, self.own) else { return Ok(()) };
+        let Some(mut outside) = users(&self.path, &self.own) else { return Ok(()) };
         let text = remember::left_in(&self.copy).unwrap_or_default();
         let inside = match remember::read(Format::Json, &text) {
             Some(Value::Object(inside)) if is_last || !text.trim().is_empty() => inside,
@@ -115,7 +119,7 @@ impl Login {
             match renewed(&outside, &inside) {
                 Some(next) if next == outside => {}
                 Some(_) => match self.write_back(facts, &inside) {
-                    Ok(()) => outside = users(&self.path, self.own).unwrap_or(outside),
+                    Ok(()) => outside = users(&self.path, &self.own).unwrap_or(outside),
                     Err(error) => result = Err(format!("a renewed login cannot be stored: {error}")),
                 },
                 None => {
@@ -140,7 +144,7 @@ impl Login {
             return Err(std::io::Error::other("the file lies in the project"));
         }
         remember::merge(facts, &self.path, Format::Json, |document| {
-            let outside = own_members(document.clone(), self.own).unwrap_or_default();
+            let outside = own_members(document.clone(), &self.own).unwrap_or_default();
             let next = renewed(&outside, inside).unwrap_or(outside);
             next.into_iter().map(|(name, value)| (vec![name], value)).collect()
         })
@@ -152,14 +156,14 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 /// The agent's own account in the user's file. None while it cannot be read.
-fn users(path: &Path, own: &[&str]) -> Option<Map<String, Value>> {
+fn users(path: &Path, own: &[String]) -> Option<Map<String, Value>> {
     let (text, _) = remember::users(path).ok()?;
     own_members(remember::read(Format::Json, &text)?, own)
 }
 
-fn own_members(document: Value, own: &[&str]) -> Option<Map<String, Value>> {
+fn own_members(document: Value, own: &[String]) -> Option<Map<String, Value>> {
     let Value::Object(mut document) = document else { return None };
-    document.retain(|name, _| own.is_empty() || own.contains(&name.as_str()));
+    document.retain(|name, _| own.is_empty() || own.contains(name));
     Some(document)
 }
 

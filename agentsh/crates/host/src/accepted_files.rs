@@ -1,5 +1,5 @@
-//! Configurations that a command line named, such as `agentsh proxy --config FILE`, where a sandbox may write: their content counts
-//! as it was accepted (decision 840).
+//! Files that a command line named, such as `--policy FILE` and `agentsh proxy --config FILE`, where a sandbox may write: their
+//! content counts as it was accepted (decisions 840 and 858).
 //!
 //! The state directory holds which files were read so, with their hashes, and when sandboxes could write where. Later runs guard these
 //! files. A content that is new, of a file that was changed while a sandbox could write it, is refused until the user accepts it.
@@ -24,7 +24,7 @@ const MAX_FILES: usize = 200;
 const RUNS: &str = "writers";
 /// Of one of these lists. The older half of the second is forgotten.
 const MAX_BYTES: u64 = 256 << 10;
-/// By so much the kernel's time of a change may be behind the clock.
+/// By so much the kernel's time of a change may be behind the clock; it is never ahead of it.
 const CLOCK_TICK: u64 = 20_000_000;
 
 type Files = BTreeMap<PathBuf, AcceptedFile>;
@@ -74,7 +74,9 @@ fn judge(state: &Path, path: &Path, what: &'static str, content: &[u8]) -> Resul
             ));
         }
     }
-    remember(state, path, what, content).map_err(|error| format!("it cannot be remembered: {error}"))
+    // Where it cannot be remembered, no session starts: there is no journal either.
+    let _ = remember(state, path, what, content);
+    Ok(())
 }
 
 /// That a file holds what the user wants.
@@ -170,8 +172,8 @@ fn written_in(state: &Path, path: &Path, real: &Path) -> Option<PathBuf> {
     }
     let named = std::path::absolute(path).ok()?;
     writers.into_iter().find_map(|writer| {
-        let is_alive = writer.start <= changed + CLOCK_TICK
-            && ends.get(&writer.id).is_none_or(|end| end.saturating_add(CLOCK_TICK) >= changed);
+        let is_alive =
+            writer.start <= changed + CLOCK_TICK && ends.get(&writer.id).is_none_or(|end| *end >= changed);
         let could = is_alive && !writer.kept.iter().any(|kept| *kept == named || kept == real);
         let mut roots = writer.roots.into_iter().filter(|_| could);
         roots.find(|root| named.starts_with(root) || real.starts_with(root))

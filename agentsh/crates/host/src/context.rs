@@ -14,6 +14,7 @@ use agentsh_sandbox::plan::{FileKey, Identity};
 use agentsh_sandbox::spec::Named;
 use agentsh_sandbox::{Enforcement, State, Tier, Zygote};
 
+use super::accepted_files;
 use super::git_settings::Settings;
 use super::host_programs::Usable;
 use super::project_sources::ApprovedSources;
@@ -172,6 +173,7 @@ impl Context {
         };
         let (idmaps, notes) = id_maps(identity);
         let state = base("XDG_STATE_HOME", ".local/state").join("agentsh");
+        accepted_files::judge_by(&state);
         Ok(Self {
             identity,
             user: env.get("USER").or_else(|| env.get("LOGNAME")).cloned().unwrap_or_default(),

@@ -384,6 +384,8 @@ pub(super) fn read_plain(file: &Path) -> Result<Option<String>, PolicyError> {
 }
 
 const BUILT_IN: &str = "built-in:";
+/// What a file is that is read here.
+const IN_FORCE: &str = "a policy or profile in force";
 
 /// The file that `--policy` names.
 fn named_layer(name: &str, request: &Search) -> Result<Layer, PolicyError> {
@@ -391,6 +393,9 @@ fn named_layer(name: &str, request: &Search) -> Result<Layer, PolicyError> {
         let file = Path::new(name);
         let text =
             request.read(file, Links::Follow)?.ok_or_else(|| unreadable(file, "there is no such file"))?;
+        if request.proposed.is_none() {
+            users_files::judged(file, IN_FORCE, text.as_bytes()).map_err(|why| unreadable(file, &why))?;
+        }
         return layer(name.to_owned(), text);
     }
     let names = builtin_names();
@@ -437,7 +442,7 @@ fn read_file(file: &Path, links: Links) -> Result<Option<String>, PolicyError> {
         Err(error) => return Err(unreadable(file, &error.to_string())),
     };
     if links == Links::Follow {
-        users_files::note(file, "a policy or profile in force");
+        users_files::note(file, IN_FORCE);
     }
     let meta = opened.metadata().map_err(|error| unreadable(file, &error.to_string()))?;
     if !meta.is_file() {

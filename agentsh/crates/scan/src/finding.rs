@@ -109,12 +109,6 @@ impl Scan {
     pub fn severity(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).max()
     }
-
-    /// Nothing was found, hidden or removed.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.findings.is_empty() && self.redactions.is_empty() && self.removals.is_empty()
-    }
 }
 
 /// The context of a place: at most 50 characters on each side, control characters as spaces, secrets replaced.

@@ -26,7 +26,7 @@ use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
 use super::upstream_kind::UpstreamKind;
 use super::{Session, SessionError, SessionOptions, signals, stdio};
-use agentsh_host::{Backend, accepted_files};
+use agentsh_host::Backend;
 
 pub use settings::{Settings, SettingsError};
 
@@ -46,7 +46,6 @@ pub struct Request {
 /// and the others continue.
 pub async fn run(request: Request) -> Result<u8, RunError> {
     let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
-    accepted_files::judge_by(&context.state);
     let settings = Settings::read(&context.env).map_err(|error| RunError::Refused(error.to_string()))?;
     let path = request.config.or_else(|| settings.config.clone());
     let file = match &path {

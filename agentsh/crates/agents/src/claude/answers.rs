@@ -34,12 +34,7 @@ pub(super) fn own(context: &Context<'_>, sources: &Sources, launch: &mut Launch)
     if let Some(content) = content {
         launch.files.push(InjectedFile { path: file.clone(), content, mode: 0o600 });
     }
-    launch.home_state.push(HomeState {
-        path: directory,
-        kind: StateKind::Dir,
-        access: Access::Answers,
-        why: "answers to Claude Code's questions in this project",
-    });
+    launch.home_state.push(HomeState { path: directory, kind: StateKind::Dir, access: Access::Answers });
     launch.remembered.push(KeptFile { path: file, format: Format::Json, keys: keys() });
 }
 

@@ -1,7 +1,7 @@
 //! YAML front matter of instruction files. Parsed only as far as whole keys can be removed.
 
 /// One key with its value.
-pub(super) struct Block<'t> {
+pub(crate) struct Block<'t> {
     /// The key as written.
     pub key: String,
     value: &'t str,
@@ -17,8 +17,7 @@ impl<'t> Block<'t> {
 
     /// Whether this is the key, whatever its case and however its words are joined. `plain` is in lower case.
     pub fn is(&self, plain: &str) -> bool {
-        let key: String = self.key.chars().filter(char::is_ascii_alphanumeric).collect();
-        key.eq_ignore_ascii_case(plain)
+        crate::plain_key(&self.key) == plain
     }
 
     /// Whether the value is a word, or a list of words in any of YAML's ways, and all of them are what is asked for.
@@ -34,9 +33,19 @@ impl<'t> Block<'t> {
     }
 }
 
+/// Servers with a command or a URL of their own, and not only names.
+pub(crate) fn is_declaration(block: &Block<'_>) -> bool {
+    block.is("mcpservers") && !block.is_list_of(is_name)
+}
+
+fn is_name(word: &str) -> bool {
+    let word = word.trim().trim_matches(['"', '\'']);
+    word.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ' '))
+}
+
 /// The text without the keys that are `unwanted`; None where it stays as it is. Front matter in which keys could be spelled in
 /// a way that is not understood here goes as a whole.
-pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) -> Option<String> {
+pub(crate) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) -> Option<String> {
     let body = text.trim_start_matches('\u{feff}');
     let is_mark = |line: &str, mark: &str| {
         line.trim_end_matches(|letter: char| letter.is_whitespace() || letter == '\u{feff}') == mark

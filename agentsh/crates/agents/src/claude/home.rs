@@ -7,75 +7,53 @@ use serde_json::{Map, Value};
 
 use super::config::Sources;
 use super::settings::Settings;
+use crate::facts::{HomeEntry, login_in, obeyed_of, per_project, read_only, relative, shown};
 use crate::{
-    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, LOGIN_OF_USER,
-    Launch, MemoryFiles, Shape, StateKind, TlsInspection, endpoint,
+    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch,
+    MemoryFiles, Shape, StateKind, TlsInspection, endpoint,
 };
 
-/// Files and directories that say how Claude Code behaves. A sandboxed agent may read them; if it could write
-/// them, the next agent outside the sandbox would obey.
-const READ_ONLY: &[(&str, StateKind)] = &[
-    ("settings.json", StateKind::File),
-    ("settings.local.json", StateKind::File),
-    ("CLAUDE.md", StateKind::File),
-    ("keybindings.json", StateKind::File),
-    ("agents", StateKind::Dir),
-    ("commands", StateKind::Dir),
-    ("hooks", StateKind::Dir),
-    ("output-styles", StateKind::Dir),
-    ("plugins", StateKind::Dir),
-    ("rules", StateKind::Dir),
-    ("skills", StateKind::Dir),
-    ("themes", StateKind::Dir),
-    ("workflows", StateKind::Dir),
-];
-/// State that a session keeps for later ones, and that covers all projects: here one for each project.
-const PER_PROJECT: &[(&str, StateKind, &str)] = &[
-    ("history.jsonl", StateKind::File, "prompts typed before"),
-    ("file-history", StateKind::Dir, "files as they were before an edit"),
-    ("plans", StateKind::Dir, "plans of sessions"),
-    ("tasks", StateKind::Dir, "task lists of sessions"),
-    ("todos", StateKind::Dir, "task lists of sessions"),
+/// What says how Claude Code behaves can be read: if a sandboxed agent could write it, the next agent outside would obey. State that
+/// covers all projects is here one for each project. Private to each run, because they are not listed: `shell-snapshots`, which a
+/// session outside the sandbox executes, and `sessions`, whose process ids mean nothing inside.
+const SHOWN: &[HomeEntry] = &[
+    // Next to it are the tokens of remote servers, which are behind bridges.
+    login_in(".credentials.json", &["claudeAiOauth"]),
+    per_project("history.jsonl", StateKind::File),
+    per_project("file-history", StateKind::Dir),
+    per_project("plans", StateKind::Dir),
+    per_project("tasks", StateKind::Dir),
+    per_project("todos", StateKind::Dir),
+    read_only("settings.json", StateKind::File),
+    read_only("settings.local.json", StateKind::File),
+    read_only("CLAUDE.md", StateKind::File),
+    read_only("keybindings.json", StateKind::File),
+    read_only("agents", StateKind::Dir),
+    read_only("commands", StateKind::Dir),
+    read_only("hooks", StateKind::Dir),
+    read_only("output-styles", StateKind::Dir),
+    read_only("plugins", StateKind::Dir),
+    read_only("rules", StateKind::Dir),
+    read_only("skills", StateKind::Dir),
+    read_only("themes", StateKind::Dir),
+    read_only("workflows", StateKind::Dir),
 ];
 
 /// The files in Claude Code's own directory that it obeys.
 pub(super) fn obeyed(context: &Context<'_>) -> Vec<PathBuf> {
-    let names = READ_ONLY.iter().map(|(name, _)| *name).chain([".claude.json"]);
+    let names = obeyed_of(SHOWN).chain([".claude.json"]);
     super::config::moved(context).map(|own| names.map(|name| own.join(name)).collect()).unwrap_or_default()
 }
 
-/// The paths of the home that the agent sees. Not among them, so private to each run: `shell-snapshots`, which
-/// a session outside the sandbox executes, and `sessions`, whose process ids mean nothing inside.
+/// The paths of the home that the agent sees.
 pub(super) fn state(context: &Context<'_>, sources: &Sources) -> Vec<HomeState> {
-    let directory = &sources.directory;
-    let relative = |path: PathBuf| path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path);
-    let mut state = Vec::new();
-    let login = directory.join(".credentials.json");
-    if login.is_file() {
-        // Next to it are the tokens of remote servers, which are behind bridges.
-        let access = Access::Login(&["claudeAiOauth"]);
-        state.push(HomeState { path: relative(login), kind: StateKind::File, access, why: LOGIN_OF_USER });
-    }
-    for (name, kind, why) in PER_PROJECT {
-        let path = relative(directory.join(name));
-        state.push(HomeState { path, kind: *kind, access: Access::PerProject, why });
-    }
-    for path in of_project(context, sources) {
-        state.push(HomeState {
-            path: relative(path),
-            kind: StateKind::Dir,
-            access: Access::ReadWrite,
-            why: "transcripts and memory of this project, for --continue and --resume",
-        });
-    }
-    for (name, kind) in READ_ONLY {
-        let path = directory.join(name);
-        let exists = if *kind == StateKind::Dir { path.is_dir() } else { path.is_file() };
-        if exists {
-            let why = "behaviour that the user configured";
-            state.push(HomeState { path: relative(path), kind: *kind, access: Access::ReadOnly, why });
-        }
-    }
+    let mut state = shown(context, SHOWN, |name| sources.directory.join(name));
+    // Transcripts and memory of this project, for --continue and --resume.
+    state.extend(of_project(context, sources).into_iter().map(|path| HomeState {
+        path: relative(context, path),
+        kind: StateKind::Dir,
+        access: Access::ReadWrite,
+    }));
     state
 }
 

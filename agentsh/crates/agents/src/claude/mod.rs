@@ -4,7 +4,7 @@
 mod answers;
 mod argv;
 mod config;
-mod front_matter;
+pub(super) mod front_matter;
 mod home;
 mod plugins;
 mod repository;
@@ -88,10 +88,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     }
     gathered.notes.extend(settings.notes.iter().cloned());
     launch.replaced.extend(settings.covered.iter().cloned());
-    let subagents = subagents::look(context, &parsed, &sources.directory);
-    gathered.notes.extend(subagents.notes);
-    launch.replaced.extend(subagents.covered);
-    launch.hidden.extend(subagents.hidden);
+    subagents::look(context, &parsed, &sources.directory, &mut launch);
     let mut options = gathered.finish(context, &mut launch);
     // A server that one agent brought along is that agent's alone.
     options.retain(|id, _| shared.contains(id));
@@ -168,6 +165,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
         let plugins = sources.directory.join("plugins");
         launch.home_state.retain(|state| context.home.join(&state.path) != plugins);
     }
+    super::declared::take_out(context, &mut launch);
     Ok(launch)
 }
 

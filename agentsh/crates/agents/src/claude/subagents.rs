@@ -6,81 +6,52 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::argv::Parsed;
-use super::front_matter::{Block, without};
-use crate::{Context, read, walk};
+use super::front_matter::{Block, is_declaration, without};
+use crate::{Context, Launch, read, walk};
 
 /// Tools that change nothing and connect to nothing: a project may allow them.
 const READING: &[&str] = &["AskUserQuestion", "Glob", "Grep", "LS", "NotebookRead", "Read", "TodoWrite"];
 /// Modes in which Claude Code asks as it does without one.
 const ASKING: &[&str] = &["default", "manual", "plan"];
 
-/// Files that the agent gets changed or not at all.
-#[derive(Debug, Default)]
-pub(super) struct Subagents {
-    /// Files, and what is in their place.
-    pub covered: Vec<(PathBuf, Vec<u8>)>,
-    /// Directories of which nothing is shown.
-    pub hidden: Vec<PathBuf>,
-    pub notes: Vec<String>,
-    /// Files that came with a project, as they are shown, and the keys that were taken out of them.
-    taken: Vec<(String, BTreeSet<String>)>,
-}
-
-/// Looks at the files of the project, in each directory from the current one up and in those that the command line adds,
-/// and at those of the user.
-pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> Subagents {
+/// Looks at the files of the project, in each directory from the current one up and in those that the command line adds.
+pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path, launch: &mut Launch) {
     let within = |directory: &&Path| directory.starts_with(context.project);
     let above = context.cwd.ancestors().filter(within).map(Path::to_owned);
     let added = parsed.added.iter().map(|directory| context.cwd.join(directory));
     let places: BTreeSet<PathBuf> = above.chain(added).map(|directory| directory.join(".claude")).collect();
-    let mut subagents = Subagents::default();
+    let mut subagents = Subagents { launch, taken: Vec::new() };
     for place in places.iter().filter(|place| *place != directory) {
         // Of skills every file, because a link may lead to a file with another name.
         for name in ["agents", "commands", "skills"] {
-            subagents.look_in(&place.join(name), FileOwner::Project);
+            let files = walk::files(&place.join(name), &["md"], &[], walk::MAX_FILES, subagents.launch);
+            files.into_iter().for_each(|path| subagents.look_at(path));
         }
     }
-    subagents.look_in(&directory.join("agents"), FileOwner::User);
     subagents.say_taken();
-    subagents
 }
 
-/// The author of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FileOwner {
-    User,
-    Project,
+struct Subagents<'l> {
+    launch: &'l mut Launch,
+    /// Files that came with a project, as they are shown, and the keys that were taken out of them.
+    taken: Vec<(String, BTreeSet<String>)>,
 }
 
-impl Subagents {
-    /// A file that cannot be checked completely is hidden: a skipped part may contain a declaration.
-    fn look_in(&mut self, folder: &Path, whose: FileOwner) {
-        match walk::files(folder, "md") {
-            Ok(files) => files.into_iter().for_each(|path| self.look_at(path, whose)),
-            Err(why) => self.hide(std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned()), &why),
-        }
-    }
-
-    fn hide(&mut self, folder: PathBuf, why: &str) {
-        let shown = agentsh_base::escape::line(&folder.display().to_string()).into_owned();
-        self.notes.push(format!("{shown} is not passed to Claude Code: {why}"));
-        self.hidden.push(folder);
-    }
-
-    fn look_at(&mut self, path: PathBuf, whose: FileOwner) {
+impl Subagents<'_> {
+    fn look_at(&mut self, path: PathBuf) {
         let text = match read::text(&path, read::LIMIT) {
             Ok(Some(text)) => text,
             Ok(None) => return,
             // A file that is unreadable here may be readable inside.
             Err(error) => {
-                self.notes.push(format!("{error}; the agent gets an empty file instead"));
-                return self.covered.push((path, Vec::new()));
+                self.launch.notes.push(format!("{error}; the agent gets an empty file instead"));
+                return self.launch.replaced.push((path, Vec::new()));
             }
         };
         let (mut servers, mut word) = (false, BTreeSet::new());
         let content = without(&text, |block| {
             let is_server = is_declaration(block);
-            let is_word = whose == FileOwner::Project && speaks_for_the_user(block);
+            let is_word = speaks_for_the_user(block);
             servers |= is_server;
             if is_word {
                 word.insert(block.key.clone());
@@ -90,20 +61,20 @@ impl Subagents {
         let Some(content) = content else { return };
         let shown = agentsh_base::escape::line(&path.display().to_string()).into_owned();
         if servers {
-            self.notes.push(format!(
+            self.launch.notes.push(format!(
                 "MCP servers that {shown} declares are not started: declare them in ~/.claude.json or .mcp.json, and name them \
                  there"
             ));
         }
         if !servers && word.is_empty() {
-            self.notes.push(format!(
+            self.launch.notes.push(format!(
                 "the front matter of {shown} is not passed to Claude Code: it is not plain YAML"
             ));
         }
         if !word.is_empty() {
             self.taken.push((shown, word));
         }
-        self.covered.push((path, content.into_bytes()));
+        self.launch.replaced.push((path, content.into_bytes()));
     }
 
     /// One line for all files of a project that would act in the user's name.
@@ -115,16 +86,11 @@ impl Subagents {
             1 => String::new(),
             files => format!(" and {} more", files - 1),
         };
-        self.notes.push(format!(
+        self.launch.notes.push(format!(
             "{first}{more} came with the project: {} is not passed to Claude Code; write what you want to allow into ~/.claude/settings.json",
             keys.join(", ")
         ));
     }
-}
-
-/// Servers with a command or a URL of their own, and not only names.
-fn is_declaration(block: &Block<'_>) -> bool {
-    block.is("mcpservers") && !block.is_list_of(is_name)
 }
 
 /// Whether a key allows tools, runs programs or reduces questions.
@@ -137,11 +103,6 @@ fn speaks_for_the_user(block: &Block<'_>) -> bool {
     } else {
         block.is("hooks")
     }
-}
-
-fn is_name(word: &str) -> bool {
-    let word = word.trim().trim_matches(['"', '\'']);
-    word.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ' '))
 }
 
 #[cfg(test)]

@@ -5,25 +5,29 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::argv::Parsed;
+use crate::facts::{HomeEntry, login, obeyed_of, per_project, private, read_only, shown};
 use crate::{
-    Access, AgentError, Context, Endpoint, Format, HomeState, KeptFile, Key, LOGIN_OF_USER, Launch, Shape,
-    StateKind, TlsInspection, endpoint, json, read,
+    AgentError, Context, Endpoint, Format, HomeState, KeptFile, Key, Launch, Shape, StateKind, TlsInspection,
+    endpoint, json, read,
 };
 
-/// A sandboxed agent may read these; if it could write them, the next agent outside would obey.
-const READ_ONLY: &[(&str, StateKind)] = &[
-    ("AGENTS.md", StateKind::File),
-    ("AGENTS.override.md", StateKind::File),
-    ("hooks.json", StateKind::File),
-    ("prompts", StateKind::Dir),
-    ("rules", StateKind::Dir),
-    ("themes", StateKind::Dir),
-];
-/// Codex keeps these of all projects in one place: one for each of them here.
-const PER_PROJECT: &[(&str, StateKind, &str)] = &[
-    ("history.jsonl", StateKind::File, "prompts typed before"),
-    ("archived_sessions", StateKind::Dir, "transcripts that were put away"),
-    ("sessions", StateKind::Dir, "transcripts, for `codex resume`"),
+/// What Codex obeys can be read: if a sandboxed agent could write it, the next one outside would obey. What it keeps of all projects
+/// in one place is here one for each. Its databases are private to each run: they are rebuilt from the transcripts, and their
+/// journals cannot be shared file by file. So is the socket of its background server.
+const SHOWN: &[HomeEntry] = &[
+    login("auth.json"),
+    per_project("history.jsonl", StateKind::File),
+    per_project("archived_sessions", StateKind::Dir),
+    per_project("sessions", StateKind::Dir),
+    read_only("AGENTS.md", StateKind::File),
+    read_only("AGENTS.override.md", StateKind::File),
+    read_only("hooks.json", StateKind::File),
+    read_only("prompts", StateKind::Dir),
+    read_only("rules", StateKind::Dir),
+    read_only("themes", StateKind::Dir),
+    // Codex unpacks its own skills next to the user's at every start.
+    private("skills", StateKind::Dir),
+    private("agents", StateKind::Dir),
 ];
 
 /// `~/.codex`, or `CODEX_HOME`.
@@ -34,39 +38,12 @@ pub(super) fn directory(context: &Context<'_>) -> PathBuf {
 
 /// The files in Codex's directory that it obeys.
 pub(super) fn obeyed(context: &Context<'_>) -> Vec<PathBuf> {
-    let names = READ_ONLY.iter().map(|(name, _)| *name).chain(["config.toml", "skills"]);
-    names.map(|name| directory(context).join(name)).collect()
+    obeyed_of(SHOWN).chain(["config.toml", "skills"]).map(|name| directory(context).join(name)).collect()
 }
 
-/// The paths of the home that Codex sees. Its databases are private to each run: they are rebuilt from the
-/// transcripts, and their journals cannot be shared file by file. So is the socket of its background server.
+/// The paths of the home that Codex sees.
 pub(super) fn state(context: &Context<'_>, codex_home: &Path) -> Vec<HomeState> {
-    let relative = |path: PathBuf| path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path);
-    let mut state = Vec::new();
-    let login = codex_home.join("auth.json");
-    if login.is_file() {
-        let access = Access::Login(&[]);
-        state.push(HomeState { path: relative(login), kind: StateKind::File, access, why: LOGIN_OF_USER });
-    }
-    for (name, kind, why) in PER_PROJECT {
-        let path = relative(codex_home.join(name));
-        state.push(HomeState { path, kind: *kind, access: Access::PerProject, why });
-    }
-    for (name, kind) in READ_ONLY {
-        let path = codex_home.join(name);
-        let exists = if *kind == StateKind::Dir { path.is_dir() } else { path.is_file() };
-        if exists {
-            let why = "behaviour that the user configured";
-            state.push(HomeState { path: relative(path), kind: *kind, access: Access::ReadOnly, why });
-        }
-    }
-    let skills = codex_home.join("skills");
-    if skills.is_dir() {
-        // Codex unpacks its own skills next to the user's at every start.
-        let why = "the user's skills";
-        state.push(HomeState { path: relative(skills), kind: StateKind::Dir, access: Access::Private, why });
-    }
-    state
+    shown(context, SHOWN, |name| codex_home.join(name))
 }
 
 /// Answers that Codex stores, as for Claude Code.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::adapter::Adapter;
+use super::walk::{MAX_FILES, files};
 use super::{AgentError, Context, InjectedFile, Launch};
 use agentsh_base::types::ServerId;
 
@@ -111,6 +112,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     }
     launch.home_state = home::state(context, &codex_home);
     home::model(context, &parsed, &effective, &codex_home, &mut launch)?;
+    super::declared::take_out(context, &mut launch);
     Ok(launch)
 }
 
@@ -253,25 +255,17 @@ fn remove_disallowed(table: &mut Table, also: &[&str]) -> Vec<String> {
     names
 }
 
-/// Roles of agents may bring servers of their own: the user's are copied without, the project's are covered.
+/// Roles of a project may bring servers of their own, and speak for the user.
 fn cover_roles(
     context: &Context<'_>,
     layers: &config::Layers,
     codex_home: &Path,
     launch: &mut Launch,
 ) -> Result<(), AgentError> {
-    for path in role_files(&codex_home.join("agents"), launch) {
-        match config::read_layer(&path, super::Scope::User, context.agreed) {
-            Ok(Some(mut layer)) => {
-                layer.table.remove("mcp_servers");
-                launch.files.push(InjectedFile { path, content: render(&layer.table)?, mode: 0o600 });
-            }
-            Ok(None) => {}
-            Err(error) => launch.notes.push(format!("{error}; this role is not passed to Codex")),
-        }
-    }
     let roles = directories(context, layers, codex_home);
-    let roles = roles.iter().flat_map(|directory| role_files(&directory.join("agents"), launch));
+    let roles = roles
+        .iter()
+        .flat_map(|directory| files(&directory.join("agents"), &["toml"], &[], MAX_FILES, launch));
     for path in roles.collect::<Vec<_>>() {
         match config::read_layer(&path, super::Scope::Project, context.agreed) {
             Ok(Some(mut layer)) => {
@@ -301,7 +295,7 @@ fn cover_roles(
 /// Hooks, and rules that let commands run unasked: what came with the project has no say in them.
 fn cover_what_acts(context: &Context<'_>, layers: &config::Layers, codex_home: &Path, launch: &mut Launch) {
     for directory in directories(context, layers, codex_home) {
-        let rules = found_files(&directory.join("rules"), "rules", "rule", launch);
+        let rules = files(&directory.join("rules"), &["rules"], &[], MAX_FILES, launch);
         let acting = rules.into_iter().chain([directory.join("hooks.json")]);
         super::project::mask_these(context, acting, launch);
     }
@@ -311,21 +305,6 @@ fn cover_what_acts(context: &Context<'_>, layers: &config::Layers, codex_home: &
 fn directories(context: &Context<'_>, layers: &config::Layers, codex_home: &Path) -> BTreeSet<PathBuf> {
     let above = layers.project_directories.iter().map(PathBuf::as_path).chain([context.project]);
     above.map(|directory| directory.join(".codex")).filter(|directory| directory != codex_home).collect()
-}
-
-fn role_files(directory: &Path, launch: &mut Launch) -> BTreeSet<PathBuf> {
-    found_files(directory, "toml", "role", launch)
-}
-
-/// A file that cannot be checked completely is hidden.
-fn found_files(directory: &Path, extension: &str, what: &str, launch: &mut Launch) -> BTreeSet<PathBuf> {
-    super::walk::files(directory, extension).unwrap_or_else(|why| {
-        let shown = directory.display().to_string();
-        let shown = agentsh_base::escape::line(&shown);
-        launch.notes.push(format!("{what} of {shown} are not passed to Codex: {why}"));
-        launch.hidden.push(std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned()));
-        BTreeSet::new()
-    })
 }
 
 fn render(table: &Table) -> Result<Vec<u8>, AgentError> {

@@ -32,8 +32,7 @@ pub(in super::super) fn remove_disallowed(document: &mut Value) -> Vec<String> {
 
 /// Whether a key is one that a project has no say in.
 pub(super) fn is_disallowed_in_project(name: &str) -> bool {
-    let plain: String =
-        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let plain = crate::plain_key(name);
     DISALLOWED_IN_PROJECT.iter().any(|part| plain.contains(part))
 }
 

@@ -62,13 +62,24 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// Words behind which one file is read.
 const READ_NEXT: [&str; 2] = ["source", "."];
-/// In `.envrc`, by direnv-stdlib(1): files that are read, and what starts the next word.
-const DIRENV_READS: [&str; 2] = ["source_env", "source_env_if_exists"];
-const DIRENV_STARTS: [&str; 12] =
+/// In `.envrc`, by direnv-stdlib(1): what is behind these words.
+const DIRENV: [(&[&str], Use); 4] = [
+    (&["source_env", "source_env_if_exists"], Use::ReadNext),
+    // By default `.env`.
+    (&["dotenv", "dotenv_if_exists"], Use::Variables),
+    (&["PATH_add"], Use::Commands),
+    (&STARTERS, Use::Started),
+];
+const STARTERS: [&str; 12] =
     ["direnv_load", "sh", "bash", "zsh", "fish", "python", "python3", "node", "ruby", "perl", "deno", "bun"];
-/// The same: files with variables, by default `.env`; and directories of commands.
-const DIRENV_VARIABLES: [&str; 2] = ["dotenv", "dotenv_if_exists"];
-const DIRENV_COMMANDS: [&str; 1] = ["PATH_add"];
+/// What these load of the directory, next to what `.direnv` holds; `use flake` of the directory that it names.
+const DIRENV_LOADS: [(&str, &str, &[&str]); 5] = [
+    ("use", "flake", &["flake.nix", "flake.lock", "devshell.toml"]),
+    ("use", "nix", &["shell.nix", "default.nix"]),
+    ("use", "guix", &["guix.scm", "manifest.scm"]),
+    ("use", "vim", &[".vimrc.local"]),
+    ("layout", "go", &["bin"]),
+];
 /// Directories that package managers fill with commands, also with those that others have.
 const OF_PACKAGES: [&str; 5] = ["node_modules", ".venv", "venv", "vendor", "target"];
 /// Words of a statement all of whose files are read.
@@ -112,6 +123,8 @@ enum Use {
 /// One configuration while it is read.
 pub(super) struct Reading {
     writer: Writer,
+    /// Where its relative names count from, next to the home and the project.
+    base: PathBuf,
     /// Simple assignments, by name.
     variables: BTreeMap<String, Vec<String>>,
     /// What it loads.
@@ -149,23 +162,20 @@ impl NamedFiles<'_> {
         }
     }
 
-    pub(super) fn reading(&self, writer: Writer) -> Reading {
-        let project = &self.context.project;
-        let known = [
-            ("HOME", &self.context.home),
-            ("CLAUDE_PROJECT_DIR", project),
-            ("workspaceFolder", project),
-            ("PWD", project),
-        ];
+    pub(super) fn reading(&self, writer: Writer, base: &Path) -> Reading {
+        let (home, project) = (self.context.home.as_path(), self.context.project.as_path());
+        let known =
+            [("HOME", home), ("CLAUDE_PROJECT_DIR", project), ("workspaceFolder", project), ("PWD", base)];
         let known = known.map(|(name, path)| (name.to_owned(), vec![path.display().to_string()]));
-        Reading { writer, variables: known.into(), loads: Vec::new() }
+        Reading { writer, base: base.to_owned(), variables: known.into(), loads: Vec::new() }
     }
 
     /// What it loads from writable directories.
     fn read_file(&mut self, writer: Writer, file: &Path) -> Vec<PathBuf> {
         let content = small_file::read(file, MAX_BYTES).ok().flatten().unwrap_or_default();
         let text = String::from_utf8_lossy(&content);
-        let mut reading = self.reading(writer);
+        let base = file.parent().filter(|_| writer == Writer::Direnv).unwrap_or(&self.context.project);
+        let mut reading = self.reading(writer, base);
         let shown = self.shown(file);
         let why = |line: usize| format!("{shown}:{line} names it");
         let json =
@@ -279,13 +289,32 @@ impl NamedFiles<'_> {
             }
         }
         reading.variables.extend(found.into_iter().map(|(name, value)| (name, vec![value])));
+        if reading.writer == Writer::Direnv {
+            self.loaded_by_direnv(reading, &tokens, why);
+        }
         self.words(reading, statement, why);
+    }
+
+    /// `use flake`, which is the function `use_flake`.
+    fn loaded_by_direnv(&mut self, reading: &mut Reading, tokens: &[&str], why: &str) {
+        let first = tokens.first().map_or(String::new(), |first| first.replacen('_', " ", 1));
+        let words: Vec<&str> = first.split(' ').chain(tokens.iter().skip(1).copied()).collect();
+        let [verb, what, rest @ ..] = words.as_slice() else { return };
+        for (.., names) in DIRENV_LOADS.iter().filter(|(own, of, _)| own == verb && of == what) {
+            let named = rest.iter().find(|word| *what == "flake" && !word.starts_with('-')).unwrap_or(&"");
+            let named = named.trim_start_matches("path:").split('#').next().filter(|named| !named.is_empty());
+            let directory = named.unwrap_or(".");
+            let using = if *verb == "layout" { Use::Commands } else { Use::Started };
+            for name in *names {
+                self.mention(reading, &format!("{directory}/{name}"), using, why);
+            }
+        }
     }
 
     fn words(&mut self, reading: &mut Reading, statement: &str, why: &str) {
         let is_between = |sign: char| sign.is_whitespace() || "`=,:()]}<>".contains(sign);
-        let mut using = Use::Mentioned;
         let (is_direnv, is_task) = (reading.writer == Writer::Direnv, reading.writer == Writer::Task);
+        let mut using = if is_task { Use::Started } else { Use::Mentioned };
         for word in statement.split(is_between) {
             let word = word.trim_start_matches(['[', '{']);
             let name = word.trim_end_matches(['+', '^', '-']);
@@ -296,14 +325,12 @@ impl NamedFiles<'_> {
                 using = Use::Searched;
             } else if is_one(&READ_ALL) {
                 using = Use::ReadAll;
-            } else if READ_NEXT.contains(&word) || is_direnv && DIRENV_READS.contains(&word) {
+            } else if READ_NEXT.contains(&word) {
                 using = Use::ReadNext;
-            } else if is_direnv && DIRENV_STARTS.contains(&word) {
-                using = Use::Started;
-            } else if is_direnv && DIRENV_VARIABLES.contains(&word) {
-                using = Use::Variables;
-            } else if is_direnv && DIRENV_COMMANDS.contains(&word) {
-                using = Use::Commands;
+            } else if (is_direnv || is_task && using == Use::Started)
+                && let Some((_, meant)) = DIRENV.iter().find(|(words, _)| words.contains(&word))
+            {
+                using = *meant;
             } else if word.contains('/')
                 || (is_task || using == Use::Started) && word.contains('.')
                 || is_direnv
@@ -314,7 +341,7 @@ impl NamedFiles<'_> {
                 if matches!(using, Use::ReadNext | Use::Started | Use::Variables) {
                     using = Use::Mentioned;
                 }
-            } else if using == Use::ReadNext && !word.is_empty() && !word.starts_with('-') {
+            } else if (using == Use::ReadNext || is_task) && !word.is_empty() && !word.starts_with('-') {
                 using = Use::Mentioned;
             }
         }
@@ -332,7 +359,8 @@ impl NamedFiles<'_> {
         };
         let is_of_project = matches!(reading.writer, Writer::Direnv | Writer::Task | Writer::Hook);
         let is_explicit = is_explicit(base) || is_of_project;
-        for mut path in self.places(base) {
+        let is_of_packages = |path: &Path| path.iter().any(|part| OF_PACKAGES.iter().any(|of| part == *of));
+        for mut path in self.places(base, &reading.base) {
             let mut found = path.metadata().ok();
             if reading.writer == Writer::Direnv
                 && using == Use::ReadNext
@@ -342,9 +370,8 @@ impl NamedFiles<'_> {
                 found = path.metadata().ok();
             }
             let counts = match &found {
-                _ if using == Use::Commands => {
-                    !(is_of_project && path.iter().any(|part| OF_PACKAGES.iter().any(|of| part == *of)))
-                }
+                _ if using == Use::Commands => !(is_of_project && is_of_packages(&path)),
+                None if reading.writer == Writer::Task && is_of_packages(&path) => false,
                 Some(found) if found.is_file() && cut.is_none() => {
                     using != Use::Mentioned
                         || matches!(reading.writer, Writer::Program | Writer::Task | Writer::Hook)
@@ -405,7 +432,9 @@ impl NamedFiles<'_> {
             let kind = if COMMANDS.contains(&name) { NamedKind::Commands } else { NamedKind::File };
             for (part, path) in parts
                 .iter()
-                .flat_map(|part| self.places(part).into_iter().map(move |path| (part, path)))
+                .flat_map(|part| {
+                    self.places(part, &self.context.project).into_iter().map(move |path| (part, path))
+                })
                 .collect::<Vec<_>>()
             {
                 let counts = match path.metadata() {
@@ -422,20 +451,24 @@ impl NamedFiles<'_> {
         let is_scheme = |first: &str| first.bytes().all(|sign| sign.is_ascii_alphanumeric());
         if is_obeyed && (parts.len() < 2 || !parts.first().is_some_and(|first| is_scheme(first))) {
             let writer = if value.starts_with('-') { Writer::Program } else { Writer::Variable };
-            let mut reading = self.reading(writer);
+            let mut reading = self.reading(writer, &self.context.project);
             self.line(&mut reading, value, why);
         }
     }
 
-    /// What a word means, in a directory that a sandbox may write: relative ones count from the home or from the project.
-    fn places(&self, word: &str) -> Vec<PathBuf> {
+    /// What a word means, in a directory that a sandbox may write: relative ones count from the home, from the project, or from
+    /// `base`.
+    fn places(&self, word: &str, base: &Path) -> Vec<PathBuf> {
         let word = word.replace('\u{1}', " ");
         let context = self.context;
         let mut places = match word.strip_prefix("~/") {
             Some(rest) => vec![context.home.join(rest)],
             None if word.starts_with('/') => vec![PathBuf::from(word)],
             None if word.contains("//") => Vec::new(),
-            None => [&context.home, &context.project, &context.directory].map(|base| base.join(&word)).into(),
+            None => {
+                let bases = [&context.home, &context.project, &context.directory, base];
+                bases.map(|base| base.join(&word)).into()
+            }
         };
         places.iter_mut().for_each(|place| *place = plain(place));
         places.dedup();

@@ -9,6 +9,7 @@ use agentsh_agents::json;
 use agentsh_base::small_file;
 use agentsh_sandbox::cached_host::CachedHost;
 use agentsh_sandbox::host::{Host, PathKind};
+use agentsh_sandbox::spec::NamedKind;
 
 use super::NamedFiles;
 use super::mentions::Writer;
@@ -45,25 +46,30 @@ impl NamedFiles<'_> {
         let tasks = said.get("tasks").and_then(Value::as_array).into_iter().flatten();
         let starts_itself = |task: &&Value| task["runOptions"]["runOn"] == "folderOpen";
         let why = format!("a task of {} that starts by itself names it", self.shown(&file));
+        let folder = file.ancestors().nth(2).unwrap_or(&file);
         for task in tasks.filter(starts_itself) {
-            let mut reading = self.reading(Writer::Task);
-            for word in words(task) {
-                self.line(&mut reading, word, &why);
+            let member = |name: &str| task["linux"].get(name).unwrap_or(&task[name]);
+            let place = |value: &Value| {
+                let named = value.as_str().unwrap_or_default().trim_start_matches("${workspaceFolder}");
+                folder.join(named.trim_start_matches('/'))
+            };
+            let mut reading = self.reading(Writer::Task, &place(&member("options")["cwd"]));
+            let said = [words(member("command")), words(member("args"))].concat().join(" ");
+            let line = said.replace("${workspaceFolder}", &folder.to_string_lossy());
+            self.line(&mut reading, &line, &why);
+            if task["type"] == "npm" {
+                self.add(&place(&task["path"]).join("package.json"), NamedKind::Told, &why);
             }
         }
     }
 }
 
-/// Of the command of a task, and of its variants for systems.
-fn words(task: &Value) -> Vec<&str> {
-    match task {
+/// Of a command or its arguments, each perhaps with how it is quoted.
+fn words(value: &Value) -> Vec<&str> {
+    match value {
         Value::String(text) => vec![text],
         Value::Array(list) => list.iter().flat_map(words).collect(),
-        Value::Object(members) => {
-            let of_command = ["command", "args", "value", "linux"];
-            let own = members.iter().filter(|(name, _)| of_command.contains(&name.as_str()));
-            own.flat_map(|(_, inner)| words(inner)).collect()
-        }
+        Value::Object(members) => members.get("value").map(words).unwrap_or_default(),
         _ => Vec::new(),
     }
 }
