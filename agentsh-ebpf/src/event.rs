@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_wrote_is_refused() {
+    fn record_of_another_version_or_length_is_refused() {
         assert_eq!(Event::read(&[]), Err(Unreadable::Length(0)));
         assert_eq!(Event::read(&bytes(1, 1)[..87]), Err(Unreadable::Length(87)));
         assert_eq!(Event::read(&bytes(9, 1)), Err(Unreadable::Kind(9)));
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_surprise_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn event_reader_takes_any_bytes_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Event::read(&bytes);
         }
 

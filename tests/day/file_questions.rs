@@ -227,7 +227,7 @@ fn git_changes_all_of_a_tree_or_nothing() {
 
 /// Every way to change a guarded file that the kernel refuses is told, with the line.
 #[test]
-fn what_the_mount_refuses_is_told() {
+fn changes_that_a_read_only_mount_refuses_are_reported() {
     for (command, path) in [
         ("echo x >.mcp.json", ".mcp.json"),
         ("python3 -c 'open(\".vscode/settings.json\", \"a\")'", ".vscode/settings.json"),

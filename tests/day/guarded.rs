@@ -23,7 +23,7 @@ fn config(place: &Place) -> String {
 }
 
 #[test]
-fn what_git_writes_down_and_runs_nothing_is_written() {
+fn git_config_settings_that_run_nothing_are_written() {
     if !has("git") {
         return skip("git is not installed");
     }
@@ -83,7 +83,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 #[test]
 #[ignore = "takes long"]
-fn what_would_run_something_outside_is_refused_and_said() {
+fn git_config_settings_that_run_programs_are_refused() {
     if !has("git") {
         return skip("git is not installed");
     }

@@ -109,7 +109,7 @@ fn the_policy_may_name_the_port() {
 }
 
 #[test]
-fn who_says_nothing_does_not_keep_others_out_for_good() {
+fn idle_connections_to_a_published_port_do_not_block_others() {
     if !has("python3") {
         return;
     }
@@ -137,7 +137,7 @@ fn a_taken_port_is_said_before_anything_runs() {
 }
 
 #[test]
-fn only_what_was_published_is_reached_and_nothing_of_this_machine() {
+fn published_port_is_reached_and_no_other_port() {
     if !has("python3") {
         return;
     }

@@ -7,7 +7,7 @@ use crate::support::{Mode, Outcome, Place};
 
 #[test]
 #[ignore = "takes long"]
-fn what_nobody_inside_answers_is_told() {
+fn connection_that_nobody_inside_answers_is_reported() {
     if !has("python3") {
         return;
     }
@@ -69,7 +69,7 @@ fn what_nobody_inside_answers_is_told() {
 
 /// The home inside is gone with the run: said once, of what somebody would look for.
 #[test]
-fn what_is_installed_into_the_home_is_said_to_be_gone() {
+fn files_made_in_the_home_are_reported_as_gone_with_the_run() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.make_directory(&place.home.join("kept"));
@@ -94,7 +94,7 @@ fn what_is_installed_into_the_home_is_said_to_be_gone() {
 
 /// Where root started agentsh and the machine's audit is on, what Landlock refuses is told with its rule.
 #[test]
-fn what_landlock_refuses_is_told() {
+fn landlock_refusal_is_reported_with_its_rule() {
     if std::env::var_os("AGENTSH_TEST_AUDIT").is_none() {
         return crate::support::skip("the machine's audit may be off; with AGENTSH_TEST_AUDIT=1 it is on");
     }
@@ -201,7 +201,7 @@ fn a_write_below_a_directory_that_is_only_shown_is_told_with_rule_and_remedy() {
 
 /// A directory of the system that the user opens is the sandbox's own where root started it.
 #[test]
-fn what_root_opens_below_the_system_can_be_written() {
+fn system_directory_that_root_opens_can_be_written() {
     let place = Place::new(Mode::Invoker);
     if !place.mode.is_root() {
         return crate::support::skip("only root may write there outside");

@@ -185,7 +185,7 @@ fn git_over_ssh_and_signed_commits_without_a_key_inside() {
 
 #[test]
 #[ignore = "takes long"]
-fn no_other_server_and_no_other_signature() {
+fn ssh_key_signs_for_no_other_server_and_no_other_purpose() {
     if !can() {
         return;
     }

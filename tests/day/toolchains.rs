@@ -26,7 +26,7 @@ fn inside(place: &Place, script: &str) -> Outcome {
 }
 
 #[test]
-fn what_path_leads_to_works() {
+fn programs_on_path_work_inside() {
     for mode in Mode::all() {
         let place = place(mode);
         let outcome = inside(&place, "rustc; node; tool").expect_code(0);
@@ -36,7 +36,7 @@ fn what_path_leads_to_works() {
 }
 
 #[test]
-fn it_can_neither_be_changed_nor_gives_its_credentials_away() {
+fn toolchain_is_read_only_and_its_credentials_are_hidden() {
     for mode in Mode::all() {
         let place = place(mode);
         let script = "cat ~/.cargo/credentials.toml; echo evil > ~/.cargo/bin/rustc; echo evil > ~/own/tool; \
@@ -50,7 +50,7 @@ fn it_can_neither_be_changed_nor_gives_its_credentials_away() {
 
 /// Files next to an installation are not shown with it, and neither are configurations that contain a token.
 #[test]
-fn what_others_keep_beside_programs_is_not_shown() {
+fn files_beside_an_installed_program_are_not_shown() {
     for mode in Mode::all() {
         let place = place(mode);
         let home = place.home.display().to_string();
@@ -73,7 +73,7 @@ fn what_others_keep_beside_programs_is_not_shown() {
 }
 
 #[test]
-fn what_is_fetched_is_there_next_time_and_never_outside() {
+fn fetched_packages_stay_in_the_projects_own_cache() {
     for mode in Mode::all() {
         let place = place(mode);
         let script = "mkdir -p ~/.cargo/registry/cache && echo crate > ~/.cargo/registry/cache/a.crate";

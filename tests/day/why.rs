@@ -41,7 +41,7 @@ fn the_session_says_rule_place_and_the_line_that_allows() {
 }
 
 #[test]
-fn what_the_session_adds_to_the_policy_counts() {
+fn why_counts_what_the_session_adds_to_the_policy() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let home = place.home.display().to_string();

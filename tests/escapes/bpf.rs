@@ -5,7 +5,7 @@ use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no_with, yes};
 
 #[test]
-fn there_is_no_bpf() {
+fn bpf_call_is_refused() {
     everywhere(|sandbox| {
         sandbox.holds(&[no_with("bpf", "REFUSED EPERM"), yes("native-call")]);
         if sandbox.place.mode.is_root() {

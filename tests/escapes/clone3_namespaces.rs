@@ -4,7 +4,7 @@
 use crate::support::{everywhere, no_with, yes};
 
 #[test]
-fn no_child_gets_a_namespace() {
+fn clone_and_clone3_make_no_namespace() {
     everywhere(|sandbox| {
         sandbox.holds(&[
             no_with("clone user", "REFUSED EPERM"),

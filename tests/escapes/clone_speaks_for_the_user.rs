@@ -314,7 +314,7 @@ fn a_git_file_does_not_make_it_another_project() {
 }
 
 #[test]
-fn what_an_agent_keeps_of_all_projects_is_kept_apart() {
+fn agent_state_of_other_projects_is_not_shown() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         for file in [

@@ -13,7 +13,7 @@ use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 const SIGNS: [&str; 4] = [".claude", ".vscode", ".cursor", ".config/zed"];
 
 #[test]
-fn it_cannot_be_made_where_its_program_is_used() {
+fn missing_hook_file_cannot_be_made_where_its_program_is_used() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         SIGNS.iter().for_each(|sign| place.make_directory(&place.home.join(sign)));
@@ -40,7 +40,7 @@ done
 echo '# fine' > CLAUDE.md; mkdir .github; exit 7";
 
 #[test]
-fn otherwise_it_is_set_aside_at_once_and_cannot_be_made_again() {
+fn new_hook_file_is_set_aside_at_once_and_cannot_be_made_again() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");
@@ -74,7 +74,7 @@ fn otherwise_it_is_set_aside_at_once_and_cannot_be_made_again() {
 
 /// Names from the documentation of shells, debuggers, consoles and editors.
 #[test]
-fn what_other_programs_run_by_themselves_is_not_made_either() {
+fn startup_files_of_other_programs_are_not_made() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");
@@ -104,7 +104,7 @@ fn what_other_programs_run_by_themselves_is_not_made_either() {
 
 /// Nothing of agentsh lies in a project in which none of its programs is used, or all of them ask before they obey a new file.
 #[test]
-fn there_are_no_stand_ins_where_no_program_would_read_them() {
+fn stubs_are_left_out_where_no_program_would_read_them() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");

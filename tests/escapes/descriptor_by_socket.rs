@@ -8,7 +8,7 @@ use crate::support::sandbox::{attempt, script};
 use crate::support::{Mode, Place};
 
 #[test]
-fn nothing_is_handed_over() {
+fn descriptors_do_not_pass_between_sandboxes() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let server = place.program("fixture_server");

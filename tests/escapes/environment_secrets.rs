@@ -9,7 +9,7 @@ const SECRETS: [&str; 5] =
     ["AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "DATABASE_PASSWORD", "SSH_AUTH_SOCK", "OPENAI_API_KEY"];
 
 #[test]
-fn they_do_not_pass() {
+fn secret_variables_do_not_pass() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let lines = SECRETS.map(|name| format!("environment {name}"));

@@ -5,7 +5,7 @@ use crate::support::{everywhere, no_with, yes};
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn other_doors_are_shut() {
+fn calls_of_the_32_bit_and_x32_tables_kill_the_process() {
     everywhere(|sandbox| {
         sandbox.holds(&[
             no_with("int80", "KILLED SIGSYS"),

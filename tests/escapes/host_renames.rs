@@ -77,7 +77,7 @@ fn is_guarded_again(inside: &mut Inside, command: &str) -> bool {
 }
 
 #[test]
-fn what_the_host_replaces_is_guarded_again() {
+fn guarded_file_that_the_host_replaces_is_guarded_again() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         repository(&place);
@@ -120,7 +120,7 @@ fn what_the_host_replaces_is_guarded_again() {
 
 /// Somebody inside waits for the moment.
 #[test]
-fn what_the_inside_changes_in_between_is_put_back() {
+fn guarded_file_changed_before_the_new_mount_is_restored() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         repository(&place);
@@ -148,7 +148,7 @@ fn what_the_inside_changes_in_between_is_put_back() {
 /// The run ends before anybody could look.
 /// What the host takes away comes from nobody inside.
 #[test]
-fn what_the_host_removes_is_not_made_anew_inside() {
+fn guarded_file_that_the_host_removes_cannot_be_made_inside() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         repository(&place);
@@ -170,7 +170,7 @@ fn what_the_host_removes_is_not_made_anew_inside() {
 
 #[test]
 #[ignore = "takes long"]
-fn everything_is_looked_at_once_more_at_the_end() {
+fn guarded_files_are_checked_again_at_the_end() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         repository(&place);

@@ -9,7 +9,7 @@ use crate::support::sandbox::{read_file, script, write_file};
 use crate::support::{Mode, Place};
 
 #[test]
-fn its_arguments_open_nothing_outside_the_project() {
+fn arguments_in_mcp_json_open_nothing_outside_the_project() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let key = place.write(place.home.join(".ssh/id_ed25519"), "TOPSECRET");
@@ -48,7 +48,7 @@ fn its_arguments_open_nothing_outside_the_project() {
 
 /// What a command names is shown to it, masks or not: of a project's server only where programs are installed.
 #[test]
-fn its_commands_show_nothing_outside_the_project() {
+fn commands_in_mcp_json_show_nothing_outside_the_project() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let key = place.write(place.home.join(".ssh/id_ed25519"), "TOPSECRET");
@@ -87,7 +87,7 @@ fn its_commands_show_nothing_outside_the_project() {
 
 /// Whatever the interpreter's link leads to is an installation, and nothing next to it is.
 #[test]
-fn its_commands_use_what_is_installed_behind_links() {
+fn commands_in_mcp_json_use_programs_installed_behind_links() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let perl =

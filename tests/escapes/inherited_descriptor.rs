@@ -27,7 +27,7 @@ fn leak(command: &mut Command, file: &std::fs::File) {
 }
 
 #[test]
-fn it_does_not_cross() {
+fn inherited_descriptor_does_not_reach_the_sandbox() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let secret = place.write(place.path("secret"), "TOPSECRET");

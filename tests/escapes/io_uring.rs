@@ -5,7 +5,7 @@ use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no_with, yes};
 
 #[test]
-fn there_is_no_ring() {
+fn io_uring_does_not_exist() {
     everywhere(|sandbox| {
         sandbox.holds(&[no_with("io_uring", "REFUSED ENOSYS"), yes("native-call")]);
         outside_twin(&sandbox.place, "io_uring");

@@ -5,7 +5,7 @@ use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no_with, yes};
 
 #[test]
-fn no_key_is_reached() {
+fn kernel_keyrings_are_not_reached() {
     everywhere(|sandbox| {
         sandbox.holds(&[
             no_with("add-key", "REFUSED EPERM"),

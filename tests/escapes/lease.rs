@@ -5,7 +5,7 @@ use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no_with, yes};
 
 #[test]
-fn nobody_on_the_host_waits_for_a_file() {
+fn lease_on_a_file_is_refused() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");

@@ -18,7 +18,7 @@ const LOADERS: [&str; 9] = [
 ];
 
 #[test]
-fn they_do_not_pass() {
+fn loader_variables_do_not_pass() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut lines: Vec<String> = LOADERS.iter().map(|name| format!("environment {name}")).collect();

@@ -16,7 +16,7 @@ fn contained(attempt: &str) {
 
 #[test]
 #[ignore = "takes long"]
-fn what_fits_is_given() {
+fn memory_within_the_limit_is_given() {
     everywhere(|sandbox| {
         sandbox.policy(LIMIT);
         sandbox.holds(&[
@@ -78,7 +78,7 @@ fn private_directories_are_bounded() {
 
 /// The end says why.
 #[test]
-fn who_reached_the_limit_is_told() {
+fn memory_limit_is_named_when_it_ends_the_agent() {
     for mode in Mode::all().into_iter().filter(|mode| mode.is_root()) {
         let place = Place::new(mode);
         place.policy(&format!("agent: {{{LIMIT}}}\n"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{everywhere, no, yes};
 
 #[test]
-fn nothing_is_reached() {
+fn network_without_a_route_reaches_nothing() {
     everywhere(|sandbox| {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let everywhere = TcpListener::bind("[::]:0").unwrap();

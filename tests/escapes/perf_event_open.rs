@@ -5,7 +5,7 @@ use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no_with, yes};
 
 #[test]
-fn nothing_is_counted() {
+fn perf_event_open_is_refused() {
     everywhere(|sandbox| {
         sandbox.holds(&[no_with("perf_event_open", "REFUSED EPERM"), yes("native-call")]);
         outside_twin(&sandbox.place, "perf_event_open");

@@ -47,7 +47,7 @@ fn taking_away_is_allowed() {
 
 /// The policy in the project is read before the agent starts, and cannot be changed for the next time.
 #[test]
-fn it_cannot_be_written_from_inside() {
+fn project_policy_cannot_be_written_from_inside() {
     let place = Place::new(Mode::Invoker);
     place.write(".agentsh.yaml", "agent: {limits: {pids: 40}}\n");
     let outcome =

@@ -55,7 +55,7 @@ fn masks_win_over_a_grant_of_the_whole_home() {
 }
 
 #[test]
-fn what_policy_denies_inside_a_grant_is_hidden() {
+fn denied_files_inside_a_grant_are_hidden() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         place.write("secrets/deploy.key", "TOPSECRET");

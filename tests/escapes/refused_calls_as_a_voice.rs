@@ -28,7 +28,7 @@ print('twin')
 ";
 
 #[test]
-fn who_is_refused_has_no_voice() {
+fn refused_calls_flood_neither_terminal_nor_journal() {
     if !Path::new("/usr/bin/python3").exists() {
         return skip("python3 is not installed");
     }

@@ -85,7 +85,7 @@ touch /tmp/end; wait; cat /tmp/errors
 "#;
 
 #[test]
-fn what_a_server_runs_is_not_replaced_while_it_starts() {
+fn server_script_cannot_be_replaced_from_inside_at_its_start() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let server = place.script(place.project.join("tools/server"), SLOW_SERVER);

@@ -24,7 +24,7 @@ const LOOK: &str = "grep -rl evil .claude ~/.claude; grep -Rl honest-one .claude
 
 #[test]
 #[ignore = "takes long"]
-fn what_is_too_much_or_too_deep_or_behind_a_link_is_not_skipped() {
+fn servers_declared_deep_or_behind_links_are_found() {
     for mode in Mode::all() {
         // Deep, behind links, under another name, in another spelling of the end.
         let place = Place::new(mode);
@@ -101,7 +101,7 @@ fn instructions_of_a_project_do_not_speak_for_the_user() {
 }
 
 #[test]
-fn what_cannot_be_looked_into_is_hidden() {
+fn directory_of_subagents_that_cannot_be_read_is_hidden() {
     for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
         let place = Place::new(mode);
         place.write(".claude/agents/closed/e.md", EVIL);

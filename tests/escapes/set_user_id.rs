@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::support::{everywhere, no, yes};
 
 #[test]
-fn no_file_runs_as_its_owner() {
+fn set_user_id_bits_are_refused() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");

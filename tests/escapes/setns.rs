@@ -4,7 +4,7 @@
 use crate::support::{everywhere, no, no_with, yes};
 
 #[test]
-fn no_namespace_is_joined() {
+fn setns_is_refused() {
     everywhere(|sandbox| {
         sandbox.holds(&[
             no_with("setns /proc/self/ns/net", "REFUSED EPERM"),

@@ -28,7 +28,7 @@ fn on_a_drive(place: &Place, options: &str, line: &str) -> Outcome {
 }
 
 #[test]
-fn what_has_several_names_is_not_written() {
+fn directory_that_ignores_case_is_read_only() {
     if !is_root()
         || !Path::new(MAKE).exists()
         || !Path::new(MOUNT).exists()

@@ -78,7 +78,7 @@ fn a_key_of_rsa_never_signs_with_sha_1() {
 }
 
 #[test]
-fn it_signs_and_lists_and_does_nothing_else() {
+fn ssh_agent_signs_and_lists_and_refuses_other_requests() {
     for mode in Mode::all() {
         let Some(place) = place(mode, "ed25519") else { return };
         // Add, remove, remove all, lock, unlock, add from a card, remove from a card.

@@ -10,7 +10,7 @@ fn mark(place: &Place, name: &str) -> String {
 }
 
 #[test]
-fn it_ends_with_the_agent() {
+fn daemon_ends_with_the_agent() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mark = mark(&place, "daemon");
@@ -23,7 +23,7 @@ fn it_ends_with_the_agent() {
 }
 
 #[test]
-fn it_ends_with_the_server() {
+fn daemon_ends_with_the_server() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mark = mark(&place, "daemon");

@@ -4,7 +4,7 @@
 use crate::support::{Mode, Place, Pty};
 
 #[test]
-fn nothing_is_typed() {
+fn terminal_input_cannot_be_injected() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut command = place.agentsh(&["run", "--quiet", "--"]);

@@ -4,7 +4,7 @@
 use crate::support::{everywhere, no_with, yes};
 
 #[test]
-fn no_namespace_is_made() {
+fn unshare_makes_no_namespace() {
     everywhere(|sandbox| {
         let kinds = ["user", "mount", "network", "pid", "ipc", "uts", "cgroup", "time"];
         let mut expected: Vec<_> =

@@ -19,7 +19,7 @@ fn run(place: &Place, script: &str) -> Outcome {
 
 /// The first run closes a directory, so that the second cannot look into it, and opens it again.
 #[test]
-fn what_is_closed_is_hidden() {
+fn closed_directory_is_hidden() {
     for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -46,7 +46,7 @@ fn what_is_closed_is_hidden() {
 
 /// What the owner may not enter is not nothing: whoever opens it up later would run it.
 #[test]
-fn what_is_closed_at_the_end_is_looked_into() {
+fn closed_directory_is_searched_at_the_end_of_the_run() {
     for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -111,7 +111,7 @@ fn a_name_of_any_bytes_and_many_repositories_keep_nobody_from_starting() {
 }
 
 #[test]
-fn what_hooks_and_configurations_lead_to_is_read_only() {
+fn files_that_hooks_and_configurations_name_are_read_only() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -165,7 +165,7 @@ fn what_hooks_and_configurations_lead_to_is_read_only() {
 }
 
 #[test]
-fn what_runs_by_itself_in_a_new_repository_is_set_aside() {
+fn hooks_of_a_new_repository_are_set_aside() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -311,7 +311,7 @@ fn instructions_are_shown_and_taken_back() {
 
 /// To take away needs no room: without any, the configuration of a repository gets another name.
 #[test]
-fn what_is_armed_on_a_full_disk_gets_another_name() {
+fn armed_configuration_on_a_full_disk_gets_another_name() {
     let mode = Mode::Invoker;
     if !mode.is_root() {
         return skip("a small disk of its own: the tests are not run by root");
@@ -553,7 +553,7 @@ fn files_that_the_users_configurations_name_are_read_only() {
 
 /// People keep the files of their home in a repository, and links in the home: an agent that works there writes what a shell runs.
 #[test]
-fn what_startup_files_of_the_home_lead_to_is_read_only() {
+fn files_that_startup_files_of_the_home_name_are_read_only() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -970,7 +970,7 @@ fn the_configuration_of_another_system_stays() {
 
 /// What some program obeys below the top, in a git directory, and between the top and where the run starts.
 #[test]
-fn what_runs_by_itself_below_the_top_is_guarded_and_set_aside() {
+fn files_that_run_by_themselves_below_the_top_are_guarded() {
     const OBEYED: [&str; 9] = [
         ".RData",
         ".lazygit.yml",

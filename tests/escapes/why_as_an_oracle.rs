@@ -10,7 +10,7 @@ fn inside(place: &Place, script: &str) -> Outcome {
 }
 
 #[test]
-fn it_says_nothing_of_the_disk_and_of_other_rules() {
+fn why_says_nothing_of_the_disk_and_of_other_rules() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.user_policy("agent:\n  network: {allow: [one.test, private-name.test]}\n");

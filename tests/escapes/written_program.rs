@@ -11,7 +11,7 @@ const NEVER: u32 = 8;
 const EXECUTABLE: u32 = 16;
 
 #[test]
-fn nothing_written_runs() {
+fn written_program_does_not_run() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         place.script("script.sh", "#!/bin/sh\nexit 0\n");

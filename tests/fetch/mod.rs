@@ -234,7 +234,7 @@ fn install_scripts_find_no_credentials_and_lead_nobody_elsewhere() {
 
 #[test]
 #[ignore = "takes long"]
-fn what_goes_wrong_is_said_and_a_changed_store_is_refused() {
+fn npm_fetch_errors_are_shown_and_a_changed_store_is_refused() {
     if !has_npm() {
         return;
     }

@@ -92,7 +92,7 @@ fn the_first_start_fetches_and_the_second_needs_no_index() {
 
 #[test]
 #[ignore = "takes long"]
-fn what_goes_wrong_is_said() {
+fn python_fetch_errors_are_shown_and_a_changed_store_refused() {
     if !has_pip() {
         return;
     }

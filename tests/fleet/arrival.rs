@@ -106,7 +106,7 @@ fn an_event_that_was_changed_before_it_was_sent_is_refused() {
 
 /// Names that a hostile server made up: of any length, with characters that a database does not take.
 #[test]
-fn what_a_server_calls_its_tools_stops_nothing() {
+fn tool_names_of_any_length_and_character_are_forwarded() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);
         server.login(at, "viewer");

@@ -44,7 +44,7 @@ fn places(rows: &[Value]) -> BTreeSet<(String, u64)> {
 
 #[test]
 #[ignore = "takes long"]
-fn at_any_moment_and_nothing_is_lost_or_there_twice() {
+fn killed_servers_and_forwarders_lose_and_repeat_no_event() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
         return skip("no ordinary user");

@@ -238,7 +238,7 @@ fn a_day_without_the_server_is_caught_up_with() {
 
 /// The one that a session starts.
 #[test]
-fn what_a_session_starts_goes_last() {
+fn forwarder_started_by_a_session_has_the_lowest_priority() {
     let at = Place::new(Mode::Invoker);
     let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
     let host = Place::new(Mode::Invoker);

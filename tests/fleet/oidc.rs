@@ -153,7 +153,7 @@ fn a_provider_says_who_somebody_is() {
 }
 
 #[test]
-fn whoever_the_provider_does_not_vouch_for_is_turned_away() {
+fn identity_token_with_wrong_claims_is_turned_away() {
     let at = Place::new(Mode::Invoker);
     let told = told(&[]);
     let server = told.server(&at, at.home.join("fleet.db").to_str().unwrap());

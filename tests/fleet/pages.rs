@@ -87,7 +87,7 @@ fn pages_are_for_who_is_signed_in() {
 }
 
 #[test]
-fn who_may_not_changes_nothing() {
+fn roles_without_the_right_change_nothing() {
     let at = Place::new(Mode::Invoker);
     let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
     let host = Place::new(Mode::Invoker);

@@ -49,7 +49,7 @@ impl Signed {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn refused_enrolments_and_batches_leave_nothing_behind() {
     let at = Place::new(Mode::Invoker);
     let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
     server.login(&at, "admin");
@@ -174,7 +174,7 @@ fn nothing_is_left_behind() {
 
 /// More batches than a host may have under way: it is told to retry later, and the others go on.
 #[test]
-fn what_is_too_much_is_asked_to_come_later() {
+fn batches_above_a_hosts_limit_are_told_to_retry_later() {
     let at = Place::new(Mode::Invoker);
     let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
     server.login(&at, "viewer");

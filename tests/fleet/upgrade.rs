@@ -119,7 +119,7 @@ fn tables_change_under_a_server_that_runs() {
 
 #[test]
 #[ignore = "takes long"]
-fn what_the_version_before_left_is_brought_up_to_date() {
+fn database_of_the_previous_version_is_migrated() {
     let Some(database) = Database::start() else { return };
     let at = &database.at;
     let mut server = Server::start(at, &database.cluster.url, &[]);
@@ -159,7 +159,7 @@ fn what_the_version_before_left_is_brought_up_to_date() {
 
 /// What a server of version 4 writes, it can write into these tables, and what it keeps is asked for here.
 #[test]
-fn what_the_version_before_writes_beside_this_one_is_taken() {
+fn rows_of_the_previous_versions_server_are_accepted() {
     let Some(database) = Database::start() else { return };
     let at = &database.at;
     let server = Server::start(at, &database.cluster.url, &[]);

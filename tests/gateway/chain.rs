@@ -69,7 +69,7 @@ fn list(gateway: &Gateway, session: &str) -> String {
 }
 
 #[test]
-fn who_breaks_two_rules_hears_of_the_earlier_step() {
+fn request_that_breaks_two_rules_hears_of_the_earlier_step() {
     let place = Place::new(Mode::Invoker);
     let server = far();
     let config = format!("listen: 127.0.0.1:0\nendpoints: [{{id: far, url: \"{}\"}}]\n", server.url());

@@ -85,7 +85,7 @@ fn a_local_server_with_sessions_is_served_without() {
 }
 
 #[test]
-fn what_a_server_with_sessions_asks_and_tells_reaches_a_client_without() {
+fn messages_of_a_server_with_sessions_reach_a_client_without() {
     let place = Place::new(Mode::Invoker);
     let (told, heard) = channel::<String>();
     let (answered, waits) = channel::<String>();

@@ -323,7 +323,7 @@ fn resident(pid: u32) -> u64 {
 
 #[test]
 #[ignore = "takes long"]
-fn what_nobody_reads_piles_up_at_the_server() {
+fn unread_answer_waits_at_the_server_and_blocks_nobody() {
     const PIECES: usize = 600;
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {

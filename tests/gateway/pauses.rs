@@ -35,7 +35,7 @@ fn start(place: &Place, server: &HttpServer) -> Gateway {
 }
 
 #[test]
-fn what_a_server_puts_off_the_client_asks_for_again() {
+fn postponed_answer_is_resumed_by_the_client() {
     let place = Place::new(Mode::Invoker);
     let server = patient(20_000);
     let gateway = start(&place, &server);
@@ -60,7 +60,7 @@ fn what_a_server_puts_off_the_client_asks_for_again() {
 }
 
 #[test]
-fn who_does_not_come_back_finds_the_answer_all_the_same() {
+fn postponed_answer_reaches_a_client_that_cannot_resume() {
     let place = Place::new(Mode::Invoker);
     let server = patient(50);
     let gateway = start(&place, &server);

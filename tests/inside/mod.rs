@@ -75,7 +75,7 @@ fn compare(mode: Mode) {
 
 #[test]
 #[ignore = "takes long"]
-fn what_programs_see_inside_is_what_they_see_outside() {
+fn probes_answer_the_same_inside_and_outside() {
     for mode in Mode::all() {
         compare(mode);
     }

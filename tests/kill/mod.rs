@@ -87,7 +87,7 @@ fn a_session_that_stands_still_is_ended() {
 
 /// At moments spread over the whole start, which takes some tens of milliseconds.
 #[test]
-fn at_any_moment_of_the_start() {
+fn kill_at_any_moment_of_the_start_leaves_no_process() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         for step in 0..12_u64 {
@@ -110,7 +110,7 @@ fn at_any_moment_of_the_start() {
 
 /// The project is elsewhere when agentsh starts again: the last check waits for it, and is reported once.
 #[test]
-fn what_a_run_leaves_is_checked_wherever_the_project_is_then() {
+fn killed_run_is_checked_wherever_the_project_is_then() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let arm = |name: &str| {
@@ -146,7 +146,7 @@ fn what_a_run_leaves_is_checked_wherever_the_project_is_then() {
 }
 
 #[test]
-fn in_the_middle_of_a_call() {
+fn kill_during_a_call_leaves_no_process() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mark = mark(&place, "call");
@@ -163,7 +163,7 @@ fn in_the_middle_of_a_call() {
 }
 
 #[test]
-fn with_an_agent_and_several_servers() {
+fn kill_with_an_agent_and_several_servers_leaves_no_process() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mark = mark(&place, "all");
@@ -206,7 +206,7 @@ fn an_answered_refusal_is_on_record() {
 /// At moments spread over the writing itself: what was answered stays, and the chain holds.
 #[test]
 #[ignore = "takes long"]
-fn at_any_moment_of_the_recording() {
+fn kill_at_any_moment_of_recording_keeps_what_was_answered() {
     let place = Place::new(Mode::Invoker);
     place.policy("sandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n");
     let mut answered = 0;

@@ -9,7 +9,7 @@ use crate::support::authority::{Authority, MARK, browse};
 use crate::support::{Mode, Outcome, Place};
 
 #[test]
-fn what_a_provider_compresses_unasked_is_read() {
+fn compressed_answer_of_a_provider_is_read() {
     let place = Place::new(Mode::Invoker);
     let authority = Authority::start();
     configured(&place, &authority);

@@ -124,7 +124,7 @@ fn providers(issuer: &str) -> Vec<Provider> {
 }
 
 #[test]
-fn what_ten_providers_send_is_read() {
+fn metadata_and_tokens_of_ten_providers_are_read() {
     for at in 0..providers("").len() {
         let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
         let Provider { name, metadata, tokens } = providers(&authority.issuer()).swap_remove(at);

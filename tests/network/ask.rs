@@ -87,7 +87,7 @@ fn for_good_is_a_line_of_policy() {
 }
 
 #[test]
-fn nobody_is_asked_where_nobody_is_and_where_the_policy_says_so() {
+fn unknown_host_is_refused_where_nobody_can_answer() {
     for place in places() {
         for policy in
             ["", "agent: {network: {unknown: deny}}\nsandbox: {mcp: {approvals: {headless: wait}}}\n"]

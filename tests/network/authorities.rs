@@ -53,7 +53,7 @@ fn files_of_the_project_name_nobody() {
 
 /// Programs with their own list of authorities do not read the machine's: a file that is named for one of them is used for all.
 #[test]
-fn what_the_machine_knows_too_is_named_to_programs_with_a_list_of_their_own() {
+fn machine_authorities_reach_programs_with_their_own_list() {
     let Some(machine) = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"]
         .into_iter()
         .find(|file| Path::new(file).exists())

@@ -29,7 +29,7 @@ impl Wanted {
 
 #[test]
 #[ignore = "takes long"]
-fn what_people_use() {
+fn curl_node_python_and_openssl_reach_allowed_names() {
     online(|sandbox| {
         let place = &sandbox.place;
         let ca = authority(place).display().to_string();

@@ -110,7 +110,7 @@ fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_command() {
 }
 
 #[test]
-fn what_a_run_learned_is_a_policy_that_lets_the_same_run_work() {
+fn learned_policy_lets_the_same_run_work() {
     for (mode, backend) in backends() {
         let place = Place::new(mode).online().policed_by(backend);
         let probe = place.program("probe");

@@ -85,7 +85,7 @@ fn auto_takes_the_kernel_where_it_can_and_says_which() {
 }
 
 #[test]
-fn what_was_asked_for_and_cannot_be_had_stops_the_launch() {
+fn ebpf_without_the_capability_stops_the_launch() {
     for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
         let place = Place::new(mode).policed_by("ebpf");
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(125);
@@ -95,7 +95,7 @@ fn what_was_asked_for_and_cannot_be_had_stops_the_launch() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn network_cgroup_is_removed_after_the_run() {
     if !Mode::Invoker.is_root() {
         return skip("eBPF: the tests are not run by root");
     }

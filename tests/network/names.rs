@@ -125,7 +125,7 @@ fn an_inside_address_that_policy_lists_for_the_name() {
 }
 
 #[test]
-fn who_speaks_http_hears_that_nobody_is_there() {
+fn http_client_of_an_unreachable_host_gets_502() {
     for (mode, backend) in backends() {
         let place = Place::new(mode).online().policed_by(backend);
         place.policy("agent: {network: {allow: [gone.test]}}\n");

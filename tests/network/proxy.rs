@@ -60,7 +60,7 @@ fn allowed_connections_leave_by_it() {
 
 #[test]
 #[ignore = "takes long"]
-fn the_policy_says_which_one() {
+fn policy_decides_which_proxy_is_used() {
     online(|sandbox| {
         let place = &sandbox.place;
         place.set("SSL_CERT_FILE", authority(place).display().to_string());

@@ -69,7 +69,7 @@ fn session(place: &Place, tools: &Value, instructions: &str) -> Seen {
 
 /// A killed session, and one that lasts, has pinned what it saw.
 #[test]
-fn what_is_seen_is_pinned_while_the_session_lives() {
+fn offered_tools_are_pinned_while_the_session_lives() {
     let place = Place::new(Mode::Invoker);
     offer(&place, &json!([tool("read", "Reads.")]), "x");
     place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {on_change: block}}}\n");
@@ -257,7 +257,7 @@ fn a_policy_decides_what_a_change_leads_to() {
 
 #[test]
 #[ignore = "takes long"]
-fn what_may_change_of_one_server_changes_nothing_else() {
+fn ignore_in_covers_one_member_of_one_tool_of_one_server() {
     let place = Place::new(Mode::Invoker);
     let policy = |server: &str| {
         place.user_policy(&format!(

@@ -177,7 +177,7 @@ fn on_change_alert_starts_it_and_says_so_and_allow_starts_it() {
 }
 
 #[test]
-fn nothing_is_trusted_on_first_use_when_policy_says_so() {
+fn auto_trust_first_false_refuses_a_server_without_a_pin() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = Script::new(&place);

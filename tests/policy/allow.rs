@@ -123,7 +123,7 @@ fn print_writes_nothing() {
 }
 
 #[test]
-fn what_stays_closed_is_said_with_its_rule_and_nothing_is_written() {
+fn policy_allow_of_a_closed_path_says_why_and_writes_nothing() {
     let place = Place::new(Mode::Invoker);
     place.write("secret/x", "");
     place.write("docs/x", "");

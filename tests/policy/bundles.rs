@@ -102,7 +102,7 @@ fn a_bundle_is_a_layer_whose_rules_are_named() {
 }
 
 #[test]
-fn nothing_is_learned_past_a_lock() {
+fn learn_is_refused_where_the_network_is_locked() {
     let (place, _) = enrolled(Mode::Invoker);
     let refused = run(&place, &["run", "--learn", "learned.yaml", "--", "/bin/true"]).expect_code(125);
     assert!(refused.stderr.contains("`agent.network` is locked"), "{refused}");
@@ -177,7 +177,7 @@ fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
 }
 
 #[test]
-fn what_is_locked_is_only_narrowed() {
+fn locked_section_can_only_be_narrowed() {
     let (place, _source) = enrolled(Mode::Invoker);
     let refused = |policy: &str, words: &[&str], why: &str| {
         place.user_policy(policy);

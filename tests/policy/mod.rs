@@ -118,7 +118,7 @@ fn the_policies_that_ship_can_be_named() {
 
 /// A policy that grants parts of the project: the rest is denied, says `explain`.
 #[test]
-fn what_is_not_granted_of_the_project_is_not_shown() {
+fn parts_of_the_project_that_are_not_granted_are_hidden() {
     let place = Place::new(Mode::Invoker);
     place.policy("agent:\n  filesystem: {write: [src], read: [docs]}\n");
     place.write("other/file", "PLAIN");
@@ -197,7 +197,7 @@ fn profiles_of_servers_are_listed_and_shown() {
 }
 
 #[test]
-fn what_ships_is_checked_and_tested_by_name() {
+fn built_in_policies_are_checked_and_tested_by_name() {
     let place = Place::new(Mode::Invoker);
     let checked = policy(&place, &["check", "github", "strict"]);
     let lines: Vec<&str> = checked.lines().collect();

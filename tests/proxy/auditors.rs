@@ -125,7 +125,7 @@ fn secrets_and_people_do_not_go_to_the_auditors_and_the_question_is_bounded() {
 }
 
 #[test]
-fn one_that_flags_is_enough() {
+fn call_that_one_auditor_flags_is_refused() {
     let place = Place::new(Mode::Invoker);
     let (first, second) = (always(CLEAN), always(FLAGGED));
     for (one, other) in [(&first, &second), (&second, &first)] {
@@ -250,7 +250,7 @@ fn only_a_pair_with_its_keys_can_be_started() {
 }
 
 #[test]
-fn everything_else_goes_on_while_a_call_waits() {
+fn messages_go_on_while_a_call_waits_for_auditors() {
     let place = Place::new(Mode::Invoker);
     let says = |question: &str| if question.contains("wait for it") { Says::Nothing } else { CLEAN };
     let (first, second) = (provider(says), provider(says));

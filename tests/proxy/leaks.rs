@@ -59,7 +59,7 @@ fn base64_of(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_one_server_said_does_not_reach_another() {
+fn text_of_one_server_does_not_reach_another() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         // Else the third refusal closes the pair, whatever the texts are.
@@ -97,7 +97,7 @@ fn what_one_server_said_does_not_reach_another() {
 }
 
 #[test]
-fn what_is_ones_own_or_nobodys_passes() {
+fn text_of_the_same_server_or_of_nobody_passes() {
     let place = Place::new(Mode::Invoker);
     let mut peer = informed(&place, &mut command(&place));
     assert_eq!(plain(&peer.text("one__echo", json!({"text": MEMO}))), MEMO);
@@ -187,7 +187,7 @@ fn log_records_and_lets_pass() {
 }
 
 #[test]
-fn what_was_read_before_a_restart_is_known_after_it() {
+fn results_read_before_a_restart_are_known_after_it() {
     let place = Place::new(Mode::Invoker);
     let stored = place.project.join("kept/taint.db");
     let persistent = || {
@@ -289,7 +289,7 @@ fn an_agent_may_ask_itself() {
 
 /// Tool hints of a server count against it, and never for it.
 #[test]
-fn what_a_server_says_of_itself_only_raises_suspicion() {
+fn tool_hints_of_a_server_only_raise_suspicion() {
     let place = Place::new(Mode::Invoker);
     place.policy("version: 1\nsandbox: {mcp: {servers: [{id: two, flow: {sink: local}}]}}\n");
     let start = |hints: [Option<Value>; 2]| {
@@ -328,7 +328,7 @@ fn what_a_server_says_of_itself_only_raises_suspicion() {
 
 /// A server can ask for what it wants to know, too.
 #[test]
-fn what_one_server_said_is_no_answer_to_another() {
+fn text_of_one_server_in_an_answer_to_another_is_refused() {
     let place = Place::new(Mode::Invoker);
     let mut peer = informed(&place, &mut command(&place));
     let mut answered = |server: &str, method: &str, text: &str| -> Value {
@@ -353,7 +353,7 @@ fn what_one_server_said_is_no_answer_to_another() {
 
 /// Whatever of a message carries it: ids, tokens, members that nobody knows, methods that nobody knows, notifications.
 #[test]
-fn everything_that_a_server_is_sent_is_judged() {
+fn ids_tokens_and_unknown_members_to_a_server_are_judged() {
     let place = Place::new(Mode::Invoker);
     place.policy("version: 1\nsandbox: {mcp: {exfiltration: {close_after: 100}}}\n");
     let mut peer = informed(&place, &mut command(&place));

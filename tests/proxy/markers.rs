@@ -47,7 +47,7 @@ fn prose_is_marked_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn everything_else_stays_as_it_was() {
+fn texts_that_are_no_prose_get_no_marker() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place);
     let prose = "The ferry leaves at nine, so please bring the tickets and something warm to wear. Who is late \
@@ -98,7 +98,7 @@ fn a_marker_alone_tells_where_a_text_came_from() {
 }
 
 #[test]
-fn one_key_turns_it_off_and_others_move_it() {
+fn marker_setting_turns_it_off_or_moves_it() {
     let place = Place::new(Mode::Invoker);
     let source = place.write("memo.txt", MEMO);
     for (word, extra) in [("off", 0), ("suffix", 5), ("prefix", 5), ("both", 10), ("random_word_boundary", 5)]
@@ -129,7 +129,7 @@ fn escaped(text: &str) -> String {
 }
 
 #[test]
-fn what_the_client_answers_a_server_has_no_marker_either() {
+fn answers_of_the_client_to_a_server_have_no_marker() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place);
     let source = place.write("memo.txt", MEMO);

@@ -400,7 +400,7 @@ fn a_day_passes_and_what_is_private_does_not() {
 /// The same day in a run without a policy: findings are reported, and nothing is refused or asked.
 #[test]
 #[ignore = "takes long"]
-fn nothing_of_a_day_is_refused_by_default() {
+fn ordinary_day_without_a_policy_refuses_nothing() {
     let place = Place::new(Mode::Invoker);
     let server = json!({"command": place.program("fixture_server"), "args": []});
     let servers: serde_json::Map<String, Value> =

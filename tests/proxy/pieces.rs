@@ -98,7 +98,7 @@ fn prose_cut_in_the_middle_of_words_does_not_arrive() {
 
 /// What an alert let pass has arrived, also before a restart.
 #[test]
-fn what_has_arrived_counts_after_a_restart() {
+fn delivered_pieces_of_a_key_count_after_a_restart() {
     let place = Place::new(Mode::Invoker);
     let stored = place.project.join("kept/taint.db");
     let started = |mode: &str| {

@@ -32,7 +32,7 @@ fn start(place: &Place) -> Peer {
 }
 
 #[test]
-fn everything_that_a_server_says_is_remembered() {
+fn instructions_descriptions_messages_and_errors_are_remembered() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place);
     for said in [INSTRUCTIONS, DESCRIPTION] {

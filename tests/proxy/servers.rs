@@ -30,7 +30,7 @@ fn names(peer: &mut Peer) -> Vec<String> {
 }
 
 #[test]
-fn both_are_there_and_each_is_itself() {
+fn tools_of_two_servers_are_listed_under_their_names() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut peer = start(&place, &json!({}));

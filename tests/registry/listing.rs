@@ -62,7 +62,7 @@ fn a_difference_is_named_and_is_exit_status_1() {
 }
 
 #[test]
-fn what_cannot_be_read_has_no_hash() {
+fn malformed_captured_listing_has_no_hash() {
     let directory = tempfile::tempdir().unwrap();
     let bad = [
         page(r#"{"name":"a","description":"\ud800"}"#),

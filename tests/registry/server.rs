@@ -122,7 +122,7 @@ pub(super) fn request(name: &str, recorded: &str, (tool, hash): &(Value, String)
 }
 
 #[test]
-fn what_was_registered_first_holds_until_an_operator_approves_another() {
+fn first_registered_interface_holds_until_another_is_approved() {
     for mode in Mode::all() {
         first_holds(&Place::new(mode));
     }
@@ -338,7 +338,7 @@ fn change(place: &Place, statement: &str) {
 
 /// A registration expires, and so does a request without an answer.
 #[test]
-fn what_has_expired_is_gone_until_an_operator_registers_it() {
+fn expired_registration_is_gone_until_an_operator_renews_it() {
     what_expires(&Place::new(Mode::Invoker));
 }
 
@@ -413,7 +413,7 @@ pub fn the_command_line(place: &Place) {
 }
 
 #[test]
-fn its_numbers_are_there_for_prometheus() {
+fn metrics_of_the_registry_are_there_for_prometheus() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     let body = json!({"name": "wx", "hash": EMPTY, "interface": []});

@@ -70,7 +70,7 @@ fn verdicts(place: &Place) -> Vec<Value> {
 
 #[test]
 #[ignore = "takes long"]
-fn what_was_registered_at_first_sight_is_all_that_the_server_may_offer() {
+fn mode_auto_registers_at_first_sight_and_refuses_a_change() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let registry = Registry::start(&place, &["--open"]);
@@ -410,7 +410,7 @@ fn run_and_proxy_ask_it_too() {
 
 /// A server that puts the time into a description, where policy says that it may.
 #[test]
-fn what_policy_lets_change_is_no_other_interface() {
+fn change_that_policy_ignores_is_the_same_interface() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     let policy = |mode: &str, members: &str| {

@@ -37,7 +37,7 @@ fn names(answers: &Answers, step: usize) -> Vec<&str> {
 }
 
 #[test]
-fn it_sees_the_same_names_and_the_calls_are_recorded() {
+fn agent_sees_its_servers_names_and_calls_are_recorded() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         three_servers(&place);
@@ -222,7 +222,7 @@ fn a_server_that_is_not_there() {
 }
 
 #[test]
-fn its_own_configuration_is_not_to_be_changed_from_inside() {
+fn agent_configuration_cannot_be_changed_from_inside() {
     let place = Place::new(Mode::Invoker);
     three_servers(&place);
     let before = std::fs::read(place.home.join(".claude.json")).unwrap();

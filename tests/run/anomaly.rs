@@ -19,7 +19,7 @@ fn of<'v>(tools: &'v [Value], name: &str) -> &'v Value {
 
 #[test]
 #[ignore = "takes long"]
-fn what_was_learned_in_one_session_makes_a_call_of_the_next_unusual() {
+fn baseline_of_one_session_makes_a_call_of_the_next_unusual() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     peer.request("tools/list", json!({}));

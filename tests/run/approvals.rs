@@ -162,7 +162,7 @@ fn send(text: &str) -> String {
 }
 
 #[test]
-fn what_would_go_from_one_server_to_another_is_asked_for_the_text() {
+fn flow_between_servers_is_approved_for_one_text() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(FLOWS);
     let read = read_memo(&place);

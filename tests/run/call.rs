@@ -56,7 +56,7 @@ fn a_talkative_server_is_heard_to_the_end() {
 }
 
 #[test]
-fn what_cannot_be_called_says_why() {
+fn call_of_an_unknown_server_or_tool_says_why() {
     let place = Place::new(Mode::Invoker);
     let script = "call nobody x; echo $?\ncall fixture no_such_tool; echo $?\ncall fixture echo '[1]'; echo $?\n\
         call fixture echo 'x'; echo $?\ncall fixture; echo $?";

@@ -64,7 +64,7 @@ fn a_suspicious_result_gets_a_sentence_in_front_and_is_asked_about_once() {
 
 /// What a policy that names nothing but an address has: 0.8, and a second.
 #[test]
-fn by_default_it_takes_a_second_and_four_fifths() {
+fn classifier_defaults_are_one_second_and_a_score_of_0_8() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         if asked.body.contains("slow") {
@@ -88,7 +88,7 @@ fn by_default_it_takes_a_second_and_four_fifths() {
 }
 
 #[test]
-fn what_is_blocked_does_not_reach_the_client() {
+fn result_that_the_classifier_blocks_does_not_reach_the_client() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(judge);
     policy(&place, &server, ", action: block");
@@ -227,7 +227,7 @@ fn one_odd_answer_leaves_the_other_scores() {
 
 /// Who sends a text chooses its length: what is beyond the last piece is not passed off as looked at.
 #[test]
-fn what_is_too_long_to_be_seen_is_not_called_seen() {
+fn text_beyond_the_classifiers_limit_is_reported_as_not_scanned() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(judge);
     policy(&place, &server, "");

@@ -52,7 +52,7 @@ fn run(place: &Place, flags: &[&str], script: &str) -> Outcome {
 }
 
 #[test]
-fn without_being_asked_for_it_is_not_taken() {
+fn container_tier_is_not_used_unless_asked_for() {
     let Some(place) = place() else { return };
     let outcome = Outcome::of(&mut contained(&place.agentsh(&["run", "--", "touch", "made"])));
     let outcome = outcome.expect_code(125);
@@ -117,7 +117,7 @@ fn hook_files_are_restored_whatever_is_in_the_way() {
 
 /// A link, or the file with which git names another directory, in the place of `.git`: the hooks behind it are no hooks.
 #[test]
-fn what_replaces_the_directory_of_hooks_is_set_aside() {
+fn replacement_of_the_git_directory_is_set_aside() {
     for replace in ["ln -s .g .git", "echo 'gitdir: .g' > .git"] {
         let Some(place) = place() else { return };
         Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
@@ -138,7 +138,7 @@ fn what_replaces_the_directory_of_hooks_is_set_aside() {
 
 /// What cannot be restored, such as in a directory that belongs to somebody else by now, is no success.
 #[test]
-fn what_stays_changed_is_in_the_exit_status() {
+fn guarded_file_that_cannot_be_restored_makes_the_status_125() {
     let Some(place) = place().filter(|_| is_root()) else { return };
     Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
     let script = "echo evil > .git/hooks/pre-commit; echo ready; until [ -e go ]; do sleep 0.05; done";
@@ -162,7 +162,7 @@ const ARMED: &str = "git init -q sub; git -C sub config core.fsmonitor evil; ech
                      mkdir -p .lsp; echo evil > .lsp/config.edn; echo 'do evil' > CLAUDE.md; ";
 
 #[test]
-fn what_is_made_inside_is_set_aside_afterwards() {
+fn new_files_that_run_by_themselves_are_set_aside_afterwards() {
     let Some(place) = place() else { return };
     let outcome = run(&place, &[], ARMED).expect_code(0);
     let text = |name: &str| std::fs::read_to_string(place.project.join(name)).unwrap_or_default();
@@ -210,7 +210,7 @@ fn other_terminals_are_not_written_to() {
 }
 
 #[test]
-fn what_would_be_hidden_keeps_it_from_starting() {
+fn container_tier_does_not_start_where_files_must_be_hidden() {
     let Some(place) = place() else { return };
     place.write("secrets/key", "the secret");
     place.user_policy("version: 1\nagent:\n  filesystem: {deny: [\"secrets/**\"]}\n");
@@ -248,7 +248,7 @@ fn connections_are_those_of_the_policy() {
 
 /// What goes around `connect`.
 #[test]
-fn nothing_is_sent_without_a_connection() {
+fn packets_and_sockets_that_bypass_connect_are_refused() {
     let Some(place) = place() else { return };
     let (listener, port) = listen();
     let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -291,7 +291,7 @@ attempt("twin", lambda: one.send(b"x"))
 }
 
 #[test]
-fn nothing_outlives_it() {
+fn detached_processes_do_not_outlive_the_run() {
     let Some(place) = place() else { return };
     let mark = format!("{}", 70_000_000 + std::process::id());
     let script =
@@ -303,7 +303,7 @@ fn nothing_outlives_it() {
 
 /// A process that forks and ends, again and again, is never where it was last seen.
 #[test]
-fn who_forks_faster_than_he_is_killed_does_not_outlive_it() {
+fn forking_loop_does_not_outlive_the_run() {
     let Some(place) = place() else { return };
     if !signals_have_a_scope() {
         return skip("a kernel before Linux 6.12: no scope for signals");

@@ -240,7 +240,7 @@ fn a_server_whose_name_is_nearly_anothers_is_told_of_with_the_score() {
 }
 
 #[test]
-fn what_was_read_from_one_server_is_not_sent_with_another() {
+fn write_after_a_read_from_another_server_is_refused() {
     let place = Place::new(Mode::Invoker);
     servers(&place);
     place.write("notes.txt", "hello");

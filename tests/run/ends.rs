@@ -52,7 +52,7 @@ fn declared(place: &Place, at_end: &str) {
 
 #[test]
 #[ignore = "takes long"]
-fn with_the_agent() {
+fn servers_end_with_the_agent() {
     for code in [0, 130] {
         let place = Place::new(Mode::Invoker);
         declared(&place, STAYS);
@@ -66,7 +66,7 @@ fn with_the_agent() {
 
 #[test]
 #[ignore = "takes long"]
-fn with_their_client_or_by_a_signal() {
+fn servers_end_with_their_client_or_by_a_signal() {
     let ways: [(&str, Option<Signal>, i32); 5] = [
         ("mcp run", Some(Signal::SIGINT), 130),
         ("mcp run", Some(Signal::SIGTERM), 143),

@@ -20,7 +20,7 @@ fn the_usual_variables_and_no_others() {
 }
 
 #[test]
-fn it_starts_in_the_project_and_writes_there() {
+fn agent_starts_in_the_project_and_writes_there() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let outcome = place.shell(

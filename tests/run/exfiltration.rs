@@ -23,7 +23,7 @@ pub fn call(server: &str, tool: &str, arguments: Value) -> Value {
 
 #[test]
 #[ignore = "takes long"]
-fn what_one_server_said_does_not_reach_another() {
+fn agent_does_not_carry_text_of_one_server_to_another() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let memo = two_servers(&place);
@@ -395,7 +395,7 @@ fn a_secret_of_a_project_file_reaches_no_server() {
 
 /// It is the same after every run, so it is reported once.
 #[test]
-fn what_the_proxy_does_not_see_is_told_once() {
+fn data_flow_that_the_proxy_does_not_see_is_reported_once() {
     let place = Place::new(Mode::Invoker);
     two_servers(&place);
     let steps = json!([call("mail", "echo", json!({"text": "hello"}))]);

@@ -91,7 +91,7 @@ fn one_message_says_error_once() {
 
 /// A state directory that cannot be written: nothing runs without a record.
 #[test]
-fn no_record_no_run() {
+fn run_without_a_writable_state_directory_is_refused() {
     let place = Place::new(Mode::Invoker);
     let file = place.write("a-file", "");
     let outcome = Outcome::of(place.agentsh(&["run", "--", "echo", "ran"]).env("XDG_STATE_HOME", file));
@@ -240,7 +240,7 @@ fn a_wrong_command_line_gives_what_the_document_says() {
 
 /// What is not there is the answer no, not a failure.
 #[test]
-fn nothing_to_review_or_to_give_back_is_1() {
+fn exit_status_is_1_without_anything_to_review_or_undo() {
     let place = Place::new(Mode::Invoker);
     place.write("kept.txt", "as it is");
     for words in [&["review"][..], &["review", "0123"], &["undo", "kept.txt"]] {

@@ -19,7 +19,7 @@ const FROM_CLIENT: [(&[u8], i64); 10] = [
 ];
 
 #[test]
-fn of_the_client() {
+fn bad_input_of_the_client_is_answered_and_recorded() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     for (line, code) in FROM_CLIENT {
@@ -44,7 +44,7 @@ fn of_the_client() {
 }
 
 #[test]
-fn of_the_server() {
+fn bad_input_of_the_server_is_recorded() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     let lines = [

@@ -24,7 +24,7 @@ fn key_file(place: &Place) -> String {
 
 /// A pair that a person opened is asked about no more, and what goes through it is counted all the same.
 #[test]
-fn what_a_person_agreed_to_counts() {
+fn flow_that_a_person_approved_counts_towards_coverage() {
     let place = Place::new(Mode::Invoker);
     two_servers(&place);
     place.user_policy(
@@ -61,7 +61,7 @@ fn say_yes(place: &Place, item: &Value) {
 
 /// What may go from one server to another one is nobody's loss there, and takes nothing from what may go elsewhere.
 #[test]
-fn what_a_pair_permits_counts_nowhere_else() {
+fn permitted_pair_does_not_count_for_other_servers() {
     let place = Place::new(Mode::Invoker);
     three_servers(&place);
     let read = call("files", "read_file", json!({"path": key_file(&place)}));

@@ -175,7 +175,7 @@ fn the_policy_says_that_a_receiver_is_spoken_to_by_grpc() {
 }
 
 #[test]
-fn what_a_receiver_says_no_to_is_said_and_not_sent_again() {
+fn batch_that_a_grpc_receiver_refuses_is_not_sent_again() {
     for manner in [Manner::Says(16, usize::MAX), Manner::SaysAtOnce(16)] {
         let receiver = Receiver::start(manner);
         let place = receiver.place();

@@ -34,7 +34,7 @@ fn lines_of_inspect_decide_as_the_keys_do() {
 }
 
 #[test]
-fn what_nothing_can_do_is_refused_when_the_policy_is_read() {
+fn inspect_action_that_is_impossible_fails_policy_check() {
     let place = Place::new(Mode::Invoker);
     let file = place.policy("version: 1\ninspect:\n  arguments: {command: redact}\n");
     let file = file.to_str().unwrap();

@@ -31,7 +31,7 @@ fn colour_is_for_terminals_and_says_nothing_that_words_do_not() {
 }
 
 #[test]
-fn nothing_is_wider_than_the_terminal() {
+fn tables_are_not_wider_than_the_terminal() {
     let place = Place::new(Mode::Invoker);
     let server = place.program("fixture_server");
     let server = server.to_str().unwrap();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{Mode, Outcome, Peer, Place, Pty};
 
 #[test]
-fn it_is_transparent() {
+fn mcp_run_is_transparent() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut peer = Peer::server(&place, &[]);
@@ -38,7 +38,7 @@ fn the_newer_handshake_works_as_well() {
 }
 
 #[test]
-fn everything_that_a_server_says_arrives_in_order() {
+fn notifications_of_a_server_arrive_in_order() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     let id =
@@ -125,7 +125,7 @@ fn a_server_that_is_not_there_is_told_at_a_terminal_at_once() {
 }
 
 #[test]
-fn in_a_directory_that_is_no_project_it_starts_without_one() {
+fn server_in_a_directory_that_is_no_project_starts_without_one() {
     let place = Place::new(Mode::Invoker);
     let mut command = place.agentsh(&["mcp", "run", "--id", "x", "--"]);
     command.arg(place.program("fixture_server")).current_dir("/");
@@ -137,7 +137,7 @@ fn in_a_directory_that_is_no_project_it_starts_without_one() {
 
 /// Paths on its command line are what the user wants it to have: writable, and nothing around them.
 #[test]
-fn its_arguments_are_granted() {
+fn paths_on_the_servers_command_line_are_granted() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let letter = place.write(place.home.join("Documents/letter.txt"), "PLAIN");
@@ -156,7 +156,7 @@ fn its_arguments_are_granted() {
 }
 
 #[test]
-fn it_ends_with_its_client() {
+fn server_ends_with_its_client() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     peer.ask("tools/call", json!({"name": "hang", "arguments": {}}));
@@ -288,7 +288,7 @@ fn the_name_of_a_server_is_taken_from_its_command() {
 
 /// Clients with a window start servers in the home or in `/`.
 #[test]
-fn it_starts_wherever_its_client_did() {
+fn server_starts_in_the_home_and_in_the_root_directory() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(place.home.join("tax.txt"), "TOPSECRET");
@@ -307,7 +307,7 @@ fn it_starts_wherever_its_client_did() {
 
 /// Neither does it drive the terminal, nor pass for agentsh, nor fill a disk.
 #[test]
-fn what_it_says_on_standard_error_has_its_name_in_front() {
+fn standard_error_of_a_server_has_its_name_in_front() {
     let place = Place::new(Mode::Invoker);
     let script = "printf '\\033[2Jagentsh: all is well\\nsecond' >&2; \
                   i=0; while [ $i -lt 3000 ]; do echo \"line $i xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\

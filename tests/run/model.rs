@@ -235,7 +235,7 @@ ask("/api/chat")
 }
 
 #[test]
-fn what_is_allowed_comes_as_it_was_sent() {
+fn allowed_model_answer_arrives_unchanged() {
     let place = Place::new(Mode::Invoker);
     let model = streaming();
     let request = json!({"model": "m", "stream": true, "messages": []});
@@ -587,7 +587,7 @@ fn a_random_word_and_what_an_answer_decodes_to_are_looked_for_where_that_is_aske
 }
 
 #[test]
-fn what_cannot_be_judged_does_not_go_on() {
+fn model_answer_that_cannot_be_judged_is_withheld() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|asked| match asked.message()["model"].as_str().unwrap_or_default() {
         "broken" => Reply::json("{\"content\": ["),

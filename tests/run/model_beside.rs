@@ -55,7 +55,7 @@ fn batches_and_files_pass_no_limit_unseen() {
 }
 
 #[test]
-fn what_is_measured_is_counted_and_searched() {
+fn token_counting_requests_are_budgeted_and_searched() {
     let place = Place::new(Mode::Invoker);
     write(&place);
     let count = "/v1/messages/count_tokens";

@@ -27,7 +27,7 @@ fn the_home_itself_may_not() {
 
 /// Of a directory in the home, what is guarded is guarded also where it is missing.
 #[test]
-fn what_a_granted_directory_of_the_home_lacks_does_not_come_into_being() {
+fn missing_startup_files_of_a_granted_directory_are_not_made() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\", \"~/.config\", \"~/notes\"]}}\n");

@@ -26,7 +26,7 @@ fn plain(path: &Path) -> PathBuf {
 
 #[test]
 #[ignore = "takes long"]
-fn what_a_crate_includes_is_packaged_with_it() {
+fn included_files_of_a_crate_are_packaged_with_it() {
     let mut included = 0;
     for directory in crates() {
         let list = Command::new(env!("CARGO"))
@@ -56,7 +56,7 @@ fn what_a_crate_includes_is_packaged_with_it() {
 }
 
 #[test]
-fn what_a_crate_depends_on_has_a_version() {
+fn crates_and_their_dependencies_have_versions() {
     let text = std::fs::read_to_string(repository().join("Cargo.toml")).unwrap();
     let own: Vec<&str> =
         text.lines().filter(|line| line.starts_with("agentsh") && line.contains("path = ")).collect();

@@ -275,7 +275,7 @@ fn an_older_journal_is_read_checked_and_gone_on_with() {
 
 /// What cannot be recorded does not run: not even its first instruction.
 #[test]
-fn nothing_starts_when_nothing_can_be_written() {
+fn run_does_not_start_when_the_journal_cannot_be_written() {
     let place = Place::new(Mode::Invoker);
     place.shell("true").expect_code(0);
     let database = place.home.join(".local/state/agentsh/agentsh.db");

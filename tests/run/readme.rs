@@ -32,7 +32,7 @@ fn every_command_works() {
 }
 
 #[test]
-fn its_policy_is_good() {
+fn readme_policy_is_valid() {
     let place = Place::new(Mode::Invoker);
     let policy = README.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let file = place.policy(policy);

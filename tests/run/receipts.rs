@@ -319,7 +319,7 @@ fn gate<'p>(place: &'p Place, key: &[&str], asked: &Path) -> impl Fn(&[&str], &s
 }
 
 #[test]
-fn what_is_not_the_receipt_of_this_commit_is_refused() {
+fn receipt_of_another_commit_is_refused() {
     if !has("git") {
         return;
     }
@@ -386,7 +386,7 @@ fn what_is_not_the_receipt_of_this_commit_is_refused() {
 
 /// Files of the repository that hide parents, and a remote that is a command, which git asks for an object that is not there.
 #[test]
-fn what_a_repository_says_changes_no_receipt_and_runs_nothing() {
+fn repository_files_change_no_receipt_and_run_nothing() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         session(&place);
@@ -439,7 +439,7 @@ fn reviewed(place: &Place, script: &str) {
 
 /// What a person took over is named by its digest, before anybody commits it.
 #[test]
-fn what_a_review_applied_is_bound_by_its_receipt() {
+fn receipt_of_an_applied_review_binds_its_files() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("file", "one\n");
@@ -530,7 +530,7 @@ fn a_receipt_of_a_review_says_what_is_applied_by_then() {
 }
 
 #[test]
-fn what_was_taken_back_is_not_in_a_receipt() {
+fn receipt_leaves_out_what_was_undone() {
     let place = Place::new(Mode::Invoker);
     place.write("file", "one\n");
     reviewed(&place, "echo two > file; echo new > new");

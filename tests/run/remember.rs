@@ -58,7 +58,7 @@ fn the_second_run_knows_and_the_users_file_has_only_what_opens_nothing() {
 /// Claude Code makes a lock and a new file next to its settings, and renames: what it asked once is known the next time, and
 /// nothing of it reaches the project.
 #[test]
-fn what_claude_code_need_not_ask_again_is_kept_for_the_project() {
+fn claude_code_permissions_are_kept_for_the_project() {
     for mode in Mode::all() {
         for text in [None, Some(r#"{"permissions": {"deny": ["Read(x)"]}, "hooks": {"Stop": []}}"#)] {
             let place = Place::new(mode);
@@ -116,7 +116,7 @@ fn what_claude_code_need_not_ask_again_is_kept_for_the_project() {
 
 /// What the policy hides of the directory stays hidden, and what it says of a file there is not given either.
 #[test]
-fn what_is_hidden_beside_those_answers_stays_hidden() {
+fn files_hidden_beside_claude_settings_stay_hidden() {
     for mode in Mode::all() {
         for (deny, shown) in
             [(".claude/commands/private", "open\n"), (".claude/commands", ""), (".claude", "")]
@@ -152,7 +152,7 @@ fn claude_code_writes_the_projects_own_settings_where_that_is_allowed() {
 
 /// The user works outside meanwhile: what he writes stays.
 #[test]
-fn what_changed_outside_meanwhile_stays() {
+fn settings_changed_outside_during_the_run_stay() {
     let place = Place::new(Mode::Invoker);
     let own = place.home.join(".claude.json");
     place.write(&own, r#"{"theme": "dark"}"#);
@@ -171,7 +171,7 @@ fn what_changed_outside_meanwhile_stays() {
 }
 
 #[test]
-fn what_an_agent_puts_there_instead_of_a_file_is_not_read() {
+fn settings_file_that_the_agent_replaces_is_not_read() {
     let place = Place::new(Mode::Invoker);
     let own = place.home.join(".claude.json");
     let text = r#"{"theme": "dark"}"#;

@@ -101,7 +101,7 @@ fn a_stream_that_broke_off_is_taken_up_again() {
 }
 
 #[test]
-fn what_goes_wrong_is_told_to_whoever_asked() {
+fn errors_of_a_remote_server_are_told_to_the_caller() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| match asked.message()["params"]["name"].as_str() {
@@ -207,7 +207,7 @@ fn a_call_that_is_not_found_in_a_new_session_either_is_told_and_the_session_goes
 /// A server may answer a notification with anything; nobody reads it, and nobody waits for its end.
 #[test]
 #[ignore = "takes long"]
-fn what_a_notification_is_answered_with_delays_nobody() {
+fn answer_to_a_notification_delays_nobody() {
     for answer in [
         || Reply::json("{}"),
         || Reply::events(&[": hello\n\n"]).open(),
@@ -284,7 +284,7 @@ fn answers_may_come_by_the_stream_for_everything_else() {
 
 /// 202 has no body, whatever it says of one; 204 says that there is no answer.
 #[test]
-fn what_stands_beside_an_answer_without_a_body_says_nothing() {
+fn content_type_of_an_answer_without_a_body_is_ignored() {
     let place = Place::new(Mode::Invoker);
     let (sender, receiver) = std::sync::mpsc::channel::<String>();
     let (sender, receiver) = (std::sync::Mutex::new(sender), std::sync::Mutex::new(Some(receiver)));
@@ -379,7 +379,7 @@ fn cookies_are_kept_for_the_session() {
 }
 
 #[test]
-fn what_an_error_says_is_quoted() {
+fn body_of_an_http_error_is_quoted_and_cut() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| Reply {
@@ -506,7 +506,7 @@ fn an_agent_uses_a_server_whose_credentials_it_never_sees() {
 }
 
 #[test]
-fn where_nothing_may_be_asked_the_client_is_told() {
+fn url_that_may_not_be_asked_is_refused_with_the_reason() {
     for (url, why) in [
         ("https://169.254.169.254/mcp", "cloud metadata"),
         ("http://example.com/mcp", "not https"),

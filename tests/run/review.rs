@@ -116,7 +116,7 @@ const WORK: &str = "printf 'one\\n2\\nthree\\nfour\\n' > a.txt; touch same.txt; 
     ln two far/three; ln sub/deep/c.txt sub/deep/d.txt";
 
 #[test]
-fn nothing_reaches_the_project_before_it_is_applied_and_it_can_be_taken_back() {
+fn reviewed_changes_reach_the_project_only_when_applied() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         files(&place);
@@ -296,7 +296,7 @@ fn a_day_of_work_gives_the_same_in_a_layer_and_live() {
 }
 
 #[test]
-fn what_was_changed_outside_is_a_conflict_and_stays() {
+fn file_changed_outside_is_a_conflict_and_stays() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         for name in ["edited", "removed", "deleted", "free", "kept/inner"] {
@@ -462,7 +462,7 @@ fn a_change_outside_that_hides_is_seen() {
 }
 
 #[test]
-fn what_runs_by_itself_is_shown_first_and_applied_only_when_named() {
+fn guarded_files_are_shown_first_and_applied_only_when_named() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(".git/HEAD", "ref: refs/heads/main\n");
@@ -584,7 +584,7 @@ fn servers_see_what_the_agent_wrote() {
 }
 
 #[test]
-fn it_is_shown_while_it_runs_and_thrown_away_only_afterwards() {
+fn review_of_a_running_session_is_shown_and_not_discarded() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("file", "before\n");
@@ -670,7 +670,7 @@ fn the_policy_holds_in_a_layer() {
 
 /// Started by root in somebody else's project: what is applied is its owner's.
 #[test]
-fn what_root_applies_belongs_to_the_projects_owner() {
+fn files_that_root_applies_belong_to_the_projects_owner() {
     let place = Place::new(Mode::Invoker);
     if !place.mode.is_root() {
         return skip("only root may work in what belongs to others");
@@ -689,7 +689,7 @@ fn what_root_applies_belongs_to_the_projects_owner() {
 
 /// A layer does not reach over a mount: it says so, and what to do.
 #[test]
-fn where_no_layer_can_be_had_nothing_starts() {
+fn review_without_a_layer_does_not_start() {
     if !is_root() {
         return skip("only root may mount something in a project");
     }
@@ -972,7 +972,7 @@ fn a_tree_deeper_than_any_path_is_shown_applied_taken_back_and_thrown_away() {
 
 /// From a directory of the project paths count from there, and what the list shows can be typed as it is shown.
 #[test]
-fn what_the_list_shows_can_be_named_from_everywhere() {
+fn paths_of_the_review_list_can_be_named_from_a_subdirectory() {
     let place = Place::new(Mode::Invoker);
     let below = place.project.join("sub");
     place.make_directory(&below);
@@ -993,7 +993,7 @@ fn what_the_list_shows_can_be_named_from_everywhere() {
 
 /// What is applied is what was shown, by content; nothing of a file is left out of what is shown.
 #[test]
-fn only_what_was_shown_is_applied() {
+fn review_applies_only_what_was_shown() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(place.project.join("a.txt"), "one\n");
@@ -1035,7 +1035,7 @@ fn only_what_was_shown_is_applied() {
 /// A file that the home names, and the top of the directory in which the agent was started: what a run would refuse there is not
 /// applied with the rest.
 #[test]
-fn what_the_home_and_the_start_directory_guard_is_guarded_in_a_review() {
+fn files_guarded_by_home_and_start_directory_need_to_be_named() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("a.sh", "");

@@ -88,7 +88,7 @@ fn a_stand_in_that_the_user_fills_stays() {
 
 /// Sockets and cgroups too.
 #[test]
-fn nothing_is_left_behind() {
+fn sockets_and_cgroups_are_removed_after_a_run() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let before = list(&place);

@@ -143,7 +143,7 @@ const LIST_ETC: &str = "find /etc -exec stat -c '%A %U %n' {} + | sort; cat /etc
                         ls /etc/ssl/certs | wc -l; touch /etc/x 2>&1; ls /etc/shadow 2>&1";
 
 #[test]
-fn what_is_kept_of_etc_is_what_would_be_made() {
+fn cached_etc_is_what_a_start_would_make() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let state = place.home.join(".local/state/agentsh");
@@ -179,7 +179,7 @@ fn without_owners(listed: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_git_said_is_kept_until_its_configuration_changes() {
+fn git_settings_are_cached_until_the_configuration_changes() {
     const SECRET: &str = "Authorization: Basic c2VjcmV0LXRva2Vu";
     let place = Place::new(Mode::Invoker);
     let configuration = place.home.join(".gitconfig");

@@ -19,7 +19,7 @@ fn every_byte_passes_both_ways() {
 }
 
 #[test]
-fn nothing_but_the_agents_words_on_standard_output() {
+fn standard_output_has_nothing_but_the_agents_words() {
     let place = Place::new(Mode::Invoker);
     let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "printf", "abc"])).expect_code(0);
     assert_eq!(outcome.stdout, "abc");

@@ -4,7 +4,7 @@ use crate::support::browser::Ui;
 use crate::support::{Mode, Outcome, Place};
 
 #[test]
-fn what_was_refused_is_suggested_as_commands_that_work() {
+fn suggested_commands_allow_what_was_refused() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(place.home.join("library/x"), "");
@@ -49,7 +49,7 @@ fn what_was_refused_is_suggested_as_commands_that_work() {
 
 /// A suggestion opens what was asked for and nothing around it, whatever the agent calls it.
 #[test]
-fn nothing_around_what_was_asked_for_is_suggested() {
+fn suggestions_open_nothing_around_what_was_asked_for() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(place.home.join("library/x"), "");

@@ -270,7 +270,7 @@ fn a_dead_receiver_costs_the_session_nothing_and_is_told() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_and_a_link_is_not_followed() {
+fn telemetry_file_that_is_a_link_is_refused_and_reported() {
     let place = Place::new(Mode::Invoker);
     let target = place.write("target", "mine\n");
     std::os::unix::fs::symlink(&target, place.home.join("link.jsonl")).unwrap();

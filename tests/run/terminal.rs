@@ -210,7 +210,7 @@ fn a_shell_inside_is_suspended_and_resumed() {
 
 /// In the background, and without a shell around it, an agent goes on.
 #[test]
-fn where_nobody_could_resume_it_the_agent_goes_on() {
+fn stopped_agent_goes_on_where_nobody_could_resume_it() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "echo ready; kill -STOP $$; echo went on; exit 4";
@@ -233,7 +233,7 @@ fn without_a_terminal_an_agent_that_stops_itself_stops_nobody_else() {
 }
 
 #[test]
-fn in_the_background_it_goes_on_and_comes_to_the_front() {
+fn background_agent_goes_on_and_comes_to_the_front() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut terminal = login(&place);
@@ -256,7 +256,7 @@ fn in_the_background_it_goes_on_and_comes_to_the_front() {
 
 /// Whose the terminal is, a job that was never in front does not touch: the shell would be told that its input is at an end.
 #[test]
-fn in_the_background_it_leaves_the_terminal_to_the_shell() {
+fn background_agent_leaves_the_terminal_to_the_shell() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut terminal = login(&place);
@@ -364,7 +364,7 @@ fn agentsh_below(pid: u32) -> u32 {
 
 /// A program that ends well and left everything as it was: not one byte is added.
 #[test]
-fn nothing_is_written_after_a_good_end() {
+fn terminal_gets_no_byte_after_a_good_end() {
     let place = Place::new(Mode::Invoker);
     let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "echo", "only this"]));
     assert_eq!(terminal.wait(), 0);
@@ -398,7 +398,7 @@ fn a_refusal_is_told_while_the_agent_draws() {
 /// Modes that an agent switches on, keys of the kitty protocol, reports of the mouse and pasted text go both ways as they
 /// are, byte by byte.
 #[test]
-fn what_a_full_screen_program_and_its_terminal_say_passes_unchanged() {
+fn terminal_modes_and_input_of_full_screen_programs_pass() {
     /// What the program asks of the terminal: the other screen, mouse (SGR), paste, focus, kitty keyboard, title.
     const ASKED: &str =
         "\x1b[?1049h\x1b[?1003;1006h\x1b[?2004h\x1b[?1004h\x1b[>1u\x1b[?2026h\x1b[?2026l\x1b]0;a title\x07";

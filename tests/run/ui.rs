@@ -115,7 +115,7 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
 }
 
 #[test]
-fn who_did_not_follow_the_link_from_here_is_refused() {
+fn ui_requests_without_the_cookie_of_this_start_are_refused() {
     let place = Place::new(Mode::Invoker);
     recorded(&place);
     let mut ui = Ui::start(&place);
@@ -500,7 +500,7 @@ fn the_registry_of_this_machine_can_be_searched() {
 
 /// A changed interface that waits in the registry of this machine is one of the things that wait, and is decided here.
 #[test]
-fn what_waits_in_the_registry_of_this_machine_is_shown_and_decided() {
+fn pending_registry_approvals_are_shown_and_decided_in_the_ui() {
     let place = Place::new(Mode::Invoker);
     let mut command = place.agentsh(&["registry", "serve", "--open", "--listen", "127.0.0.1:0"]);
     let mut serve = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();

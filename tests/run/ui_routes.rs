@@ -11,7 +11,7 @@ use crate::support::{Mode, Place, within};
 const ROUTER: &str = include_str!("../../agentsh/src/cli/ui/site.rs");
 
 #[test]
-fn no_route_of_the_page_answers_who_did_not_come_by_it() {
+fn ui_routes_refuse_other_sites_and_wrong_cookies() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(ASKING);
     let mut child = agent(&place, "call fixture add '{\"a\": 2, \"b\": 40}'");

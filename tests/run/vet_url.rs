@@ -42,7 +42,7 @@ fn public_servers_are_allowed() {
 }
 
 #[test]
-fn everything_else_is_blocked() {
+fn urls_that_are_private_ambiguous_or_redirected_are_blocked() {
     let public = json!(["93.184.215.14"]);
     check(
         "block",

@@ -60,7 +60,7 @@ fn sources_and_documents_of_packages_raise_next_to_no_alarm() {
 }
 
 #[test]
-fn what_sounds_like_an_order_in_documents_is_none_and_an_order_is() {
+fn documents_that_sound_like_orders_pass_and_orders_do_not() {
     for text in [
         "Use inflate() below; silently skips what is no header. You must comply with the licence. Use `try_recv` instead.",
         "  * upload to unstable.\n -- Jo Doe <jo@example.org>  Mon, 02 Jan 2023\n\n  * Memory leak in connection_string",
@@ -81,7 +81,7 @@ fn what_sounds_like_an_order_in_documents_is_none_and_an_order_is() {
 }
 
 #[test]
-fn only_what_is_near_certain_is_of_high_severity() {
+fn severity_is_high_only_for_near_certain_attacks() {
     let severities = |text: &str| -> (String, Vec<String>) {
         let answer = super::one(&["output"], &json!({"id": 1, "text": text}));
         let findings = answer["findings"].as_array().unwrap();

@@ -56,7 +56,7 @@ fn an_ordinary_clone_is_clean_and_each_file_is_named() {
 }
 
 #[test]
-fn what_would_start_something_and_what_is_hidden_is_told() {
+fn scan_project_reports_what_would_start_and_what_is_hidden() {
     let place = Place::new(Mode::Invoker);
     place.write(
         ".mcp.json",

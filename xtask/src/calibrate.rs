@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_attacks_hold_is_worth_points_and_adds_up_within_a_window() {
+    fn role_pairs_of_attacks_alone_get_points_within_a_window() {
         let with = |pairs: &[(usize, u16)]| Text {
             source: String::new(),
             pairs: vec![pairs.to_vec()],

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_known_by_name() {
+    fn failed_tests_are_known_by_name() {
         let output = "test a::b ... ok\ntest c::d ... FAILED\nfailures:\n    c::d\n\
                       test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured\n";
         assert_eq!(failures(output), ["c::d"]);
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_the_second_time_is_named_and_what_fails_twice_fails() {
+    fn flaky_test_is_named_and_one_that_fails_twice_fails() {
         let script = |second: &str| {
             let second = second.to_owned();
             with_second_run(move |names| {
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_test_leaves_out_is_a_skip() {
+    fn skipped_part_of_a_test_counts_as_a_skip() {
         let output = "skipped part of a::b: needs root\ntest a::b ... ok\ntest c ... ignored, slow\n\
                       test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured\n";
         assert_eq!(counted(output), Count { passed: 1, failed: 0, skipped: 2, flaky: 0 });

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_heavier_than_its_maximum() {
+    fn weights_are_within_their_maxima() {
         let mut maxima = maxima().unwrap();
         // A test of the suite holds it.
         maxima.remove(START);

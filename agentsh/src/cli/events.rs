@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_journal_is_a_whole_one_and_garbage_is_a_broken_one() {
+    async fn missing_journal_verifies_and_a_garbled_one_does_not() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(ask(dir.path(), false).await.0, OK);
         std::fs::write(dir.path().join("agentsh.db"), "garbage ".repeat(500)).unwrap();

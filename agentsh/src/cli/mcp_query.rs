@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_recorded_is_an_empty_answer_and_nothing_is_created() {
+    async fn query_without_a_journal_is_empty_and_creates_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let nowhere = dir.path().join("agentsh");
         assert_eq!(ask_json(Query::Calls(as_json()), &nowhere).await, Value::Array(vec![]));

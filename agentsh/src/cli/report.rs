@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_reported_is_said() {
+    async fn report_of_an_unknown_session_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(
             ask(dir.path(), "latest", Format::Text).await,

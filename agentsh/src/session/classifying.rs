@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_protocol_says_around_a_text_is_not_shown() {
+    fn protocol_members_around_a_text_are_not_shown() {
         let answer = r#"{"jsonrpc":"2.0","id":"request-7","result":{"resultType":"complete","content":[{"type":"text","text":"hello"}]}}"#;
         assert_eq!(seen(answer), "hello\n");
         assert_eq!(

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_head_left_is_in_its_log() {
+    fn commits_that_head_left_are_read_from_its_log() {
         let place = tempfile::tempdir().unwrap();
         let git = place.path().join(".git");
         std::fs::create_dir_all(git.join("logs")).unwrap();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_told_once() {
+    fn refused_system_call_is_reported_once_for_each_kind() {
         let calls = Calls::default();
         assert_eq!(calls.add("a-long-name-of-a", &SET_ID), Some(1));
         assert_eq!(calls.add("unshare", &NAMESPACES), Some(2));

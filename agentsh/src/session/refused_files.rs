@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ours_are_told_and_in_either_order() {
+    fn refused_files_of_own_sandboxes_are_reported_in_any_order() {
         let files = Files::default();
         files.sandboxes.borrow_mut().insert(7, None);
         let paths = |found: Vec<Refusal>| found.into_iter().map(|one| one.path).collect::<Vec<_>>();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_once() {
+    fn refused_file_is_reported_once() {
         let files = Files::default();
         let one = |path: String| Refusal { owner: None, rights: vec!["fs.read_file".to_owned()], path };
         assert_eq!(files.number(&one("/a".to_owned())), Some(1));

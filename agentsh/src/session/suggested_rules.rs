@@ -112,7 +112,7 @@ mod tests {
     use agentsh_base::remedy;
 
     #[test]
-    fn what_holds_the_home_or_the_project_is_wide() {
+    fn path_above_the_home_or_the_project_is_wide() {
         let (home, project) = (PathBuf::from("/home/u"), PathBuf::from("/srv/team/p"));
         let is_wide = |path: &str| is_wide(Path::new(path), &[&home, &project]);
         for path in ["/", "/home", "/home/u", "/srv", "/srv/team", "/etc"] {

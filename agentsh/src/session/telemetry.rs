@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told() {
+    fn telemetry_settings_that_cannot_be_used_say_why() {
         let policy = "telemetry: {otlp: {endpoint: \"https://a.example\", headers: {X-Key: \"${KEY}\"}}}\n";
         let why = |policy: &str, variables: &[(&str, &str)]| of(policy, variables).map(drop).unwrap_err();
         assert!(why(policy, &[]).contains("the variable KEY"));

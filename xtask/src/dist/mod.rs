@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_is_unpacked_and_starts() {
+    fn package_is_unpacked_and_starts() {
         let place = tempfile::tempdir().unwrap();
         let made = make(place.path(), true).unwrap();
         check::check(&made).unwrap();

@@ -97,7 +97,7 @@ fn a_source_takes_nothing_from_another_one() {
 }
 
 #[test]
-fn what_an_older_version_kept_is_still_known() {
+fn database_of_an_older_version_is_read_and_updated() {
     let place = tempfile::tempdir().unwrap();
     let connection = Connection::open(place.path().join(FILE)).unwrap();
     connection

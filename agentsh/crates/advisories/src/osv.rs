@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_may_be_affected() {
+    fn version_that_cannot_be_compared_is_an_unsure_hit() {
         let odd = npm(&json!([{"introduced": "0"}, {"fixed": "1.0.0"}]));
         let hit = odd.hits(&Package::new(Ecosystem::Npm, "left", "next")).unwrap();
         assert!(hit.is_unsure);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_as_bad_as_it_says() {
+    fn severity_comes_from_the_record_and_is_medium_without_one() {
         let of = |extra: Value| {
             let mut record = json!({"id": "GHSA-x"});
             record.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_a_link_counts_and_is_not_kept() {
+    fn symlink_target_in_a_skill_counts_and_is_not_stored() {
         let place = tempfile::tempdir().unwrap();
         let (home, project) = (place.path().join("home"), place.path().join("project"));
         let (secret, skills) = (home.join("secret"), project.join(".claude/skills"));

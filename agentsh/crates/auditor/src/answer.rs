@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_without_the_code_is_clean(text in "(CLEAN|FLAGGED)?.{0,40}") {
+        fn answer_without_the_code_is_not_clean(text in "(CLEAN|FLAGGED)?.{0,40}") {
             prop_assume!(!text.contains("5fd1"));
             prop_assert_eq!(read(&text, "5fd1"), None);
         }

@@ -114,7 +114,7 @@ async fn both_must_say_clean_in_the_one_form() {
 }
 
 #[tokio::test]
-async fn everything_else_is_a_failure_that_the_file_decides_on() {
+async fn malformed_auditor_answer_counts_as_a_timeout() {
     let cut = json!({"choices": [{"finish_reason": "length", "message": {"content": CLEAN}}]}).to_string();
     let two = json!({"choices": [{"finish_reason": "stop", "message": {"content": CLEAN}}, {}]}).to_string();
     let odd = json!({"choices": [{"finish_reason": "stop", "message": {"content": [CLEAN]}}]}).to_string();

@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_counted_one_by_one(text in "[a-zA-Z \u{e9}]{0,40}") {
+        fn letter_runs_are_as_long_as_counted_byte_by_byte(text in "[a-zA-Z \u{e9}]{0,40}") {
             let bytes = text.as_bytes();
             prop_assert_eq!(small_letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_lowercase()).count());
             prop_assert_eq!(letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_alphabetic()).count());

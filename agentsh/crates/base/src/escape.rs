@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_reaches_the_terminal() {
+    fn control_and_invisible_characters_are_escaped_in_a_line() {
         let hostile = "a\u{1b}[31mred\u{9b}2J\r\n\t\u{202e}evil\u{200b}\u{e0041}\u{7f}";
         let shown = line(hostile);
         assert_eq!(shown, "a\\u{1b}[31mred\\u{9b}2J\\r\\n\\t\\u{202e}evil\\u{200b}\\u{e0041}\\u{7f}");

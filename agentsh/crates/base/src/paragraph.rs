@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_stays_in_one_line() {
+    fn commands_and_policy_pieces_stay_in_one_line() {
         assert_eq!(fold("  agentsh policy allow a b", 20), "  agentsh policy allow a b");
         let text = "refused by default; to allow it: agent: {network: {allow: [\"a.example\", b]}}; or `agentsh run --allow a.example`";
         let folded = fold(text, 50);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_closed_is_words() {
+    fn unclosed_backtick_or_bracket_is_folded_as_words() {
         assert_eq!(
             fold("it's [open and `never closed at all", 20),
             "it's [open and\n  `never closed at\n  all"

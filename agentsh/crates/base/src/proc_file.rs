@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_the_standard_library_reads() {
+    fn proc_file_reads_the_same_as_the_standard_library() {
         let path = "/proc/self/mountinfo";
         assert_eq!(super::read(path).ok(), std::fs::read_to_string(path).ok());
         assert!(super::read("/proc/none").is_err() && super::value("/proc/none").is_err());

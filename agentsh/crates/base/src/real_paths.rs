@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_as_the_standard_library_does() {
+    fn canonical_path_is_that_of_the_standard_library() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("a/b")).unwrap();

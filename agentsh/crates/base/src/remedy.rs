@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_command_writes_stays_a_piece() {
+    fn policy_piece_without_a_command_is_shown_as_it_is() {
         for piece in [
             "sandbox: {mcp: {exfiltration: {allow: [{from: a, to: b}]}}}",
             "agent: {network: {allow: [{host: a.test, inspect: true}]}}",

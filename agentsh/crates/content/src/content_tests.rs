@@ -35,7 +35,7 @@ fn call(content: &mut Content, text: &str) -> Vec<Finding> {
 }
 
 #[test]
-fn what_waits_to_be_remembered_counts_in_the_next_call() {
+fn result_waiting_to_be_stored_counts_in_the_next_call() {
     with_content(|content| {
         result(content, "files", MEMO);
         let found = call(content, &MEMO[20..120]).remove(0);
@@ -141,7 +141,7 @@ fn filler(number: u64, words: u64) -> String {
 }
 
 #[test]
-fn what_is_searched_on_another_thread_is_found_as_here_and_counts_afterwards() {
+fn search_on_another_thread_finds_the_same_and_counts_later() {
     with_content(|content| {
         result(content, "files", MEMO);
         let long = filler(1, 60_000);
@@ -155,7 +155,7 @@ fn what_is_searched_on_another_thread_is_found_as_here_and_counts_afterwards() {
 }
 
 #[test]
-fn what_goes_to_the_same_server_meanwhile_is_known_when_the_search_is_back() {
+fn call_sent_during_a_search_counts_when_the_search_returns() {
     with_content(|content| {
         result(content, "files", MEMO);
         let long = filler(2, 60_000);

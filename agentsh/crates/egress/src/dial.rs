@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_answers() {
+    fn dial_without_an_answer_reports_the_kind_of_error() {
         run(async {
             let (_full, _held, silent) = silent().await;
             let timeouts =

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn compressed_body_that_cannot_be_read_is_an_error() {
         assert!(read("gzip", b"no, this is none".to_vec(), 100).is_err());
         assert!(read("zstd", b"no, this is none".to_vec(), 100).is_err());
         assert!(read("snappy", b"no".to_vec(), 100).unwrap_err().contains("`snappy`"));

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_environment_says() {
+    fn proxy_is_read_from_https_proxy_and_no_proxy() {
         let read = |pairs: &[(&str, &str)]| {
             Proxy::of_environment(|name| {
                 pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())

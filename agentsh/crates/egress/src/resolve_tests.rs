@@ -36,7 +36,7 @@ fn only_public_addresses_are_left_and_the_families_take_turns() {
 }
 
 #[test]
-fn what_is_not_public_needs_a_block_of_the_policy() {
+fn private_address_needs_a_block_of_the_policy() {
     let found = addresses(&["169.254.169.254", "10.1.2.3"]);
     let why = vetted(found.clone(), &blocks(&["192.168.0.0/16"])).unwrap_err();
     assert!(

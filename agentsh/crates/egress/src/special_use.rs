@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn not_public() {
+    fn special_use_addresses_are_not_public() {
         for (address, part) in [
             ("0.0.0.0", "791"),
             ("0.1.2.3", "791"),

@@ -28,7 +28,7 @@ fn one_reading_of_the_host_for_everybody() {
 }
 
 #[test]
-fn what_others_may_read_otherwise_is_refused() {
+fn url_that_parsers_read_differently_is_refused() {
     for text in [
         "https:\\\\example.com/",
         "https:///example.com/",

@@ -69,7 +69,7 @@ async fn answers_are_bounded_in_time_and_size() {
 }
 
 #[tokio::test]
-async fn what_is_not_on_this_machine_needs_a_certificate() {
+async fn plain_http_to_another_machine_is_refused() {
     assert!(matches!(client().post(post("http://192.0.2.1/")).await, Err(HttpError::Refused { .. })));
     assert!(matches!(client().post(post("http://far.example/")).await, Err(HttpError::Refused { .. })));
     assert!(matches!(client().post(post("http://nowhere.example/")).await, Err(HttpError::Name { .. })));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_batch_is_refused() {
+    fn malformed_batch_is_refused() {
         let text = |text: &str| Batch::unpacked(&pack(text.as_bytes()).unwrap());
         let whole = Batch { after: Place { id: 4, hash: Some([1; 32]) }, rows: vec![one(5)] };
         let packed = whole.packed().unwrap();

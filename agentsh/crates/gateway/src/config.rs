@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn configuration_error_names_the_file_and_the_fault() {
         for (text, says) in [
             ("endpoints: []", "nothing to serve"),
             ("endpoints: [{id: a}]", "either `url` or `command`"),

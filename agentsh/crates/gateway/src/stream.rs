@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn who_comes_back_reads_on_and_the_last_reader_is_the_one() {
+    async fn reconnecting_reader_resumes_and_replaces_the_earlier_one() {
         let stream = Rc::new(Stream::new(1));
         for text in ["a", "b", "c"] {
             stream.push(text.as_bytes());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn what_was_read_is_kept_within_bounds() {
+    async fn events_kept_for_reconnection_are_bounded() {
         let stream = Rc::new(Stream::new(1));
         let mut reader = stream.reader(None);
         for _ in 0..100 {

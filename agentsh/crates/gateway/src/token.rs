@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_is_not() {
+    fn token_with_wrong_claims_or_signature_is_refused() {
         let issuer = issuer();
         for (name, value) in [
             ("iss", json!("https://evil.example.com")),

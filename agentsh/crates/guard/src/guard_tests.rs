@@ -295,7 +295,7 @@ impl Precompute for Where {
 }
 
 #[test]
-fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all_the_same() {
+fn findings_of_another_thread_count_once_and_other_checks_run() {
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(LongestArgument(4));
     guard.add(std::sync::Arc::new(Where));

@@ -340,7 +340,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn neither_the_order_of_members_nor_white_space_counts(value in any_value()) {
+        fn hash_ignores_the_order_of_members_and_white_space(value in any_value()) {
             let (plain, pretty) = (value.to_string(), serde_json::to_string_pretty(&value).unwrap());
             let plain = read(plain.as_bytes()).unwrap();
             let turned = turned(&plain);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_may_change_and_nothing_else() {
+    fn ignored_members_may_change_and_others_may_not() {
         let before = read(r#"{"name":"t","annotations":{"title":"a","readOnlyHint":true}}"#);
         let ignored = ["/annotations/title".to_owned(), "/_meta".to_owned()];
         for (after, same) in [

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn recovery_of_a_vanished_directory_is_given_up_after_a_month() {
         let place = tempfile::tempdir().unwrap();
         let gone = place.path().join("gone");
         fs::create_dir(&gone).unwrap();

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_new_goes_and_what_was_there_stays_wherever_it_is() {
+    fn new_replace_refs_and_grafts_are_removed_and_old_ones_stay() {
         let place = tempfile::tempdir().unwrap();
         let top = place.path().canonicalize().unwrap();
         let (git, elsewhere) = (top.join("p/.git"), top.join("other"));

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn originals_kept_for_git_are_bounded() {
         let place = tempfile::tempdir().unwrap();
         let large = place.path().join("large");
         std::fs::write(&large, vec![b'x'; 1 << 20]).unwrap();

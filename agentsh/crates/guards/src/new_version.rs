@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_written_in_place() {
+    fn new_version_is_written_in_place() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("config");
         for (old, new) in [
@@ -328,7 +328,7 @@ mod tests {
 
     /// As a process that sees what the host sees.
     #[test]
-    fn what_differs_is_shown_and_bound() {
+    fn difference_of_a_new_version_is_shown_and_bound() {
         let place = tempfile::tempdir().unwrap();
         let top = place.path().canonicalize().unwrap();
         let name = NewName {

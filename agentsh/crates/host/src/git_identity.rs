@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_the_user_is_and_how_he_likes_it_whatever_the_encoding() {
+    fn git_identity_keeps_name_and_preferences_in_any_encoding() {
         assert_eq!(
             taken(&[
                 b"user.name\nJ\xf6rg \"B\"",
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_starts_a_program_or_opens_a_door() {
+    fn git_identity_leaves_out_programs_and_credentials() {
         for said in [
             "alias.x\n!sh -c id",
             "alias.x\n !id",

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_module_is_none() {
+    fn malformed_module_path_is_refused_and_capitals_are_escaped() {
         for word in
             ["", "fmt", "a/b", "example.com/../x", "example.com//x", "example.com/a%2fb", ".example/x"]
         {

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_on_a_command_line_is_given_as_far_as_its_author_may() {
+    fn paths_in_server_arguments_are_granted_as_far_as_allowed() {
         let place = tempfile::tempdir().unwrap();
         let base = place.path().canonicalize().unwrap();
         let context = PathContext { home: base.join("home"), project: base.join("home/project") };

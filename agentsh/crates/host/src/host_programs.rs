@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sandbox_or_another_user_may_replace_counts_as_writable() {
+    fn program_that_a_sandbox_or_user_may_replace_is_writable() {
         let place = place();
         let root = place.path().canonicalize().unwrap();
         let tool = program(&root.join("tree/bin"), "tool");

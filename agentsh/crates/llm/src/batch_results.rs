@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_of_two_apis_would_read_is_withheld() {
+    fn batch_result_that_two_apis_would_read_is_withheld() {
         let chat = r#""choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"bad","arguments":"{}"}}]},"finish_reason":"tool_calls"}]"#;
         let message = r#""type":"message","role":"assistant","stop_reason":null,"content":[]"#;
         let candidates = r#""candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"bad","args":{}}}]}}]"#;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_as_json_and_is_none_is_withheld_and_other_files_are_not() {
+    fn batch_file_of_malformed_json_is_withheld_and_text_is_not() {
         let bad = ANTHROPIC.replace("NAME", "bad");
         assert!(judged(&format!("{bad}\n{{\"a\":1,\"a\":2}}\n")).is_err());
         assert!(judged(&format!("{{\"a\":\n{bad}")).is_err());

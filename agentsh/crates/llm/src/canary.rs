@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_text_decodes_to_is_looked_through() {
+    fn decoded_views_of_a_text_are_searched_for_the_prompt() {
         fn backwards(text: &str, each: &mut dyn FnMut(&str)) {
             each(&text.chars().rev().collect::<String>());
         }

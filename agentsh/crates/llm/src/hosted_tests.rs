@@ -191,7 +191,7 @@ fn a_search_can_be_kept_to_the_index() {
 }
 
 #[test]
-fn what_some_providers_read_in_other_forms_is_found() {
+fn hosted_tools_in_forms_of_single_providers_are_found() {
     let google = r#"{"contents":[],"tools":{"urlContext":{}}}"#;
     assert_eq!(asked(Provider::Google, google), one(FETCH, HostedReach::Anywhere));
     let azure = r#"{"messages":[],"data_sources":[{"type":"azure_search","parameters":{"endpoint":"https://e.test"}}]}"#;

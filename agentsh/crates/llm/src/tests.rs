@@ -72,7 +72,7 @@ fn anthropic(names: &[(&str, &[&str])]) -> String {
 }
 
 #[test]
-fn what_is_allowed_keeps_its_bytes() {
+fn allowed_answer_keeps_its_bytes() {
     let text = anthropic(&[("read", &["{\"a\":", "1}"]), ("list", &[])]);
     assert_eq!(through(Provider::Anthropic, &text), (text.clone(), vec![]));
     let returns = text.replace('\n', "\r\n") + ": comment\r\n\r\n";
@@ -373,7 +373,7 @@ fn an_item_of_responses_that_is_told_twice_with_other_words_is_withheld() {
 
 /// Python's `str.splitlines`, with which some clients read a stream, ends a line at more than `\r` and `\n`.
 #[test]
-fn no_other_end_of_a_line_goes_on() {
+fn line_ends_of_python_splitlines_do_not_pass_in_a_stream() {
     let text = anthropic(&[("read", &["{}"])]);
     let call = r#"{"type":"content_block_start","index":7,"content_block":{"type":"tool_use","id":"s","name":"send","input":{}}}"#;
     for end in ["\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}", "\u{85}", "\u{2028}", "\u{2029}"] {
@@ -402,7 +402,7 @@ fn no_other_end_of_a_line_goes_on() {
 }
 
 #[test]
-fn what_clients_leave_unread_does_not_end_an_answer() {
+fn events_that_clients_ignore_do_not_end_an_answer() {
     let text = anthropic(&[("read", &["{}"])]);
     let heartbeat = "event: heartbeat\ndata: tick\n\n";
     let ping = "event: ping\ndata: {}\n\n";
@@ -442,7 +442,7 @@ fn an_item_that_is_refused_becomes_a_message() {
 
 /// Some tell of an item at its end, or in the last event, alone.
 #[test]
-fn what_only_the_end_of_an_answer_says_is_judged() {
+fn call_that_only_the_end_of_an_answer_has_is_judged() {
     let ends = [ITEMS[0], ITEMS[4], ITEMS[6], ITEMS[7]];
     let (out, told) = through(Provider::OpenAiResponses, &events(&ends));
     assert!(!out.contains("\"c1\"") && out.contains("\"c2\""), "{out}");
@@ -557,7 +557,7 @@ fn said(pieces: &[&str]) -> String {
 }
 
 #[test]
-fn no_byte_of_the_needle_is_released() {
+fn system_prompt_is_cut_before_its_first_byte_is_released() {
     let needle = Needle::arm(PROMPT);
     let text = said(&["Sure: ", "You ARE the ", "internal\n pricing oracle", " of Example", " Corp. More"]);
     let (out, told) = cut(Provider::Anthropic, &text, &[], needle.clone());
@@ -685,7 +685,7 @@ fn calls_in_an_envelope_are_judged() {
 }
 
 #[test]
-fn what_cannot_be_read_is_withheld() {
+fn malformed_or_too_long_stream_is_withheld() {
     let push = |text: &[u8]| {
         Stream::new(Provider::Anthropic, None, REPLACEMENT).push(text, &mut Strict, &mut Vec::new())
     };

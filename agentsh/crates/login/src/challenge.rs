@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_specifications_show() {
+    fn challenge_examples_of_the_specifications_are_read() {
         let found = read(
             "Bearer resource_metadata=\"https://mcp.example.com/.well-known/oauth-protected-resource\",\n  \
              scope=\"files:read files:write\"",
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn others_may_stand_before_and_after_it() {
+    fn bearer_challenge_is_found_among_others() {
         let bearer = "bearer Realm=x , SCOPE = a,scope=b";
         for value in [
             bearer.to_owned(),

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_anew_stays() {
+    fn refresh_token_and_scopes_stay_when_a_renewal_omits_them() {
         let mut grant = grant(Some(4600));
         grant.take(Tokens { access: "new".to_owned(), refresh: None, life: Some(10), scopes: None }, 5000);
         assert_eq!((grant.access_token.as_str(), grant.refresh_token.as_deref()), ("new", Some("r3fresh")));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_is_shown() {
+    fn debug_output_of_a_grant_shows_no_secret() {
         let shown = format!("{:?}", grant(None));
         assert!(
             !shown.contains("t0ken") && !shown.contains("r3fresh") && !shown.contains("h1dden"),

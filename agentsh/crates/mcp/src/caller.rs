@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_gateway_says_replaces_what_the_client_said_and_leaves_no_trace() {
+    fn caller_from_the_gateway_replaces_one_from_the_client() {
         let caller = Caller {
             address: "10.1.2.3".parse().unwrap(),
             headers: [("x-team".to_owned(), vec!["a \"b\"".to_owned()])].into(),

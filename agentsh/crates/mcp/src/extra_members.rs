@@ -97,7 +97,7 @@ mod tests {
     use crate::json::read;
 
     #[test]
-    fn what_is_judged_elsewhere_is_left_out_and_everything_else_is_there() {
+    fn extra_members_leave_out_what_is_judged_elsewhere() {
         let extra_members = |text: &str| {
             let tree = read(text.as_bytes()).unwrap();
             extra_members(&tree, "tools/call").map(|rest| rest.to_compact())

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_redacted_keeps_the_rest() {
+    fn redacted_request_keeps_its_other_text_and_identifiers() {
         let searched = search(request().as_bytes(), &policy(OnSecret::Redact), b"k").unwrap();
         let body = searched.body.unwrap();
         let value: serde_json::Value = serde_json::from_str(&body).unwrap();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shut_on_this_machine_is_shut_by_all_its_names() {
+    fn closed_local_port_is_closed_by_every_name_of_localhost() {
         let policy = crate::policy::parse("p.yaml", "agent: {network: {loopback: [6379, 22]}}").unwrap();
         let mut network = policy.agent.network;
         let rule = RuleRef::default_rule("fleet");

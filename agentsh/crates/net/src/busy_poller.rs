@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_can_wait_waits_for_answers() {
+    async fn clean_up_waits_for_expected_answers() {
         let wakeful = looking_for(Duration::from_secs(60));
         let work = async {
             wakeful.kick();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_waits_for_ever() {
+    async fn busy_polling_ends_after_its_time() {
         let wakeful = looking_for(Duration::from_millis(1));
         let work = async {
             let _expected = wakeful.expect();

@@ -103,12 +103,12 @@ fn nowhere_else() {
 }
 
 #[test]
-fn nothing_shows_the_secret() {
+fn debug_output_of_the_broker_shows_no_secret() {
     assert!(!format!("{:?}", broker()).contains("Secret"));
 }
 
 #[test]
-fn what_a_host_says_of_its_secret() {
+fn secret_in_an_answer_of_its_host_is_found_in_any_encoding() {
     let mut watch = broker().watch_answers("git.test", 443);
     assert!(!watch.sees(b"hello gh") && watch.begun() == 0);
     assert!(!watch.sees(b"p_Rea"));

@@ -194,7 +194,7 @@ fn names_that_no_host_has() {
 }
 
 #[test]
-fn what_is_no_question() {
+fn malformed_dns_query_is_refused_with_its_code() {
     let plain = message("api.example.com", RecordType::A).to_vec().unwrap();
     let edit = |at: usize, value: u8| {
         let mut bytes = plain.clone();

@@ -149,7 +149,7 @@ fn targets() {
 }
 
 #[test]
-fn what_servers_read_differently() {
+fn request_that_servers_read_differently_is_refused() {
     for (extra, code) in [
         ("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", "length-and-chunked"),
         ("Transfer-Encoding: chunked\r\nContent-Length: 0\r\n", "length-and-chunked"),
@@ -433,7 +433,7 @@ fn mcp_past_the_bridges() {
 }
 
 #[test]
-fn what_is_no_request_is_not_waited_for_where_only_some_requests_are_looked_for() {
+fn bytes_of_no_request_are_released_at_once_by_a_loose_reader() {
     let picks: RequestFilter = |method, path| (method, path) == ("POST", "/p");
     let released = |parts: &[&str]| {
         let mut reader = Reader::loose(picks);

@@ -120,7 +120,7 @@ fn records_of_any_size() {
 }
 
 #[test]
-fn what_is_no_tls() {
+fn bytes_of_other_protocols_are_not_tls() {
     for bytes in [
         b"GET / HTTP/1.1\r\n".as_slice(),
         b"SSH-2.0-x",

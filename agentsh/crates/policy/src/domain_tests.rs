@@ -6,7 +6,7 @@ use super::domain::*;
 use super::model::HostPattern;
 
 #[test]
-fn what_matches_what() {
+fn domain_patterns_match_these_hosts() {
     for (pattern, host, expected) in [
         ("example.com", "example.com", true),
         ("example.com", "EXAMPLE.com.", true),
@@ -45,7 +45,7 @@ fn what_matches_what() {
 }
 
 #[test]
-fn what_is_refused() {
+fn malformed_domain_patterns_are_refused() {
     for text in [
         "",
         ".",

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_something_else_or_is_not_understood_stays() {
+    fn policy_text_that_contradicts_an_edit_is_left_alone() {
         let refused = |text: &str, piece: &str| merge("policy.yaml", text, piece).unwrap_err().render();
         let said =
             refused("sandbox:\n  mcp:\n    tool_policy: none\n", "sandbox: {mcp: {tool_policy: denylist}}");

@@ -174,7 +174,7 @@ fn the_smaller_documented_pieces_load() {
 }
 
 #[test]
-fn everything_of_ours_is_read() {
+fn policy_file_with_every_section_is_read() {
     let policy = good(
         r#"version: 1
 agent:
@@ -222,7 +222,7 @@ tests:
 }
 
 #[test]
-fn what_is_missing_has_the_strict_or_documented_default() {
+fn missing_keys_have_the_strict_or_documented_default() {
     let policy = good("version: 1\n");
     assert!(!policy.mcp.enforce);
     assert_eq!(policy.mcp.pinning, Pinning::default());

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_of_a_lock_leaves_its_other_sections() {
+    fn section_removed_from_a_lock_leaves_the_others_locked() {
         let left = locks(&["agent", "sandbox.mcp.servers"]).without(&locks(&["agent.network"]));
         assert!(!left.has("agent.network"));
         for kept in ["agent.filesystem", "sandbox.mcp.servers"] {

@@ -45,7 +45,7 @@ fn ask(policy: &Policy, from: &str, question: Question) -> bool {
 }
 
 #[test]
-fn whatever_is_wider_is_refused() {
+fn project_policy_that_is_wider_is_refused() {
     for project in [
         "agent: {network: {allow: [evil.test]}}",
         "agent: {network: {allow: [\"api.example.com:22\"]}}",

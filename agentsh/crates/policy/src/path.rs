@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_covers_what() {
+    fn path_patterns_cover_these_paths() {
         for (pattern, path, expected) in [
             (".", "src/main.rs", true),
             (".", "/home/u/src/app", true),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written() {
+    fn malformed_path_patterns_are_refused() {
         for text in ["$HOME/x", "~root/x", "../x", "a/../b", "a**/b", "***"] {
             assert!(check(text).is_err(), "{text}");
         }

@@ -73,7 +73,7 @@ fn mistakes_are_shown_where_they_are() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused() {
+fn proxy_configuration_errors_are_named() {
     let one = |rest: &str| format!("{{\"servers\":[{{\"id\":\"fs\",\"command\":\"x\"}}]{rest}}}");
     for (text, expected) in [
         ("".to_owned(), "not valid JSON"),

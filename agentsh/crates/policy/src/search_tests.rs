@@ -130,7 +130,7 @@ fn a_projects_tests_are_about_what_is_left() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_and_never_waited_for() {
+fn policy_file_that_is_a_link_fifo_or_not_text_is_an_error() {
     let place = Place::new();
     let project = place.path("project/.agentsh.yaml");
     std::os::unix::fs::symlink("/etc/passwd", &project).unwrap();

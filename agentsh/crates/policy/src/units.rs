@@ -109,7 +109,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_shown_reads_back(value: u64) {
+        fn shown_size_reads_back_as_the_same_number(value: u64) {
             proptest::prop_assert_eq!(bytes(&show_bytes(value)), Some(value));
         }
 

@@ -297,7 +297,7 @@ fn a_public_key_of_minisign_is_read() {
 
 /// Even with the key nobody can sign a text that two readers would understand differently.
 #[test]
-fn there_is_one_spelling() {
+fn receipt_with_another_spelling_is_refused() {
     let key = key();
     let signers = ada(&key);
     let good = statement().text().unwrap();
@@ -406,7 +406,7 @@ fn a_key_with_a_passphrase_and_no_key_are_told_apart() {
 }
 
 #[test]
-fn what_is_required_is_said_where_it_is_missing() {
+fn requirements_that_a_receipt_does_not_meet_are_named() {
     let predicate: Predicate = serde_json::from_value(predicate()).unwrap();
     let unmet = |text: &str| Requirements::read(text).unwrap().unmet(&predicate);
     for met in [

@@ -120,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_the_hash_of_nothing() {
+    fn empty_listing_has_the_hash_of_an_empty_text() {
         assert_eq!(hash(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }
 
     #[test]
-    fn what_is_left_out_and_what_is_empty_are_one() {
+    fn missing_and_empty_members_have_the_same_hash() {
         let plain = hash(r#"{"name":"t"}"#);
         assert_eq!(
             plain,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_take_in_different_ways_has_no_hash() {
+    fn listing_that_parsers_read_differently_has_no_hash() {
         for items in [
             r#"{"name":"t","description":"\ud800"}"#,
             r#"{"name":"t","inputSchema":{"\ud800":1}}"#,

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_could_show_is_refused() {
+    fn submitted_component_with_a_wrong_member_is_refused() {
         for (text, member) in [
             (r#"[1]"#, None),
             (r#"[{"type":"tool","name":5}]"#, Some("name")),

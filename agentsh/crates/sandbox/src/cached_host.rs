@@ -216,7 +216,7 @@ mod tests {
     use crate::host::RealHost;
 
     #[test]
-    fn it_answers_as_the_host_does() {
+    fn cached_host_answers_as_the_host_does() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("file"), "").unwrap();
         fs::create_dir(place.path().join("directory")).unwrap();

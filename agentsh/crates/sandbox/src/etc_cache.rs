@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_given_until_something_changes() {
+    fn cached_etc_copies_are_used_until_a_file_changes() {
         let state = tempfile::tempdir().unwrap();
         let path = state.path().join("file");
         std::fs::write(&path, "one").unwrap();

@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_writes_is_read_in_one_way() {
+    fn git_config_as_git_writes_it_is_plain() {
         for text in [
             "",
             "[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_run_stays_as_it_was() {
+    fn changes_of_settings_that_run_programs_are_not_harmless() {
         let before = "[core]\n\thooksPath = a\n\teditor = e\n[user]\n\tname = A\n";
         assert_eq!(not_harmless(before, &before.replace("= A", "= B")), None);
         assert_eq!(not_harmless(before, &format!("[remote \"x\"]\n\turl = https://x\n{before}")), None);

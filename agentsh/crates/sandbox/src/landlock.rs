@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_has_to_hold_back_truncation_and_says_what_it_lacks() {
+    fn landlock_alone_needs_version_3_and_says_what_it_lacks() {
         assert_eq!(describe_version(2, Tier::Container).state, State::Absent);
         let less = describe_version(3, Tier::Container);
         assert_eq!(less.state, State::Degraded);

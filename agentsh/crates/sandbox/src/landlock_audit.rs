@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_nothing() {
+    fn audit_records_that_are_no_refusal_are_ignored() {
         let text = "audit(1.2:3): domain=1 blockers=fs.read_file path=\"/a\" dev=\"x\" ino=1";
         assert_eq!(read(&message(1300, text)), None);
         let signal = "audit(1.2:3): domain=1 blockers=scope.signal opid=1 ocomm=\"x\"";

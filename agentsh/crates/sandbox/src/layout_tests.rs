@@ -111,7 +111,7 @@ fn a_grant_is_held_in_its_place_where_its_surroundings_can_be_moved() {
 }
 
 #[test]
-fn what_is_not_there_or_is_no_file_is_refused_in_words() {
+fn grant_of_a_missing_path_link_or_socket_says_why_not() {
     let layout = spec(|spec| {
         spec.paths.grants = ["/missing", "/link", "/socket"].map(|path| grant(path, Access::ReadOnly)).into();
     })(&["/link -> /usr", "/socket ?"]);
@@ -158,7 +158,7 @@ fn a_mask_lies_on_a_granted_home_and_what_is_lifted_is_there() {
 }
 
 #[test]
-fn what_runs_later_must_not_come_into_being() {
+fn stubs_reserve_missing_files_that_run_later() {
     let files = ["/home/u/project/.git/config = x", "/home/u/project/.git/HEAD", "/home/u/.claude/"];
     let layout = spec(|spec| {
         spec.paths.with_stub =
@@ -213,7 +213,7 @@ fn a_directory_in_which_nothing_can_be_made_is_read_only() {
 
 /// A mount over one name of a file does not lie over the others.
 #[test]
-fn where_a_file_has_several_names_nothing_is_written_and_nothing_has_to_be_hidden() {
+fn directory_with_ambiguous_names_is_read_only() {
     let mut host = host(&["/home/u/project/.git/hooks/", "/home/u/project/secret"]);
     host.ambiguous.insert(PROJECT.into());
     let open = layout(&bare(), &host);
@@ -318,7 +318,7 @@ fn equal_hosts_give_equal_layouts() {
 }
 
 #[test]
-fn what_lies_deep_is_looked_at_once() {
+fn deep_git_directory_is_looked_up_once() {
     let deep = format!("{PROJECT}/{}.git/config", "d/".repeat(150));
     // Git runs something there, so that it has to stay where it is.
     let host = host(&[&format!("{deep} = [core] sshCommand = x")]);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_stays_as_it_was_hashed() {
+    fn sealed_copy_stays_as_it_was_hashed() {
         let content = b"0123456789abcdef".repeat(20_000);
         let mut original = file(&content);
         let sealed = seal(original.as_fd(), content.len() as u64).unwrap();

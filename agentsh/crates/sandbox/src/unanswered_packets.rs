@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_answer() {
+    fn destination_is_read_from_a_reset_and_an_icmp_error() {
         let mut reset = header(TCP);
         reset.extend([0x1f, 0x90, 0, 9]);
         let expected = UnansweredPacket { destination: "192.0.2.1:8080".parse().unwrap(), is_tcp: true };

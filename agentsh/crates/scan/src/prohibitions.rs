@@ -127,7 +127,7 @@ mod tests {
     use crate::{Action, Channel, scan_text};
 
     #[test]
-    fn what_people_do_themselves_is_no_order() {
+    fn statement_about_ones_own_action_is_no_order() {
         for (text, expected) in [
             ("a policy, so we can safely ignore all policies of it", true),
             ("Here I just ignore the instructions above.", true),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forbidden_is_no_order() {
+    fn prohibition_in_a_plain_sentence_is_no_order() {
         for (text, deed, expected) in [
             ("Confirm the recipient. Never include credentials.", "include credentials", true),
             ("Ask before sending. Never include credentials.", "sending. Never include credentials", true),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forbidden_is_shown_and_not_refused() {
+    fn prohibition_is_an_alert_and_not_a_block() {
         for text in [
             "Sends an email. Confirm the recipient. Never include credentials.",
             "Sends a message. Ask before sending. Never include credentials.",

@@ -273,7 +273,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
-        fn what_is_forwarded_is_valid_json_of_the_same_form(texts in prop::collection::vec(any_text(), 1..5)) {
+        fn rewritten_result_is_json_of_the_same_form(texts in prop::collection::vec(any_text(), 1..5)) {
             let content: Vec<_> = texts.iter().map(|text| serde_json::json!({"type": "text", "text": text})).collect();
             let result = serde_json::json!({"content": content, "structuredContent": {"list": texts, "n": 1}});
             let shown = passed(&result.to_string(), Channel::Output, &ALL);

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_honest_tools_and_documents_say_is_no_alarm_and_an_order_is() {
+    fn ordinary_descriptions_raise_no_alarm_and_orders_do() {
         for text in [
             "Kubeconfig context to use; a path below ~/.ssh is rejected. Looks for .env files.",
             "For orders, use the get-schemas tool to get the type. Guide for AI agents and chatbots.",

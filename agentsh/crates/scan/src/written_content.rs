@@ -144,7 +144,7 @@ mod tests {
                            does it. Ask before you touch anything below that directory.";
 
     #[test]
-    fn what_is_written_down_is_not_run() {
+    fn commands_in_documents_and_program_text_are_allowed() {
         let code = "const form = /^a+$/;\nexport function find(line) {\n  const found = form.exec(line);\n  return found?.[0];\n}\n";
         for arguments in [
             serde_json::json!({"path": "docs/incident.md", "content": RUNBOOK}),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_run_counts_in_full() {
+    fn commands_in_scripts_and_command_arguments_are_blocked() {
         let script = "# This comment has many words so that it reads like a page of a book.\nrm -rf /var\n";
         for arguments in [
             serde_json::json!({"command": RUNBOOK}),

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_a_secret_in_prose_hides_a_field_too() {
+    fn secret_names_of_prose_also_hide_fields() {
         for name in spellings() {
             assert!(is_secret_name(&name) && is_hidden_name(&name), "{name}");
         }

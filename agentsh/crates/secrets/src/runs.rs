@@ -56,7 +56,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_found_byte_by_byte(text in "[a ]{0,60}", least in 1_usize..9) {
+        fn sampled_runs_are_those_found_byte_by_byte(text in "[a ]{0,60}", least in 1_usize..9) {
             let bytes = text.as_bytes();
             let words = text.split(' ').map(|word| {
                 let start = word.as_ptr() as usize - text.as_ptr() as usize;

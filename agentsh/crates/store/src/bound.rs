@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wide_at_every_level_keeps_its_names() {
+    fn bounded_event_of_wide_arguments_keeps_its_names() {
         let wide = |inner: Value| Value::Array(vec![inner; 40]);
         let text = encode(&called("t", wide(wide(wide(json!("\u{1}".repeat(60))))))).unwrap();
         assert!(text.len() <= MAX_BODY_BYTES, "{}", text.len());

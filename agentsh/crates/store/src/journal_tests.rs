@@ -200,7 +200,7 @@ async fn a_queue_that_is_full_breaks_the_journal() {
 }
 
 #[tokio::test]
-async fn who_waits_for_room_never_fills_the_queue() {
+async fn journal_queue_never_fills_for_writers_that_wait() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path(), session(1)).await.unwrap();
     let count = MAX_QUEUED_EVENTS as u64 + 5_000;

@@ -18,7 +18,7 @@ fn the_short_form_names_refusals_and_their_rules() {
 }
 
 #[test]
-fn what_a_machine_lacks_is_told_once() {
+fn missing_layer_of_a_machine_is_reported_once() {
     let lacks = |server: Option<&str>, layer: &str| crate::Event::Enforcement {
         server_id: server.map(|name| ServerId(name.to_owned())),
         layer: layer.to_owned(),

@@ -83,7 +83,7 @@ async fn an_alert_arrives_signed() {
 }
 
 #[tokio::test]
-async fn what_may_help_is_tried_again() {
+async fn webhook_is_retried_after_a_temporary_failure() {
     let script = vec![
         answer("500 Oops", ""),
         Step::HangUp,
@@ -98,7 +98,7 @@ async fn what_may_help_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_was_in_vain_is_on_record() {
+async fn undelivered_webhook_is_recorded_with_the_reason() {
     let (got, lost) = play(vec![answer("503 Busy", "")]).await;
     assert_eq!((got.len(), lost), (5, Some((5, "the receiver answered with status 503".to_owned()))));
     let (got, lost) = play(vec![answer("404 Gone", "")]).await;

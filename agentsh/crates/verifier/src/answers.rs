@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_signed_for_this_server_is_an_answer() {
+    fn stored_answer_that_was_edited_or_moved_is_ignored() {
         let state = tempfile::tempdir().unwrap();
         let (one, other) = (key("r", Path::new("/p"), "one"), key("r", Path::new("/p"), "other"));
         let answer = VerificationOutcome { name: "n".to_owned(), hash: "h".to_owned(), at: 7 };

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_an_error() {
+    fn malformed_registry_variables_are_an_error() {
         assert!(matches!(of(&[("KIJI_SAFEGUARD_MODE", "enforce")]), Err(SettingsError::Mode { .. })));
         for wait in ["soon", "-1", "nan", "1e9"] {
             let read = of(&[("KIJI_SAFEGUARD_MODE", "auto"), ("KIJI_SAFEGUARD_APPROVAL_TIMEOUT", wait)]);

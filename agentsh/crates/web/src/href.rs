@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_stands_in_an_address_stays_in_its_place() {
+    fn href_escapes_its_parts_and_stays_on_this_site() {
         assert_eq!(Href::to(&[]).as_str(), "/");
         let href = Href::to(&["server", "//evil.example/?x#y é"]).with("q", "a&b=c");
         assert_eq!(href.as_str(), "/server/%2F%2Fevil.example%2F%3Fx%23y%20%C3%A9?q=a%26b%3Dc");

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_given_becomes_markup() {
+    fn html_text_and_attributes_are_escaped() {
         let hostile = "<script>alert(1)</script>\"'&\u{202e}\u{0}\n\u{a0}é";
         let mut html = Html::new(false);
         html.element("p", &[("title", hostile)], |html| html.text(hostile));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_form_sends_back_is_what_it_was() {
+    fn form_value_keeps_invisible_characters() {
         let mut html = Html::new(false);
         html.void("input", &[("value", "a\u{200b}\"b")]);
         assert_eq!(html.finish(), "<input value=\"a\u{200b}&quot;b\">");

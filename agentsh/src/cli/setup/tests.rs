@@ -77,14 +77,14 @@ fn a_profile_is_written_loaded_tried_and_removed() {
 }
 
 #[test]
-fn what_is_still_refused_is_said() {
+fn setup_says_that_namespaces_are_still_refused() {
     let root = system(true);
     let (code, said) = done(|out| machine(root.path(), "/usr/bin/agentsh", &[false, false]).install(out));
     assert!(code == NO && said.contains("still refused"), "{said}");
 }
 
 #[test]
-fn what_others_made_stays() {
+fn profile_that_agentsh_did_not_make_stays() {
     let root = system(true);
     std::fs::write(root.path().join(PLACE), "profile agentsh /usr/bin/agentsh {}\n").unwrap();
     for work in [Machine::install, Machine::undo] {

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_leaves_it_to_the_policy() {
+    fn unset_proxy_variables_leave_the_mode_to_the_policy() {
         let settings = read(&[("CANARY_MCP_MGMT_KEY", "")]).unwrap();
         assert_eq!(settings.mode, None);
         assert_eq!(settings.token_ttl, Duration::from_secs(3600));

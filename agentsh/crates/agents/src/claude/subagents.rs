@@ -115,7 +115,7 @@ mod tests {
 
     /// A project allows what only reads, and nothing else.
     #[test]
-    fn what_speaks_for_the_user_goes() {
+    fn permissions_and_hooks_in_project_front_matter_are_removed() {
         let file = |front: &str| format!("---\ndescription: a\n{front}model: opus\n---\nBody\n");
         let of_project = |text: &str| without(text, speaks_for_the_user);
         for front in [

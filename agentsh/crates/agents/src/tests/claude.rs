@@ -449,7 +449,7 @@ fn an_administrators_list_is_covered_in_place() {
 }
 
 #[test]
-fn what_it_is_told_does_not_go_to_subcommands() {
+fn system_prompt_briefing_is_not_added_to_subcommands() {
     let mut world = World::new();
     world.told = Some("HERE".to_owned());
     let told = |words: &[&str]| world.adapt(claude_code(), words).argv.join(" ");

@@ -59,7 +59,7 @@ fn wrapping_goes_there_and_back() {
 }
 
 #[test]
-fn what_cannot_be_wrapped_says_why() {
+fn client_configuration_that_cannot_be_wrapped_says_why() {
     let client = Client::named("cursor").unwrap();
     let text = r#"{"mcpServers": {"web": {"url": "https://x"}, "odd": {}, "ours": {"command": "agentsh", "args": ["proxy"]}}}"#;
     let changed = client.wrapped(text, Path::new(HERE), "agentsh").unwrap();

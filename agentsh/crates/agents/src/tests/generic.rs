@@ -71,7 +71,7 @@ fn a_file_inside_the_project_is_the_projects_word() {
 }
 
 #[test]
-fn what_cannot_be_rewritten_is_an_error() {
+fn mcp_configuration_that_cannot_be_rewritten_is_an_error() {
     for (content, message) in [
         ("{\n  // mine\n  \"mcpServers\": []}", "not an object"),
         ("{\n\"a\": 1, /* x */ \"mcpServers\": {\"a\": 1}}", ":2: MCP server \"a\""),

@@ -7,7 +7,7 @@ fn kind(name: &str) -> Kind {
 }
 
 #[test]
-fn each_is_known_by_its_program() {
+fn agent_kind_is_known_by_its_program() {
     for (program, name) in [
         ("gemini", "gemini"),
         ("/x/node_modules/@google/gemini-cli/bundle/gemini.js", "gemini"),

@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_parsed_equals_what_serde_reads(keys in prop::collection::btree_map("[a-c\"\\\\é]{1,3}", any::<i64>(), 0..6)) {
+    fn json_parser_reads_the_same_as_serde_json(keys in prop::collection::btree_map("[a-c\"\\\\é]{1,3}", any::<i64>(), 0..6)) {
         let value = serde_json::json!({"m": keys, "n": [null, true, 1.5, "x"]});
         let text = serde_json::to_string_pretty(&value).unwrap();
         prop_assert_eq!(json::parse(&text, Path::new("x")).unwrap(), value);

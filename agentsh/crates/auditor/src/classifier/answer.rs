@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_no_score() {
+    fn malformed_classifier_answer_is_no_score() {
         for text in [
             "",
             "{",

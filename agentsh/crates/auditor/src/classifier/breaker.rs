@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_left_alone_after_three_failures_and_tried_again_later() {
+    fn endpoint_is_paused_after_three_failures_and_retried_later() {
         let (mut breaker, start) = (Breaker::default(), Instant::now());
         breaker.failed(start);
         breaker.failed(start);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_away_is_left_alone() {
+    fn malformed_answers_do_not_pause_the_endpoint_and_silence_does() {
         let (mut breaker, start) = (Breaker::default(), Instant::now());
         for _ in 0..MAX_FAILURES * 2 {
             breaker.heard(&Err(NoScore::Odd("its answer is not JSON".to_owned())), start);

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_named_unless_it_is_closed_whatever_is_granted() {
+    fn refused_files_are_generated_unless_they_are_always_closed() {
         let found = text(&[
             refused("/home/u/data/a", "read_file"),
             refused("/home/u/out", "write_file, truncate"),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_granted_stands_in_place_of_others_and_what_was_lifted_is_a_comment() {
+    fn granted_files_replace_the_list_and_lifted_ones_are_comments() {
         let grant = |path: &str, word| FileGrant {
             path: path.to_owned(),
             word,
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_only_looked_for_and_what_is_shared_are_comments() {
+    fn listed_and_shared_directories_are_generated_as_comments() {
         let many = (0..20).map(|number| refused(&format!("/var/lib/{number}"), "read_file"));
         let mut events = vec![
             refused("/srv/data", "read_dir"),

@@ -15,7 +15,7 @@ fn code(text: &[u8]) -> &'static str {
 }
 
 #[test]
-fn what_was_written_comes_back_byte_for_byte() {
+fn json_round_trip_keeps_every_byte() {
     for text in [
         r#"{"a":-0,"b":1e400,"c":123456789012345678901234567890,"d":1.0,"e":0.8,"f":1E+2}"#,
         r#"{"$serde_json::private::Number":"5"}"#,
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_at_all_can_upset_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn json_reader_takes_any_bytes_and_reads_back_its_output(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(tree) = read(&bytes) {
             let again = tree.to_compact();
             prop_assert_eq!(read(again.as_bytes()).unwrap(), tree);

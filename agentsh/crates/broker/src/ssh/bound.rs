@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_host_signed_is_bound() {
+    fn session_bind_without_the_hosts_signature_is_refused() {
         assert_eq!(read(&bind(b"session", b"session", 0)).unwrap().session, b"session");
         assert_eq!(read(&bind(b"session", b"another", 0)), Err("host-key-not-proven"));
         assert_eq!(read(&bind(b"session", b"session", 1)), Err("forwarded-agent"));

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_said_last_is_known_however_much_it_and_others_said() {
+    fn leak_budget_keeps_the_latest_words_of_each_server() {
         let mut little = LeakBudget::default();
         let many = |from: usize| {
             let said: Vec<String> = (from..from + 1100).map(|number| number.to_string()).collect();

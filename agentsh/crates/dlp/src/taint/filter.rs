@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_missed_and_little_is_seen_that_is_not_there() {
+    fn filter_has_no_false_negatives_and_few_false_positives() {
         let mut filter = Filter::new(20_000);
         let tag = |number: u32| number.wrapping_mul(0x9E37_79B1);
         (0..20_000).for_each(|number| filter.insert(tag(number)));

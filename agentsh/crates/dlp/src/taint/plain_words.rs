@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_word_stands_there_in_vain() {
+    fn plain_words_are_all_of_a_form_that_the_search_finds() {
         let is_found =
             |word: &str| LENGTHS.contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase());
         assert!(words().iter().all(|word| is_found(word)));

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_touches_is_one() {
+    fn ranges_that_touch_are_merged() {
         let mut ranges = Ranges::default();
         for range in [10..20, 30..40, 20..25, 24..31, 50..60, 60..60] {
             ranges.add(range);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn ranges_are_bounded_in_number() {
         let mut ranges = Ranges::default();
         (0..5000).for_each(|at| ranges.add(at * 3..at * 3 + 1));
         assert_eq!(ranges.0.len(), MAX_COUNT);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_drawn_is_followed_where_it_is_no_hash() {
+    fn random_looking_text_is_followed_unless_it_is_a_hash() {
         let hasher = Hasher::new(&[7; 32]);
         let followed = |text| Followed::of(&hasher, Kind::HighEntropy, text).is_some();
         assert!(followed("Qz7Lm2Wx9Rt4Vb6Nc8Kd3Hs5"));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_quarter_is_too_much() {
+    fn slices_of_a_secret_are_limited_to_a_quarter_of_it() {
         assert_eq!([10, 16, 24, 32, 40].map(too_many), [8, 6, 7, 9, 11]);
     }
 }

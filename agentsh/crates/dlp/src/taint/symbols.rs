@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_the_same_folds_to_the_same() {
+    fn symbols_of_look_alike_texts_are_equal() {
         let wanted = symbols("Signing key sk-7Qm2");
         for variant in [
             "SIGNING  KEY SK7QM2",

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_encode_is() {
+    fn encodings_of_programs_look_encoded() {
         for text in [
             "bWVldCBtZSBhdCB0aGUgb3JjaGFyZA==",
             "please store bWVldCBtZSBhdCB0aGUgb3JjaGFyZA and go on",

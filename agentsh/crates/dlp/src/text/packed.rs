@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_told_by_its_sign() {
+    fn compressed_file_is_known_by_its_magic_bytes() {
         for sign in [
             &b"PK\x03\x04\x14\0"[..],
             b"\x1f\x8b\x08\0\0\0\0\0\0\x03",

@@ -63,7 +63,7 @@ async fn requests_that_nobody_waits_for_take_no_place() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn what_nobody_reads_any_more_holds_no_other_up() {
+async fn abandoned_answer_does_not_block_other_answers() {
     LocalSet::new()
         .run_until(async {
             let (client, mut server) = started(100);
@@ -86,7 +86,7 @@ async fn what_nobody_reads_any_more_holds_no_other_up() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn who_hangs_up_in_the_middle_of_a_line_leaves_no_half_of_it() {
+async fn line_of_a_caller_that_hangs_up_is_sent_whole() {
     LocalSet::new()
         .run_until(async {
             let (client, server) = connected(1 << 20, 16);

@@ -103,7 +103,7 @@ fn requests_lose_what_the_handshake_said_and_results_say_what_they_are() {
 }
 
 #[test]
-fn what_a_server_asks_comes_back_with_the_request_repeated() {
+fn elicitation_of_a_server_is_answered_by_a_repeated_request() {
     let call = |id, more: Value| {
         let mut params = json!({"name": "t", "arguments": {}});
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -133,7 +133,7 @@ fn what_a_server_asks_comes_back_with_the_request_repeated() {
 }
 
 #[test]
-fn nobody_is_asked_where_everybody_shares() {
+fn elicitation_is_refused_where_clients_share_a_server() {
     let (mut between, _) = greeted_as(Translation::for_everybody(), &modern(1, "tools/call", json!({})));
     let asks =
         json!({"jsonrpc": "2.0", "id": 77, "method": "elicitation/create", "params": {"message": "who?"}});
@@ -145,7 +145,7 @@ fn nobody_is_asked_where_everybody_shares() {
 }
 
 #[test]
-fn who_listens_hears_what_it_asked_for() {
+fn subscription_listener_hears_what_it_asked_for() {
     let (mut between, _) = greeted(&modern(1, "tools/list", json!({})));
     let wanted = json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["x:y"]}});
     let steps = between.on_client_message(&modern(2, "subscriptions/listen", wanted));
@@ -220,7 +220,7 @@ fn a_handshake_is_answered_for_a_server_that_has_none() {
 }
 
 #[test]
-fn what_a_server_needs_is_asked_in_the_old_way() {
+fn input_request_of_a_server_becomes_a_request_to_an_old_client() {
     let mut between = discovered();
     let call =
         br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","arguments":{"n":1.0}}}"#;

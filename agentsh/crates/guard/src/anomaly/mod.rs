@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusual_is_an_alert_unless_the_policy_is_graded() {
+    fn unusual_call_is_an_alert_unless_the_policy_is_graded() {
         let long = "x".repeat(500_000);
         let mut check = learned(&AnomalyPolicy::default());
         let decision = call(&mut check, "read", &long, 13_000).fold();

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_is_no_news_and_nothing_is_while_it_is_learned() {
+    fn usual_call_and_call_during_learning_are_no_finding() {
         let (profile, now) = usual(600);
         assert!(profile.call("read", 90, Some("list"), now, &tuning()).what.is_empty());
         assert!(profile.answer("read", 600, now, &tuning()).what.is_empty());

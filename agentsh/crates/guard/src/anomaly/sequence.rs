@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_followed_is_a_surprise_and_what_often_does_is_none() {
+    fn tool_that_never_followed_another_is_surprising() {
         let mut sequence = Sequence::default();
         for _ in 0..19 {
             sequence.take("read", "list");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_changes_nothing() {
+    fn nan_and_infinity_do_not_change_a_series() {
         let mut series = Series::default();
         series.take(f64::NAN, &tuning());
         series.take(f64::INFINITY, &tuning());

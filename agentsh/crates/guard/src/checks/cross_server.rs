@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn where_turns_are_known_they_decide_how_long_a_read_counts() {
+    fn turns_decide_how_long_a_read_counts_where_they_are_known() {
         let mut guard = guard(true);
         guard.in_turn(1);
         assert_eq!(call(&mut guard, 0, "a", "read_file"), "");

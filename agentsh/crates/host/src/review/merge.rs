@@ -78,7 +78,7 @@ mod tests {
     use super::merge;
 
     #[test]
-    fn what_does_not_touch_is_merged() {
+    fn changes_that_do_not_touch_are_merged() {
         let original = "a\nb\nc\nd\ne\n";
         let both = |inside, outside| merge(original, inside, outside);
         assert_eq!(both("A\nb\nc\nd\ne\n", "a\nb\nc\nd\nE\n").as_deref(), Some("A\nb\nc\nd\nE\n"));

@@ -101,7 +101,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_else_is_a_cursor(text in "(agentsh1)?[;:0-9a\"\\\\]{0,20}") {
+        fn cursor_of_any_text_is_refused_or_reads_back(text in "(agentsh1)?[;:0-9a\"\\\\]{0,20}") {
             if let Some(more) = read_cursor(&text, 3) {
                 let mut out = Vec::new();
                 write_cursor(&more, &mut out);

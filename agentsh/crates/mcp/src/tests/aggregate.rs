@@ -427,7 +427,7 @@ fn a_crash_ends_its_own_calls_only_and_the_next_call_starts_it_again() {
 }
 
 #[test]
-fn everything_stops_when_the_client_closes() {
+fn servers_stop_when_the_client_closes() {
     run(async || {
         let Both { client, mut a, mut b, ended, .. } = both().await;
         drop(client);

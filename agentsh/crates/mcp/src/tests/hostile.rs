@@ -260,7 +260,7 @@ fn an_answer_finds_its_request_however_its_id_is_spelled() {
 
 /// Lines of a log that are objects, a banner, an answer that was there already: none of them is the answer.
 #[test]
-fn what_is_no_answer_ends_no_request() {
+fn lines_that_are_no_answer_do_not_end_a_request() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;

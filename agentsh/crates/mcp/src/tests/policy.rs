@@ -296,7 +296,7 @@ fn a_denied_server_is_never_started() {
 }
 
 #[test]
-fn nothing_is_forwarded_once_nothing_can_be_recorded() {
+fn messages_are_refused_once_the_journal_fails() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;

@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_the_object_tells_where_it_was_built() {
+    fn ebpf_object_contains_no_path_of_the_build_machine() {
         let text: Vec<u8> =
             BYTES.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }).collect();
         let text = String::from_utf8(text).unwrap();

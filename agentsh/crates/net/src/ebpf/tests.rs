@@ -155,9 +155,9 @@ fn an_allowed_connect_reaches_the_relay_and_keeps_its_face() {
 
 #[cfg(feature = "ebpf-log")]
 #[test]
-fn what_is_decided_about_a_connect_is_printed() {
+fn connect_decision_is_printed() {
     use std::io::BufRead;
-    if in_a_child("what_is_decided_about_a_connect_is_printed") {
+    if in_a_child("connect_decision_is_printed") {
         return;
     }
     let (read, write) = rustix::pipe::pipe().unwrap();

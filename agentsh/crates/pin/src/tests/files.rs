@@ -67,7 +67,7 @@ fn relative_and_empty_path_entries_are_ignored() {
 }
 
 #[test]
-fn what_is_no_executable_file_is_refused() {
+fn pin_of_a_file_that_cannot_be_executed_is_refused() {
     let machine = Machine::new();
     machine.file("project/plain", "no x bit");
     assert!(matches!(machine.err(&["./plain"]), PinError::NotExecutable { .. }));

@@ -114,7 +114,7 @@ fn package_words_are_split_at_the_right_place() {
 
 proptest! {
     #[test]
-    fn no_line_makes_a_parser_stop(line in proptest::collection::vec("[-=a-zA-Z@/.:^~<>|*0-9 ]{0,12}", 0..8)) {
+    fn command_line_parsers_take_any_words_without_a_panic(line in proptest::collection::vec("[-=a-zA-Z@/.:^~<>|*0-9 ]{0,12}", 0..8)) {
         let line: Vec<OsString> = line.iter().map(OsString::from).collect();
         let _ = node_line::parse(&line);
         let _ = python_line::parse(&line);

@@ -224,7 +224,7 @@ fn an_environment_with_a_copied_interpreter_uses_the_library_of_the_original() {
 }
 
 #[test]
-fn what_an_installer_wrote_down_says_whose_a_program_is() {
+fn installed_record_names_the_python_package_of_a_program() {
     let machine = Machine::new();
     let command = machine.venv("env", "the_server", "1.2.0", "the-server");
     let site = "env/lib/python3.12/site-packages";

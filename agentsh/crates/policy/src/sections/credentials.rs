@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn its_host_is_opened_for_its_requests() {
+    fn credential_host_is_opened_for_its_requests_alone() {
         let policy = parsed(
             "network: {allow: [b.example, \"*.example.com\"]}, credentials: [{host: a.example, from: gh, \
                              allow: [\"GET /x\"]}, {host: b.example, from: gh, allow: [\"GET /x\"]}]",

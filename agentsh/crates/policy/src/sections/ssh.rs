@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn its_hosts_are_opened() {
+    fn ssh_hosts_are_opened_on_their_port() {
         let policy = parsed(
             "network: {allow: [a.example]}, ssh: {keys: [/k], hosts: [a.example, \"localhost:2222\"]}",
         );

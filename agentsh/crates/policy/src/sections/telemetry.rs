@@ -332,7 +332,7 @@ mod tests {
     use crate::parse;
 
     #[test]
-    fn what_it_says_is_read_with_its_places() {
+    fn telemetry_section_is_read() {
         let text = "telemetry:\n  otlp: {endpoint: \"https://otel.example\", headers: {X-Key: \"${KEY}\"}}\n  \
             syslog: /run/log.sock\n  webhooks: [{url: \"http://127.0.0.1:9/\", events: [\"net_*\"]}]\n";
         let policy = parse("p.yaml", text).unwrap_or_else(|error| panic!("{}", error.render()));

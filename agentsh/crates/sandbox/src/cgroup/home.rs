@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_alone_stays() {
+    fn process_that_shares_its_cgroup_is_not_moved() {
         let home = tempfile::tempdir().unwrap();
         let own = std::process::id();
         fs::write(home.path().join("cgroup.procs"), format!("{own}\n17\n")).unwrap();

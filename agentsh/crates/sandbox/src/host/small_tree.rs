@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_everybody_may_read_is_copied() {
+    fn files_that_not_everybody_may_read_are_not_copied() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "content").unwrap();

@@ -83,7 +83,7 @@ const IDENTITY: Identity = Identity { host_uid: 1000, host_gid: 100, from_root: 
 /// With a listener only the refusals are different, and none of them changes. If names are
 /// guarded, only calls that change names are reported.
 #[test]
-fn what_is_refused_is_told_and_nothing_more() {
+fn listener_hears_refused_calls_and_nothing_more() {
     for here in BOTH {
         let compiled = |refusal, hears_renames| {
             let mut compiled = Compiled::new(here, Filter::AllPrograms, Tier::Namespaces, refusal);
@@ -190,7 +190,7 @@ fn numbers_in_rules_are_those_of_the_kernel_here() {
 }
 
 #[test]
-fn where_programs_are_listed_memory_is_none() {
+fn memfd_is_never_executable_where_programs_are_listed() {
     for here in BOTH {
         let memory = |filter: Filter, flags: u32| {
             Compiled::new(here, filter, Tier::Namespaces, Refusal::Silent)

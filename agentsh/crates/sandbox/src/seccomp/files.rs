@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_filter_refuses_does_not_go_on() {
+    fn file_calls_that_the_filter_refuses_do_not_continue() {
         let openat = of(libc::SYS_openat).unwrap();
         let makes = u64::from(libc::O_CREAT.unsigned_abs());
         assert!(goes_on(openat, &[0, 0, 0, 0o4755, 0, 0]));

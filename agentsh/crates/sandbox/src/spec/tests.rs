@@ -220,7 +220,7 @@ fn places(most: usize) -> impl Strategy<Value = Vec<&'static str>> {
 
 proptest! {
     #[test]
-    fn what_is_explained_is_what_is_enforced(
+    fn explained_access_is_what_the_mounts_enforce(
         grants in proptest::collection::vec((proptest::sample::select(&PLACES[..]), access()), 0..5),
         hidden in places(3),
         own in proptest::collection::vec((proptest::sample::select(&PLACES[3..]), access()), 0..2),

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_goes() {
+    fn hidden_html_is_removed() {
         for text in [
             "a<!-- x -->b",
             "a<!---->b",
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_stays() {
+    fn visible_html_stays_unchanged() {
         for text in [
             "<p data-hidden=\"1\">x</p>",
             "<span style=\"opacity:0.5\">x</span>",

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_refused() {
+    fn malformed_rule_files_are_refused() {
         for text in [
             "rules: [{id: x}]",
             "rules:\n  - {id: x, why: w, category: custom, severity: low, sequence: [nowhere], yes: [a], no: [b]}",

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_replaced_to_the_letter() {
+    fn secrets_and_personal_data_are_replaced_exactly() {
         let jwt = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U";
         for (text, expected) in [
             ("mail a@b.co ok", "mail [REDACTED EMAIL] ok"),
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_stays() {
+    fn numbers_and_ids_that_are_no_secret_stay() {
         for text in [
             "ssn 000-12-3456.",
             "ssn 900-12-3456.",

@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_may_begin_no_number_begins_none(
+        fn quick_number_search_finds_the_same_as_the_slow_one(
             text in "((555|4111|1|[0-9]{1,5}|378282|10005|[0-9]{13,20})[ .()+\\-]{1,2}|[A ]|\\+){0,12}",
         ) {
             let (mut quickly, mut slowly) = (Vec::new(), Vec::new());

@@ -47,7 +47,7 @@ fn names_what_it_sees() {
 }
 
 #[test]
-fn what_somebody_called_something_is_no_secret() {
+fn names_of_variables_and_resources_are_no_secret() {
     for text in [
         "STRIPE_SECRET_KEY",
         "Where is JWT_SIGNING_SECRET used?",

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_opens_something_stays_a_secret() {
+    fn session_ids_and_api_keys_stay_secrets() {
         for text in [
             "session id 1Qw3Er5Ty7Ui9Op2As4Df6Gh8Jk1Lz3X",
             r#"{"sessionId": "1Qw3Er5Ty7Ui9Op2As4Df6Gh8Jk1Lz3X"}"#,

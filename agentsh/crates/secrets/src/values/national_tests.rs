@@ -13,7 +13,7 @@ fn ids(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn strong_ones_are_known_wherever_they_stand() {
+fn national_ids_with_a_check_digit_are_found_anywhere() {
     for (text, value) in [
         ("his number CE 60 21 94 A was wrong", "CE 60 21 94 A"),
         ("(CE602194A)", "CE602194A"),
@@ -38,7 +38,7 @@ fn strong_ones_are_known_wherever_they_stand() {
 }
 
 #[test]
-fn weak_ones_need_a_word_near_by() {
+fn national_ids_of_plain_digits_need_a_label_near_by() {
     for (label, value) in [
         ("BSN", "246813507"),
         ("personnummer", "740319-4827"),

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_goes() {
+    fn terminal_control_sequences_are_removed() {
         for (text, kept) in [
             ("a\u{1b}[31mb\u{1b}[0m", "ab"),
             ("a\u{1b}[?25lb", "ab"),

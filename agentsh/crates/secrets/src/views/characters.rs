@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_the_same_in_any_script_or_style_folds_to_the_same() {
+    fn characters_of_any_script_or_style_fold_to_latin() {
         for (text, wanted) in [
             ("ṃịṇụṭẹṣ ọḟ ṭḥẹ", "minutesofthe"),
             ("mɨɲʉŧɇs øƒ ŧħɇ ƀøaɍđ", "minutesoftheboard"),

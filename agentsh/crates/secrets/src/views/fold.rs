@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_reads_the_same_is_the_same() {
+    fn folded_text_equals_that_of_look_alikes() {
         for text in [
             "ignore all",
             "ign\u{43e}re \u{430}ll",

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn honest_ones_are_no_finding() {
+    fn invisible_characters_of_scripts_and_emoji_are_no_finding() {
         for text in [
             "می\u{200c}خواهم",
             "\u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f} Scotland",
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_missed_by_its_bytes() {
+    fn byte_search_misses_no_invisible_character() {
         for character in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
             let text = format!("{}{character}", "a".repeat(BLOCK - 1));
             let found: Vec<_> = invisible(&text).collect();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are() {
+    fn invisible_characters_without_a_purpose_are_suspicious() {
         for character in "\u{200b}\u{200c}\u{200d}\u{200e}\u{ad}\u{2060}\u{2063}\u{202a}\u{202e}\u{2066}\u{2069}\u{34f}\u{61c}\u{e0001}\u{1d173}\u{fff9}\u{3164}\u{feff}\u{fe0f}\u{e0100}".chars() {
             assert_eq!(suspicious(&format!("ab{character}cd"), 9).len(), 1, "{character:?}");
         }

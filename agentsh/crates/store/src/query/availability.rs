@@ -58,7 +58,7 @@ mod tests {
     use crate::testing::{session, write_bodies};
 
     #[tokio::test]
-    async fn what_got_no_answer_failed() {
+    async fn calls_without_an_answer_count_as_failed() {
         let place = tempfile::tempdir().unwrap();
         let call = |action: &str| {
             json!({"type": "mcp_tool_call_intercepted", "server_id": "s", "tool_name": "t", "jsonrpc_id": 1,

@@ -71,7 +71,7 @@ fn a_span_stands_in_what_it_belongs_to() {
 }
 
 #[test]
-fn what_has_no_end_ends_with_the_session_and_odd_events_are_no_trouble() {
+fn spans_without_an_end_finish_with_the_session() {
     let spans = heard(&[
         json!({"type": "process_started", "pid": "x"}),
         json!({"type": "process_exited", "server_id": "nobody"}),

@@ -42,7 +42,7 @@ fn every_attack_has_one_line_of_a_narrow_terminal() {
 }
 
 #[test]
-fn what_was_not_reported_is_not_refused() {
+fn unreported_attack_is_shown_as_not_tried() {
     let nothing = rows(&[], &Observed::default());
     assert!(nothing.iter().all(|row| row.outcome == Outcome::NotTried));
     let empty = [Report::new("agent", "ssh-key", Vec::new())];
@@ -73,7 +73,7 @@ fn one_attempt_that_came_through_is_a_success_and_named() {
 }
 
 #[test]
-fn what_the_host_saw_counts_more_than_what_the_inside_says() {
+fn host_observation_overrides_the_report_from_inside() {
     let mut seen = Observed::default();
     seen.checks.insert("host-loopback", Err("1 connection arrived".to_owned()));
     seen.checks.insert("git-hook", Ok("the file is unchanged".to_owned()));

@@ -91,7 +91,7 @@ fn page(number: u64) -> String {
 }
 
 #[test]
-fn what_may_go_there_does_not_hide_what_may_not() {
+fn allowed_text_in_a_call_does_not_hide_a_private_copy() {
     let mut flow = flow();
     read(&mut flow, MEMO, true, 1000);
     read(&mut flow, &format!("{} {}", page(0), page(1)), false, 1000);
@@ -169,7 +169,7 @@ fn labels_decide_who_may_hear_it() {
 }
 
 #[test]
-fn what_an_agent_gives_back_does_not_become_its_own() {
+fn text_that_an_agent_returns_does_not_become_its_own() {
     for given in [MEMO.to_owned(), format!("{} {MEMO}", page(3))] {
         let mut flow = flow();
         read(&mut flow, MEMO, true, 1000);
@@ -225,7 +225,7 @@ fn a_text_cut_into_calls_is_found() {
 }
 
 #[test]
-fn what_the_agent_said_first_is_its_own() {
+fn text_that_the_agent_said_first_is_its_own() {
     let mut flow = flow();
     send(&mut flow, "files", LOCAL, &json!({"query": MEMO}));
     read(
@@ -238,7 +238,7 @@ fn what_the_agent_said_first_is_its_own() {
 }
 
 #[test]
-fn what_everybody_says_is_nobodys() {
+fn licence_text_has_no_origin() {
     let licence = include_str!("../../../LICENSE-MIT");
     let mut flow = flow();
     read(&mut flow, &format!("// header\n{licence}"), true, 1000);
@@ -370,7 +370,7 @@ fn an_account_number_is_itself_however_it_is_spaced() {
 }
 
 #[test]
-fn what_a_server_says_again_takes_no_room_and_lives_as_long() {
+fn repeated_result_takes_no_memory_and_renews_its_lifetime() {
     let lifetime = taint::Config::default().lifetime.as_secs();
     for apart in [0, 59, 60, 61] {
         let mut flow = flow();

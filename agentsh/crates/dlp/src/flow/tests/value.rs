@@ -155,7 +155,7 @@ fn an_id_is_found_however_it_is_written() {
 }
 
 #[test]
-fn what_was_refused_is_no_part_of_what_comes_next() {
+fn refused_call_does_not_count_towards_the_next_one() {
     let mut flow = flow();
     read(&mut flow, "the key is ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T", true, 1000);
     let mut blocks = |path: &str| blocks_decoded(&mut flow, &json!({"path": path}));
@@ -202,7 +202,7 @@ fn phrases_that_two_texts_in_korean_japanese_or_chinese_share_are_no_copy() {
 
 /// Pieces before a restart and behind it, to two servers.
 #[test]
-fn what_has_arrived_is_known_after_a_restart() {
+fn delivered_pieces_count_after_a_restart() {
     const TABLE: &str = r#"[{"name":"Ilse Marquardt","city":"Wolgast","amount":48211.5},
         {"name":"Jonas Pfeil","city":"Anklam","amount":90377.25},{"name":"Rieke Thoms","city":"Demmin","amount":13902.75}]"#;
     let key = "Qz7Lm2Wx9Rt4Vb6Nc8Kd3Hs5Jf1Gp0Ya";

@@ -70,7 +70,7 @@ fn csv_tables_and_settings_have_cells() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn remembered_cells_are_bounded() {
     let hasher = Hasher::new(&[7; 32]);
     let mut cells = Cells::default();
     for result in 0..40_u64 {

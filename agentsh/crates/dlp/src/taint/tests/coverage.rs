@@ -137,7 +137,7 @@ fn a_server_that_says_many_secrets_takes_no_room_of_others() {
 }
 
 #[test]
-fn what_stands_behind_much_else_is_counted() {
+fn secret_behind_long_padding_is_counted() {
     let mut judge = judge();
     let padding = "all work and no play ".repeat(8 << 10);
     assert!(refused(&mut judge, "net", "text", &format!("{padding}{}", &SECRET[..12])));
@@ -171,7 +171,7 @@ fn a_server_that_comes_late_is_followed_too() {
 
 /// What an alert let pass has arrived: it is no news when it comes again, and it counts for what comes next.
 #[test]
-fn what_was_found_and_sent_all_the_same_counts() {
+fn pieces_sent_after_an_alert_count_for_the_next_call() {
     let pieces = cut(6);
     let find = |judge: &mut Judge, piece: &str| {
         let said = json!({ "q": piece }).to_string();

@@ -94,7 +94,7 @@ fn little_arrives_wherever_it_is_cut() {
 }
 
 #[test]
-fn own_words_about_it_are_none_of_it() {
+fn paraphrases_of_a_text_are_no_pieces_of_it() {
     let mut judge = judge();
     for text in [
         "the choir sells its hall in Wismar, ask Mrs Dahl about the contract",
@@ -107,7 +107,7 @@ fn own_words_about_it_are_none_of_it() {
 }
 
 #[test]
-fn what_is_public_or_no_prose_is_not_followed() {
+fn pieces_of_public_texts_and_of_code_are_not_followed() {
     let mut judge = Judge::new(Config::default(), &[7; 32]);
     remember(&mut judge, "web", false, MEMO);
     let code =
@@ -135,7 +135,7 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
 
 /// Read again with a few words that change, in front of it or behind: what went before counts on.
 #[test]
-fn what_is_read_again_counts_on() {
+fn pieces_count_on_when_a_text_is_read_again() {
     for in_front in [true, false] {
         for many in [1, 4] {
             let (mut judge, mut arrived) = (judge(), 0);
@@ -156,7 +156,7 @@ fn what_is_read_again_counts_on() {
 
 /// The same, while a call is judged elsewhere.
 #[test]
-fn what_is_read_again_meanwhile_counts_on() {
+fn pieces_count_on_when_a_text_is_read_again_during_a_search() {
     let mut judge = judge();
     let (mut copy, piece) = (judge.clone(), &MEMO[..26]);
     assert!(!refused(&mut copy, "net", "q", piece));

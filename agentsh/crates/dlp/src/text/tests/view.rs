@@ -258,7 +258,7 @@ fn ordinary_texts_have_few_views() {
 }
 
 #[test]
-fn what_cannot_be_opened_or_is_too_deep_is_said() {
+fn compressed_and_too_deeply_encoded_text_is_reported() {
     let lz4 = base64(b"\x04\x22\x4d\x18\x04\x00\x59\x00\x00\x00\x01\x02\x03\x04\x05\x06");
     assert!(found(&lz4, SECRET).1.packed);
     let mut text = SECRET.to_owned();

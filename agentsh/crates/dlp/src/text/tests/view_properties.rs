@@ -59,7 +59,7 @@ proptest! {
 
 /// What one pattern again and again decodes to must not use up what the text needs.
 #[test]
-fn what_only_repeats_itself_is_not_decoded_further() {
+fn repetitive_decoded_text_is_not_decoded_further() {
     let deepest = |text: &str| {
         let mut deepest = 0;
         let _ = visit(&base64(text.as_bytes()), &Limits::default(), &mut |view| {

@@ -120,7 +120,7 @@ fn quiet_asks_and_refuses_nothing() {
 }
 
 #[test]
-fn what_nothing_can_do_is_refused_with_what_is_possible() {
+fn inspect_actions_that_are_impossible_are_refused_with_a_hint() {
     insta::assert_snapshot!(bad("inspect:\n  arguments: {command: redact, personal: record}\n  results: {drift: block, personal: redact}\n  requests: {injection: bloc}\n"), @"
     error: nothing can `redact` for `inspect.arguments.command`
      --> policy.yaml:2:24
