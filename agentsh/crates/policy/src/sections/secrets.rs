@@ -129,12 +129,7 @@ const CUSTOM: &[Key] = &[
         ..KEY
     },
     Key { name: "action", kind: WORD, default: "redact", about: "What happens to a match.", ..KEY },
-    Key {
-        name: "replacement",
-        default: "`[REDACTED NAME]`",
-        about: "The text that `redact` puts in its place.",
-        ..KEY
-    },
+    Key { name: "replacement", default: "`[REDACTED NAME]`", about: "What `redact` writes instead.", ..KEY },
 ];
 
 const SECRETS: &[Key] = &[

@@ -290,73 +290,28 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
     }
 }
 
-/// `socket(family, type, protocol)`: ordinary TCP, UDP and local sockets.
+/// `socket(family, type, protocol)`: ordinary TCP, UDP and local sockets, and netlink for interfaces.
 fn socket_check() -> Vec<Instruction> {
-    const TYPE_MASK: u32 = 0xF;
-    let stream_or_datagram = |refusal: i32| {
-        [
-            argument_word(1),
-            statement(AND, TYPE_MASK),
-            jump(JUMP_EQUAL, libc::SOCK_STREAM.unsigned_abs(), 2, 0),
-            jump(JUMP_EQUAL, libc::SOCK_DGRAM.unsigned_abs(), 1, 0),
-            statement(RETURN, errno(refusal)),
-        ]
-    };
-    let mut internet = stream_or_datagram(libc::EPERM).to_vec();
-    internet.push(argument_word(2));
-    for protocol in [0, libc::IPPROTO_TCP.unsigned_abs(), libc::IPPROTO_UDP.unsigned_abs()] {
-        internet.push(jump(JUMP_EQUAL, protocol, 0, 1));
-        internet.push(statement(RETURN, ALLOW));
-    }
-    // Callers that try MPTCP first fall back to TCP on this error.
-    internet.push(statement(RETURN, errno(libc::EPROTONOSUPPORT)));
-    let netlink = [
-        argument_word(2),
-        jump(JUMP_EQUAL, libc::NETLINK_ROUTE.unsigned_abs(), 0, 1),
-        statement(RETURN, ALLOW),
-        statement(RETURN, errno(libc::EPROTONOSUPPORT)),
-    ];
-    let length = |block: &[Instruction]| u8::try_from(block.len()).unwrap_or(u8::MAX);
-    let mut code = vec![
-        argument_word(0),
-        jump(JUMP_EQUAL, libc::AF_UNIX.unsigned_abs(), 0, 1),
-        statement(RETURN, ALLOW),
-        jump(JUMP_EQUAL, libc::AF_NETLINK.unsigned_abs(), 0, length(&netlink)),
-    ];
-    code.extend(netlink);
-    code.extend([
-        jump(JUMP_EQUAL, libc::AF_INET.unsigned_abs(), 2, 0),
-        jump(JUMP_EQUAL, libc::AF_INET6.unsigned_abs(), 1, 0),
-        statement(RETURN, errno(libc::EAFNOSUPPORT)),
-    ]);
-    code.extend(internet);
-    code
+    let protocols = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP];
+    family_check(vec![statement(RETURN, ALLOW)], &[libc::SOCK_STREAM, libc::SOCK_DGRAM], &protocols)
 }
 
-/// Continues for these types, and refuses all others.
-fn allowed_types(types: &[i32]) -> Vec<Instruction> {
-    const TYPE_MASK: u32 = 0xF;
-    let mut code = vec![argument_word(1), statement(AND, TYPE_MASK)];
-    let mut left = u8::try_from(types.len()).unwrap_or(u8::MAX);
-    for kind in types {
-        code.push(jump(JUMP_EQUAL, kind.unsigned_abs(), left, 0));
-        left = left.saturating_sub(1);
-    }
-    code.push(statement(RETURN, errno(libc::EPERM)));
-    code
-}
-
-/// `socket(family, type, protocol)` on a shared network: local and TCP streams, which reach nothing before `connect`,
-/// and netlink for interfaces.
+/// The same on a shared network: local and TCP streams, which reach nothing before `connect`.
 fn stream_check() -> Vec<Instruction> {
     let mut local = allowed_types(&[libc::SOCK_STREAM, libc::SOCK_SEQPACKET]);
     local.push(statement(RETURN, ALLOW));
-    let mut internet = allowed_types(&[libc::SOCK_STREAM]);
+    family_check(local, &[libc::SOCK_STREAM], &[0, libc::IPPROTO_TCP])
+}
+
+/// `local` decides about local sockets, and these types and protocols of IPv4 and IPv6 are allowed.
+fn family_check(local: Vec<Instruction>, types: &[i32], protocols: &[i32]) -> Vec<Instruction> {
+    let mut internet = allowed_types(types);
     internet.push(argument_word(2));
-    for protocol in [0, libc::IPPROTO_TCP.unsigned_abs()] {
-        internet.push(jump(JUMP_EQUAL, protocol, 0, 1));
+    for protocol in protocols {
+        internet.push(jump(JUMP_EQUAL, protocol.unsigned_abs(), 0, 1));
         internet.push(statement(RETURN, ALLOW));
     }
+    // Callers that try MPTCP first fall back to TCP on this error.
     internet.push(statement(RETURN, errno(libc::EPROTONOSUPPORT)));
     let netlink = [
         argument_word(2),
@@ -375,6 +330,17 @@ fn stream_check() -> Vec<Instruction> {
         statement(RETURN, errno(libc::EAFNOSUPPORT)),
     ]);
     code.extend(internet);
+    code
+}
+
+/// Continues for these types, and refuses all others.
+fn allowed_types(types: &[i32]) -> Vec<Instruction> {
+    const TYPE_MASK: u32 = 0xF;
+    let mut code = vec![argument_word(1), statement(AND, TYPE_MASK)];
+    for (kind, left) in types.iter().zip((1..=types.len()).rev()) {
+        code.push(jump(JUMP_EQUAL, kind.unsigned_abs(), u8::try_from(left).unwrap_or(u8::MAX), 0));
+    }
+    code.push(statement(RETURN, errno(libc::EPERM)));
     code
 }
 

@@ -2,6 +2,7 @@
 
 use super::calls::*;
 use super::rule::{ArgumentCheck, Rule, Verdict};
+use super::rules::QUEUES;
 
 /// `MSG_FASTOPEN`: sending connects.
 const CONNECTS: u32 = 0x2000_0000;
@@ -67,25 +68,7 @@ pub const CONTAINER_RULES: &[Rule] = &[
     },
     Rule {
         why: "Queues and shared memory belong to the container and outlive the sandbox.",
-        calls: &[
-            SYS_shmget,
-            SYS_shmat,
-            SYS_shmctl,
-            SYS_semget,
-            SYS_semop,
-            SYS_semtimedop,
-            SYS_semctl,
-            SYS_msgget,
-            SYS_msgsnd,
-            SYS_msgrcv,
-            SYS_msgctl,
-            SYS_mq_open,
-            SYS_mq_unlink,
-            SYS_mq_timedsend,
-            SYS_mq_timedreceive,
-            SYS_mq_notify,
-            SYS_mq_getsetattr,
-        ],
+        calls: QUEUES,
         verdict: Verdict::Missing,
     },
 ];

@@ -29,6 +29,28 @@ const TERMINAL_REQUESTS: &[u32] = &[
     0x560B, /* VT_LOCKSWITCH: locks */
 ];
 
+/// System V and POSIX queues, semaphores and shared memory.
+pub const QUEUES: &[Call] = &[
+    SYS_shmget,
+    SYS_shmat,
+    SYS_shmdt,
+    SYS_shmctl,
+    SYS_semget,
+    SYS_semop,
+    SYS_semtimedop,
+    SYS_semctl,
+    SYS_msgget,
+    SYS_msgsnd,
+    SYS_msgrcv,
+    SYS_msgctl,
+    SYS_mq_open,
+    SYS_mq_unlink,
+    SYS_mq_timedsend,
+    SYS_mq_timedreceive,
+    SYS_mq_notify,
+    SYS_mq_getsetattr,
+];
+
 pub const RULES: &[Rule] = &[
     Rule {
         why: "These calls use open descriptors, or create pipes and event counters.",
@@ -417,26 +439,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         why: "System V and POSIX queues belong to the sandbox's IPC namespace.",
-        calls: &[
-            SYS_shmget,
-            SYS_shmat,
-            SYS_shmdt,
-            SYS_shmctl,
-            SYS_semget,
-            SYS_semop,
-            SYS_semtimedop,
-            SYS_semctl,
-            SYS_msgget,
-            SYS_msgsnd,
-            SYS_msgrcv,
-            SYS_msgctl,
-            SYS_mq_open,
-            SYS_mq_unlink,
-            SYS_mq_timedsend,
-            SYS_mq_timedreceive,
-            SYS_mq_notify,
-            SYS_mq_getsetattr,
-        ],
+        calls: QUEUES,
         verdict: Verdict::Allow,
     },
     Rule {
