@@ -114,6 +114,9 @@ fn pipe_buffers(count: u64) -> u64 {
 
 /// Unix sockets that are assumed empty, as nearly all are.
 const IDLE_SOCKETS: u64 = 64;
+/// While the buffers of the whole machine are smaller, nobody looks whose they are: the kernel walks all connections for each
+/// table, which takes milliseconds.
+const IDLE_BUFFERS: u64 = 16 << 20;
 
 /// Socket buffers in a process's network namespace.
 fn sockets(pid: u32) -> u64 {
@@ -125,8 +128,20 @@ fn sockets(pid: u32) -> u64 {
     let read = |name: &str| proc_file::read(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     // A Unix socket's fill level is not visible from outside, so its maximum counts.
     let local = (read("unix").lines().count() as u64).saturating_sub(1 + IDLE_SOCKETS);
-    let queued = ["tcp", "tcp6", "udp", "udp6"].map(|name| read(name).lines().map(queued).sum::<u64>());
-    local * largest_buffer() + 2 * queued.iter().sum::<u64>()
+    let is_idle = buffered(&read("sockstat")).is_some_and(|bytes| bytes <= IDLE_BUFFERS);
+    let tables: &[&str] = if is_idle { &[] } else { &["tcp", "tcp6", "udp", "udp6"] };
+    let queued = tables.iter().flat_map(|name| read(name).lines().map(queued).collect::<Vec<_>>());
+    local * largest_buffer() + 2 * queued.sum::<u64>()
+}
+
+/// Bytes of TCP and UDP buffers of the whole machine, from `sockstat`.
+fn buffered(sockstat: &str) -> Option<u64> {
+    let of = |name: &str| {
+        let mut words = sockstat.lines().find_map(|line| line.strip_prefix(name))?.split(' ');
+        words.find(|word| *word == "mem")?;
+        words.next()?.parse::<u64>().ok()
+    };
+    Some((of("TCP:")? + of("UDP:")?) * PAGE)
 }
 
 /// Bytes in the queues of one line: `sl local remote state tx:rx ...`.
@@ -151,6 +166,13 @@ mod tests {
         assert_eq!(pause(0), MIN_INTERVAL);
         assert_eq!(pause(1 << 30), Duration::from_millis(250));
         assert_eq!(pause(u64::MAX), MAX_INTERVAL);
+    }
+
+    #[test]
+    fn buffers_of_the_machine_are_pages_behind_mem() {
+        let text = "sockets: used 9\nTCP: inuse 2 orphan 0 tw 4 alloc 20 mem 243\nUDP: inuse 1 mem 7\nUDPLITE: inuse 0\n";
+        assert_eq!(buffered(text), Some(250 * PAGE));
+        assert_eq!(buffered("sockets: used 9\n"), None, "every table is read");
     }
 
     #[test]
