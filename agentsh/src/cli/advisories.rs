@@ -269,7 +269,7 @@ fn as_values(found: &ByServer) -> Vec<Value> {
 fn value_of(one: &Advisory) -> Value {
     json!({
         "kind": one.kind.as_str(), "id": one.id, "aliases": one.aliases, "subject": one.subject,
-        "severity": agentsh_advisories::word(one.severity), "summary": one.summary, "fixed": one.fixed,
+        "severity": one.severity.as_str(), "summary": one.summary, "fixed": one.fixed,
     })
 }
 
@@ -310,7 +310,7 @@ pub(super) fn line(one: &Advisory) -> String {
     let fixed = one.fixed.as_ref().map(|fixed| format!("; fixed in {}", escape::line(fixed)));
     format!(
         "{}: {} {} ({}): {}{}",
-        agentsh_advisories::word(one.severity),
+        one.severity.as_str(),
         escape::line(&one.id),
         escape::line(&one.subject),
         one.kind.as_str(),

@@ -11,9 +11,9 @@ use agentsh_advisories::Advisory;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_mcp::StartError;
 use agentsh_pin::Resolved;
-use agentsh_policy::{AdvisoryKind, AdvisoryPolicy, Level, OnAdvisory};
+use agentsh_policy::{AdvisoryKind, AdvisoryPolicy, OnAdvisory};
 use agentsh_store::Event;
-use agentsh_store::words::{Action, AdvisorySource, Severity};
+use agentsh_store::words::{Action, AdvisorySource};
 
 use super::Session;
 use agentsh_host::known_advisories::{self, ServerPackages};
@@ -86,7 +86,7 @@ async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), Sta
             kind: source(one.kind),
             id: one.id.clone(),
             subject: one.subject.clone(),
-            severity: severity(one.severity),
+            severity: agentsh_mcp::severity(one.severity),
             summary: one.summary.clone(),
             fixed: one.fixed.clone(),
             action,
@@ -103,7 +103,7 @@ async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), Sta
          allow it with `sandbox: {{mcp: {{advisories: {{ignore: [{:?}]}}}}}}`",
         one.id,
         one.kind.as_str(),
-        agentsh_advisories::word(one.severity),
+        one.severity.as_str(),
         one.subject,
         one.summary,
         one.id,
@@ -131,7 +131,7 @@ fn verdict(policy: &AdvisoryPolicy, found: &Advisory) -> (Action, RuleRef) {
 fn result_notice(found: &[Advisory]) -> Option<Rc<str>> {
     let highest = found.iter().map(|one| one.severity).max()?;
     let ids: Vec<&str> = found.iter().take(MAX_IDS).map(|one| one.id.as_str()).collect();
-    let about = json!({"active": found.len(), "highest": agentsh_advisories::word(highest), "ids": ids});
+    let about = json!({"active": found.len(), "highest": highest.as_str(), "ids": ids});
     Some(about.to_string().into())
 }
 
@@ -141,14 +141,5 @@ fn source(kind: AdvisoryKind) -> AdvisorySource {
         AdvisoryKind::Vendor => AdvisorySource::Vendor,
         AdvisoryKind::Community => AdvisorySource::Community,
         AdvisoryKind::Availability => AdvisorySource::Availability,
-    }
-}
-
-fn severity(level: Level) -> Severity {
-    match level {
-        Level::Low => Severity::Low,
-        Level::Medium => Severity::Medium,
-        Level::High => Severity::High,
-        Level::Critical => Severity::Critical,
     }
 }

@@ -1,9 +1,9 @@
 //! The base score of a CVSS 3 vector, by FIRST's formula.
 
-use super::policy::Level;
+use super::policy::Severity;
 
 /// None for what is not a whole vector of version 3.
-pub fn level_of(vector: &str) -> Option<Level> {
+pub fn level_of(vector: &str) -> Option<Severity> {
     let vector = vector.strip_prefix("CVSS:3.0/").or_else(|| vector.strip_prefix("CVSS:3.1/"))?;
     let metric = |name: &str| vector.split('/').find_map(|part| part.strip_prefix(name)?.strip_prefix(':'));
     let changed = match metric("S")? {
@@ -27,7 +27,7 @@ pub fn level_of(vector: &str) -> Option<Level> {
         true => 7.52 * (base - 0.029) - 3.25 * (base - 0.02).powi(15),
     };
     if impact <= 0.0 {
-        return Some(Level::Low);
+        return Some(Severity::Low);
     }
     let exploitability = 8.22 * vector * complexity * privileges * interaction;
     let factor = if changed { 1.08 } else { 1.0 };
@@ -35,10 +35,10 @@ pub fn level_of(vector: &str) -> Option<Level> {
     // To one digit, upwards.
     let score = (score * 10.0 - 1e-6).ceil() / 10.0;
     Some(match score {
-        score if score >= 9.0 => Level::Critical,
-        score if score >= 7.0 => Level::High,
-        score if score >= 4.0 => Level::Medium,
-        _ => Level::Low,
+        score if score >= 9.0 => Severity::Critical,
+        score if score >= 7.0 => Severity::High,
+        score if score >= 4.0 => Severity::Medium,
+        _ => Severity::Low,
     })
 }
 
@@ -49,11 +49,11 @@ mod tests {
     #[test]
     fn known_vectors_have_their_published_levels() {
         for (vector, level) in [
-            ("CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H", Some(Level::Critical)),
-            ("CVSS:3.1/AV:N/AC:L/PR:N/UI:R/S:C/C:L/I:L/A:N", Some(Level::Medium)),
-            ("CVSS:3.0/AV:N/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:H", Some(Level::High)),
-            ("CVSS:3.1/AV:L/AC:H/PR:H/UI:R/S:U/C:L/I:N/A:N", Some(Level::Low)),
-            ("CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:N", Some(Level::Low)),
+            ("CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H", Some(Severity::Critical)),
+            ("CVSS:3.1/AV:N/AC:L/PR:N/UI:R/S:C/C:L/I:L/A:N", Some(Severity::Medium)),
+            ("CVSS:3.0/AV:N/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:H", Some(Severity::High)),
+            ("CVSS:3.1/AV:L/AC:H/PR:H/UI:R/S:U/C:L/I:N/A:N", Some(Severity::Low)),
+            ("CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:N", Some(Severity::Low)),
             ("CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N", None),
             ("CVSS:3.1/AV:N", None),
         ] {

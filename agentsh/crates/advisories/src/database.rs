@@ -11,7 +11,7 @@ use super::deny::Entry;
 use super::import::Import;
 use super::kev;
 use super::osv::Record;
-use super::policy::{AdvisoryKind, Level};
+use super::policy::{AdvisoryKind, Severity};
 use super::read::Document;
 use super::status::Summary;
 use super::{Advisory, Package, level, shortened};
@@ -354,7 +354,7 @@ impl Database {
                 id: entry.cve_id,
                 aliases: vec![record.id.clone()],
                 subject: package.to_string(),
-                severity: Level::Critical,
+                severity: Severity::Critical,
                 summary: format!("known to be exploited: {}", shortened(&entry.vulnerability_name)),
                 fixed: record.hits(package).and_then(|hit| hit.fixed),
             }));
@@ -402,7 +402,7 @@ impl Database {
             id: format!("deny:{}", shortened(&lists)),
             aliases: Vec::new(),
             subject: package.map_or_else(|| subject.to_owned(), ToString::to_string),
-            severity: entry.severity.as_deref().and_then(level).unwrap_or(Level::High),
+            severity: entry.severity.as_deref().and_then(level).unwrap_or(Severity::High),
             summary: format!("{} signers warn: {}", signers.len(), shortened(&entry.reason)),
             fixed: None,
         }))

@@ -154,7 +154,7 @@ fn a_deny_list_counts_when_enough_signed_it() {
         (1, 0, 0)
     );
     let host = database.of_host("MCP.evil.example.", &believed(2), now()).unwrap();
-    assert_eq!((host.len(), host[0].severity), (1, Level::Critical));
+    assert_eq!((host.len(), host[0].severity), (1, Severity::Critical));
     // The third one signs a list of its own.
     let (list, signatures) = signed(2, &[&keys[2]]);
     let list = list.replace("watch", "other");
@@ -180,7 +180,7 @@ fn a_status_page_counts_while_it_is_new() {
     let (_place, mut database) = database();
     let page = json!({"page": {"name": "Search"}, "status": {"indicator": "major", "description": "Partial outage"}});
     take(&mut database, "s", &page.to_string());
-    assert_eq!(database.of_status("s", now()).unwrap().unwrap().severity, Level::Medium);
+    assert_eq!(database.of_status("s", now()).unwrap().unwrap().severity, Severity::Medium);
     let later = now().checked_add(jiff::SignedDuration::from_hours(7)).unwrap();
     assert_eq!(database.of_status("s", later).unwrap(), None);
     take(&mut database, "s", &page.to_string().replace("major", "none"));

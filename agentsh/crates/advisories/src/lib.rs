@@ -23,7 +23,7 @@ pub use import::Import;
 pub use package::{Ecosystem, Package};
 pub use source::Source;
 
-use policy::{AdvisoryKind, Level};
+use policy::{AdvisoryKind, Severity};
 
 /// One warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Advisory {
     pub aliases: Vec<String>,
     /// `npm:NAME@VERSION`, a host or a service.
     pub subject: String,
-    pub severity: Level,
+    pub severity: Severity,
     /// Text of others: to be escaped where it is shown.
     pub summary: String,
     /// The version that mends it.
@@ -51,23 +51,12 @@ fn shortened(text: &str) -> String {
 }
 
 /// A level as records write it.
-fn level(word: &str) -> Option<Level> {
+fn level(word: &str) -> Option<Severity> {
     match word.to_ascii_lowercase().as_str() {
-        "low" => Some(Level::Low),
-        "moderate" | "medium" => Some(Level::Medium),
-        "high" => Some(Level::High),
-        "critical" => Some(Level::Critical),
+        "low" => Some(Severity::Low),
+        "moderate" | "medium" => Some(Severity::Medium),
+        "high" => Some(Severity::High),
+        "critical" => Some(Severity::Critical),
         _ => None,
-    }
-}
-
-/// The word for a level.
-#[must_use]
-pub fn word(level: Level) -> &'static str {
-    match level {
-        Level::Low => "low",
-        Level::Medium => "medium",
-        Level::High => "high",
-        Level::Critical => "critical",
     }
 }

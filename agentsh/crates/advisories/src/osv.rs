@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::policy::Level;
+use super::policy::Severity;
 use super::{Ecosystem, Package, cvss, level, shortened};
 
 /// The parts of a record that are used. Unknown members are ignored, as the format requires.
@@ -123,15 +123,15 @@ impl Record {
 
     /// The worst that it says of itself; what says nothing that is known here counts as medium.
     #[must_use]
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> Severity {
         // Malicious packages.
         if self.id.starts_with("MAL-") {
-            return Level::Critical;
+            return Severity::Critical;
         }
         let said = self.database_specific.get("severity").and_then(Value::as_str).and_then(level);
         let scores = self.severity.iter().chain(self.affected.iter().flat_map(|affected| &affected.severity));
         let scored = scores.filter_map(|score| cvss::level_of(&score.score));
-        said.into_iter().chain(scored).max().unwrap_or(Level::Medium)
+        said.into_iter().chain(scored).max().unwrap_or(Severity::Medium)
     }
 
     #[must_use]
@@ -297,11 +297,11 @@ mod tests {
             record.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
             Record::read(&record.to_string()).unwrap().level()
         };
-        assert_eq!(of(json!({"database_specific": {"severity": "MODERATE"}})), Level::Medium);
-        assert_eq!(of(json!({"id": "MAL-2026-1"})), Level::Critical);
+        assert_eq!(of(json!({"database_specific": {"severity": "MODERATE"}})), Severity::Medium);
+        assert_eq!(of(json!({"id": "MAL-2026-1"})), Severity::Critical);
         let score = json!({"severity": [{"type": "CVSS_V3", "score": "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"}]});
-        assert_eq!(of(score), Level::Critical);
-        assert_eq!(of(json!({})), Level::Medium);
+        assert_eq!(of(score), Severity::Critical);
+        assert_eq!(of(json!({})), Severity::Medium);
         for text in ["{}", "[]", "{\"id\": 5}", "{\"id\": \"a b\"}", "{\"id\": \"a\", \"affected\": 1}"] {
             assert!(Record::read(text).is_err(), "{text}");
         }

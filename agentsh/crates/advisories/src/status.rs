@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::policy::Level;
+use super::policy::Severity;
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Summary {
@@ -34,12 +34,12 @@ impl Summary {
 
     /// How bad it is; None: all is well. A word that is not known is not an all-clear.
     #[must_use]
-    pub fn level(&self) -> Option<Level> {
+    pub fn level(&self) -> Option<Severity> {
         match self.status.indicator.as_str() {
             "none" => None,
-            "minor" | "maintenance" => Some(Level::Low),
-            "critical" => Some(Level::High),
-            _ => Some(Level::Medium),
+            "minor" | "maintenance" => Some(Severity::Low),
+            "critical" => Some(Severity::High),
+            _ => Some(Severity::Medium),
         }
     }
 }

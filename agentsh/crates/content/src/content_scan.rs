@@ -103,11 +103,11 @@ impl ContentScan {
 
     /// Whether the policy says what becomes of definitions with a finding this bad.
     fn is_written(&self, severity: Severity) -> bool {
-        self.detection.actions.contains_key(&custom::level(severity))
+        self.detection.actions.contains_key(&severity)
     }
 
     fn of_level(&self, severity: Severity) -> (OnFinding, RuleRef) {
-        match self.detection.actions.get(&custom::level(severity)) {
+        match self.detection.actions.get(&severity) {
             Some(action) => (action.value, action.rule.clone()),
             None => (self.policy.definitions, self.policy.rule("definitions")),
         }

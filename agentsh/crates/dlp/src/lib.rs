@@ -11,8 +11,7 @@ pub mod text;
 pub mod threads;
 
 mod places;
-mod severity;
 
+pub use agentsh_policy::Severity;
 pub use places::{Forbidden, forbidden};
-pub use severity::Severity;
 pub use taint::Views;

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use agentsh_advisories::{Advisory, Database, Package, TrustedSigners};
 use agentsh_base::types::ServerId;
-use agentsh_policy::{AdvisoryKind, AdvisoryPolicy, Level, OnAdvisory};
+use agentsh_policy::{AdvisoryKind, AdvisoryPolicy, OnAdvisory, Severity};
 use agentsh_store::Reader;
 
 use crate::Context;
@@ -122,7 +122,7 @@ async fn own_failures(
         id: "own:error-rate".to_owned(),
         aliases: Vec::new(),
         subject: server.0.clone(),
-        severity: Level::Medium,
+        severity: Severity::Medium,
         summary: format!("{} of {} calls of the last day failed", sums.failed, sums.calls),
         fixed: None,
     }))

@@ -67,13 +67,6 @@ impl Allowlist {
         self
     }
 
-    /// Opens one more port of the host's loopback.
-    #[must_use]
-    pub fn with_loopback(mut self, port: Ruled<u16>) -> Self {
-        self.policy.loopback.push(port);
-        self
-    }
-
     /// All ports of rules, with those of the host's loopback.
     #[must_use]
     pub fn ports(&self) -> BTreeSet<u16> {
@@ -331,9 +324,8 @@ mod tests {
             value: crate::policy::domain::parse_rule("model.test:8080").unwrap(),
             rule: RuleRef::default_rule("agent.model"),
         };
-        let allow = Allowlist::default()
-            .with(more)
-            .with_loopback(Ruled { value: 9, rule: RuleRef::default_rule("x") });
+        let mut allow = Allowlist::default().with(more);
+        allow.policy.loopback.push(Ruled { value: 9, rule: RuleRef::default_rule("x") });
         assert_eq!(allow.decide(&normalise("model.test").unwrap(), 8080).rule.id, "agent.model");
         assert_eq!(allow.ports().into_iter().collect::<Vec<_>>(), [9, 8080]);
     }

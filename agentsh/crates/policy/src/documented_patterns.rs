@@ -5,16 +5,16 @@ use std::sync::OnceLock;
 
 use regex::Regex;
 
-use crate::sections::detection::{CustomPattern, Level};
+use crate::sections::detection::{CustomPattern, Severity};
 use crate::sections::rules::Pattern;
 
-const HIDDEN: (&str, Level) = ("hidden-instructions", Level::High);
-const CREDENTIALS: (&str, Level) = ("credential-theft", Level::Critical);
-const EXFILTRATION: (&str, Level) = ("exfiltration", Level::High);
-const SHELL: (&str, Level) = ("shell-injection", Level::Medium);
-const PATHS: (&str, Level) = ("path-traversal", Level::Medium);
+const HIDDEN: (&str, Severity) = ("hidden-instructions", Severity::High);
+const CREDENTIALS: (&str, Severity) = ("credential-theft", Severity::Critical);
+const EXFILTRATION: (&str, Severity) = ("exfiltration", Severity::High);
+const SHELL: (&str, Severity) = ("shell-injection", Severity::Medium);
+const PATHS: (&str, Severity) = ("path-traversal", Severity::Medium);
 
-const TABLE: &[((&str, Level), &str, &str)] = &[
+const TABLE: &[((&str, Severity), &str, &str)] = &[
     (
         HIDDEN,
         "ignore-previous",

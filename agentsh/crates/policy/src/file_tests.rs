@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::Policy;
 use super::model::{HostPattern, ListMode, OnChange, Pinning, Question, Rate};
-use super::{Level, OnFinding, PathContext, builtin, parse, tests};
+use super::{OnFinding, PathContext, Severity, builtin, parse, tests};
 use crate::types::ServerId;
 
 /// Every key that agentsh documents for MCP, in one file.
@@ -123,7 +123,7 @@ fn the_documented_file_loads_unchanged() {
     assert!(mcp.not_enforced.is_empty());
     let pattern = &mcp.detection.patterns[0];
     assert_eq!(pattern.rule.to_string(), "policy.yaml:51 (sandbox.mcp.detection.custom_patterns[0])");
-    assert_eq!((pattern.value.name.as_str(), pattern.value.severity), ("internal_api", Level::Critical));
+    assert_eq!((pattern.value.name.as_str(), pattern.value.severity), ("internal_api", Severity::Critical));
     assert_eq!(mcp.content.results, OnFinding::Block);
     assert_eq!(
         mcp.content.rule("results").to_string(),

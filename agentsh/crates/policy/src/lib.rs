@@ -93,7 +93,7 @@ pub use sections::classifier::{ClassifierFormat, ClassifierPolicy, OnUnavailable
 pub use sections::content::{ContentPolicy, GATEWAY, HiddenHtml, OnFinding};
 pub use sections::credentials::{Credential, Source as CredentialSource, forge_of, is_github};
 pub use sections::cross_server::{CrossServerPolicy, ToolKind};
-pub use sections::detection::{CustomPattern, DetectionPolicy, Level, OnRequest};
+pub use sections::detection::{CustomPattern, DetectionPolicy, OnRequest, Severity};
 pub use sections::inspect::Inspected;
 pub use sections::interface::{FLEET as FLEET_REGISTRY, InterfacePolicy, OnUnreachable, RegistryMode};
 pub use sections::llm::{

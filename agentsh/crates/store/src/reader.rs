@@ -196,7 +196,10 @@ mod tests {
             live.add(record.time, record.event.as_ref().unwrap());
         }
         assert_eq!(reader.summary(session(1)).await.unwrap(), live);
-        assert_eq!(Summary::from_records(session(1), &records), live);
-        assert_eq!(Summary::from_records(session(2), &records).events, 0);
+        for (number, events) in [(1, live.events), (2, 0)] {
+            let mut read = Summary::new(session(number));
+            records.iter().for_each(|record| read.add_record(record));
+            assert_eq!(read.events, events);
+        }
     }
 }

@@ -129,16 +129,7 @@ impl Summary {
         }
     }
 
-    /// The summary of `session` from its records, oldest first. Records of other sessions are passed over.
-    #[must_use]
-    pub fn from_records<'a>(session: SessionId, records: impl IntoIterator<Item = &'a Record>) -> Self {
-        let mut summary = Self::new(session);
-        for record in records {
-            summary.add_record(record);
-        }
-        summary
-    }
-
+    /// Records of other sessions are passed over.
     pub(crate) fn add_record(&mut self, record: &Record) {
         if record.session != self.session {
             return;

@@ -153,8 +153,9 @@ async fn advisories(app: &App, id: &str) -> Vec<(Word, String)> {
         Ok(found) => found
             .iter()
             .map(|one| {
-                let tone = if one.severity >= agentsh_policy::Level::High { Tone::Bad } else { Tone::Warn };
-                (Word::new(agentsh_advisories::word(one.severity), tone), crate::cli::advisories::line(one))
+                let tone =
+                    if one.severity >= agentsh_policy::Severity::High { Tone::Bad } else { Tone::Warn };
+                (Word::new(one.severity.as_str(), tone), crate::cli::advisories::line(one))
             })
             .collect(),
         Err(why) => vec![(Word::new("unknown", Tone::Warn), why)],

@@ -3,7 +3,7 @@
 use agentsh_base::json::{Json, unescape};
 use agentsh_base::types::RuleRef;
 use agentsh_guard::{Finding, Outcome, Reason, Subject, Verdict};
-use agentsh_policy::{CustomPattern, DetectionPolicy, Level, OnFinding, Ruled, documented_patterns};
+use agentsh_policy::{CustomPattern, DetectionPolicy, OnFinding, Ruled, documented_patterns};
 
 use agentsh_scan::{self as scan, Action, Severity};
 
@@ -54,10 +54,10 @@ impl Custom {
                 let place = views.find_map(|view| Some((*view, pattern.pattern.0.find(view)?.range())));
                 found.extend(place.as_ref().map(|(view, place)| Found {
                     pattern,
-                    severity: severity(pattern.severity),
+                    severity: pattern.severity,
                     pointer: pointer.to_owned(),
                     context: scan::around(view, place),
-                    is_sure: *is_documented || pattern.severity >= Level::High,
+                    is_sure: *is_documented || pattern.severity >= Severity::High,
                 }));
                 *left -= usize::from(place.is_some());
                 *left > 0
@@ -89,24 +89,6 @@ impl Found<'_> {
             description: description.clone(),
             ..Finding::new(verdict, Some(category), name, self.severity, what)
         }
-    }
-}
-
-pub(super) fn level(severity: Severity) -> Level {
-    match severity {
-        Severity::Low => Level::Low,
-        Severity::Medium => Level::Medium,
-        Severity::High => Level::High,
-        Severity::Critical => Level::Critical,
-    }
-}
-
-fn severity(level: Level) -> Severity {
-    match level {
-        Level::Low => Severity::Low,
-        Level::Medium => Severity::Medium,
-        Level::High => Severity::High,
-        Level::Critical => Severity::Critical,
     }
 }
 

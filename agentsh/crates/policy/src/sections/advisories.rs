@@ -7,7 +7,7 @@ use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
 use crate::section::{Section, merge_key, merge_list};
 use crate::sections::McpPolicy;
-use crate::sections::detection::Level;
+use crate::sections::detection::{SEVERITIES, Severity};
 use crate::types::RuleRef;
 
 /// The outcome for a server with an advisory. From the mildest to the strictest.
@@ -81,7 +81,7 @@ pub struct AdvisoryPolicy {
     vendor: Option<Ruled<OnAdvisory>>,
     community: Option<Ruled<OnAdvisory>>,
     availability: Option<Ruled<OnAdvisory>>,
-    block_from: Option<Ruled<Level>>,
+    block_from: Option<Ruled<Severity>>,
     /// Ids that are not reported.
     pub ignore: Vec<Ruled<String>>,
     /// Public keys whose holders sign deny lists.
@@ -118,8 +118,8 @@ impl AdvisoryPolicy {
 
     /// `block` refuses from here on; what is less bad is a warning.
     #[must_use]
-    pub fn block_from(&self) -> Level {
-        self.block_from.as_ref().map_or(Level::Low, |level| level.value)
+    pub fn block_from(&self) -> Severity {
+        self.block_from.as_ref().map_or(Severity::Low, |level| level.value)
     }
 
     /// Different signers that an entry of a deny list needs; at least one.
@@ -151,8 +151,6 @@ pub struct Advisories {
 
 const WORDS: [(&str, OnAdvisory); 3] =
     [("off", OnAdvisory::Off), ("warn", OnAdvisory::Warn), ("block", OnAdvisory::Block)];
-const LEVELS: [(&str, Level); 4] =
-    [("low", Level::Low), ("medium", Level::Medium), ("high", Level::High), ("critical", Level::Critical)];
 
 const ACTION: Key =
     Key { kind: Kind::Word(&["block", "warn", "off"]), default: "warn", example: "block", ..KEY };
@@ -268,7 +266,7 @@ impl Section<McpPolicy> for Advisories {
             vendor: action(reader, "vendor"),
             community: action(reader, "community"),
             availability: action(reader, "availability"),
-            block_from: reader.word(fields.find("block_from"), &LEVELS),
+            block_from: reader.word(fields.find("block_from"), &SEVERITIES),
             quorum: reader.number(fields.find("quorum"), 1, 100),
             max_error_rate: reader.share(fields.find("max_error_rate")),
             ..AdvisoryPolicy::default()
@@ -334,7 +332,7 @@ impl Section<McpPolicy> for Advisories {
             lines.add(&format!("{name}.advisories.{}", kind.as_str()), on.value.as_str(), &on.rule);
         }
         if let Some(level) = &own.block_from {
-            let word = LEVELS.iter().find(|(_, known)| *known == level.value).map_or("", |(word, _)| *word);
+            let word = level.value.as_str();
             lines.add(&format!("{name}.advisories.block_from"), word, &level.rule);
         }
         if let Some(quorum) = &own.quorum {

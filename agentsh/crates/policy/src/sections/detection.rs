@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
@@ -14,17 +16,29 @@ use crate::sections::content::OnFinding;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::{RuleRef, ServerId};
 
-/// The severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+/// The severity of a finding or an advisory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
     Low,
     Medium,
     High,
     Critical,
 }
 
-const LEVELS: [(&str, Level); 4] =
-    [("low", Level::Low), ("medium", Level::Medium), ("high", Level::High), ("critical", Level::Critical)];
+impl Severity {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        SEVERITIES.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| *word)
+    }
+}
+
+pub(super) const SEVERITIES: [(&str, Severity); 4] = [
+    ("low", Severity::Low),
+    ("medium", Severity::Medium),
+    ("high", Severity::High),
+    ("critical", Severity::Critical),
+];
 
 /// A pattern of the policy's own.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +46,7 @@ pub struct CustomPattern {
     pub name: String,
     pub pattern: Pattern,
     pub category: String,
-    pub severity: Level,
+    pub severity: Severity,
     /// Stands before what was found.
     pub description: Option<String>,
 }
@@ -54,7 +68,7 @@ const REQUESTS: [(&str, OnRequest); 3] =
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DetectionPolicy {
     /// The outcome for a definition with such a finding, if it was written.
-    pub actions: BTreeMap<Level, Ruled<OnFinding>>,
+    pub actions: BTreeMap<Severity, Ruled<OnFinding>>,
     pub patterns: Vec<Ruled<CustomPattern>>,
     /// Sections with `enabled: true`: with one of them the documented pattern set is used in addition to the built-in scan.
     pub documented: BTreeMap<&'static str, RuleRef>,
@@ -74,7 +88,7 @@ impl DetectionPolicy {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detection {
     enabled: Option<Ruled<bool>>,
-    actions: BTreeMap<Level, Ruled<OnFinding>>,
+    actions: BTreeMap<Severity, Ruled<OnFinding>>,
     patterns: Option<Vec<Ruled<CustomPattern>>>,
 }
 
@@ -154,7 +168,7 @@ impl Section<McpPolicy> for Detection {
                 ("hide", OnFinding::Block),
                 ("block", OnFinding::Block),
             ];
-            for (name, level) in LEVELS {
+            for (name, level) in SEVERITIES {
                 if let Some(action) = reader.word(names.find(name), &words) {
                     actions.insert(level, action);
                 }
@@ -208,7 +222,7 @@ impl Section<McpPolicy> for Detection {
             lines.add(&format!("{name}.{section}.enabled"), "true", rule);
         }
         for (level, action) in &policy.detection.actions {
-            let level = LEVELS.iter().find(|(_, known)| known == level).map_or("", |(word, _)| *word);
+            let level = level.as_str();
             lines.add(&format!("{name}.detection.actions.{level}"), action.value.as_str(), &action.rule);
         }
         for Ruled { value, rule } in &policy.detection.patterns {
@@ -229,13 +243,13 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomPattern> {
     }
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
     let (name, category, description) = (text("name"), text("category"), text("description"));
-    let severity = reader.word(fields.find("severity"), &LEVELS);
+    let severity = reader.word(fields.find("severity"), &SEVERITIES);
     let pattern = fields.find("pattern").and_then(|here| pattern(reader, &here));
     Some(CustomPattern {
         name: name?,
         pattern: pattern?,
         category: category.unwrap_or_else(|| "custom".to_owned()),
-        severity: severity.map_or(Level::High, |severity| severity.value),
+        severity: severity.map_or(Severity::High, |severity| severity.value),
         description,
     })
 }

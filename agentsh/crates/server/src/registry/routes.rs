@@ -150,8 +150,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/servers/{hash}/revoke", post(revoke))
         .route("/approvals", get(approvals).post(request))
         .route("/approvals/{id}", get(approval))
-        .route("/approvals/{id}/approve", post(approve))
-        .route("/approvals/{id}/reject", post(reject))
+        .route("/approvals/{id}/approve", post(decide::<true>))
+        .route("/approvals/{id}/reject", post(decide::<false>))
         .route("/log", get(log))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
@@ -319,39 +319,19 @@ async fn approval(State(app): Shared, Path(id): Path<String>) -> Result<Response
     Ok(one_approval(StatusCode::OK, &row))
 }
 
-async fn approve(
-    app: Shared,
-    id: Path<String>,
-    by: RequestSource,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Refusal> {
-    decide(app, id, (by, headers), body, true).await
-}
-
-async fn reject(
-    app: Shared,
-    id: Path<String>,
-    by: RequestSource,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Refusal> {
-    decide(app, id, (by, headers), body, false).await
-}
-
-async fn decide(
+async fn decide<const YES: bool>(
     State(app): Shared,
     Path(id): Path<String>,
-    (by, headers): (RequestSource, HeaderMap),
+    by: RequestSource,
+    headers: HeaderMap,
     body: Body,
-    yes: bool,
 ) -> Result<Response, Refusal> {
     let who = app.operator(&headers, &by)?;
     let id = number(&id)?;
     let remark = body::remark(&headers, &whole(&app, &headers, body).await?)?;
     let times = app.times();
     let row =
-        app.writer.change(move |ledger| changes::decide(ledger, id, yes, &remark, &who, &times)).await?;
+        app.writer.change(move |ledger| changes::decide(ledger, id, YES, &remark, &who, &times)).await?;
     Ok(one_approval(StatusCode::OK, &row))
 }
 
