@@ -207,6 +207,16 @@ fn a_changed_tool(posture: &str, code: &str) {
         let expected = if session == 0 { "" } else { code };
         assert_eq!((answer.status, code_of(&answer).as_str()), (200, expected), "{}", answer.body);
     }
+    if !code.is_empty() {
+        // The next session has what somebody trusted meanwhile.
+        let trust =
+            || Outcome::of(&mut place.agentsh(&["mcp", "pins", "trust", "--server", "far"])).code == 0;
+        assert!(crate::support::eventually(trust), "{posture}");
+        let id = gateway.shake_hands("/mcp/far", &[]);
+        gateway.post("/mcp/far", &[("Mcp-Session-Id", &id)], &list);
+        let answer = gateway.post("/mcp/far", &[("Mcp-Session-Id", &id)], &call(2, "drifts", json!({})));
+        assert_eq!(code_of(&answer), "", "{}", answer.body);
+    }
     gateway.stop();
     let drift = place.events("TOOL_SCHEMA_DRIFT");
     assert_eq!(place.events("TOOL_QUARANTINED").is_empty(), posture != "quarantine");

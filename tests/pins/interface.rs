@@ -72,7 +72,9 @@ fn session(place: &Place, tools: &Value, instructions: &str) -> Seen {
 fn offered_tools_are_pinned_while_the_session_lives() {
     let place = Place::new(Mode::Invoker);
     offer(&place, &json!([tool("read", "Reads.")]), "x");
-    place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {on_change: block}}}\n");
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {version_pinning: {on_change: block, pin_binary: false}}}\n",
+    );
     let server = place.home.join("server");
     let start = || {
         let mut peer = Peer::start(place.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(&server));
@@ -93,6 +95,8 @@ fn offered_tools_are_pinned_while_the_session_lives() {
     first.child.kill().unwrap();
     drop(first);
     place.write(place.project.join("tools"), json!([tool("read", "Reads and sends.")]).to_string());
+    // Another program that nobody accepted brings no new definitions.
+    place.script(&server, &format!("{SERVER}# another\n"));
     let mut second = start();
     let listed = second.request("tools/list", json!({}));
     assert_eq!(listed["result"]["tools"], json!([]), "{listed}");

@@ -78,8 +78,8 @@ impl InterfacePins {
         })))
     }
 
-    /// A server is about to start: reads what it offered when it was trusted. `basis` is that of [`basis`], or the
-    /// origin of its URL.
+    /// A server is about to start, or a client begins a session with it: reads what is trusted by now. `basis` is that of
+    /// [`basis`], or the origin of its URL.
     ///
     /// # Errors
     /// When the pins cannot be read: the server must not start.
@@ -90,8 +90,8 @@ impl InterfacePins {
         scope: &str,
         basis: &str,
     ) -> Result<(), StoreError> {
-        let is_known = |known: &KnownServer| known.scope == scope && known.basis == basis;
-        if !self.0.borrow().pinning.enabled || self.0.borrow().servers.get(server).is_some_and(is_known) {
+        let Pinning { enabled, pin_binary, on_change, .. } = self.0.borrow().pinning;
+        if !enabled {
             return Ok(());
         }
         // This session's observations first: a restarted server is compared with them.
@@ -102,22 +102,39 @@ impl InterfacePins {
             ..WhichInterface::default()
         };
         let (pins, _) = store.interfaces(which).await?;
-        let mut known_pins: BTreeMap<Key, BTreeMap<String, TrustedDefinition>> = BTreeMap::new();
+        // Another program brings new definitions only where somebody has to accept it first; an origin is the user's word.
+        let is_accepted = pin_binary && matches!(on_change, OnChange::Block | OnChange::Ask);
+        let is_kept = |pin: &&InterfacePin| {
+            !is_accepted && [basis, &pin.basis].iter().all(|one| one.starts_with(OF_PROGRAM))
+        };
+        let kept = pins.iter().find(is_kept).map(|pin| pin.basis.clone());
+        let basis = kept.as_deref().unwrap_or(basis);
+        let mut trusted: BTreeMap<Key, BTreeMap<String, TrustedDefinition>> = BTreeMap::new();
         for pin in pins.into_iter().filter(|pin| pin.basis == basis) {
-            let by_audience = known_pins.entry((pin.kind, pin.name)).or_default();
+            let by_audience = trusted.entry((pin.kind, pin.name)).or_default();
             by_audience.insert(pin.audience, (pin.hash, pin.definition));
         }
-        let pins = known_pins;
-        let known = KnownServer {
+        let servers = &mut self.0.borrow_mut().servers;
+        let before = servers.remove(server).filter(|one| one.scope == scope && one.basis == basis);
+        let mut known = before.unwrap_or_else(|| KnownServer {
             scope: scope.to_owned(),
             basis: basis.to_owned(),
-            is_new: pins.is_empty(),
-            shapes: pins.keys().map(|key| (shape(key), key.1.clone())).collect(),
-            pins,
+            is_new: trusted.is_empty(),
+            pins: BTreeMap::new(),
             drifted: BTreeMap::new(),
+            shapes: BTreeMap::new(),
             told: BTreeMap::new(),
-        };
-        self.0.borrow_mut().servers.insert(server.clone(), known);
+        });
+        for (key, trusted) in trusted {
+            known.shapes.insert(shape(&key), key.1.clone());
+            known.pins.entry(key).or_default().extend(trusted);
+        }
+        // Somebody may have trusted what was refused in this session.
+        known.drifted.retain(|(audience, key), (hash, _)| {
+            let trusted = known.pins.get(key).and_then(|pins| pins.get(audience));
+            trusted.is_none_or(|(trusted, _)| trusted != hash)
+        });
+        servers.insert(server.clone(), known);
         Ok(())
     }
 
@@ -367,6 +384,9 @@ fn offer(kind: Offered) -> Option<Offer> {
         .find(|offer| offered(*offer) == kind)
 }
 
+/// How the basis of a local server begins.
+const OF_PROGRAM: &str = "sha256:";
+
 /// The basis of a local server's pins: the digest of its program and its arguments.
 #[must_use]
 pub fn basis(digest: &str, arguments: &[String]) -> String {
@@ -376,7 +396,7 @@ pub fn basis(digest: &str, arguments: &[String]) -> String {
         hash.update([0]);
         hash.update(argument);
     }
-    hash.finalize().iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    hash.finalize().iter().fold(OF_PROGRAM.to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) -> Finding {
