@@ -125,15 +125,19 @@ impl InterfacePins {
             shapes: BTreeMap::new(),
             told: BTreeMap::new(),
         });
-        for (key, trusted) in trusted {
+        for (key, by_audience) in trusted {
             known.shapes.insert(shape(&key), key.1.clone());
-            known.pins.entry(key).or_default().extend(trusted);
+            for (audience, pin) in by_audience {
+                let entry = (audience, key.clone());
+                // Somebody may have trusted what was refused in this session. Else what the session trusts counts.
+                if known.drifted.get(&entry).is_some_and(|(refused, _)| *refused == pin.0) {
+                    known.drifted.remove(&entry);
+                    known.pins.entry(key.clone()).or_default().insert(entry.0, pin);
+                } else {
+                    known.pins.entry(key.clone()).or_default().entry(entry.0).or_insert(pin);
+                }
+            }
         }
-        // Somebody may have trusted what was refused in this session.
-        known.drifted.retain(|(audience, key), (hash, _)| {
-            let trusted = known.pins.get(key).and_then(|pins| pins.get(audience));
-            trusted.is_none_or(|(trusted, _)| trusted != hash)
-        });
         servers.insert(server.clone(), known);
         Ok(())
     }
