@@ -109,11 +109,7 @@ impl InterfacePins {
         };
         let kept = pins.iter().find(is_kept).map(|pin| pin.basis.clone());
         let basis = kept.as_deref().unwrap_or(basis);
-        let mut trusted: BTreeMap<Key, BTreeMap<String, TrustedDefinition>> = BTreeMap::new();
-        for pin in pins.into_iter().filter(|pin| pin.basis == basis) {
-            let by_audience = trusted.entry((pin.kind, pin.name)).or_default();
-            by_audience.insert(pin.audience, (pin.hash, pin.definition));
-        }
+        let trusted: Vec<_> = pins.into_iter().filter(|pin| pin.basis == basis).collect();
         let servers = &mut self.0.borrow_mut().servers;
         let before = servers.remove(server).filter(|one| one.scope == scope && one.basis == basis);
         let mut known = before.unwrap_or_else(|| KnownServer {
@@ -125,17 +121,18 @@ impl InterfacePins {
             shapes: BTreeMap::new(),
             told: BTreeMap::new(),
         });
-        for (key, by_audience) in trusted {
+        for pin in trusted {
+            let key = (pin.kind, pin.name);
             known.shapes.insert(shape(&key), key.1.clone());
-            for (audience, pin) in by_audience {
-                let entry = (audience, key.clone());
-                // Somebody may have trusted what was refused in this session. Else what the session trusts counts.
-                if known.drifted.get(&entry).is_some_and(|(refused, _)| *refused == pin.0) {
-                    known.drifted.remove(&entry);
-                    known.pins.entry(key.clone()).or_default().insert(entry.0, pin);
-                } else {
-                    known.pins.entry(key.clone()).or_default().entry(entry.0).or_insert(pin);
-                }
+            let by_audience = known.pins.entry(key.clone()).or_default();
+            let entry = (pin.audience, key);
+            // Somebody may have trusted what was refused in this session. Else what the session trusts counts.
+            let is_trusted_now = known.drifted.get(&entry).is_some_and(|(refused, _)| *refused == pin.hash);
+            if is_trusted_now {
+                known.drifted.remove(&entry);
+            }
+            if is_trusted_now || !by_audience.contains_key(&entry.0) {
+                by_audience.insert(entry.0, (pin.hash, pin.definition));
             }
         }
         servers.insert(server.clone(), known);
