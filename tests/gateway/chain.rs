@@ -168,6 +168,8 @@ fn every_step_behind_the_door_has_its_code() {
         !server.asked().iter().any(|asked| asked.rpc() == "tools/call"),
         "none of them reached the server"
     );
+    let page = [("Origin", "https://evil.example.com"), ("Mcp-Session-Id", session.as_str())];
+    assert_eq!(gateway.post("/mcp/far", &page, &call(18, "say", json!({}))).status, 403);
     let read =
         json!({"jsonrpc": "2.0", "id": 19, "method": "resources/read", "params": {"uri": "file:///secret"}});
     let read = gateway.post("/mcp/far", &[("Mcp-Session-Id", session.as_str())], &read);

@@ -80,21 +80,35 @@ fn a_tool_goes_to_the_allow_list_and_comments_stay() {
 /// The refusal that an agent gets names the command, and the command is enough.
 #[test]
 fn a_refused_tool_names_the_command_that_allows_it() {
-    let place = Place::new(Mode::Invoker);
-    place.user_policy(
-        "sandbox: {mcp: {enforce_policy: true, tool_policy: allowlist, allowed_tools: [{server: fixture, tool: echo}]}}\n",
-    );
-    let call = || {
-        let mut peer = Peer::ready(&place, &[]);
-        let answer = peer.call("add", json!({"a": 1, "b": 2}));
-        peer.finish();
-        answer
-    };
-    let refused = call();
-    let message = refused["error"]["message"].as_str().unwrap();
-    assert!(message.ends_with("; to allow it: `agentsh policy allow --tool fixture/add`"), "{message}");
-    allow(&place, &["--tool", "fixture/add"]);
-    assert!(call()["error"].is_null());
+    let list = "sandbox: {mcp: {enforce_policy: true, tool_policy: allowlist, allowed_tools: [{server: fixture, tool: echo}]}}\n";
+    for of_project in [false, true] {
+        let place = Place::new(Mode::Invoker);
+        let file = place.project.join(".agentsh.yaml").display().to_string();
+        let mut words = vec!["--tool", "fixture/add"];
+        if of_project {
+            place.write(&file, list);
+            words.splice(..0, ["--file", &file]);
+            // The user's own list would not help.
+            let own = Outcome::of(&mut place.agentsh(&["policy", "allow", "--tool", "fixture/add"]));
+            assert!(own.expect_code(1).stderr.contains(&format!("add `--file {file}`")));
+        } else {
+            place.user_policy(list);
+        }
+        let call = || {
+            let mut peer = Peer::ready(&place, &[]);
+            let answer = peer.call("add", json!({"a": 1, "b": 2}));
+            peer.finish();
+            answer
+        };
+        let refused = call();
+        let message = refused["error"]["message"].as_str().unwrap();
+        let remedy = format!("agentsh policy allow {}", words.join(" "));
+        assert!(message.ends_with(&format!("; to allow it: `{remedy}`")), "{message}");
+        let explained = policy(&place, &["explain", "--tool", "fixture/add"]);
+        assert_eq!(explained.contains(".agentsh.yaml --tool fixture/add"), of_project, "{explained}");
+        allow(&place, &words);
+        assert!(call()["error"].is_null());
+    }
 }
 
 #[test]

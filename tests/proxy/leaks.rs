@@ -132,8 +132,10 @@ fn a_reference_alone_and_other_words_pass() {
         assert_eq!(plain(&peer.text("two__echo", json!({"text": passes}))), passes);
     }
     for secret in secrets {
-        let refused = peer.call("two__echo", json!({"text": secret}));
-        assert_eq!(reason(&refused), "tainted-data", "{refused}");
+        for text in [secret.to_owned(), base64(secret), secret[..secret.len() - 8].to_owned()] {
+            let refused = peer.call("two__echo", json!({"text": text}));
+            assert!(["tainted-data", "nobody-to-ask"].contains(&reason(&refused)), "{text}: {refused}");
+        }
     }
     // What a server said may go back to it.
     assert_eq!(plain(&peer.text("one__echo", json!({"text": MEMO}))), MEMO);
@@ -240,7 +242,8 @@ fn an_agent_may_ask_itself() {
         let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
         (serde_json::from_str(text).unwrap(), answer["result"]["isError"] == true)
     };
-    let wrap = json!({"content": MEMO, "source_type": "file_read", "source_server": "files"});
+    let wrap =
+        json!({"content": MEMO, "source_type": "file_read", "source_server": "files", "source_tool": "read"});
     let (wrapped, _) = answer(peer.call("wrap_content", wrap));
     let token = wrapped["token_id"].as_str().unwrap();
     assert_eq!(token.len(), 32);
@@ -249,7 +252,9 @@ fn an_agent_may_ask_itself() {
     let (clean, stops) =
         answer(peer.call("scan_outbound", json!({"data": "Lunch at noon by the fountain?"})));
     assert_eq!((&clean["clean"], &clean["tokens_scanned"], stops), (&json!(true), &json!(1), false));
-    let (found, stops) = answer(peer.call("scan_outbound", json!({"data": MEMO, "target_server": "mail"})));
+    let (found, stops) = answer(
+        peer.call("scan_outbound", json!({"data": MEMO, "target_server": "mail", "target_tool": "send"})),
+    );
     assert_eq!((&found["clean"], &found["leakage_count"], stops), (&json!(false), &json!(1), true));
     assert!(found["scan_duration_ms"].is_u64() && wrapped["token_id"] == token, "{found}");
     let (checked, _) = answer(peer.call("check_leakage", json!({"token_id": token, "output": marked})));
@@ -261,6 +266,7 @@ fn an_agent_may_ask_itself() {
     for (tool, wrong) in [
         ("wrap_content", json!({"content": "x"})),
         ("wrap_content", json!({"content": "x", "source_type": "mail"})),
+        ("wrap_content", json!({"content": "x", "source_type": "other", "embed_position": "middle"})),
         ("check_leakage", json!({"token_id": "1", "output": "x"})),
         ("scan_outbound", json!({"data": 1})),
     ] {
@@ -279,12 +285,41 @@ fn an_agent_may_ask_itself() {
     let [created, expires] =
         ["created_at", "expires_at"].map(|name| report["tokens"][0][name].as_str().unwrap());
     assert!(created[14..] == expires[14..] && created[..14] != expires[..14], "{created} {expires}");
+    const NAMES: [&str; 4] = ["source_server", "source_tool", "target_server", "target_tool"];
     let event = &report["leakage_events"][0];
-    assert_eq!(
-        (&event["target_server"], &event["action_taken"]),
-        (&json!("mail"), &json!("halted")),
+    assert_eq!(event["action_taken"], "halted", "{event}");
+    assert_eq!(NAMES.map(|name| &event[name]), ["files", "read", "mail", "send"], "{event}");
+    let detected = &place.detections()[0];
+    let names = ["source_server", "source_tool", "server_id", "tool_name"].map(|name| &detected[name]);
+    assert_eq!(names, ["files", "read", "mail", "send"], "{detected}");
+    // What has no name gets none.
+    for kind in ["tool_result", "file_read", "api_response", "database_row", "user_message", "other"] {
+        let wrap = json!({"content": format!("{kind}: the password of the safe is 4711, says Ada Lovelace"), "source_type": kind});
+        let (_, is_error) = answer(peer.call("wrap_content", wrap));
+        assert!(!is_error, "{kind}");
+    }
+    answer(
+        peer.call(
+            "scan_outbound",
+            json!({"data": "api_response: the password of the safe is 4711, says Ada"}),
+        ),
+    );
+    let (report, _) = answer(peer.call("get_report", json!({})));
+    assert_eq!(report["tokens"][3]["source_type"], "api_response", "{report}");
+    let event = report["leakage_events"].as_array().unwrap().last().unwrap();
+    assert!(NAMES[..3].iter().all(|name| event[name].is_null()), "{event}");
+    assert!(
+        event["detail"].as_str().unwrap().contains("of a text of `wrap_content` would go out"),
         "{event}"
     );
+    assert_eq!(event["target_tool"], "scan_outbound", "{event}");
+    peer.finish();
+    // Of servers, definitions are tokens as well.
+    let mut peer = Peer::start(&mut command(&place));
+    peer.shake_hands();
+    peer.request("tools/list", json!({}));
+    let report: Value = serde_json::from_str(&peer.text("canary__get_report", json!({}))).unwrap();
+    assert_eq!(report["tokens"][0]["source_server"], "one", "{report}");
 }
 
 /// Tool hints of a server count against it, and never for it.

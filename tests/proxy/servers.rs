@@ -131,10 +131,14 @@ fn tools_outside_of_the_list_are_hidden_and_refused_by_their_line() {
     let refused = peer.call("one__env", json!({"name": "https://collect.example.net/"}));
     assert_eq!(refused["error"]["data"]["reason"], "tool-not-allowlisted", "{refused}");
     assert!(peer.text("canary__get_report", json!({})).contains("session_id"));
-    assert!(
-        refused["error"]["message"].as_str().unwrap().contains("proxy.json:1 (allowed_tools)"),
-        "{refused}"
-    );
+    // What it says to do is enough.
+    let (said, remedy) = refused["error"]["message"].as_str().unwrap().split_once("; to allow it, ").unwrap();
+    assert!(said.ends_with("proxy.json:1 (allowed_tools)"), "{said}");
+    let rest = remedy.strip_prefix("add \"one__env\" to ").unwrap();
+    assert!(said.ends_with(rest), "{remedy}");
+    let mut peer = start(&place, &json!({"allowed_tools": ["one__echo", "two__e*", "one__env"]}));
+    peer.shake_hands();
+    assert_eq!(peer.text("one__env", json!({"name": "WHO"})), "one");
 }
 
 #[test]

@@ -42,6 +42,8 @@ fn a_listing_has_the_hash_that_kiji_gives_it() {
     let turned = folder(&directory.path().join("turned"), OPENING, &page(&format!("{other},{TOOL}")));
     let hash = |folder: &str| registry(&["hash", "--listing", folder, "--format", "kiji"]).0;
     assert_eq!(hash(&paged), hash(&turned));
+    let named = folder(&directory.path().join("named"), &OPENING.replace("weather", "other"), &page(TOOL));
+    assert_eq!(hash(&named).split_once('\t').unwrap().1, stdout.split_once('\t').unwrap().1);
     assert_ne!(hash(&paged), hash(&one));
 }
 

@@ -77,7 +77,11 @@ pub fn decided(place: &Place) {
         401,
         "no decision, and so no form"
     );
-    assert_eq!(registry.get("/approvals/1").1["status"], "pending");
+    let waits = registry.get("/approvals/1").1;
+    let [made, ends] =
+        ["created_at", "expires_at"].map(|name| waits[name].as_str().unwrap()[..19].to_owned() + "Z");
+    let [made, ends]: [jiff::Timestamp; 2] = [made, ends].map(|time| time.parse().unwrap());
+    assert_eq!((&waits["status"], ends.duration_since(made).as_hours()), (&json!("pending"), 7 * 24));
     assert_eq!(registry.get(&format!("/servers/{}", evil.1)).0, 404);
     // With it, and a second answer does not change the first.
     let (status, text) = form(&registry, 1, &format!("{whole}&reason=release+2.1"));

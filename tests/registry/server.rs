@@ -410,6 +410,7 @@ pub fn the_command_line(place: &Place) {
         .agentsh(&["registry", "verify", "--listing", &new, "--registry", "http://127.0.0.1:9"])
         .output();
     assert_eq!(gone.unwrap().status.code(), Some(125));
+    assert_eq!(registry.ask(&["verify", "--", "no-such-server"]).1, 125);
 }
 
 #[test]

@@ -93,6 +93,11 @@ fn a_profiles_secret_is_in_its_file_alone_and_reaches_the_server() {
     assert!(tested.stdout.contains("answers, with"), "{tested}");
     let printed = told(&place, &["client-config", "--client", "claude", "db"]);
     assert!(printed.stdout.contains("--profile") && !printed.stdout.contains("s3cret"), "{printed}");
+    let far =
+        ["profile", "add", "far", "--url", "https://far.example/mcp", "--secret-header", "Authorization"];
+    Outcome::with_input(&mut place.agentsh(&far), b"Bearer s3cret-value\n").expect_code(0);
+    let printed = told(&place, &["client-config", "--client", "claude", "far"]);
+    assert!(printed.stdout.contains("--profile") && !printed.stdout.contains("s3cret"), "{printed}");
     let mut peer = Peer::start(&mut place.agentsh(&["mcp", "run", "--profile", "db"]));
     peer.shake_hands();
     let arguments = std::fs::read(format!("/proc/{}/cmdline", peer.child.id())).unwrap();

@@ -43,9 +43,23 @@ fn of_two_tools_with_one_name_neither_is_used_where_the_policy_asks_for_it() {
             honest.outcome
         );
         assert_eq!(honest.text(3), "second");
-        place.user_policy(
-            "version: 1\nsandbox: {mcp: {cross_server: {enabled: true, burst: {enabled: false}}}}\n",
+        let policy = |shadowing: &str| {
+            place.user_policy(&format!(
+                "version: 1\nsandbox: {{mcp: {{cross_server: {{enabled: true, burst: {{enabled: false}}{shadowing}}}}}}}\n"
+            ));
+        };
+        policy(", shadow_tool: {enabled: false}");
+        assert_eq!(script(&place, &steps).text(3), "second");
+        // An alert both times.
+        let alerts = place.detections();
+        let of = |session: &Value| alerts.iter().filter(|found| found["session"] == *session).count();
+        let sessions = place.listed(&["sessions", "--json"]);
+        assert!(sessions.iter().all(|session| of(&session["session"]) > 0), "{alerts:?}");
+        assert!(
+            alerts.iter().all(|found| found["severity"] == "low" && found["action"] == "alert"),
+            "{alerts:?}"
         );
+        policy("");
         let asked = script(&place, &steps);
         assert_eq!(tools(&asked, 1), 0, "{}", asked.outcome);
         for (step, other) in [(2, "beta"), (3, "alpha")] {
@@ -192,6 +206,16 @@ fn the_order_of_declaration_decides_and_not_the_alphabet() {
     );
     assert_eq!(answers.text(2), "ran search", "{}", answers.outcome);
     assert!(answers.error(3).contains("imitates 'search' of server 'zeta'"), "{}", answers.error(3));
+    // The user's files come before the project's.
+    let place = Place::new(Mode::Invoker);
+    let [honest, quick] = look_alikes(&place, None);
+    place.write(place.home.join(".claude.json"), json!({"mcpServers": {"zeta": honest}}).to_string());
+    place.write(".mcp.json", json!({"mcpServers": {"alpha": quick}}).to_string());
+    let said = script(
+        &place,
+        &json!([list("alpha"), list("zeta"), {"server": "alpha", "tool": "se\u{430}rch", "arguments": {}}]),
+    );
+    assert!(said.error(2).contains("imitates 'search' of server 'zeta'"), "{}", said.outcome);
 }
 
 #[test]
@@ -208,8 +232,8 @@ fn a_server_whose_name_is_nearly_anothers_is_told_of_with_the_score() {
     let servers: serde_json::Map<String, Value> = pairs
         .iter()
         .flat_map(|(first, second, _)| [first, second])
-        // A series is no imitation.
-        .chain([&"step-1", &"step-2"])
+        // A series is no imitation, and one letter of a short name is no sign of one.
+        .chain([&"step-1", &"step-2", &"mail", &"maid"])
         .map(|name| ((*name).to_owned(), entry.clone()))
         .collect();
     place.write(place.home.join(".claude.json"), json!({ "mcpServers": servers }).to_string());

@@ -418,7 +418,6 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
 #[test]
 fn a_short_prompt_guards_nothing_and_a_replacement_has_its_usual_words() {
     let place = Place::new(Mode::Invoker);
-    place.user_policy("version: 1\nllm: {canary: true}\n");
     let model = HttpServer::start(|asked| {
         let said = json!({"type": "text", "text": asked.message()["messages"][0]["content"]});
         Reply::json(json!({"content": [said], "stop_reason": "end_turn"}))
@@ -430,6 +429,9 @@ fn a_short_prompt_guards_nothing_and_a_replacement_has_its_usual_words() {
         let answer: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome}"));
         answer["content"][0]["text"].as_str().unwrap().to_owned()
     };
+    // Off by default.
+    assert_eq!(said(LEAK, LEAK), LEAK);
+    place.user_policy("version: 1\nllm: {canary: true}\n");
     let short = "You are a helpful assistant..";
     assert_eq!((short.len(), said(short, short).as_str()), (29, short));
     // They are counted in characters, and of a long sentence 240 of them are enough.

@@ -69,18 +69,21 @@ fn terminal_control_is_taken_out_of_every_text_and_that_is_on_record() {
     let place = Place::new(Mode::Invoker);
     let red = "\u{1b}[31mred\u{1b}[0m";
     let said = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": red}});
-    let mut peer = peer(
-        &place,
-        &json!({
-            "tools/call": [
-                {"before": [said], "result": {"content": [], "structuredContent": {"a": {"b": red}}, "_meta": {"note": red}}},
-                {"error": {"code": -32000, "message": red}},
-            ],
-            "resources/read": [{"contents": [{"uri": "a:b", "text": red}]}],
-            "tools/list": [{"tools": [tool("read", &format!("{red}\u{7f}\u{8}\u{9b}1m\u{1b}]0;title\u{7}!")), tool(red, "")]}],
-            "prompts/list": [{"prompts": [{"name": "p", "description": red}, {"name": red}]}],
-        }),
-    );
+    let answers = json!({
+        "tools/call": [
+            {"before": [said], "result": {"content": [], "structuredContent": {"a": {"b": red}}, "_meta": {"note": red}}},
+            {"error": {"code": -32000, "message": red}},
+        ],
+        "initialize": [{"protocolVersion": "2025-06-18", "serverInfo": {"name": "red", "version": "1"},
+            "capabilities": {"tools": {}, "prompts": {}, "resources": {}}, "instructions": red}],
+        // Files have form feeds, which do nothing to a terminal.
+        "resources/read": [{"contents": [{"uri": "a:b", "text": red}, {"uri": "a:c", "text": "page\u{c}\0"}]}],
+        "tools/list": [{"tools": [tool("read", &format!("{red}\u{7f}\u{8}\u{9b}1m\u{1b}]0;title\u{7}!")), tool(red, "")]}],
+        "prompts/list": [{"prompts": [{"name": "p", "description": red}, {"name": red}]}],
+    });
+    let file = place.write("answers.json", answers.to_string());
+    let mut peer = Peer::server(&place, &["answers", file.to_str().unwrap()]);
+    assert_eq!(peer.shake_hands()["result"]["instructions"], "red");
     let listed = peer.request("tools/list", json!({}));
     assert_eq!(listed["result"]["tools"][0]["description"], "red!", "{listed}");
     assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 1, "{listed}");
@@ -94,6 +97,7 @@ fn terminal_control_is_taken_out_of_every_text_and_that_is_on_record() {
     assert_eq!(peer.call("read", json!({}))["error"]["message"], "red");
     let read = peer.request("resources/read", json!({"uri": "a:b"}));
     assert_eq!(read["result"]["contents"][0]["text"], "red");
+    assert_eq!(read["result"]["contents"][1]["text"], "page\u{c}\0");
     peer.finish();
     let removed = place.detections();
     assert!(

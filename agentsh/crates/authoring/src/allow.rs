@@ -181,12 +181,13 @@ impl File {
 
     fn stays_closed(&self, want: &AllowItem, answer: &Answer, policy: &Policy) -> Failure {
         let project = policy.layers.iter().find(|(_, layer)| layer.word == "project").map(|(file, _)| file);
-        let other = project.filter(|file| Path::new(file) != self.path);
+        let deciding = Some(&answer.rule.file).filter(|_| answer.rule.line > 0).or(project);
+        let other = deciding.filter(|file| Path::new(file) != self.path);
         let advice = match (&answer.change, other) {
+            (Some(_), Some(file)) => format!("; {file} overrides it: add `--file {file}`"),
             _ if answer.rule.line > 0 => {
                 format!("; remove line {} of {}", answer.rule.line, answer.rule.file)
             }
-            (Some(_), Some(file)) => format!("; {file} overrides it: add `--file {file}`"),
             _ => String::new(),
         };
         Failure::No(format!(

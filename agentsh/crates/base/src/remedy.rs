@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use crate::escape;
+use crate::types::RuleRef;
 
 /// One command line. `words` are hosts, paths and ports of this machine (`localhost:5432`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,9 +16,19 @@ pub struct Allow {
     pub write: bool,
     pub tools: Vec<String>,
     pub env: Vec<String>,
+    /// None: the user's own policy.
+    pub file: Option<String>,
 }
 
 impl Allow {
+    /// The same, in the file of the rule that refuses. What the user's own policy adds counts for the organisation's as well.
+    #[must_use]
+    pub fn against(self, rule: &RuleRef) -> Self {
+        let file = Path::new(&rule.file);
+        let is_other = file.is_absolute() && !file.ends_with("agentsh/policy.yaml");
+        Self { file: is_other.then(|| rule.file.clone()), ..self }
+    }
+
     /// The same, for whoever types it in another directory than the project's.
     #[must_use]
     pub fn in_project(mut self, project: &Path) -> Self {
@@ -31,7 +42,8 @@ impl Allow {
     #[must_use]
     pub fn line(&self) -> Option<String> {
         let mut line = "agentsh policy allow".to_owned();
-        let options = self.server.iter().map(|server| ("--server ", server));
+        let options = self.file.iter().map(|file| ("--file ", file));
+        let options = options.chain(self.server.iter().map(|server| ("--server ", server)));
         let options = options.chain(self.tools.iter().map(|tool| ("--tool ", tool)));
         let options = options.chain(self.env.iter().map(|name| ("--env ", name)));
         for (option, word) in options {

@@ -34,7 +34,8 @@ impl Display for Answer {
         writeln!(f, "{}: {}", if self.allow { "allowed" } else { "denied" }, self.text)?;
         writeln!(f, "  rule: {}", self.rule)?;
         let verb = if self.allow { "to deny it" } else { "to allow it" };
-        let command = self.change.as_deref().filter(|_| !self.allow).and_then(remedy::command);
+        let change = self.change.as_deref().filter(|_| !self.allow).and_then(remedy::parse);
+        let command = change.and_then(|allow| allow.against(&self.rule).line());
         match (&self.change, command) {
             (_, Some(command)) => writeln!(f, "  {verb}: {command}"),
             (Some(change), None) => writeln!(f, "  {verb}, add: {change}"),

@@ -22,7 +22,7 @@ use agentsh_content::content::{Content, Searched, action_taken, token_id};
 use agentsh_dlp::taint::OriginId;
 use agentsh_dlp::taint::marker::Position;
 use agentsh_dlp::threads::apart;
-use agentsh_mcp::aggregate::called;
+use agentsh_mcp::aggregate::{OWN_ID, called};
 use agentsh_mcp::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
 use agentsh_store::Journal;
 
@@ -210,7 +210,8 @@ impl Standalone {
             "both" => Position::Both,
             _ => Position::Between,
         };
-        let source = tool_of(arguments, "source_server", "source_tool", kind)?;
+        let named = |name: &str| word(arguments, name).map(Option::unwrap_or_default);
+        let source = ToolId { server: ServerId(named("source_server")?), tool: named("source_tool")? };
         let wrapped = self.content.borrow_mut().wrap(source, content, position, [kind, place]);
         let mut said = json!({"token_id": token_id(wrapped.id), "wrapped_content": wrapped.text});
         if let Some(why) = wrapped.unmarked {
@@ -294,21 +295,12 @@ fn word(arguments: Option<&Json<'_>>, name: &str) -> Result<Option<String>, Erro
     }
 }
 
-/// Where what is searched would go.
-fn target(arguments: Option<&Json<'_>>, tool: &str) -> Result<ToolId, ErrorReply> {
-    tool_of(arguments, "target_server", "target_tool", tool)
-}
-
-/// The tool of two arguments; an unnamed server equals no other.
-fn tool_of(
-    arguments: Option<&Json<'_>>,
-    server: &str,
-    tool: &str,
-    otherwise: &str,
-) -> Result<ToolId, ErrorReply> {
-    let named = word(arguments, server)?.unwrap_or_else(|| format!("({server} not named)"));
-    let tool = word(arguments, tool)?.unwrap_or_else(|| otherwise.to_owned());
-    Ok(ToolId { server: ServerId(named), tool })
+/// Where what is searched would go; the tool that was called where the agent does not say.
+fn target(arguments: Option<&Json<'_>>, called: &str) -> Result<ToolId, ErrorReply> {
+    let named = |name: &str, otherwise: &str| {
+        word(arguments, name).map(|word| word.unwrap_or_else(|| otherwise.to_owned()))
+    };
+    Ok(ToolId { server: ServerId(named("target_server", OWN_ID)?), tool: named("target_tool", called)? })
 }
 
 fn wrong(message: String) -> ErrorReply {

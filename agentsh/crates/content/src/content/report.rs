@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use agentsh_base::types::ServerId;
 use agentsh_dlp::taint::OriginId;
 use agentsh_guard::Finding;
+use agentsh_mcp::aggregate::OWN_ID;
 
 use super::Content;
 use super::settings::{action_taken, response_mode};
@@ -23,9 +24,9 @@ impl Content {
             "detector": found.detector,
             "severity": found.severity.as_str(),
             "action_taken": action_taken(found.verdict.outcome),
-            "source_server": found.source.as_ref().map(|source| source.server.clone()),
-            "source_tool": found.source.as_ref().map(|source| source.tool.clone()),
-            "target_server": server,
+            "source_server": found.source.as_ref().and_then(|source| named(&source.server.0)),
+            "source_tool": found.source.as_ref().and_then(|source| named(&source.tool)),
+            "target_server": Some(server).filter(|server| server.0 != OWN_ID),
             "target_tool": tool,
             "destination": found.destination,
             "pointer": found.pointer,
@@ -58,15 +59,13 @@ impl Content {
                 // Texts of the agent itself have no call.
                 let of_call = (!origin.call.is_empty()).then_some(["tool_result", "suffix"]);
                 let declared = self.declared.get(&id).copied().or(of_call);
-                let is_named =
-                    |name: &&str| !name.starts_with('(') && declared.is_none_or(|said| said[0] != *name);
                 let is_marked = marked.contains(&id);
                 json!({
                     "token_id": token_id(id),
                     "created_at": written(origin.time),
                     "expires_at": written(origin.time + self.settings.lifetime),
-                    "source_server": Some(origin.server.0.as_str()).filter(is_named),
-                    "source_tool": Some(origin.tool.as_str()).filter(is_named),
+                    "source_server": named(&origin.server.0),
+                    "source_tool": named(&origin.tool),
                     "source_type": declared.map(|said| said[0]),
                     "embed_position": declared.map(|said| said[1]).filter(|_| is_marked),
                     "private": origin.private,
@@ -92,6 +91,11 @@ impl Content {
 #[must_use]
 pub fn token_id(id: OriginId) -> String {
     format!("{:032x}", id.0)
+}
+
+/// None where an agent that passes texts by itself named none.
+fn named(name: &str) -> Option<&str> {
+    Some(name).filter(|name| !name.is_empty())
 }
 
 fn written(time: Duration) -> String {

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use agentsh_base::json::Json;
-use agentsh_base::types::ToolId;
-use agentsh_dlp::flow::{Flow, Judged};
+use agentsh_base::types::{ServerId, ToolId};
+use agentsh_dlp::flow::{Flow, Flowed, Judged};
 use agentsh_dlp::taint::{Leaves, Origin, OriginId, PACKED, marker};
 use agentsh_guard::{Finding, Outcome};
-use agentsh_store::Event;
+use agentsh_mcp::aggregate::OWN_ID;
+use agentsh_store::{Event, escape};
 
 use super::{Content, since_1970};
 
@@ -97,11 +98,15 @@ impl Content {
         let mut found: Vec<(OriginId, Finding)> = Vec::new();
         for flowed in judged.findings {
             let id = flowed.finding.origin;
+            let what = told(&flowed, &target.server);
             let exfiltration = match flowed.finding.category {
                 PACKED => self.of_unread(flowed, &target.server, &target.tool),
                 _ => flowed.refused.then(|| self.of_flow(flowed, &target.server, &target.tool)),
             };
-            if let Some(exfiltration) = exfiltration.filter(|_| found.iter().all(|(other, _)| *other != id)) {
+            let is_new = |_: &Finding| found.iter().all(|(other, _)| *other != id);
+            if let Some(exfiltration) = exfiltration.filter(is_new) {
+                let destination = exfiltration.destination.filter(|server| server != OWN_ID);
+                let exfiltration = Finding { what, destination, ..exfiltration };
                 self.keep(&exfiltration, &target.server, &target.tool);
                 self.record(&exfiltration, target);
                 found.push((id, exfiltration));
@@ -139,8 +144,8 @@ impl Content {
             severity: agentsh_mcp::severity(found.severity),
             reason: found.verdict.reason.code().to_owned(),
             rule: found.verdict.rule.clone(),
-            source_server,
-            source_tool,
+            source_server: source_server.filter(|server| !server.0.is_empty()),
+            source_tool: source_tool.filter(|tool| !tool.is_empty()),
             destination: found.destination.clone(),
             context: found.context.clone(),
             pointer: found.pointer.clone(),
@@ -154,4 +159,17 @@ impl Content {
     pub fn halts(&self) -> bool {
         self.outcome() == Outcome::Block
     }
+}
+
+fn told(Flowed { finding, origin, .. }: &Flowed, target: &ServerId) -> String {
+    let (tool, server) = (escape::line(&origin.tool), &origin.server);
+    let from = match (tool.is_empty(), server.0.is_empty()) {
+        (true, true) => "a text of `wrap_content`".to_owned(),
+        (true, false) => format!("a text of server '{server}'"),
+        (false, true) => format!("a text of '{tool}'"),
+        (false, false) => format!("a text of '{tool}' of server '{server}'"),
+    };
+    let of = if finding.category == PACKED { String::new() } else { format!(" of {from}") };
+    let to = if target.0 == OWN_ID { String::new() } else { format!(" to server '{target}'") };
+    format!("{}{of} would go out{to}", finding.amount)
 }

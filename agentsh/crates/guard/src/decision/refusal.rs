@@ -69,13 +69,19 @@ fn found(decision: &Decision) -> String {
     decision.deciding().map(|found| format!(": {}", found.told())).unwrap_or_default()
 }
 
-/// How to allow a refused call: the command that adds the tool to the allow list, if that is enough.
+/// How to allow a refused call: the command that adds the tool to the allow list, or its place in a file of the proxy.
 #[must_use]
 pub fn remedy(server: &ServerId, name: &str, verdict: &Verdict) -> String {
-    let allow = Allow { tools: vec![format!("{server}/{name}")], ..Allow::default() };
     // Policies would read such a name as a pattern over other tools.
-    let is_name = !name.contains(['*', '?', '[']);
-    match allow.line().filter(|_| is_name && verdict.reason == Reason::ToolNotAllowlisted) {
+    if verdict.reason != Reason::ToolNotAllowlisted || name.contains(['*', '?', '[']) {
+        return verdict.remedy();
+    }
+    // A policy's keys are deeper: it is the list of `proxy.json`.
+    if verdict.rule.id == "allowed_tools" {
+        return format!("to allow it, add {:?} to {}", format!("{server}__{name}"), verdict.rule);
+    }
+    let allow = Allow { tools: vec![format!("{server}/{name}")], ..Allow::default() };
+    match allow.against(&verdict.rule).line() {
         Some(command) => format!("to allow it: `{command}`"),
         None => verdict.remedy(),
     }
