@@ -236,6 +236,10 @@ fn changes_that_a_read_only_mount_refuses_are_reported() {
         ("ln -s x .vscode/more", ".vscode/more"),
         ("rm .mcp.json", ".mcp.json"),
         ("cd .vscode; touch new.json", ".vscode/new.json"),
+        ("mkfifo .vscode/more", ".vscode/more"),
+        ("python3 -c 'import os; os.truncate(\".mcp.json\", 0)'", ".mcp.json"),
+        ("python3 -c 'import os; os.open(\".mcp.json\", os.O_RDONLY | os.O_TRUNC)'", ".mcp.json"),
+        ("python3 -c 'import ctypes; exit(ctypes.CDLL(None).creat(b\".mcp.json\", 0o644) < 0)'", ".mcp.json"),
     ] {
         let place = project(Mode::Invoker);
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", command]));
@@ -246,7 +250,8 @@ fn changes_that_a_read_only_mount_refuses_are_reported() {
             "{command}: {outcome}"
         );
         let place = project(Mode::Invoker);
-        let harmless = "mkdir -p .vscode; cat .mcp.json >/dev/null; rm -f .vscode/none; echo x >own; git status >/dev/null";
+        let harmless = "mkdir -p .vscode; cat .mcp.json >/dev/null; rm -f .vscode/none; echo x >own; git status >/dev/null; \
+            mkfifo pipe; python3 -c 'import os; os.truncate(\"own\", 0)'";
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", harmless])).expect_code(0);
         assert!(!outcome.stderr.contains("refused to change"), "{outcome}");
     }

@@ -81,6 +81,31 @@ const REFUSED: &[(&str, &str)] = &[
     ),
 ];
 
+/// What git learns of a configuration that it may not change is no setting; a setting that somebody makes is one.
+#[test]
+fn git_init_in_a_repository_changes_no_setting() {
+    if !has("git") {
+        return skip("git is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        sh(&place, SETUP);
+        let before = config(&place);
+        inside(&place, &["--quiet"], "git init -q && git init -q && test ! -e .git/config.lock")
+            .expect_code(0);
+        assert_eq!(config(&place), before, "{mode:?}");
+        inside(&place, &["--quiet"], "git config core.fileMode false").expect_code(0);
+        assert_eq!(sh(&place, "git config core.filemode").stdout, "false\n", "{mode:?}");
+        // A new branch knows where it comes from, if the user did not say otherwise.
+        sh(&place, "git fetch -q inner");
+        inside(&place, &["--quiet"], "git switch -qc y inner/main").expect_code(0);
+        assert_eq!(sh(&place, "git rev-parse --abbrev-ref y@{u}").stdout, "inner/main\n", "{mode:?}");
+        sh(&place, "git config --global branch.autoSetupMerge false");
+        inside(&place, &["--quiet"], "git switch -qc z inner/main").expect_code(0);
+        assert_eq!(sh(&place, "git config branch.z.remote || echo none").stdout, "none\n", "{mode:?}");
+    }
+}
+
 #[test]
 #[ignore = "takes long"]
 fn git_config_settings_that_run_programs_are_refused() {

@@ -317,7 +317,8 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
              mkdir -p ~/.npm/ev/objects ~/.npm/ev/refs cached shared/.git; cp .git/HEAD ~/.npm/ev; arm ~/.npm/ev\n\
              echo \"gitdir: $cache/ev\" > cached/.git; cp .git/HEAD shared/.git; echo $cache/ev > shared/.git/commondir\n\
              mkdir -p a b hg plain; printf '[paths]\\n%%include ../evil.rc\\n' > a/hgrc; mv a hg/.hg\n\
-             printf '[paths]\\ndefault = https://x.test/hg\\n' > b/hgrc; mv b plain/.hg\n\
+             printf '# new\\n[paths]\\ndefault = https://x.test/hg\\n\\n[ui]\\n# name\\n' > b/hgrc; mv b plain/.hg\n\
+             mkdir -p d lines; printf '[paths]\\ndefault = x\\r[hooks]\\rpre-status = {evil}\\n' > d/hgrc; mv d lines/.hg\n\
              git init -q ~/.npm/x; arm ~/.npm/x/.git; ln -s $cache/x linked\n\
              true",
             cache.display()
@@ -352,7 +353,9 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
         }
         assert!(!place.path("ran").exists(), "{mode:?}: {outcome}");
         assert!(outcome.stderr.contains("set aside"), "{mode:?}: {outcome}");
-        assert!(!place.project.join("hg/.hg/hgrc").exists(), "{mode:?}: {outcome}");
+        for directory in ["hg", "lines"] {
+            assert!(!place.project.join(directory).join(".hg/hgrc").exists(), "{mode:?}: {outcome}");
+        }
         // What is harmless stays.
         assert!(place.project.join("plain/.hg/hgrc").exists(), "{mode:?}: {outcome}");
         let config = fs::read_to_string(place.project.join("honest/.git/config")).unwrap();

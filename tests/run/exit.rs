@@ -37,6 +37,20 @@ fn a_program_that_is_not_there_or_cannot_be_executed() {
     }
 }
 
+/// A text without `#!` is the shell's, as for every shell and for `execvp`; what is a program of another machine is not.
+#[test]
+fn a_text_that_names_no_interpreter_is_the_shells() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.script("plain", "echo \"$1\"; exit 3\n");
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "./plain", "a b"]));
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (3, "a b\n"), "{outcome}");
+        let foreign = place.script("foreign", "MZ\0of another machine");
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", foreign.to_str().unwrap()]));
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (126, ""), "{outcome}");
+    }
+}
+
 #[test]
 fn an_interpreter_that_is_not_there() {
     let place = Place::new(Mode::Invoker);
@@ -45,6 +59,9 @@ fn an_interpreter_that_is_not_there() {
     let code = outcome.code;
     assert!(code == 126 || code == 127, "{code}");
     assert!(outcome.stderr.contains("/tool: its #! line names /nonexistent/interpreter"), "{outcome}");
+    place.script("dos", "#!/bin/sh\r\necho ran\r\n");
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "./dos"])).expect_code(127);
+    assert!(outcome.stderr.contains("names /bin/sh\\u{d}, which does not exist"), "{outcome}");
     let outcome = Outcome::of(&mut place.agentsh(&["run", "--", ""])).expect_code(127);
     assert!(outcome.stderr.contains("the command is empty"), "{outcome}");
 }

@@ -30,7 +30,7 @@ c = socket.socket(socket.AF_UNIX); c.connect(\"s.sock\"); assert c.recv(1) == b\
         "tmux -L t new-session -d 'sleep 5'; tmux -L t list-sessions; tmux -L t kill-server",
     ),
     works("script(1)", &["script"], "script -qec 'tty' /dev/null | grep -q /dev/pts"),
-    works("id, whoami, hostname, uname, date", &[], "id -u; whoami; hostname; uname -a; date"),
+    works("id, whoami, hostname, uname, date", &[], "id -u; whoami; hostname; uname -a; date; test \"$(hostname -f)\" = \"$(hostname)\"; getent hosts \"$(hostname)\""),
     works("ps, top", &["ps", "top"], "ps aux | grep -q ps; top -bn1 | grep -q PID"),
     works("df, du, free, nproc", &["df", "du", "free"], "df .; du -s .; free; nproc"),
     works(

@@ -217,4 +217,13 @@ asyncio.run(m())'",
         &["keytool", "jshell"],
         "keytool -genkeypair -alias a -keyalg RSA -storepass changeit -dname CN=a -keystore ks; echo 'System.out.println(6 * 7)' | jshell -s - | grep -q 42",
     ),
+    works(
+        "dpkg-buildpackage",
+        &["dpkg-buildpackage", "fakeroot", "gcc"],
+        "mkdir -p w/debian/source; cd w; echo '3.0 (native)' > debian/source/format
+printf 'Source: w\\nMaintainer: A <a@b.example>\\nBuild-Depends: gcc\\n\\nPackage: w\\nArchitecture: any\\nDescription: w\\n' > debian/control
+printf 'w (1) unstable; urgency=low\\n\\n  * x\\n\\n -- A <a@b.example>  Mon, 01 Jan 2024 00:00:00 +0000\\n' > debian/changelog
+printf '#!/usr/bin/make -f\\nclean build binary-arch:\\nbinary:\\n\\tinstall -D -g games ../file d/usr/games/w; mkdir d/DEBIAN\\n\\tdpkg-gencontrol -Pd\\n\\tdpkg-deb -b d ..\\n' > debian/rules
+chmod +x debian/rules; dpkg-buildpackage -us -uc -b; dpkg-deb -c ../w_1_*.deb | grep -q root/games",
+    ),
 ];

@@ -295,18 +295,25 @@ fn of_other_system(entry: &Path) -> Vec<(PathBuf, Copy)> {
     files.map(of_own).filter(|(_, copy)| says_more(copy)).collect()
 }
 
-/// Whether a configuration of Mercurial (`hg help config`) has the section `paths` and nothing else. Git's reader knows neither its
+/// Whether a configuration of Mercurial (`hg help config`) says something in the section `paths` alone. Git's reader knows neither its
 /// continued lines nor its directives.
 fn says_paths_alone(text: &str) -> bool {
     let is_path = |(name, value): (&str, &str)| {
         let is_plain = !name.starts_with([' ', '\t', '%', '[']) && !value.contains(['|', '!', '\\']);
         is_plain && !value.trim().starts_with('-')
     };
-    let is_plain = |line: &str| {
-        let is_said = line.trim().is_empty() || line.starts_with(['#', ';']) || line.trim_end() == "[paths]";
-        is_said || line.split_once('=').is_some_and(is_path)
-    };
-    text.lines().all(is_plain)
+    let mut section = "";
+    // Mercurial ends a line at a carriage return too.
+    text.split(['\n', '\r']).map(str::trim_end).all(|line| {
+        let is_header = line.starts_with('[') && line.ends_with(']');
+        if is_header {
+            section = line;
+        }
+        is_header
+            || line.is_empty()
+            || line.starts_with(['#', ';'])
+            || section == "[paths]" && line.split_once('=').is_some_and(is_path)
+    })
 }
 
 /// Directories of a repository in which every file counts.

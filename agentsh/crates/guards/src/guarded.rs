@@ -342,7 +342,7 @@ impl Guarded {
         if !is_config && stubs::is_stub(&session.facts().context.state, &name.to) {
             return Err(Refusal::Because(String::new()));
         }
-        if change.is_nothing() {
+        if change.is_nothing() || is_config && found_no_modes(&change, name.pid) {
             change.take_source()?;
             return Ok(RenameDecision::Done(None));
         }
@@ -558,6 +558,15 @@ fn ask_why((session, server): Owner<'_>, path: &Path) -> Answer {
 /// The path as people in the project write it.
 fn shown(session: &Rc<dyn GuardSession>, path: &Path) -> String {
     path.strip_prefix(&session.facts().context.project).unwrap_or(path).display().to_string()
+}
+
+/// `git init` in a repository changes the mode of its configuration, to learn whether modes count there; the mount refuses that.
+fn found_no_modes(change: &Change, pid: u32) -> bool {
+    let lower = |text: Result<&str, String>| text.map(str::to_ascii_lowercase).ok();
+    let (old, new) = (lower(change.old_text()), lower(change.new.text()));
+    old.is_some_and(|old| new == Some(old.replace("filemode = true", "filemode = false")))
+        && std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|words| !words.to_ascii_lowercase().windows(8).any(|word| word == b"filemode"))
 }
 
 fn because(detail: &str, reason: Option<Reason>) -> String {

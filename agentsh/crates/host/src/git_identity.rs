@@ -23,8 +23,6 @@ const REMEDY: &str = "`--read ~/.gitconfig` shows the file itself";
 
 /// Settings that replace those of the user which need files that are not inside.
 const OVERRIDES: &str = "\
-[branch]
-\tautoSetupMerge = false
 [commit]
 \tgpgSign = false
 [tag]

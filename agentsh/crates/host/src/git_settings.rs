@@ -35,6 +35,7 @@ const SECTIONS: &[&str] =
 /// Single variables.
 const VARIABLES: &[(&str, &str)] = &[
     ("blame", "date"),
+    ("branch", "autosetupmerge"),
     ("branch", "autosetuprebase"),
     ("branch", "sort"),
     ("commit", "cleanup"),

@@ -287,7 +287,7 @@ pub(super) struct Shebang {
     pub head: Vec<u8>,
 }
 
-/// None when the file does not begin with `#!`.
+/// None when the file does not begin with `#!` and a name.
 pub(super) fn shebang_line(path: &Path) -> Result<Option<Shebang>, PinError> {
     // In one read.
     let mut head = Vec::with_capacity(SHEBANG_BYTES);
@@ -295,7 +295,6 @@ pub(super) fn shebang_line(path: &Path) -> Result<Option<Shebang>, PinError> {
     file.take(SHEBANG_BYTES as u64).read_to_end(&mut head).map_err(|source| PinError::io(path, source))?;
     let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
     let bad = |why| PinError::BadScript { path: path.to_owned(), why };
-    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let line = match line.iter().position(|&byte| byte == b'\n') {
         Some(end) => line.get(..end).unwrap_or_default(),
         None if head.len() == SHEBANG_BYTES => {
@@ -303,23 +302,21 @@ pub(super) fn shebang_line(path: &Path) -> Result<Option<Shebang>, PinError> {
         }
         None => line,
     };
-    let line = line.trim_ascii();
     if line.contains(&0) {
         return Err(bad("its #! line contains a zero byte"));
     }
-    let end = line.iter().position(blank).unwrap_or(line.len());
-    let (interpreter, argument) = line.split_at(end);
-    if interpreter.is_empty() {
-        return Err(bad("its #! line names no interpreter"));
-    }
-    // A carriage return would be part of the interpreter's name.
-    if !interpreter.starts_with(b"/") {
-        return Err(bad("its #! line names an interpreter by a relative path"));
-    }
-    let argument = argument.trim_ascii();
+    // A carriage return is part of a word, as for the kernel.
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let start = line.iter().position(|byte| !blank(byte));
+    let end = line.iter().rposition(|byte| !blank(byte));
+    let Some(line) = start.zip(end).and_then(|(start, end)| line.get(start..=end)) else { return Ok(None) };
+    let (interpreter, argument) = line.split_at(line.iter().position(blank).unwrap_or(line.len()));
+    let argument = argument.iter().position(|byte| !blank(byte)).and_then(|start| argument.get(start..));
+    // The kernel looks for a bare name in the working directory.
+    let directory = if interpreter.contains(&b'/') { "" } else { "./" };
     Ok(Some(Shebang {
-        interpreter: PathBuf::from(OsStr::from_bytes(interpreter)),
-        argument: (!argument.is_empty()).then(|| OsStr::from_bytes(argument).to_owned()),
+        interpreter: Path::new(directory).join(OsStr::from_bytes(interpreter)),
+        argument: argument.map(|argument| OsStr::from_bytes(argument).to_owned()),
         head,
     }))
 }

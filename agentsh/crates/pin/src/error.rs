@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agentsh_base::escape;
+
 /// Every message fits after `error: ` and says what to do where the user can do something.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
@@ -46,7 +48,7 @@ pub enum PinError {
     BadScript { path: PathBuf, why: &'static str },
     #[error("no module named {module} (searched {searched})")]
     ModuleNotFound { module: String, searched: String },
-    #[error("{}: its #! line names {}, which does not exist", .path.display(), .interpreter.display())]
+    #[error("{}: its #! line names {}, which does not exist", .path.display(), escape::line(&.interpreter.to_string_lossy()))]
     NoInterpreter { path: PathBuf, interpreter: PathBuf },
     #[error("{0}")]
     Internal(String),

@@ -696,7 +696,7 @@ pub const GIT_OBEYS: &[(&str, WhenChanged, &str)] = &[
     ("info/attributes", WhenChanged::Told, "says which filters of the configuration git runs"),
 ];
 
-/// Readable by everybody: programs, libraries, and the parts of `/etc` that programs need to start.
+/// Readable by everybody: programs, libraries, and the parts of `/etc` and `/var` that programs need.
 pub const SYSTEM_READ: &[&str] = &[
     "/usr",
     "/bin",
@@ -751,6 +751,8 @@ pub const SYSTEM_READ: &[&str] = &[
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
     "/etc/timezone",
+    // What is installed: packages are not built without.
+    "/var/lib/dpkg",
 ];
 
 /// What the machine says of itself to everybody, read-only: some programs do not start without it.

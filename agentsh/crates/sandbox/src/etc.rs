@@ -1,35 +1,66 @@
 //! Generated files of `/etc`: one user, one group, name resolution.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use super::plan::Identity;
 
-/// `passwd(5)`: root, the sandbox's user, nobody.
+/// `passwd(5)`: root, the sandbox's user, the distribution's, nobody.
 #[must_use]
-pub fn passwd(identity: Identity, user: &str, home: &Path, shell: Option<&Path>) -> Vec<u8> {
+pub fn passwd(identity: Identity, user: &str, home: &Path, shell: Option<&Path>, host: &str) -> Vec<u8> {
     let Identity { host_uid, host_gid, .. } = identity;
     // A name from the environment may contain a separator.
-    let user: String =
-        user.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).collect();
+    let user: String = user.chars().filter(|&c| is_of_name(c)).collect();
     let user = if user.is_empty() || user == "root" { "agent" } else { &user };
     let home = home.display();
     let shell = shell.unwrap_or(Path::new("/bin/sh")).display();
-    format!(
+    let mut text = format!(
         "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n{user}:x:{host_uid}:{host_gid}::{home}:{shell}\n\
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-    )
-    .into_bytes()
+    );
+    for (name, uid, rest) in of_distribution(host, user, host_uid) {
+        if let Some(gid) = rest.split(':').next().and_then(|gid| gid.parse::<u32>().ok()) {
+            let _ = writeln!(text, "{name}:x:{uid}:{gid}::/nonexistent:/usr/sbin/nologin");
+        }
+    }
+    text.into_bytes()
 }
 
+/// `group(5)`: the same. The user's has the name that it has on the host.
 #[must_use]
-pub fn group(identity: Identity) -> Vec<u8> {
-    format!("root:x:0:\nagent:x:{}:\nnogroup:x:65534:\n", identity.host_gid).into_bytes()
+pub fn group(identity: Identity, host: &str) -> Vec<u8> {
+    let gid = identity.host_gid;
+    let own = entries(host).find(|(name, id, _)| *id == gid && *name != "root").map_or("agent", |own| own.0);
+    let mut text = format!("root:x:0:\n{own}:x:{gid}:\nnogroup:x:65534:\n");
+    for (name, id, _) in of_distribution(host, own, gid) {
+        let _ = writeln!(text, "{name}:x:{id}:");
+    }
+    text.into_bytes()
 }
 
-/// `hosts(5)`: localhost. The resolver has all other names.
+/// Names with ids below 100, which distributions give out: packages are built with them, and they say nothing of this machine.
+fn of_distribution<'a>(host: &'a str, own: &str, id: u32) -> impl Iterator<Item = (&'a str, u32, &'a str)> {
+    entries(host).filter(move |entry| (1..100).contains(&entry.1) && entry.0 != own && entry.1 != id)
+}
+
+/// Name, id and what follows of each line.
+fn entries(host: &str) -> impl Iterator<Item = (&str, u32, &str)> {
+    host.lines().filter_map(|line| {
+        let mut fields = line.splitn(4, ':');
+        let name = fields.next().filter(|name| !name.is_empty() && name.chars().all(is_of_name))?;
+        Some((name, fields.nth(1)?.parse().ok()?, fields.next()?))
+    })
+}
+
+fn is_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
+}
+
+/// `hosts(5)`: localhost and the sandbox's own name. The resolver has all other names.
 #[must_use]
 pub fn hosts() -> Vec<u8> {
-    b"127.0.0.1 localhost agentsh\n::1 localhost ip6-localhost ip6-loopback\n".to_vec()
+    b"127.0.0.1 localhost\n127.0.0.1 agentsh\n::1 localhost ip6-localhost ip6-loopback\n::1 agentsh\n"
+        .to_vec()
 }
 
 /// `resolv.conf(5)`: the sandbox's resolver, and short timeouts, since answers need no network. The host name has no

@@ -128,6 +128,10 @@ pub trait Host {
     fn home_of(&self, user: &str) -> Option<PathBuf>;
     /// Name and login shell of a user id, or of the invoking user if the id is unknown.
     fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>);
+    /// What `/etc/passwd` or `/etc/group` says.
+    fn accounts(&self, _file: &Path) -> String {
+        String::new()
+    }
     /// The machine's disks: their directories, and the links to them.
     fn disks(&self) -> Vec<(Links, PathBuf)>;
     /// Directories of submodules and linked worktrees below a `.git`; None if there are too many.
@@ -412,8 +416,12 @@ impl Host for RealHost {
         disks::disks().unwrap_or_default()
     }
 
+    fn accounts(&self, file: &Path) -> String {
+        start_of(file).unwrap_or_default()
+    }
+
     fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>) {
-        let users = start_of(Path::new("/etc/passwd")).unwrap_or_default();
+        let users = self.accounts(Path::new("/etc/passwd"));
         let of = |uid: u32| {
             let uid = uid.to_string();
             users.lines().map(|line| line.split(':')).find(|fields| fields.clone().nth(2) == Some(&uid))

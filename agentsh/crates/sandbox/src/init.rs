@@ -3,12 +3,14 @@
 
 use std::ffi::{CStr, CString, OsString, c_char};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{ForkResult, Gid, Uid};
 
@@ -39,6 +41,7 @@ pub fn main(control: &OwnedFd, filters: &seccomp::Filters) -> u8 {
 }
 
 const EXECUTE: &str = "execute";
+const SHELL: &CStr = c"/bin/sh";
 
 fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageError> {
     let (plan, mut passed) = wait_for_go(control)?;
@@ -214,15 +217,26 @@ fn execute(
         for (number, open) in numbered {
             place(open, *number).at("place descriptors")?;
         }
-        nix::unistd::execve(&prepared.path, &prepared.argv, &prepared.env)
-            .map(|_| ())
-            .on(EXECUTE, plan.program.path.display())
+        let mut executed = nix::unistd::execve(&prepared.path, &prepared.argv, &prepared.env);
+        if executed == Err(Errno::ENOEXEC) && is_text(&plan.program.path) {
+            let rest = prepared.argv.iter().skip(1).map(CString::as_c_str);
+            let argv: Vec<&CStr> = [SHELL, &prepared.path].into_iter().chain(rest).collect();
+            executed = nix::unistd::execve(SHELL, &argv, &prepared.env);
+        }
+        executed.map(|_| ()).on(EXECUTE, plan.program.path.display())
     };
     attempt().err().unwrap_or(StageError {
         stage: EXECUTE,
         detail: String::new(),
         source: io::Error::other("returned"),
     })
+}
+
+/// Shells and `execvp` give a text without `#!` to the shell. The header of a program for another machine has a zero byte.
+fn is_text(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(256).read_to_end(&mut head));
+    read.is_ok() && !head.contains(&0) && !head.starts_with(b"\x7fELF")
 }
 
 /// Programs inside name process groups by ids of their pid namespace. agentsh's group has none there, so a shell could

@@ -149,7 +149,16 @@ fn shebang_lines_are_followed() {
     assert!(matches!(machine.err(&[&text(&machine.at("chain/5"))]), PinError::TooManyInterpreters { .. }));
     machine.program("chain/self", &format!("#!{}\n", machine.at("chain/self").display()));
     assert!(matches!(machine.err(&[&text(&machine.at("chain/self"))]), PinError::TooManyInterpreters { .. }));
-    for bad in ["#!\n", "#!  \n", "#!node\n", "#!/a\0b\n", &format!("#!/{}", "a".repeat(300))] {
+    machine.program("project/mine", "\u{7f}ELF");
+    for near in ["#!mine\n", "#! ./mine\n"] {
+        let script = machine.program("s/near", near);
+        assert_eq!(argv(&machine.ok(&[&text(&script)])), ["./mine".into(), text(&script)]);
+    }
+    for absent in ["#!node\n", "#!./node\n", "#!/bin/sh\r\n"] {
+        let script = machine.program("s/absent", absent);
+        assert!(matches!(machine.err(&[&text(&script)]), PinError::NoInterpreter { .. }), "{absent:?}");
+    }
+    for bad in ["#!/a\0b\n", &format!("#!/{}", "a".repeat(300))] {
         let script = machine.program("s/bad", bad);
         assert!(matches!(machine.err(&[&text(&script)]), PinError::BadScript { .. }), "{bad:?}");
     }

@@ -40,6 +40,8 @@ const ASK: u32 = 0x7FC0_0000;
 /// Like [`ASK`], replaced for a sandbox with guarded names: see [`Program::of`]. The kernel ignores the low half.
 const NOTIFY_LOOKUPS: u32 = ASK | 1;
 
+/// Flags of an open that changes the file.
+pub(super) const WRITING: u32 = (libc::O_ACCMODE | libc::O_TRUNC).unsigned_abs();
 /// `O_CREAT`, and of `O_TMPFILE` the bit that is not `O_DIRECTORY`.
 pub(super) const FILE_CREATION: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
 
@@ -200,6 +202,15 @@ fn leaf(verdict: Verdict, leaves: Leaves) -> Vec<Instruction> {
     }
 }
 
+fn no_bits(argument: u32, forbidden: u32, leaves: Leaves, allowed: u32) -> Vec<Instruction> {
+    vec![
+        argument_word(argument),
+        jump(JUMP_ANY_BIT, forbidden, 0, 1),
+        statement(RETURN, leaves.refused),
+        statement(RETURN, allowed),
+    ]
+}
+
 fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
     match check {
         ArgumentCheck::NewFile { flags, mode, forbidden } => vec![
@@ -209,16 +220,12 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
             jump(JUMP_ANY_BIT, forbidden, 0, 1),
             statement(RETURN, leaves.refused),
             argument_word(flags),
-            jump(JUMP_ANY_BIT, libc::O_ACCMODE.unsigned_abs(), 0, 1),
+            jump(JUMP_ANY_BIT, WRITING, 0, 1),
             statement(RETURN, leaves.opens_to_write),
             statement(RETURN, leaves.opens),
         ],
-        ArgumentCheck::NoBits { argument, forbidden } => vec![
-            argument_word(argument),
-            jump(JUMP_ANY_BIT, forbidden, 0, 1),
-            statement(RETURN, leaves.refused),
-            statement(RETURN, ALLOW),
-        ],
+        ArgumentCheck::NoBits { argument, forbidden } => no_bits(argument, forbidden, leaves, ALLOW),
+        ArgumentCheck::NewName { mode, forbidden } => no_bits(mode, forbidden, leaves, leaves.heard),
         ArgumentCheck::NotOneOf { argument, values } => {
             let mut code = vec![argument_word(argument)];
             for value in values {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::host::plain;
 
 use super::calls::{self, Call};
-use super::compile::FILE_CREATION;
+use super::compile::{FILE_CREATION, WRITING};
 use super::rule::{ArgumentCheck, Verdict};
 use super::rules::RULES;
 
@@ -150,6 +150,10 @@ pub enum FileEffect {
 const CHANGING_CALLS: &[(PathArgument, FileEffect)] = &[
     (PathArgument { flags: Some(1), ..looks(calls::SYS_open) }, FileEffect::Writes),
     (PathArgument { flags: Some(2), ..looks_in(calls::SYS_openat) }, FileEffect::Writes),
+    (looks(calls::SYS_creat), FileEffect::Writes),
+    (looks(calls::SYS_truncate), FileEffect::Changes),
+    (looks(calls::SYS_mknod), FileEffect::Makes),
+    (looks_in(calls::SYS_mknodat), FileEffect::Makes),
     (looks(calls::SYS_unlink), FileEffect::Unlinks),
     (looks_in(calls::SYS_unlinkat), FileEffect::Unlinks),
     (looks(calls::SYS_rmdir), FileEffect::RemovesDirectory),
@@ -166,6 +170,9 @@ pub(super) fn touches(
 ) -> Option<(&'static PathArgument, FileEffect)> {
     let call = Call::of(number)?;
     let (looks, touch) = CHANGING_CALLS.iter().find(|(looks, _)| looks.call == call)?;
+    if !goes_on(looks, arguments) {
+        return None;
+    }
     let Some(flags) = looks.flags else {
         let is_directory = call == calls::SYS_unlinkat
             && low(arguments.get(2).copied()) & libc::AT_REMOVEDIR.unsigned_abs() != 0;
@@ -178,8 +185,7 @@ pub(super) fn touches(
         (true, false) => FileEffect::Writes,
         (false, _) => FileEffect::Changes,
     };
-    let writes = flags & libc::O_ACCMODE.unsigned_abs() != 0;
-    (writes && goes_on(looks, arguments)).then_some((looks, touch))
+    (flags & WRITING != 0).then_some((looks, touch))
 }
 
 /// How a call looks up a file; None for others.
@@ -194,7 +200,10 @@ pub(super) fn of(number: libc::c_long) -> Option<&'static PathArgument> {
 pub(super) fn goes_on(looks: &PathArgument, arguments: &[u64; 6]) -> bool {
     let rule = RULES.iter().find(|rule| rule.calls.contains(&looks.call));
     match rule.map(|rule| rule.verdict) {
-        Some(Verdict::Allow) => true,
+        Some(Verdict::Allow | Verdict::MissingFileHandler) => true,
+        Some(Verdict::Check(ArgumentCheck::NewName { mode, forbidden })) => {
+            low(arguments.get(mode as usize).copied()) & forbidden == 0
+        }
         Some(Verdict::Check(ArgumentCheck::NewFile { flags, mode, forbidden })) => {
             let [flags, mode] = [flags, mode].map(|index| low(arguments.get(index as usize).copied()));
             flags & FILE_CREATION == 0 || mode & forbidden == 0
@@ -223,6 +232,10 @@ mod tests {
         assert_eq!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o644, 0, 0]).unwrap().1, FileEffect::Writes);
         assert!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o4755, 0, 0]).is_none());
         assert!(touches(libc::SYS_openat, &[0, 0, 0, 0, 0, 0]).is_none());
+        let truncates = u64::from(libc::O_TRUNC.unsigned_abs());
+        assert_eq!(touches(libc::SYS_openat, &[0, 0, truncates, 0, 0, 0]).unwrap().1, FileEffect::Changes);
+        assert_eq!(touches(libc::SYS_mknodat, &[0, 0, 0o644, 0, 0, 0]).unwrap().1, FileEffect::Makes);
+        assert!(touches(libc::SYS_mknodat, &[0, 0, 0o4644, 0, 0, 0]).is_none());
         let removes = |flags: libc::c_int| {
             touches(libc::SYS_unlinkat, &[0, 0, flags.unsigned_abs().into(), 0, 0, 0]).unwrap().1
         };

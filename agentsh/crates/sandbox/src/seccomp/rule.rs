@@ -32,6 +32,11 @@ pub enum ArgumentCheck {
         argument: u32,
         forbidden: u32,
     },
+    /// Like `NoBits` for a call that makes a file: reported as [`Verdict::MissingFileHandler`].
+    NewName {
+        mode: u32,
+        forbidden: u32,
+    },
     /// Like `NoBits` of the mode, if the flags create a file; otherwise the mode has no meaning.
     NewFile {
         flags: u32,

@@ -125,7 +125,6 @@ pub const RULES: &[Rule] = &[
             SYS_chdir,
             SYS_fchdir,
             SYS_umask,
-            SYS_truncate,
             SYS_ftruncate,
             SYS_fallocate,
             SYS_utime,
@@ -173,6 +172,7 @@ pub const RULES: &[Rule] = &[
             SYS_rmdir,
             SYS_symlink,
             SYS_symlinkat,
+            SYS_truncate,
         ],
         verdict: Verdict::MissingFileHandler,
     },
@@ -218,13 +218,23 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         why: "A set-user-id file runs as its owner, which is root if root started agentsh.",
-        calls: &[SYS_chmod, SYS_fchmod, SYS_mknod, SYS_creat],
+        calls: &[SYS_chmod, SYS_fchmod],
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 1, forbidden: SET_ID }),
     },
     Rule {
         why: "Same reason as chmod.",
-        calls: &[SYS_fchmodat, SYS_fchmodat2, SYS_mknodat],
+        calls: &[SYS_fchmodat, SYS_fchmodat2],
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 2, forbidden: SET_ID }),
+    },
+    Rule {
+        why: "Same reason as chmod.",
+        calls: &[SYS_mknod, SYS_creat],
+        verdict: Verdict::Check(ArgumentCheck::NewName { mode: 1, forbidden: SET_ID }),
+    },
+    Rule {
+        why: "Same reason as chmod.",
+        calls: &[SYS_mknodat],
+        verdict: Verdict::Check(ArgumentCheck::NewName { mode: 2, forbidden: SET_ID }),
     },
     Rule {
         why: "Same reason as chmod.",
