@@ -630,6 +630,27 @@ fn a_key_of_minisign_signs() {
 }
 
 #[test]
+fn minisign_opens_a_key_with_a_password() {
+    let place = Place::new(Mode::Invoker);
+    let pair = minisign::KeyPair::generate_encrypted_keypair(Some("secret".to_owned())).unwrap();
+    let key = place.write(place.path("ada"), String::from(pair.sk.to_box(None).unwrap()));
+    // Without a terminal the password comes from standard input.
+    let said = |password: &str| {
+        let script = format!("echo {password} | setsid -w \"$@\"");
+        let mut command = place.command("sh");
+        command.args(["-c", &script, "sh"]).arg(place.program("agentsh"));
+        Outcome::of(command.args(["receipt", "key", "--key"]).arg(&key))
+    };
+    if has("minisign") {
+        assert!(said("secret").expect_code(0).stdout.starts_with("ssh-ed25519 "));
+        assert!(said("other").expect_code(125).stderr.contains("minisign refused it"));
+    } else {
+        assert!(said("secret").expect_code(125).stderr.contains("the system has no `minisign`"));
+    }
+    assert!(std::fs::read_to_string(&key).unwrap().contains("RWRTY"), "it keeps its password");
+}
+
+#[test]
 fn a_certificate_of_an_authority_signs() {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
     if !has("git") {

@@ -1,11 +1,11 @@
-//! Every route of `agentsh ui`, as its router lists them: from a page of another site, under a name that was rebound, without the
+//! Every route of `agentsh ui`, as its source lists them: from a page of another site, under a name that was rebound, without the
 //! cookie, with one that is over, and with forms that are none of its pages.
 
 use std::time::Duration;
 
 use super::ui::{ASKING, agent};
 use crate::support::browser::{Got, Ui};
-use crate::support::routes::{Route, of_router};
+use crate::support::routes::{Route, of_match};
 use crate::support::{Mode, Place, within};
 
 const ROUTER: &str = include_str!("../../agentsh/src/cli/ui/site.rs");
@@ -29,7 +29,7 @@ fn ui_routes_refuse_other_sites_and_wrong_cookies() {
     let old_cookie = format!("{name}={}", stale.cookie.split_once('=').unwrap().1);
     drop(stale);
 
-    let routes = of_router(ROUTER, id);
+    let routes = of_match(ROUTER, id);
     let unknown = Route { method: "GET".to_owned(), path: "/nothing".to_owned() };
     assert!(routes.iter().filter(|route| route.changes()).count() > 0, "{routes:?}");
     let own = format!("http://{}", ui.address);

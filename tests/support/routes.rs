@@ -42,3 +42,16 @@ pub fn of_router(source: &str, value: &str) -> Vec<Route> {
     assert!(!routes.is_empty(), "no routes");
     routes
 }
+
+/// Every arm `("METHOD", ["WORD", parameter, …])` of a source text, for the same.
+pub fn of_match(source: &str, value: &str) -> Vec<Route> {
+    let arms = source.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split_once("\", ["));
+    let routes = arms.map(|(method, rest)| {
+        let words = rest.split(']').next().unwrap_or_default().split(", ");
+        let path = words.flat_map(|word| ["/", word.split('"').nth(1).unwrap_or(value)]).collect();
+        Route { method: method.to_owned(), path }
+    });
+    let routes: Vec<_> = routes.collect();
+    assert!(!routes.is_empty(), "no routes");
+    routes
+}

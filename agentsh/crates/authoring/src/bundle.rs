@@ -5,10 +5,10 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use minisign::{KeyPair, SecretKey, SecretKeyBox};
 use serde_json::{Value, json};
 
 use crate::CommandContext;
+use crate::minisign::SecretKey;
 use agentsh_host::outgoing;
 use agentsh_policy::organisation::paths;
 use agentsh_policy::{Bundle, InForce, Organisation, bundle};
@@ -16,15 +16,14 @@ use agentsh_store::{escape, shown_time};
 use agentsh_terminal::output::{Failure, OK};
 
 pub fn keygen(file: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
-    let failed = |why: &dyn std::fmt::Display| Failure::Failed(format!("cannot create a key: {why}"));
-    let pair = KeyPair::generate_unencrypted_keypair().map_err(|error| failed(&error))?;
-    let secret = pair.sk.to_box(None).map_err(|error| failed(&error))?.into_string();
-    let public = pair.pk.to_box().map_err(|error| failed(&error))?.into_string();
+    let secret = SecretKey::make().map_err(|why| Failure::Failed(format!("cannot create a key: {why}")))?;
+    let public = secret.public();
     let mut beside = file.as_os_str().to_owned();
     beside.push(".pub");
-    create(file, 0o600, secret.as_bytes())?;
-    create(Path::new(&beside), 0o644, public.as_bytes())?;
-    writeln!(out, "{}", pair.pk.to_base64())?;
+    create(file, 0o600, secret.text().as_bytes())?;
+    let text = format!("untrusted comment: minisign public key\n{public}\n");
+    create(Path::new(&beside), 0o644, text.as_bytes())?;
+    writeln!(out, "{public}")?;
     Ok(OK)
 }
 
@@ -71,27 +70,19 @@ pub fn sign(
 ) -> Result<u8, Failure> {
     let failed = |why: &dyn std::fmt::Display| Failure::Failed(format!("cannot sign it: {why}"));
     let body = bundle::body(&manifest.to_string(), &text_of(policy)?).map_err(|error| failed(&error))?;
-    let secret = secret_key(&text_of(key)?).map_err(|error| failed(&error))?;
-    let public = minisign::PublicKey::from_secret_key(&secret).map_err(|error| failed(&error))?;
+    let secret = SecretKey::read(&text_of(key)?).map_err(|error| failed(&error))?;
     let comment = format!(
         "agentsh bundle {} version {}",
         manifest["name"].as_str().unwrap_or_default(),
         manifest["version"]
     );
-    let signature = minisign::sign(Some(&public), &secret, body.as_bytes(), Some(&comment), None);
-    let text = format!("{}\n{body}", signature.map_err(|error| failed(&error))?.into_string().trim_end());
+    let text = secret.sign(body.as_bytes(), &comment) + &body;
     // The signed text is the one that hosts will read.
-    let read = Bundle::read(&output.display().to_string(), &text, &[public.to_base64()]);
+    let read = Bundle::read(&output.display().to_string(), &text, &[secret.public()]);
     let read = read.map_err(|error| failed(&error))?;
     create(output, 0o644, text.as_bytes())?;
     writeln!(out, "{}: {}", escape::line(&output.display().to_string()), described(&read))?;
     Ok(OK)
-}
-
-/// Asks for the password on the terminal if there is one.
-pub fn secret_key(text: &str) -> minisign::Result<SecretKey> {
-    let secret = SecretKeyBox::from_string(text)?;
-    secret.clone().into_unencrypted_secret_key().or_else(|_| secret.into_secret_key(None))
 }
 
 pub fn organisation(place: &CommandContext) -> Result<Option<Organisation>, Failure> {

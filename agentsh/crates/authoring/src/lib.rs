@@ -11,6 +11,7 @@ pub mod generate;
 pub mod init;
 mod lint;
 mod listing;
+pub mod minisign;
 mod package;
 pub mod profiles;
 pub mod reference;

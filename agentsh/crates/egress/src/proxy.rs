@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use url::{Position, Url};
@@ -61,9 +62,9 @@ impl Proxy {
         }
         let port = url.port().unwrap_or(80);
         let authorization = (!url.username().is_empty()).then(|| {
-            let decoded = |text: &str| percent_decoded(text);
-            let pair = [decoded(url.username()), decoded(url.password().unwrap_or_default())].join(&b':');
-            format!("Proxy-Authorization: Basic {}\r\n", base64(&pair))
+            let decoded = |text| percent_decode_str(text).collect();
+            let pair: [Vec<u8>; 2] = [url.username(), url.password().unwrap_or_default()].map(decoded);
+            format!("Proxy-Authorization: Basic {}\r\n", base64(&pair.join(&b':')))
         });
         let refused = |()| "the address of the proxy has no host".to_owned();
         url.set_username("").map_err(refused)?;
@@ -162,26 +163,6 @@ fn covers(pattern: &str, name: &str, port: u16) -> bool {
     let host = host.trim_start_matches("*.").trim_start_matches('.');
     own_port.is_none_or(|own: u16| own == port)
         && name.strip_suffix(host).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-}
-
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::new();
-    let mut index = 0;
-    while let Some(&byte) = bytes.get(index) {
-        let digits = bytes.get(index + 1..index + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| byte == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(value) => {
-                decoded.push(value);
-                index += 3;
-            }
-            None => {
-                decoded.push(byte);
-                index += 1;
-            }
-        }
-    }
-    decoded
 }
 
 #[cfg(test)]

@@ -5,13 +5,16 @@ use std::time::Duration;
 use agentsh_egress::HttpError;
 use agentsh_egress::client::{Client as Http, Request};
 use agentsh_egress::target::Refused;
+#[cfg(feature = "inside")]
 use axum::Router;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
+#[cfg(feature = "inside")]
 use tower_service::Service as _;
 
 use crate::key_files::HostFile;
@@ -33,6 +36,7 @@ pub struct Client {
 enum Transport {
     Http(Box<Http>),
     /// The server of this process.
+    #[cfg(feature = "inside")]
     Inside(Router),
 }
 
@@ -126,6 +130,7 @@ impl Client {
 
     /// Asks the server of this process as a caller with this credential; without one as an anonymous caller. The answers are those
     /// that go over the wire: what a role may is decided in one place.
+    #[cfg(feature = "inside")]
     #[must_use]
     pub fn inside(server: Router, credential: Option<String>) -> Self {
         let who = credential.map_or(Signature::Anyone, Signature::Person);
@@ -189,6 +194,7 @@ impl Client {
     ) -> Result<Vec<u8>, ClientError> {
         let http = match &self.way {
             Transport::Http(http) => http,
+            #[cfg(feature = "inside")]
             Transport::Inside(server) => return self.within(server, method, path, body, kind).await,
         };
         let target = http.target(&format!("{}{path}", self.base))?;
@@ -214,6 +220,7 @@ impl Client {
     }
 }
 
+#[cfg(feature = "inside")]
 impl Client {
     async fn within(
         &self,
@@ -223,7 +230,7 @@ impl Client {
         body: Vec<u8>,
         kind: &'static str,
     ) -> Result<Vec<u8>, ClientError> {
-        let mut request = axum::http::Request::new(axum::body::Body::from(body));
+        let mut request = hyper::Request::new(axum::body::Body::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(|_| ClientError::Answer)?;
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use agentsh_base::{random, site};
-use axum::http::{HeaderMap, Method, header};
+use hyper::{HeaderMap, Method, header};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -129,7 +129,7 @@ fn asked<'a>(method: &Method, headers: &'a HeaderMap) -> site::BrowserRequest<'a
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-    use axum::http::HeaderValue;
+    use hyper::header::HeaderValue;
 
     use super::*;
 

@@ -2,8 +2,6 @@
 //! joining texts.
 
 use agentsh_base::json;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
 
 use crate::db::Value;
 
@@ -86,7 +84,12 @@ pub fn array(rows: &[Vec<Value>], write: fn(&[Value], &mut String)) -> String {
     out
 }
 
-pub fn reply(status: StatusCode, body: String) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], body)
-        .into_response()
+#[cfg(feature = "server")]
+pub fn reply(status: hyper::StatusCode, body: String) -> axum::response::Response {
+    use hyper::header;
+    axum::response::IntoResponse::into_response((
+        status,
+        [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")],
+        body,
+    ))
 }

@@ -2,7 +2,7 @@
 
 use agentsh_base::json::{self, Json};
 use agentsh_registry::{Component, Interface, Kind, MAX_DEPTH, hash, submitted};
-use axum::http::{HeaderMap, header};
+use hyper::{HeaderMap, header};
 use serde_json::{Value, json};
 
 use crate::names;

@@ -8,7 +8,8 @@ use agentsh_egress::HttpError;
 use agentsh_egress::client::{Client as Http, Request};
 use agentsh_egress::target::{Refused, Target};
 use agentsh_registry::{Interface, MAX_DEPTH, canonical, hash};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 

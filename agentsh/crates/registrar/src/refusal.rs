@@ -1,7 +1,6 @@
 //! Refusals of requests.
 
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use crate::db::DbError;
@@ -69,13 +68,15 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
+#[cfg(feature = "server")]
+impl axum::response::IntoResponse for Refusal {
+    fn into_response(self) -> axum::response::Response {
+        use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
         let (status, detail) = self.told();
         let mut response = axum::Json(json!({ "detail": detail })).into_response();
         *response.status_mut() = status;
         if status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
+use agentsh_authoring::minisign::SecretKey;
 use agentsh_base::small_file;
 use agentsh_host::review::{self, Kind, Mark};
 use agentsh_receipt::keys::MINISIGN;
@@ -285,10 +286,8 @@ pub(in crate::cli) fn signing_key(state: &Path, file: Option<&Path>) -> Result<S
     let file = file.unwrap_or(&own);
     let text = text_of(file, MAX_KEYS_BYTES)?;
     if text.starts_with(MINISIGN) {
-        let secret = agentsh_authoring::bundle::secret_key(&text).map_err(|error| failed(file, &error))?;
-        // Behind its kinds, how its password was hashed, and its number.
-        let pair = secret.to_bytes().get(62..126).and_then(SigningKey::of_pair);
-        return pair.ok_or_else(|| failed(file, &KeyError::Minisign));
+        let secret = SecretKey::read(&text).map_err(|error| failed(file, &error))?;
+        return SigningKey::of_pair(secret.both()).ok_or_else(|| failed(file, &KeyError::Minisign));
     }
     SigningKey::read(&text).map_err(|error| failed(file, &error))
 }

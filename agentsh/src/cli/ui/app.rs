@@ -1,10 +1,14 @@
 //! What every page needs.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use http_body_util::{Either, Full};
+use hyper::body::Bytes;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
 
+use super::events::Feed;
 use super::gate::Gate;
 use agentsh_approvals::{Asking, Item, SocketReply};
 use agentsh_authoring::CommandContext;
@@ -83,9 +87,12 @@ impl App {
 
     /// # Errors
     /// When a form was not on a page of ours.
-    pub fn check_form(&self, token: &str) -> Result<(), PageError> {
+    pub fn check_form(&self, form: &Fields) -> Result<(), PageError> {
         let why = "the form has expired; reload the page";
-        self.gate.is_form(token).then_some(()).ok_or_else(|| PageError(StatusCode::FORBIDDEN, why.to_owned()))
+        self.gate
+            .is_form(form.text("token"))
+            .then_some(())
+            .ok_or_else(|| PageError(StatusCode::FORBIDDEN, why.to_owned()))
     }
 
     /// The pending requests in this machine's registry, and why they cannot be shown.
@@ -123,9 +130,45 @@ pub(super) type Answer = Result<Page, PageError>;
 
 pub(super) struct Page(pub String);
 
-impl IntoResponse for Page {
-    fn into_response(self) -> Response {
-        ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], self.0).into_response()
+pub(super) type Reply = Response<Either<Full<Bytes>, Feed>>;
+
+impl Page {
+    pub fn reply(self) -> Reply {
+        reply(StatusCode::OK, "text/html; charset=utf-8", self.0)
+    }
+}
+
+pub(super) fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Either::Left(Full::new(body.into())));
+    *reply.status_mut() = status;
+    with(reply, CONTENT_TYPE, kind)
+}
+
+/// With a header, whose value is no untrusted text.
+pub(super) fn with(mut reply: Reply, name: HeaderName, value: &str) -> Reply {
+    reply.headers_mut().extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
+    reply
+}
+
+/// What an address or a form says.
+pub(super) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    pub fn read(text: &[u8]) -> Self {
+        Self(url::form_urlencoded::parse(text).into_owned().collect())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self, name: &str) -> &str {
+        self.get(name).unwrap_or_default()
+    }
+
+    pub fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, PageError> {
+        let odd = |_| PageError(StatusCode::BAD_REQUEST, format!("{name} is not a number"));
+        self.get(name).map(|value| value.parse().map_err(odd)).transpose()
     }
 }
 
@@ -160,8 +203,8 @@ impl From<Failure> for PageError {
     }
 }
 
-impl IntoResponse for PageError {
-    fn into_response(self) -> Response {
+impl PageError {
+    pub fn reply(self) -> Reply {
         let frame = Frame {
             title: self.0.canonical_reason().unwrap_or("Trouble").to_owned(),
             here: Place::Now,
@@ -175,6 +218,7 @@ impl IntoResponse for PageError {
             lines: vec![self.1],
             back: Some((Href::to(&[]), "Now".to_owned())),
         };
-        (self.0, Page(message(&frame, &said))).into_response()
+        let reply = reply(self.0, "text/html; charset=utf-8", message(&frame, &said));
+        if self.0 == StatusCode::METHOD_NOT_ALLOWED { with(reply, ALLOW, "GET, HEAD") } else { reply }
     }
 }

@@ -1,16 +1,12 @@
 //! Questions of running sessions, and the answers from forms.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use axum::Form;
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use axum::response::Redirect;
+use hyper::StatusCode;
+use hyper::header::LOCATION;
 use jiff::Timestamp;
-use serde::Deserialize;
 
-use super::app::{Answer, App, Page, PageError, Waiting};
+use super::app::{Answer, App, Fields, Page, PageError, Reply, Waiting, reply, with};
 use super::rows::{AGENT, Making, Who};
 use agentsh_approvals::{Asking, Item, SocketReply, lasting_line, remember};
 use agentsh_registry::hex;
@@ -21,21 +17,15 @@ use agentsh_web::{Approvals, Href, Place, Question};
 /// Answers of the past on the page.
 const ANSWERED: u32 = 50;
 
-#[derive(Deserialize)]
-pub(super) struct Shown {
-    /// The question that was answered a moment ago.
-    #[serde(default)]
-    answered: String,
-}
-
-pub(super) async fn list(State(app): State<Arc<App>>, Query(shown): Query<Shown>) -> Answer {
+/// With what became of the question that was `answered` a moment ago.
+pub(super) async fn list(app: &App, answered: &str) -> Answer {
     let (waiting, mut silent) = app.waiting().await;
     let (requested, unread) = app.requested().await;
     silent.extend(unread);
     let said = app.said.lock().map(|said| said.clone()).unwrap_or_default();
     let mut page = Approvals {
-        said: if said.0 == shown.answered { said.1 } else { Vec::new() },
-        waiting: questions(&app, &waiting).await?,
+        said: if said.0 == answered { said.1 } else { Vec::new() },
+        waiting: questions(app, &waiting).await?,
         requested,
         answered: Vec::new(),
         silent,
@@ -120,23 +110,9 @@ fn bound(item: &Item) -> String {
     hex(serde_json::to_string(item).unwrap_or_default().as_bytes())
 }
 
-#[derive(Deserialize)]
-pub(super) struct Filled {
-    #[serde(default)]
-    token: String,
-    #[serde(default)]
-    bound: String,
-    #[serde(default)]
-    answer: String,
-}
-
-pub(super) async fn answer(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    Form(said): Form<Filled>,
-) -> Result<Redirect, PageError> {
-    app.check_form(&said.token)?;
-    let (approve, scope) = match said.answer.as_str() {
+pub(super) async fn answer(app: &App, id: &str, form: &Fields) -> Result<Reply, PageError> {
+    app.check_form(form)?;
+    let (approve, scope) = match form.text("answer") {
         "once" => (true, ApprovalScope::Once),
         "session" => (true, ApprovalScope::Session),
         "always" => (true, ApprovalScope::Always),
@@ -151,7 +127,7 @@ pub(super) async fn answer(
     let (waiting, _) = app.waiting().await;
     let gone = || PageError(StatusCode::CONFLICT, format!("question {id} is no longer pending"));
     let (path, item) = waiting.iter().find(|(_, item)| item.id == id).ok_or_else(gone)?;
-    if bound(item) != said.bound {
+    if bound(item) != form.text("bound") {
         let why = format!("question {id} is not the one that was shown; look at it again");
         return Err(PageError(StatusCode::CONFLICT, why));
     }
@@ -163,25 +139,25 @@ pub(super) async fn answer(
         }
         _ => None,
     };
-    match agentsh_approvals::ask(path, &Asking::Answer { id: id.clone(), approve, scope }).await {
+    match agentsh_approvals::ask(path, &Asking::Answer { id: id.to_owned(), approve, scope }).await {
         Some(Ok(SocketReply::Answered(true))) => {}
         Some(Ok(SocketReply::Refused(why))) => return Err(PageError(StatusCode::FORBIDDEN, why)),
         Some(Err(error)) => return Err(failed(format!("cannot ask the session: {error}"))),
         Some(Ok(_)) | None => return Err(gone()),
     }
     let word = if approve { "Approved" } else { "Denied" };
-    let shown = questions(&app, std::slice::from_ref(&(path.clone(), item.clone()))).await?;
+    let shown = questions(app, std::slice::from_ref(&(path.clone(), item.clone()))).await?;
     let title = shown.into_iter().next().map(|question| question.title).unwrap_or_default();
     let mut lines = vec![format!("{word}: {title}.")];
     lines.extend(written);
-    Ok(back(&app, id, lines))
+    Ok(back(app, id, lines))
 }
 
 /// To the pending questions, with the result of the one that was answered.
-pub(super) fn back(app: &App, id: String, lines: Vec<String>) -> Redirect {
-    let to = Href::to(&["approvals"]).with("answered", &id);
+pub(super) fn back(app: &App, id: &str, lines: Vec<String>) -> Reply {
+    let to = Href::to(&["approvals"]).with("answered", id);
     if let Ok(mut said) = app.said.lock() {
-        *said = (id, lines);
+        *said = (id.to_owned(), lines);
     }
-    Redirect::to(to.as_str())
+    with(reply(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", ""), LOCATION, to.as_str())
 }

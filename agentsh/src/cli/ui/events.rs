@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use hyper::body::Frame;
-use serde::Deserialize;
+use http_body_util::Either;
+use hyper::body::{Body, Bytes, Frame};
+use hyper::header::CONTENT_TYPE;
+use hyper::{Response, StatusCode};
 use tokio::sync::mpsc;
 
-use super::app::App;
+use super::app::{App, Reply, reply, with};
 use agentsh_store::running;
 
 /// Between two looks at the record.
@@ -22,16 +20,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(400);
 /// Looks without news after which the connection is tried.
 const QUIET_LOOKS: u32 = 40;
 
-#[derive(Deserialize)]
-pub(super) struct Since {
-    #[serde(default)]
-    after: i64,
-}
-
 /// Pieces of a body as they come.
-struct Feed(mpsc::Receiver<Bytes>);
+pub(super) struct Feed(mpsc::Receiver<Bytes>);
 
-impl hyper::body::Body for Feed {
+impl Body for Feed {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -43,16 +35,18 @@ impl hyper::body::Body for Feed {
     }
 }
 
-pub(super) async fn stream(State(app): State<Arc<App>>, Query(since): Query<Since>) -> Response {
+pub(super) fn stream(app: &Arc<App>, after: i64) -> Reply {
     let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
-        return (StatusCode::TOO_MANY_REQUESTS, "too many pages are open\n").into_response();
+        let why = "too many pages are open\n";
+        return reply(StatusCode::TOO_MANY_REQUESTS, "text/plain; charset=utf-8", why);
     };
     let (pieces, feed) = mpsc::channel(4);
+    let app = Arc::clone(app);
     tokio::spawn(async move {
-        watch(&app, since.after, &pieces).await;
+        watch(&app, after, &pieces).await;
         drop(place);
     });
-    ([(header::CONTENT_TYPE, "text/event-stream")], Body::new(Feed(feed))).into_response()
+    with(Response::new(Either::Right(Feed(feed))), CONTENT_TYPE, "text/event-stream")
 }
 
 /// Until the page is closed.

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use axum::http::{HeaderMap, Method, header};
+use hyper::{HeaderMap, Method, header};
 use subtle::ConstantTimeEq;
 
 use agentsh_base::{random, site};

@@ -81,10 +81,9 @@ async fn serve(
         open(&link);
     }
     let app = Arc::new(App::new(context.state_dir, place, gate));
-    let service = site::router(app).into_make_service_with_connect_info::<SocketAddr>();
     // Streams to open pages never end by themselves: nothing is waited for.
     tokio::select! {
-        served = axum::serve(listener, service) => served.map_err(|error| failed("serve", error))?,
+        never = site::serve(listener, app) => match never {},
         () = stop => {}
     }
     Ok(OK)

@@ -1,12 +1,8 @@
 //! Running sessions, and the list of sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use axum::extract::{Query, State};
-use serde::Deserialize;
-
-use super::app::{Answer, App, Page};
+use super::app::{Answer, App, Fields, Page};
 use super::approvals::questions;
 use super::rows::{Making, Who, with_age};
 use super::session::{in_force, state_word};
@@ -30,7 +26,7 @@ const MAX_READS: usize = 10;
 /// The verb whose sessions are shown only to who searches for them.
 const DEMO: &str = "demo";
 
-pub(super) async fn now(State(app): State<Arc<App>>) -> Answer {
+pub(super) async fn now(app: &App) -> Answer {
     let (waiting, _) = app.waiting().await;
     let requested = app.requested().await.0;
     let count = waiting.len() + requested.len();
@@ -42,13 +38,13 @@ pub(super) async fn now(State(app): State<Arc<App>>) -> Answer {
         let runs = running::running(&app.state_dir);
         let listed = reader.list_sessions(None, RUNNING).await?;
         let of = |one: &&ListedSession| runs.contains(&one.first.session);
-        page.running = listed.iter().filter(of).map(|one| line(&app, one)).collect();
+        page.running = listed.iter().filter(of).map(|one| line(app, one)).collect();
         let (demo, own): (Vec<_>, Vec<_>) = listed.iter().partition(|one| beginning(one).0 == DEMO);
-        page.last = own.iter().take(LAST).map(|one| line(&app, one)).collect();
+        page.last = own.iter().take(LAST).map(|one| line(app, one)).collect();
         let demo = demo.iter().map(|one| one.first.session).collect();
-        page.refused = refused(&app, &mut reader, &demo).await?;
+        page.refused = refused(app, &mut reader, &demo).await?;
     }
-    page.waiting = questions(&app, &waiting).await?;
+    page.waiting = questions(app, &waiting).await?;
     Ok(Page(agentsh_web::now(&app.frame("Now", Place::Now, count, Some(newest)), &page)))
 }
 
@@ -117,21 +113,15 @@ fn line(app: &App, listed: &ListedSession) -> Listed {
     }
 }
 
-#[derive(Deserialize)]
-pub(super) struct From {
-    before: Option<i64>,
-    #[serde(default)]
-    q: String,
-}
-
-pub(super) async fn sessions(State(app): State<Arc<App>>, Query(from): Query<From>) -> Answer {
+pub(super) async fn sessions(app: &App, query: &Fields) -> Answer {
+    let (wanted, from) = (query.text("q"), query.number("before")?);
     let waiting = app.waits().await;
-    let text = from.q.trim().to_lowercase();
+    let text = wanted.trim().to_lowercase();
     let to =
         || if text.is_empty() { Href::to(&["sessions"]) } else { Href::to(&["sessions"]).with("q", &text) };
     let mut page = Sessions {
         sessions: Vec::new(),
-        search: Some(from.q.clone()),
+        search: Some(wanted.to_owned()),
         hides_demo: false,
         first: None,
         older: None,
@@ -139,7 +129,7 @@ pub(super) async fn sessions(State(app): State<Arc<App>>, Query(from): Query<Fro
     let mut newest = 0;
     if let Some(mut reader) = app.reader().await? {
         newest = reader.newest().await?;
-        let (mut before, mut is_end) = (from.before, false);
+        let (mut before, mut is_end) = (from, false);
         let mut found: Vec<ListedSession> = Vec::new();
         for _ in 0..MAX_READS {
             let listed = reader.list_sessions(before, RUNNING).await?;
@@ -155,14 +145,14 @@ pub(super) async fn sessions(State(app): State<Arc<App>>, Query(from): Query<Fro
             }
         }
         let shown = found.get(..LISTED).unwrap_or(&found);
-        page.sessions = shown.iter().map(|one| line(&app, one)).collect();
+        page.sessions = shown.iter().map(|one| line(app, one)).collect();
         let older = match found.len() > LISTED {
             true => shown.last().map(|one| one.first.id),
             false => before.filter(|_| !is_end),
         };
         page.older = older.map(|last| to().with("before", &last.to_string()));
-        page.first = from.before.map(|_| to());
+        page.first = from.map(|_| to());
     }
-    let live = from.before.is_none().then_some(newest);
+    let live = from.is_none().then_some(newest);
     Ok(Page(agentsh_web::sessions(&app.frame("Sessions", Place::Sessions, waiting, live), &page)))
 }

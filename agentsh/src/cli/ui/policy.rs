@@ -1,11 +1,6 @@
 //! The policy in force, questions about it, and what it would have done to a session.
 
-use std::sync::Arc;
-
-use axum::extract::{Query, State};
-use serde::Deserialize;
-
-use super::app::{Answer, App, Page};
+use super::app::{Answer, App, Fields, Page};
 use super::rows::refused;
 use agentsh_authoring::explain::Explained;
 use agentsh_authoring::{CommandContext, Which, replay};
@@ -17,28 +12,17 @@ use agentsh_web::{Effective, Part, Place, PolicyPreview, PolicyQuestion, Tone, W
 /// Different things of a session that are tried.
 const TRIED: usize = 500;
 
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Wanted {
-    #[serde(default)]
-    server: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    about: String,
-    #[serde(default)]
-    session: String,
-}
-
-pub(super) async fn page(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Answer {
+pub(super) async fn page(app: &App, query: &Fields) -> Answer {
+    let session = query.text("session");
     let loaded = app.place.in_force().map_err(|error| error.render());
-    let would_have = match (&loaded, wanted.session.as_str()) {
+    let would_have = match (&loaded, session) {
         (_, "") => None,
         (Ok(policy), session) => {
-            Some(would_have(&app, policy, session.trim()).await.map_err(|error| error.to_string()))
+            Some(would_have(app, policy, session.trim()).await.map_err(|error| error.to_string()))
         }
         (Err(_), _) => Some(Err("the policy cannot be read".to_owned())),
     };
-    let asked = ask(&wanted, &app.place).await;
+    let asked = ask(query, &app.place).await;
     let effective = loaded.map(|policy| Effective {
         parts: policy
             .lines()
@@ -48,24 +32,25 @@ pub(super) async fn page(State(app): State<Arc<App>>, Query(wanted): Query<Wante
         warnings: policy.warnings.iter().map(|w| format!("{}: {}", w.rule, w.value)).collect(),
         source: policy.source,
     });
-    let page = agentsh_web::Policy { effective, asked, session: wanted.session, would_have };
+    let page = agentsh_web::Policy { effective, asked, session: session.to_owned(), would_have };
     let waiting = app.waits().await;
     Ok(Page(agentsh_web::policy(&app.frame("Policy", Place::Policy, waiting, None), &page)))
 }
 
-async fn ask(wanted: &Wanted, place: &CommandContext) -> PolicyQuestion {
+async fn ask(query: &Fields, place: &CommandContext) -> PolicyQuestion {
+    let [server, kind, about] = ["server", "kind", "about"].map(|name| query.text(name));
     let mut asked = PolicyQuestion {
-        server: wanted.server.clone(),
-        kind: wanted.kind.clone(),
-        about: wanted.about.clone(),
+        server: server.to_owned(),
+        kind: kind.to_owned(),
+        about: about.to_owned(),
         answer: None,
     };
-    let about = wanted.about.trim();
+    let about = about.trim();
     if about.is_empty() {
         return asked;
     }
-    let server = Some(wanted.server.trim()).filter(|id| !id.is_empty()).map(|id| ServerId(id.to_owned()));
-    asked.answer = Some(match question(&wanted.kind, about, server) {
+    let server = Some(server.trim()).filter(|id| !id.is_empty()).map(|id| ServerId(id.to_owned()));
+    asked.answer = Some(match question(kind, about, server) {
         Ok((from, question)) => match Explained::of(&Which::in_force(), from, question, None, place).await {
             Ok(explained) => shown(&explained),
             Err(why) => (Word::new("no answer", Tone::Warn), vec![why.trim().to_owned()]),

@@ -1,19 +1,16 @@
 //! The receipt of a finished session: as a page, and as a file.
 
-use std::sync::Arc;
-
-use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use hyper::StatusCode;
+use hyper::header::CONTENT_DISPOSITION;
 use serde_json::Value;
 
-use super::app::{Answer, App, Page, PageError};
+use super::app::{Answer, App, Page, PageError, Reply, reply, with};
 use crate::cli::receipt::{Receipt, Wanted, of_session};
 use agentsh_store::StoreError;
 use agentsh_web::Place;
 
-pub(super) async fn page(State(app): State<Arc<App>>, Path(word): Path<String>) -> Answer {
-    let (id, written) = written(&app, &word).await?;
+pub(super) async fn page(app: &App, word: &str) -> Answer {
+    let (id, written) = written(app, word).await?;
     let whole = serde_json::to_value(&written.statement).unwrap_or_default();
     let mut drawn = agentsh_web::Receipt { id, ..agentsh_web::Receipt::default() };
     drawn.facts.push(("signed by".to_owned(), written.fingerprint));
@@ -33,13 +30,10 @@ pub(super) async fn page(State(app): State<Arc<App>>, Path(word): Path<String>) 
     Ok(Page(agentsh_web::receipt(&app.frame("Receipt", Place::Sessions, waiting, None), &drawn)))
 }
 
-pub(super) async fn file(
-    State(app): State<Arc<App>>,
-    Path(word): Path<String>,
-) -> Result<impl IntoResponse, PageError> {
-    let (id, Receipt { text, .. }) = written(&app, &word).await?;
+pub(super) async fn file(app: &App, word: &str) -> Result<Reply, PageError> {
+    let (id, Receipt { text, .. }) = written(app, word).await?;
     let name = format!("attachment; filename=\"receipt-{id}.json\"");
-    Ok(([(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)], text))
+    Ok(with(reply(StatusCode::OK, "application/json", text), CONTENT_DISPOSITION, &name))
 }
 
 async fn written(app: &App, word: &str) -> Result<(String, Receipt), PageError> {

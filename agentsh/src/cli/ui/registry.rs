@@ -1,38 +1,27 @@
 //! Registrations on this machine, and changed interfaces that wait for a decision.
 
-use std::sync::Arc;
+use hyper::StatusCode;
 
-use axum::Form;
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use axum::response::Redirect;
-use serde::Deserialize;
-
-use super::app::{Answer, App, Page, PageError};
+use super::app::{Answer, App, Fields, Page, PageError, Reply};
 use agentsh_registrar::{Catalogue, DbError, Operators, shown};
 use agentsh_web::{DecisionMaker, Place, Registry, Requested};
 
-#[derive(Deserialize)]
-pub(super) struct Wanted {
-    #[serde(default)]
-    q: String,
-    before: Option<i64>,
-}
-
-pub(super) async fn search(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Answer {
-    let (text, before) = (wanted.q.clone(), wanted.before.unwrap_or(i64::MAX));
-    let asked = ask(&app, move |catalogue| catalogue.search(&text, before, shown::QUERY_LIMIT)).await?;
+pub(super) async fn search(app: &App, query: &Fields) -> Answer {
+    let wanted = query.text("q").to_owned();
+    let (text, before) = (wanted.clone(), query.number("before")?.unwrap_or(i64::MAX));
+    let asked = ask(app, move |catalogue| catalogue.search(&text, before, shown::QUERY_LIMIT)).await?;
     let note = asked.is_none().then(|| {
         "No registry is kept on this machine: `agentsh registry serve` starts one, and a policy may name one elsewhere".to_owned()
     });
     let requested = app.requested().await.0;
     let waiting = app.waiting().await.0.len() + requested.len();
-    let page = Registry { note, ..shown::registry(wanted.q, asked.unwrap_or_default(), requested) };
+    let page = Registry { note, ..shown::registry(wanted, asked.unwrap_or_default(), requested) };
     Ok(Page(agentsh_web::registry(&app.frame("Registry", Place::Registry, waiting, None), &page)))
 }
 
-pub(super) async fn one(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Answer {
-    let found = ask(&app, move |catalogue| catalogue.one(id)).await?.flatten();
+pub(super) async fn one(app: &App, id: &str) -> Answer {
+    let id = id.parse().map_err(|_| PageError(StatusCode::BAD_REQUEST, format!("{id} is not a number")))?;
+    let found = ask(app, move |catalogue| catalogue.one(id)).await?.flatten();
     let (found, diff) = found.ok_or_else(|| PageError::missing("nothing is registered under this number"))?;
     let detail = shown::detail(&found, diff);
     let waiting = app.waits().await;
@@ -73,38 +62,24 @@ fn operator(app: &App) -> Option<String> {
     operators.first().map(str::to_owned)
 }
 
-#[derive(Deserialize)]
-pub(super) struct Filled {
-    #[serde(default)]
-    token: String,
-    #[serde(default)]
-    answer: String,
-    #[serde(default)]
-    reason: String,
-}
-
-pub(super) async fn decide(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    Form(said): Form<Filled>,
-) -> Result<Redirect, PageError> {
-    app.check_form(&said.token)?;
-    let approve = match said.answer.as_str() {
+pub(super) async fn decide(app: &App, id: &str, form: &Fields) -> Result<Reply, PageError> {
+    app.check_form(form)?;
+    let approve = match form.text("answer") {
         "approve" => true,
         "reject" => false,
         _ => return Err(PageError(StatusCode::BAD_REQUEST, "an answer is approve or reject".to_owned())),
     };
     let missing = || PageError::missing(format!("there is no request {id}"));
     let number: i64 = id.parse().map_err(|_| missing())?;
-    let operator = operator(&app).ok_or_else(|| {
+    let operator = operator(app).ok_or_else(|| {
         let why =
             "the tokens of the registry's operators are not on this machine, or cannot be read".to_owned();
         PageError(StatusCode::FORBIDDEN, why)
     })?;
-    let status = ask(&app, move |catalogue| catalogue.decide(number, approve, &said.reason, &operator))
-        .await?
-        .flatten();
+    let reason = form.text("reason").to_owned();
+    let status =
+        ask(app, move |catalogue| catalogue.decide(number, approve, &reason, &operator)).await?.flatten();
     let status = status.ok_or_else(missing)?;
     let lines = vec![format!("Request {id} is {status}.")];
-    Ok(super::approvals::back(&app, id, lines))
+    Ok(super::approvals::back(app, id, lines))
 }

@@ -1,13 +1,10 @@
 //! The list of servers, and a page for each with its interface, changes and calls.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::app::{Answer, App, Page, PageError};
+use super::app::{Answer, App, Fields, Page, PageError};
 use super::rows::{AGENT, Making, Who, action_word, bytes, host, recorded, refused};
 use super::session::in_force;
 use crate::cli::inventory::{state, time};
@@ -54,16 +51,7 @@ const ABOUT: [&str; 18] = [
     "mcp_request_timed_out",
 ];
 
-#[derive(Deserialize)]
-pub(super) struct Part {
-    after: Option<String>,
-    /// Offers that are passed over.
-    #[serde(default)]
-    skip: usize,
-    before: Option<i64>,
-}
-
-pub(super) async fn list(State(app): State<Arc<App>>, Query(part): Query<Part>) -> Answer {
+pub(super) async fn list(app: &App, after: Option<&str>) -> Answer {
     let mut page = Servers { servers: Vec::new(), trees: Vec::new(), first: None, next: None };
     let mut newest = 0;
     if let Some(mut reader) = app.reader().await? {
@@ -72,13 +60,13 @@ pub(super) async fn list(State(app): State<Arc<App>>, Query(part): Query<Part>) 
             Some(pins) => pins.interface_counts().await?,
             None => BTreeMap::new(),
         };
-        let mut known = reader.known_servers(part.after.clone(), LISTED + 1).await?;
+        let mut known = reader.known_servers(after.map(str::to_owned), LISTED + 1).await?;
         let is_more = known.len() > LISTED as usize;
         known.truncate(LISTED as usize);
         if let Some(last) = known.last().filter(|_| is_more) {
             page.next = Some(Href::to(&["servers"]).with("after", &last.server_id));
         }
-        page.first = part.after.map(|_| Href::to(&["servers"]));
+        page.first = after.map(|_| Href::to(&["servers"]));
         let is_tree = |line: &ServerLine| ["skill:", "plugin:"].iter().any(|kind| line.id.starts_with(kind));
         (page.trees, page.servers) = known
             .into_iter()
@@ -95,24 +83,22 @@ pub(super) async fn list(State(app): State<Arc<App>>, Query(part): Query<Part>) 
     Ok(Page(agentsh_web::servers(&app.frame("Servers", Place::Servers, waiting, Some(newest)), &page)))
 }
 
-pub(super) async fn one(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    Query(part): Query<Part>,
-) -> Answer {
+/// With the events `before` one of them, and without the offers that `skip` passes over.
+pub(super) async fn one(app: &App, id: &str, query: &Fields) -> Answer {
+    let (before, skip) = (query.number("before")?, query.number("skip")?.unwrap_or_default());
     let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
     let newest = reader.newest().await?;
     let (pins, changed, programs) = match app.pins() {
         Some(store) => {
-            let which = WhichInterface { server: Some(id.clone()), ..WhichInterface::default() };
+            let which = WhichInterface { server: Some(id.to_owned()), ..WhichInterface::default() };
             let (pins, changed) = store.interfaces(which).await?;
-            (pins, changed, store.of_server(&ServerId(id.clone())).await?)
+            (pins, changed, store.of_server(&ServerId(id.to_owned())).await?)
         }
         None => Default::default(),
     };
-    let filter = EventFilter { server: Some(id.clone()), limit: 2000, ..EventFilter::default() };
+    let filter = EventFilter { server: Some(id.to_owned()), limit: 2000, ..EventFilter::default() };
     let seen = reader.tools(&filter).await?;
-    let (history, older) = history(&app, &mut reader, &id, part.before).await?;
+    let (history, older) = history(app, &mut reader, id, before).await?;
     if seen.is_empty() && pins.is_empty() && programs.is_empty() && history.is_empty() {
         return Err(PageError::missing("no such server is on record"));
     }
@@ -127,21 +113,21 @@ pub(super) async fn one(
             if pin.state.scope.is_empty() { "you".to_owned() } else { pin.state.scope },
         ));
     }
-    let (offers, next) = offers(&pins, &seen, &id, part.skip);
+    let (offers, next) = offers(&pins, &seen, id, skip);
     let page = Server {
         facts,
-        advisories: advisories(&app, &id).await,
+        advisories: advisories(app, id).await,
         changes: Changed::between_all(&pins, &changed).into_iter().map(change).collect(),
         offers,
         next,
-        inventory: inventory(&app, &id),
-        network: network(&mut reader, &id).await?,
+        inventory: inventory(app, id),
+        network: network(&mut reader, id).await?,
         history,
-        older: older.map(|oldest| Href::to(&["server", &id]).with("before", &oldest.to_string())),
-        id: id.clone(),
+        older: older.map(|oldest| Href::to(&["server", id]).with("before", &oldest.to_string())),
+        id: id.to_owned(),
     };
     let waiting = app.waits().await;
-    let live = (part.before.is_none() && part.skip == 0).then_some(newest);
+    let live = (before.is_none() && skip == 0).then_some(newest);
     Ok(Page(agentsh_web::server(&app.frame(format!("Server {id}"), Place::Servers, waiting, live), &page)))
 }
 

@@ -1,13 +1,9 @@
 //! The page of a session: one of the pages, and the file that `agentsh report --format html` writes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
-use serde::Deserialize;
-
-use super::app::{Answer, App, Page};
+use super::app::{Answer, App, Fields, Page};
 use super::flow;
 use super::rows::{LEFT_OUT, Making, Who, recorded};
 use agentsh_authoring::CommandContext;
@@ -52,29 +48,26 @@ const VIEWS: [(&str, &str, &[&str]); 5] = [
 ];
 
 /// Which part of a timeline.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Part {
+#[derive(Debug, Default)]
+struct Part {
     /// Only before this place in the session.
     before: Option<i64>,
     after: Option<i64>,
-    #[serde(default)]
     show: String,
 }
 
-pub(super) async fn page(
-    State(app): State<Arc<App>>,
-    Path(word): Path<String>,
-    Query(part): Query<Part>,
-) -> Answer {
+pub(super) async fn page(app: &App, word: &str, query: &Fields) -> Answer {
+    let (before, after) = (query.number("before")?, query.number("after")?);
+    let part = Part { before, after, show: query.text("show").to_owned() };
     let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
-    let id = reader.session(&word).await?;
+    let id = reader.session(word).await?;
     let newest = reader.newest().await?;
     let policy = in_force(&app.place);
     let look = SessionView { reader: &mut reader, id, policy: policy.as_ref(), place: &app.place };
     let (whole, who) = look.whole(&part, LINES, running::is_running(&app.state_dir, id), recorded).await?;
     let waiting = app.waits().await;
     // A page from further back shows what does not change any more.
-    let live = (part.before.is_none() && part.after.is_none()).then_some(newest);
+    let live = (before.is_none() && after.is_none()).then_some(newest);
     let title = who.words(&app.place.context().home);
     Ok(Page(session(&app.frame(title, Place::Sessions, waiting, live), &whole)))
 }
