@@ -6,6 +6,7 @@ mod bpf;
 mod cgroup_write;
 mod clone3_namespaces;
 mod clone_speaks_for_the_user;
+mod commits;
 mod create_missing_hook_file;
 mod credential_on_the_wire;
 mod descriptor_by_socket;

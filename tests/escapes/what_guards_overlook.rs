@@ -712,7 +712,9 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
             ".envrc",
             "source ./env.sh\nsource_env_if_exists .envrc.local\ndotenv_if_exists\nPATH_add bin\n\
              PATH_add node_modules/.bin\nexport V=$(python scripts/value.py)\nwatch_file ./watched.yml\n\
-             if has nix; then use flake ./nix#dev --impure; fi\nuse_nix\nlayout node\nuse flake # mine\nsource_env below\n",
+             if has nix; then use flake ./nix#dev --impure; fi\nuse_nix\nlayout node\nuse flake # mine\nsource_env below\n\
+             for f in env.d/*.sh; do source $f; done\nexport NODE_OPTIONS=\"--require $PWD/pre.js\"\nload_prefix prefix\n\
+             cd scripts; . ./in.sh; cd ..\npython3 -m scripts.module\neval \"$(cat read.sh)\"\n",
         );
         place.write("below/.envrc", "layout go\n");
         let task = |run: &str, command: &str| {
@@ -734,7 +736,16 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
         place.write(".git/HEAD", "ref: refs/heads/main\n");
         place.write(".git/config", "[core]\n");
         place.script(".git/hooks/pre-commit", "#!/bin/sh\n. ./s/lib.sh\nnpm test\n");
-        let guarded = ["env.sh", "s/t.sh", "scripts/value.py", "nix/flake.nix"];
+        let guarded = [
+            "env.sh",
+            "s/t.sh",
+            "scripts/value.py",
+            "nix/flake.nix",
+            "env.d/a.sh",
+            "pre.js",
+            "scripts/in.sh",
+            "scripts/module.py",
+        ];
         let missing = [
             ".envrc.local",
             "bin/ls",
@@ -744,11 +755,14 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
             "below/bin/ls",
             "s/later.sh",
             "s/linux.sh",
+            "env.d/b.sh",
+            "prefix/bin/ls",
         ];
         let open = [
             "s/build.sh",
             "s/lib.sh",
             "watched.yml",
+            "read.sh",
             ".env",
             "bin/own",
             "node_modules/.bin/ls",
@@ -756,7 +770,7 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
             "out/y.js",
             "package.json",
         ];
-        for name in guarded.iter().chain(&open[..3]) {
+        for name in guarded.iter().chain(&open[..4]) {
             place.write(name, "");
         }
         place.write(".env", "URL=secret-one\n");
@@ -780,6 +794,7 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
         let told = |text: &str| outcome.stderr.contains(text);
         assert!(told(".git/hooks/pre-commit:2 names it") && told("s/lib.sh"), "{mode:?} {outcome}");
         assert!(told("a task of ") && told("package.json"), "{mode:?} {outcome}");
+        assert!(told(".envrc:18 names it") && told("read.sh"), "{mode:?} {outcome}");
         assert!(told(".envrc:3 loads its variables") && told("BASH_ENV, URL"), "{mode:?} {outcome}");
         assert!(!told("secret-") && !told("s/build.sh") && !told("watched"), "{mode:?} {outcome}");
     }
@@ -964,6 +979,14 @@ fn the_configuration_of_another_system_stays() {
         for file in files {
             let text = fs::read_to_string(place.project.join(file)).unwrap();
             assert_eq!(text, "[ui]\nusername = A\n", "{mode:?}: {file}");
+        }
+        // A file that sends it elsewhere for its configuration. No empty one could stand there from the start.
+        let elsewhere = [".hg/sharedpath", "nested/.hg/sharedpath"];
+        let script = format!("for f in {}; do echo /elsewhere > $f; done", elsewhere.join(" "));
+        let outcome = run(&place, &script).expect_code(0);
+        for file in elsewhere {
+            assert!(!place.project.join(file).exists(), "{mode:?} {file} {outcome}");
+            assert!(outcome.stderr.contains(file), "{mode:?} {file} {outcome}");
         }
     }
 }

@@ -22,6 +22,14 @@ pub fn head(project: &Path) -> Option<String> {
     commit(&own, &said)
 }
 
+/// Where git keeps what belongs to this working tree alone, and to all of the repository.
+#[must_use]
+pub fn directories(project: &Path) -> Option<(PathBuf, PathBuf)> {
+    let (own, _) = place(project)?;
+    let common = common(&own);
+    Some((own, common))
+}
+
 /// As [`head`], and other commits at which HEAD stood since a time in seconds since 1970, by git's log of it, or that of a
 /// linked working tree inside the project. It has those of branches that were left again, and those that were replaced or
 /// dropped; a commit with its child is named by the child.

@@ -9,6 +9,7 @@ mod cargo_index;
 mod circles_tests;
 mod classifying;
 pub mod command_line;
+mod committed;
 mod configured;
 mod connection_slots;
 pub mod declared;
@@ -320,6 +321,7 @@ impl Session {
         let network_programs = network.programs();
         let facts = Facts {
             id,
+            head: git_head::head(&context.project),
             context,
             policy,
             allow_degraded: opening.allow_degraded,

@@ -36,7 +36,7 @@ use agentsh_model::hosted::Reachable;
 use agentsh_model::{Model, Wire};
 
 use super::{
-    RemoveOnDrop, Session, SessionError, SessionOptions, configured, go_modules, grants, network, pinning,
+    RemoveOnDrop, Session, SessionError, SessionOptions, committed, configured, go_modules, grants, network, pinning,
     project_sources, remotes, review_mode, skill_pins, socket_directory, specify, unknown_agent,
 };
 use agentsh_host::{Facts, Record};
@@ -106,6 +106,8 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     let result = supervise(&session, kind, &request).await;
     if request.review {
         review_mode::tell(&session);
+    } else {
+        committed::tell(&session);
     }
     if matches!(result, Ok(code) if code != 0) {
         session.live.refusals.writes.take().all().for_each(|(_, write)| refused_files::tell(&session, write));

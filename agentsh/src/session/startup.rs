@@ -33,7 +33,7 @@ impl Session {
             uid: rustix::process::getuid().as_raw(),
             network_programs,
             policy_layers: self.facts.policy.layers.iter().map(hashed).collect(),
-            head: git_head::head(&self.facts.context.project),
+            head: self.facts.head.clone(),
         });
         if let Some(why) = fleet::start(&self.facts.context.state) {
             self.record.note(&format!("fleet: nothing is forwarded: {why}"));

@@ -310,11 +310,13 @@ impl Baseline {
         })
     }
 
-    /// The file in existing git directories that git obeys and that could be created.
-    fn in_git(&self) -> impl Iterator<Item = PathBuf> {
-        let (file, _) = builtin_paths::GIT_OBEYED;
-        let path = self.repositories.values().map(move |(git, _)| git.join(file));
-        path.filter(|path| path.symlink_metadata().is_ok())
+    /// Files in known repositories that are obeyed and could be created.
+    fn in_known(&self) -> impl Iterator<Item = PathBuf> {
+        let files = |directory: &PathBuf| -> Vec<PathBuf> {
+            obeyed_files(directory).iter().map(|file| directory.join(file)).collect()
+        };
+        let paths = self.repositories.values().flat_map(move |(directory, _)| files(directory));
+        paths.filter(|path| path.symlink_metadata().is_ok())
     }
 
     /// Whether a path would run automatically and did not exist before.
@@ -329,10 +331,10 @@ impl Baseline {
             let below = self.worked_in.iter().filter_map(|top| path.strip_prefix(top).ok());
             below.into_iter().any(|below| self.rows_below().any(|row| row == below))
         };
-        let (file, directories) = builtin_paths::GIT_OBEYED;
+        let (_, directories) = builtin_paths::GIT_OBEYED;
         let git = match above.file_name() {
             Some(last) if directories.iter().any(|name| last == *name) => above.parent(),
-            _ => Some(above).filter(|_| name == file),
+            _ => Some(above).filter(|above| obeyed_files(above).iter().any(|file| name == *file)),
         };
         (is_in(&self.worked_in) && is_guarded(name)
             || is_below()
@@ -359,7 +361,7 @@ impl Baseline {
             self.repositories.values().flat_map(|(git, _)| directories.iter().map(|name| git.join(name)));
         let below = self.directories_below();
         let expected = self.expected.keys().filter(|path| path.symlink_metadata().is_ok());
-        let mut found: BTreeSet<_> = self.in_git().chain(expected.cloned()).collect();
+        let mut found: BTreeSet<_> = self.in_known().chain(expected.cloned()).collect();
         found.retain(|path| self.is_arrival(path));
         let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();
         while let Some(directory) = open.pop_last() {
@@ -429,6 +431,13 @@ impl Baseline {
         self.refused.contains(path)
             || identity(path).is_some_and(|found| self.repositories.contains_key(&found))
     }
+}
+
+/// Names in a repository's directory that are obeyed; a stub cannot stand at each of them.
+fn obeyed_files(directory: &Path) -> &'static [&'static str] {
+    let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
+    let other = others.find(|(name, _)| directory.file_name() == Some(name.as_ref()));
+    other.map_or(std::slice::from_ref(&builtin_paths::GIT_OBEYED.0), |(_, files)| files)
 }
 
 fn identity(path: &Path) -> Option<Identity> {

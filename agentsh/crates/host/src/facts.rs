@@ -37,6 +37,8 @@ pub struct Facts {
     /// Missing files that programs look for are reported, which takes time.
     pub tells_files: bool,
     pub started: Instant,
+    /// The project's commit at the start, if it is a repository with one. Its content is untrusted.
+    pub head: Option<String>,
 }
 
 impl Facts {

@@ -23,6 +23,10 @@ pub const MAX_BYTES: u64 = 256 << 10;
 /// For one answer of git, which takes some milliseconds.
 const GIT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Options for a repository that a sandbox could write: no other objects, no cache of commits, no programs.
+pub const OBEYS_NOTHING: &str =
+    "--no-replace-objects -c core.commitGraph=false -c core.hooksPath=/dev/null -c core.fsmonitor=false";
+
 /// Where every git of PATH looks for settings of all repositories, and what the environment adds. Besides the files
 /// that exist now, also those that git would read if somebody made them.
 #[must_use]

@@ -5,14 +5,11 @@ use std::path::{Path, PathBuf};
 
 use agentsh_host::Context;
 use agentsh_host::review;
-use agentsh_host::user_git::Git;
+use agentsh_host::user_git::{Git, OBEYS_NOTHING};
 use agentsh_terminal::output::Failure;
 
 /// Notes of commits that hold their receipts.
 pub const NOTES: &str = "refs/notes/agentsh";
-/// Options of every git: no other objects, no cache of commits, no programs.
-const OBEYS_NOTHING: &str =
-    "--no-replace-objects -c core.commitGraph=false -c core.hooksPath=/dev/null -c core.fsmonitor=false";
 /// Of one answer of git: a list of commits, a note, a file.
 const MAX_BYTES: u64 = 64 << 20;
 

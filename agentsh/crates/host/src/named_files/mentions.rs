@@ -72,13 +72,14 @@ const DIRENV: [(&[&str], Use); 4] = [
 ];
 const STARTERS: [&str; 12] =
     ["direnv_load", "sh", "bash", "zsh", "fish", "python", "python3", "node", "ruby", "perl", "deno", "bun"];
-/// What these load of the directory, next to what `.direnv` holds; `use flake` of the directory that it names.
-const DIRENV_LOADS: [(&str, &str, &[&str]); 5] = [
+/// What these load of the directory, next to what `.direnv` holds; `use flake` and `load_prefix` of the directory that they name.
+const DIRENV_LOADS: [(&str, &str, &[&str]); 6] = [
     ("use", "flake", &["flake.nix", "flake.lock", "devshell.toml"]),
     ("use", "nix", &["shell.nix", "default.nix"]),
     ("use", "guix", &["guix.scm", "manifest.scm"]),
     ("use", "vim", &[".vimrc.local"]),
     ("layout", "go", &["bin"]),
+    ("load", "prefix", &["bin"]),
 ];
 /// Directories that package managers fill with commands, also with those that others have.
 const OF_PACKAGES: [&str; 5] = ["node_modules", ".venv", "venv", "vendor", "target"];
@@ -216,6 +217,8 @@ impl NamedFiles<'_> {
     /// Without quotes, which join what is beside them. A blank that separates nothing is another sign.
     fn joined(&self, line: &str) -> String {
         let mut text = line.replace("\\\"", "").replace(['"', '\''], "").replace("\\ ", "\u{1}");
+        // What a command says is not known; it is mostly the directory of the file.
+        text = text.replace(")/", ") ./").replace("~+/", "./");
         for of_home in ["${HOME}/", "$HOME/", "%h/"] {
             text = text.replace(of_home, "~/");
         }
@@ -267,8 +270,16 @@ impl NamedFiles<'_> {
                 !name.is_empty() && name.bytes().all(|sign| sign.is_ascii_alphanumeric() || sign == b'_');
             is_name.then(|| (name.to_owned(), value.to_owned()))
         };
-        let mut found: Vec<(String, String)> = tokens.iter().filter_map(|token| assigned(token)).collect();
+        let mut found = Vec::<(String, String)>::new();
         let mut is_exported = matches!(tokens.first(), Some(&("export" | "declare" | "typeset")));
+        for token in &tokens {
+            match (assigned(token), found.last_mut()) {
+                (Some(one), _) => found.push(one),
+                // The quotes are gone: blanks of the value are in them.
+                (None, Some((_, value))) if is_exported => *value = format!("{value} {token}"),
+                _ => {}
+            }
+        }
         match tokens.as_slice() {
             ["for", name, "in", values @ ..] => {
                 let values = values.iter().take_while(|word| **word != "do").take(MAX_VALUES);
@@ -290,6 +301,12 @@ impl NamedFiles<'_> {
         }
         reading.variables.extend(found.into_iter().map(|(name, value)| (name, vec![value])));
         if reading.writer == Writer::Direnv {
+            if let ["cd" | "pushd", directory, ..] = tokens.as_slice() {
+                reading.base.push(directory);
+            }
+            if matches!(tokens.as_slice(), ["watch_file" | "watch_dir", ..]) {
+                return;
+            }
             self.loaded_by_direnv(reading, &tokens, why);
         }
         self.words(reading, statement, why);
@@ -301,10 +318,11 @@ impl NamedFiles<'_> {
         let words: Vec<&str> = first.split(' ').chain(tokens.iter().skip(1).copied()).collect();
         let [verb, what, rest @ ..] = words.as_slice() else { return };
         for (.., names) in DIRENV_LOADS.iter().filter(|(own, of, _)| own == verb && of == what) {
-            let named = rest.iter().find(|word| *what == "flake" && !word.starts_with('-')).unwrap_or(&"");
+            let is_named = ["flake", "prefix"].contains(what);
+            let named = rest.iter().find(|word| is_named && !word.starts_with('-')).unwrap_or(&"");
             let named = named.trim_start_matches("path:").split('#').next().filter(|named| !named.is_empty());
             let directory = named.unwrap_or(".");
-            let using = if *verb == "layout" { Use::Commands } else { Use::Started };
+            let using = if *names == ["bin"] { Use::Commands } else { Use::Started };
             for name in *names {
                 self.mention(reading, &format!("{directory}/{name}"), using, why);
             }
@@ -315,8 +333,13 @@ impl NamedFiles<'_> {
         let is_between = |sign: char| sign.is_whitespace() || "`=,:()]}<>".contains(sign);
         let (is_direnv, is_task) = (reading.writer == Writer::Direnv, reading.writer == Writer::Task);
         let mut using = if is_task { Use::Started } else { Use::Mentioned };
+        let mut is_module = false;
         for word in statement.split(is_between) {
             let word = word.trim_start_matches(['[', '{']);
+            if using == Use::Started && std::mem::replace(&mut is_module, word == "-m") {
+                self.mention(reading, &format!("{}.py", word.replace('.', "/")), using, why);
+                continue;
+            }
             let name = word.trim_end_matches(['+', '^', '-']);
             let is_one = |of: &[&str]| of.iter().any(|one| name.eq_ignore_ascii_case(one));
             if COMMANDS.contains(&name) && (name != "path" || reading.writer == Writer::Shell) {
@@ -333,9 +356,7 @@ impl NamedFiles<'_> {
                 using = *meant;
             } else if word.contains('/')
                 || (is_task || using == Use::Started) && word.contains('.')
-                || is_direnv
-                    && matches!(using, Use::ReadNext | Use::Commands | Use::Variables)
-                    && !(word.is_empty() || word.starts_with('-'))
+                || is_direnv && using != Use::Started && !(word.is_empty() || word.starts_with('-'))
             {
                 self.mention(reading, word, using, why);
                 if matches!(using, Use::ReadNext | Use::Started | Use::Variables) {
@@ -353,6 +374,8 @@ impl NamedFiles<'_> {
     /// The path of a word, up to the first sign that stands for something else. It counts if it is loaded, if a program can be
     /// started there, or if whoever wrote it mentions nothing else.
     fn mention(&mut self, reading: &mut Reading, word: &str, using: Use, why: &str) {
+        // An unknown variable is mostly the directory of the file.
+        let word = word.strip_prefix('$').and_then(|word| word.split_once('/')).map_or(word, |(_, rest)| rest);
         let cut = word.find(['*', '?', '[', '{', '$']).and_then(|end| word.get(..end));
         let Some(base) = cut.map_or(Some(word), |cut| cut.rsplit_once('/').map(|(above, _)| above)) else {
             return;
@@ -364,6 +387,7 @@ impl NamedFiles<'_> {
             let mut found = path.metadata().ok();
             if reading.writer == Writer::Direnv
                 && using == Use::ReadNext
+                && cut.is_none()
                 && found.as_ref().is_some_and(Metadata::is_dir)
             {
                 path.push(".envrc");
@@ -374,9 +398,9 @@ impl NamedFiles<'_> {
                 None if reading.writer == Writer::Task && is_of_packages(&path) => false,
                 Some(found) if found.is_file() && cut.is_none() => {
                     using != Use::Mentioned
-                        || matches!(reading.writer, Writer::Program | Writer::Task | Writer::Hook)
+                        || !matches!(reading.writer, Writer::Shell | Writer::Variable)
                         || reading.writer == Writer::Variable && is_explicit
-                        || found.permissions().mode() & 0o111 != 0
+                        || is_executable(found)
                 }
                 Some(found) if found.is_dir() => {
                     using == Use::Searched || cut.is_some() && using != Use::Mentioned
@@ -394,6 +418,10 @@ impl NamedFiles<'_> {
             let kind = match using {
                 Use::Variables => NamedKind::Told,
                 _ if reading.writer == Writer::Hook => NamedKind::Told,
+                // It may be read in a way that is not understood here.
+                Use::Mentioned if reading.writer == Writer::Direnv && !found.as_ref().is_some_and(is_executable) => {
+                    NamedKind::Told
+                }
                 Use::Commands => NamedKind::Commands,
                 Use::Searched => NamedKind::Directory,
                 _ if cut.is_some() => NamedKind::Directory,
@@ -426,8 +454,13 @@ impl NamedFiles<'_> {
             return;
         }
         let parts: Vec<&str> = value.split(':').filter(|part| !part.is_empty()).collect();
-        let is_path = |part: &str| is_explicit(part) || part.starts_with("./") || part.starts_with("../");
         let is_command = value.contains(' ') && !Path::new(value).exists();
+        let is_relative = |part: &str| {
+            part.starts_with("./")
+                || part.starts_with("../")
+                || (name == "ENV" || name.ends_with("_ENV")) && self.context.project.join(part).is_file()
+        };
+        let is_path = |part: &str| is_explicit(part) || is_relative(part);
         if parts.iter().all(|part| is_path(part)) && !is_command {
             let kind = if COMMANDS.contains(&name) { NamedKind::Commands } else { NamedKind::File };
             for (part, path) in parts
@@ -439,7 +472,7 @@ impl NamedFiles<'_> {
             {
                 let counts = match path.metadata() {
                     _ if kind == NamedKind::Commands => true,
-                    Ok(found) => found.is_file() && (is_obeyed || found.permissions().mode() & 0o111 != 0),
+                    Ok(found) => found.is_file() && (is_obeyed || is_executable(&found)),
                     Err(_) => is_obeyed && is_explicit(part),
                 };
                 if counts {
@@ -477,6 +510,10 @@ impl NamedFiles<'_> {
         places.retain(|place| self.is_inside(place) || self.is_inside(&self.real(place)));
         places
     }
+}
+
+fn is_executable(found: &Metadata) -> bool {
+    found.permissions().mode() & 0o111 != 0
 }
 
 /// A path, and no name of something else.

@@ -1,0 +1,36 @@
+//! A commit, the index or a stash that holds a file which runs automatically, though nobody could write it in the working tree.
+//! Stopped by: nothing, since git writes it at the next checkout; it is told at the end of the run.
+
+use crate::support::{Mode, Outcome, Place};
+
+/// Puts a file into the index without touching the working tree.
+const ADD: &str = "add() { git update-index --add --cacheinfo 100755,$(echo evil | git hash-object -w --stdin),$1; }; ";
+
+#[test]
+fn what_commits_would_run_is_told() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        place.write(place.home.join(".gitconfig"), "[user]\n\tname = A\n\temail = a@b\n");
+        place.script(".husky/pre-commit", "#!/bin/sh\n");
+        Outcome::of(place.command("sh").args(["-ec", "git init -q; git add .; git commit -qm 1; git branch old"]))
+            .expect_code(0);
+        let run = |script: &str| {
+            let script = format!("set -e; {ADD} {script}");
+            Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script])).expect_code(0)
+        };
+        let honest = run("echo 1 > a; git add a; git commit -qm 2; git checkout -q -b more; git tag t; git status");
+        assert!(!honest.stderr.contains("run automatically"), "{mode:?} {honest}");
+        let cases = [
+            ("add .husky/pre-commit; git commit -qnm 3; git checkout -q .", "HEAD", ".husky/pre-commit"),
+            ("add .envrc; git branch feat $(git commit-tree -m 4 $(git write-tree)); git reset -q", "refs/heads/feat", ".envrc"),
+            ("add sub/.vscode/tasks.json; git stash -q", "refs/stash", "sub/.vscode/tasks.json"),
+            ("add d/HEAD; add d/config", "the index", "d/HEAD"),
+        ];
+        for (script, name, file) in cases {
+            let outcome = run(script);
+            let told = format!("{name} changes files that run automatically: {file}");
+            assert!(outcome.stderr.contains(&told), "{mode:?} {told} {outcome}");
+        }
+    }
+}
