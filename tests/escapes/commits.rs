@@ -4,7 +4,8 @@
 use crate::support::{Mode, Outcome, Place};
 
 /// Puts a file into the index without touching the working tree.
-const ADD: &str = "add() { git update-index --add --cacheinfo 100755,$(echo evil | git hash-object -w --stdin),$1; }; ";
+const ADD: &str =
+    "add() { git update-index --add --cacheinfo 100755,$(echo evil | git hash-object -w --stdin),$1; }; ";
 
 #[test]
 fn what_commits_would_run_is_told() {
@@ -13,19 +14,26 @@ fn what_commits_would_run_is_told() {
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");
         place.write(place.home.join(".gitconfig"), "[user]\n\tname = A\n\temail = a@b\n");
         place.script(".husky/pre-commit", "#!/bin/sh\n");
-        Outcome::of(place.command("sh").args(["-ec", "git init -q; git add .; git commit -qm 1; git branch old"]))
-            .expect_code(0);
+        Outcome::of(
+            place.command("sh").args(["-ec", "git init -q; git add .; git commit -qm 1; git branch old"]),
+        )
+        .expect_code(0);
         let run = |script: &str| {
             let script = format!("set -e; {ADD} {script}");
             Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script])).expect_code(0)
         };
-        let honest = run("echo 1 > a; git add a; git commit -qm 2; git checkout -q -b more; git tag t; git status");
+        let honest =
+            run("echo 1 > a; git add a; git commit -qm 2; git checkout -q -b more; git tag t; git status");
         assert!(!honest.stderr.contains("run automatically"), "{mode:?} {honest}");
         let cases = [
-            ("add .husky/pre-commit; git commit -qnm 3; git checkout -q .", "HEAD", ".husky/pre-commit"),
-            ("add .envrc; git branch feat $(git commit-tree -m 4 $(git write-tree)); git reset -q", "refs/heads/feat", ".envrc"),
             ("add sub/.vscode/tasks.json; git stash -q", "refs/stash", "sub/.vscode/tasks.json"),
+            (
+                "add .envrc; git branch feat $(git commit-tree -m 4 $(git write-tree)); git reset -q",
+                "refs/heads/feat",
+                ".envrc",
+            ),
             ("add d/HEAD; add d/config", "the index", "d/HEAD"),
+            ("add .husky/pre-commit; git commit -qnm 3", "HEAD", ".husky/pre-commit"),
         ];
         for (script, name, file) in cases {
             let outcome = run(script);

@@ -118,7 +118,8 @@ fn files_that_hooks_and_configurations_name_are_read_only() {
         place.write(".git/HEAD", "ref: refs/heads/main\n");
         place.write(
             ".git/config",
-            "[core]\n\tfsmonitor = tools/monitor --quick\n[alias]\n\tx = !./tools/x.sh\n",
+            "[core]\n\tfsmonitor = tools/monitor --quick\n[alias]\n\tx = !./tools/x.sh\n\
+             [merge \"m\"]\n\tdriver = cd tools/in && ./merge.sh %A\n[diff \"d\"]\n\ttextconv = python3 -m tools.text\n",
         );
         place.make_directory(&place.project.join(".git/hooks"));
         for (link, to) in [(".git/hooks/pre-commit", "../../scripts/one"), ("scripts/one", "two")] {
@@ -130,6 +131,8 @@ fn files_that_hooks_and_configurations_name_are_read_only() {
             "scripts/two",
             "tools/monitor",
             "tools/x.sh",
+            "tools/in/merge.sh",
+            "tools/text.py",
             "tools/other",
             ".hg/hgrc",
             ".jj/repo/config.toml",
@@ -149,6 +152,8 @@ fn files_that_hooks_and_configurations_name_are_read_only() {
             no(format!("remove {project}/scripts/one")),
             no(format!("append {project}/tools/monitor")),
             no(format!("append {project}/tools/x.sh")),
+            no(format!("append {project}/tools/in/merge.sh")),
+            no(format!("append {project}/tools/text.py")),
             no(format!("append {project}/.hg/hgrc")),
             no(format!("append {project}/.jj/repo/config.toml")),
             no(format!("append {project}/.sl/config")),
@@ -714,7 +719,8 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
              PATH_add node_modules/.bin\nexport V=$(python scripts/value.py)\nwatch_file ./watched.yml\n\
              if has nix; then use flake ./nix#dev --impure; fi\nuse_nix\nlayout node\nuse flake # mine\nsource_env below\n\
              for f in env.d/*.sh; do source $f; done\nexport NODE_OPTIONS=\"--require $PWD/pre.js\"\nload_prefix prefix\n\
-             cd scripts; . ./in.sh; cd ..\npython3 -m scripts.module\neval \"$(cat read.sh)\"\n",
+             cd scripts; . ./in.sh; cd ..\npython3 -m scripts.module\neval \"$(cat read.sh)\"\n\
+             while read line; do export $line; done < list.txt\n",
         );
         place.write("below/.envrc", "layout go\n");
         let task = |run: &str, command: &str| {
@@ -745,6 +751,7 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
             "pre.js",
             "scripts/in.sh",
             "scripts/module.py",
+            "read.sh",
         ];
         let missing = [
             ".envrc.local",
@@ -762,7 +769,7 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
             "s/build.sh",
             "s/lib.sh",
             "watched.yml",
-            "read.sh",
+            "list.txt",
             ".env",
             "bin/own",
             "node_modules/.bin/ls",
@@ -794,9 +801,33 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
         let told = |text: &str| outcome.stderr.contains(text);
         assert!(told(".git/hooks/pre-commit:2 names it") && told("s/lib.sh"), "{mode:?} {outcome}");
         assert!(told("a task of ") && told("package.json"), "{mode:?} {outcome}");
-        assert!(told(".envrc:18 names it") && told("read.sh"), "{mode:?} {outcome}");
+        assert!(told(".envrc:19 names it") && told("list.txt"), "{mode:?} {outcome}");
         assert!(told(".envrc:3 loads its variables") && told("BASH_ENV, URL"), "{mode:?} {outcome}");
         assert!(!told("secret-") && !told("s/build.sh") && !told("watched"), "{mode:?} {outcome}");
+    }
+}
+
+/// Mise asks before it obeys a directory for the first time, and never again.
+#[test]
+fn configurations_of_mise_are_read_only_where_the_user_trusts_them() {
+    for (mode, is_trusted) in Mode::all().into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.write("mise.toml", "[env]\n_.source = \"./load.sh\"\n");
+        place.write("load.sh", "");
+        let known = place.home.join(".local/state/mise/trusted-configs");
+        place.make_directory(&known);
+        let trusted = if is_trusted { place.project.clone() } else { place.home.clone() };
+        symlink(trusted, known.join("project-1")).unwrap();
+        let script = "for f in mise.toml mise.local.toml load.sh; do echo '# new' >> $f; done; true";
+        let outcome = run(&place, script).expect_code(0);
+        for (name, is_guarded) in
+            [("mise.toml", is_trusted), ("mise.local.toml", is_trusted), ("load.sh", false)]
+        {
+            let text = fs::read_to_string(place.project.join(name)).unwrap_or_default();
+            assert_eq!(text.contains("# new"), !is_guarded, "{mode:?} {is_trusted} {name} {outcome}");
+        }
+        assert_eq!(outcome.stderr.contains("load.sh"), is_trusted, "{mode:?} {outcome}");
     }
 }
 

@@ -31,7 +31,9 @@ const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 pub fn tell(session: &Session) {
     let context = &session.facts.context;
     let Some((own, common)) = git_head::directories(&context.project) else { return };
-    let Some((seconds, nanoseconds)) = session.facts.id.0.get_timestamp().map(|time| time.to_unix()) else { return };
+    let Some((seconds, nanoseconds)) = session.facts.id.0.get_timestamp().map(|time| time.to_unix()) else {
+        return;
+    };
     // Nothing inside sets this time.
     let changed = |found: Metadata| (found.ctime().unsigned_abs(), found.ctime_nsec());
     let since = (seconds, i64::from(nanoseconds));
@@ -61,7 +63,9 @@ pub fn tell(session: &Session) {
         }
     }
     if unread > 0 {
-        session.record.note(&format!("{unread} more new commits of this run were not looked at for files that run automatically"));
+        session.record.note(&format!(
+            "{unread} more new commits of this run were not looked at for files that run automatically"
+        ));
     }
 }
 
@@ -138,7 +142,8 @@ mod tests {
 
     #[test]
     fn files_that_run_automatically_are_those_of_the_table_and_bare_repositories() {
-        let names = [".husky/pre-commit", "a/.vscode/tasks.json", "src/main.rs", "d/HEAD", "d/config", "HEAD", ""];
+        let names =
+            [".husky/pre-commit", "a/.vscode/tasks.json", "src/main.rs", "d/HEAD", "d/config", "HEAD", ""];
         let run = runs_automatically(&names.into_iter().collect());
         assert_eq!(run, [".husky/pre-commit", "a/.vscode/tasks.json", "d/HEAD"]);
     }

@@ -36,8 +36,8 @@ use agentsh_model::hosted::Reachable;
 use agentsh_model::{Model, Wire};
 
 use super::{
-    RemoveOnDrop, Session, SessionError, SessionOptions, committed, configured, go_modules, grants, network, pinning,
-    project_sources, remotes, review_mode, skill_pins, socket_directory, specify, unknown_agent,
+    RemoveOnDrop, Session, SessionError, SessionOptions, committed, configured, go_modules, grants, network,
+    pinning, project_sources, remotes, review_mode, skill_pins, socket_directory, specify, unknown_agent,
 };
 use agentsh_host::{Facts, Record};
 

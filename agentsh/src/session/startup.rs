@@ -6,7 +6,7 @@ use agentsh_store::words::{BundleState, LayerState};
 use agentsh_store::{Event, PolicyLayer, redact};
 
 use super::sentinel::Sentinel;
-use super::{Session, SessionError, fleet, gateway, git_head, telemetry};
+use super::{Session, SessionError, fleet, gateway, telemetry};
 
 impl Session {
     /// Records the start; starts telemetry, the forwarder and the watchdog.

@@ -375,7 +375,8 @@ impl NamedFiles<'_> {
     /// started there, or if whoever wrote it mentions nothing else.
     fn mention(&mut self, reading: &mut Reading, word: &str, using: Use, why: &str) {
         // An unknown variable is mostly the directory of the file.
-        let word = word.strip_prefix('$').and_then(|word| word.split_once('/')).map_or(word, |(_, rest)| rest);
+        let word =
+            word.strip_prefix('$').and_then(|word| word.split_once('/')).map_or(word, |(_, rest)| rest);
         let cut = word.find(['*', '?', '[', '{', '$']).and_then(|end| word.get(..end));
         let Some(base) = cut.map_or(Some(word), |cut| cut.rsplit_once('/').map(|(above, _)| above)) else {
             return;
@@ -419,7 +420,9 @@ impl NamedFiles<'_> {
                 Use::Variables => NamedKind::Told,
                 _ if reading.writer == Writer::Hook => NamedKind::Told,
                 // It may be read in a way that is not understood here.
-                Use::Mentioned if reading.writer == Writer::Direnv && !found.as_ref().is_some_and(is_executable) => {
+                Use::Mentioned
+                    if reading.writer == Writer::Direnv && !found.as_ref().is_some_and(is_executable) =>
+                {
                     NamedKind::Told
                 }
                 Use::Commands => NamedKind::Commands,

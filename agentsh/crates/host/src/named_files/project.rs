@@ -1,7 +1,7 @@
 //! What runs by itself in the project and names other files of it: direnv's `.envrc`, tasks that an editor starts when it opens the
 //! folder, and hooks of git, which somebody's own act starts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -15,6 +15,20 @@ use super::NamedFiles;
 use super::mentions::Writer;
 
 const HOOKS: [&str; 3] = [".git/hooks", ".husky", ".githooks"];
+/// Files of mise's configuration (its documentation, "Configuration").
+const MISE: [&str; 10] = [
+    "mise.toml",
+    "mise.local.toml",
+    ".mise.toml",
+    ".mise.local.toml",
+    "mise/config.toml",
+    "mise/config.local.toml",
+    ".mise/config.toml",
+    ".config/mise.toml",
+    ".config/mise/config.toml",
+    ".config/mise/conf.d",
+];
+const MAX_TRUSTED: usize = 1_000;
 /// Of one directory.
 const MAX_HOOKS: usize = 100;
 const MAX_BYTES: u64 = 1 << 20;
@@ -37,7 +51,31 @@ impl NamedFiles<'_> {
         for tasks in tops.iter().map(|top| top.join(".vscode/tasks.json")).filter(|file| host.is_file(file)) {
             self.read_tasks(tasks);
         }
+        let trusted: Vec<_> = tops.iter().filter(|top| self.is_trusted_by_mise(host, top)).collect();
+        for file in trusted.iter().flat_map(|top| MISE.map(|name| top.join(name))) {
+            let why = "mise obeys it at the next prompt, because you trust the directory";
+            self.add(&file, NamedKind::File, why);
+            files.extend(host.is_file(&file).then_some((Writer::Direnv, file)));
+        }
         self.read_all(files);
+    }
+
+    /// Whether `mise trust` was said of it or a file in it: mise does not ask again when a file changes or another appears (its
+    /// documentation, "Paranoid").
+    fn is_trusted_by_mise(&self, host: &CachedHost<'_>, top: &Path) -> bool {
+        let variable = |name: &str| self.context.env.get(name).map(PathBuf::from);
+        let state = variable("MISE_STATE_DIR").or_else(|| Some(variable("XDG_STATE_HOME")?.join("mise")));
+        let known =
+            state.unwrap_or_else(|| self.context.home.join(".local/state/mise")).join("trusted-configs");
+        let names = host.exists(&known).then(|| host.names(&known)).flatten().unwrap_or_default();
+        let places = names
+            .iter()
+            .take(MAX_TRUSTED)
+            .filter_map(|(name, _)| self.context.paths.canonical(&known.join(name)));
+        let around =
+            self.context.env.get("MISE_TRUSTED_CONFIG_PATHS").map(String::as_str).unwrap_or_default();
+        around.split(':').any(|above| above.starts_with('/') && top.starts_with(above))
+            || places.into_iter().any(|place| place == top || place.parent() == Some(top))
     }
 
     fn read_tasks(&mut self, file: PathBuf) {

@@ -320,16 +320,29 @@ impl Builder<'_> {
     /// Guards programs of the project that a configuration names: filters, aliases, helpers.
     fn guard_commands(&mut self, commands: &[String], bases: &BTreeSet<PathBuf>) {
         let is_between = |letter: char| letter.is_whitespace() || "!\"';&|()=".contains(letter);
-        let words: BTreeSet<&str> = commands.iter().flat_map(|command| command.split(is_between)).collect();
-        for word in words.into_iter().filter(|word| !word.is_empty()) {
+        let mut wanted = BTreeSet::new();
+        for command in commands {
+            let words: Vec<&str> = command.split(is_between).filter(|word| !word.is_empty()).collect();
+            let behind = |verb: &[&str]| -> Vec<&str> {
+                let pairs = words.iter().zip(words.iter().skip(1));
+                pairs.filter(|(word, _)| verb.contains(word)).map(|(_, next)| *next).collect()
+            };
+            let modules = behind(&["-m"]).into_iter().map(|name| name.replace('.', "/"));
+            let modules = modules.flat_map(|name| [format!("{name}.py"), format!("{name}/__main__.py")]);
+            let names: Vec<String> = words.iter().map(|word| (*word).to_owned()).chain(modules).collect();
             for base in bases {
-                let path = self.named_by_git(word, base);
-                if self.may_be_written(&path)
-                    && matches!(self.host.look(&path), Some(PathKind::File | PathKind::Symlink))
-                    && self.followed.insert(path.clone())
-                {
-                    self.read_only(&path);
+                let entered = behind(&["cd", "pushd"]).into_iter().map(|name| self.named_by_git(name, base));
+                for base in entered.chain([base.clone()]) {
+                    wanted.extend(names.iter().map(|name| self.named_by_git(name, &base)));
                 }
+            }
+        }
+        for path in wanted {
+            if self.may_be_written(&path)
+                && matches!(self.host.look(&path), Some(PathKind::File | PathKind::Symlink))
+                && self.followed.insert(path.clone())
+            {
+                self.read_only(&path);
             }
         }
     }
