@@ -61,7 +61,7 @@ fn an_interpreter_that_is_not_there() {
     assert!(outcome.stderr.contains("/tool: its #! line names /nonexistent/interpreter"), "{outcome}");
     place.script("dos", "#!/bin/sh\r\necho ran\r\n");
     let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "./dos"])).expect_code(127);
-    assert!(outcome.stderr.contains("names /bin/sh\\u{d}, which does not exist"), "{outcome}");
+    assert!(outcome.stderr.contains("names /bin/sh\\r, which does not exist"), "{outcome}");
     let outcome = Outcome::of(&mut place.agentsh(&["run", "--", ""])).expect_code(127);
     assert!(outcome.stderr.contains("the command is empty"), "{outcome}");
 }

@@ -13,7 +13,8 @@ use agentsh_policy::builtin_paths;
 use agentsh_store::Event;
 use agentsh_store::words::GuardChange;
 
-use super::{Session, git_head};
+use super::Session;
+use super::git_head::{Repository, is_id};
 
 /// Refs that are looked at, and commits that are compared.
 const MAX_REFS: usize = 1_000;
@@ -30,7 +31,7 @@ const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 /// Tells what commits, the index and stashes that were written since the start bring.
 pub fn tell(session: &Session) {
     let context = &session.facts.context;
-    let Some((own, common)) = git_head::directories(&context.project) else { return };
+    let Some(Repository { own, common, head }) = Repository::of(&context.project) else { return };
     let Some((seconds, nanoseconds)) = session.facts.id.0.get_timestamp().map(|time| time.to_unix()) else {
         return;
     };
@@ -40,7 +41,7 @@ pub fn tell(session: &Session) {
     let is_new = |path: &Path| path.symlink_metadata().is_ok_and(|found| changed(found) >= since);
     let start = session.facts.head.as_deref().unwrap_or(EMPTY_TREE);
     let mut compared: BTreeMap<String, (String, &[&str])> = BTreeMap::new();
-    let head = git_head::head(&context.project).map(|id| ("HEAD".to_owned(), id));
+    let head = head.map(|id| ("HEAD".to_owned(), id));
     for (name, id) in head.into_iter().chain(new_refs(&common, &is_new)).filter(|(_, id)| id != start) {
         compared.entry(id).or_insert((name, &["diff-tree", "-r"]));
     }
@@ -49,7 +50,7 @@ pub fn tell(session: &Session) {
     if is_new(&own.join("index")) {
         compared.push((String::new(), ("the index".to_owned(), &["diff-index", "--cached"])));
     }
-    let Some(git) = Git::find(context).filter(|_| !compared.is_empty()) else { return };
+    let Some(git) = (!compared.is_empty()).then(|| Git::find(context)).flatten() else { return };
     let mut told = BTreeSet::new();
     for (id, (name, verb)) in compared {
         let revs = [start, &id].into_iter().filter(|rev| !rev.is_empty());
@@ -110,7 +111,7 @@ fn new_refs(common: &Path, is_new: &dyn Fn(&Path) -> bool) -> Vec<(String, Strin
         let lines = text.lines().filter_map(|line| line.split_once(' ')).take(rest);
         found.extend(lines.map(|(id, name)| (name.to_owned(), id.to_owned())));
     }
-    found.retain(|(_, id)| git_head::is_id(id));
+    found.retain(|(_, id)| is_id(id));
     found
 }
 

@@ -15,19 +15,42 @@ const MAX_LOG_BYTES: u64 = 64 << 10;
 /// Linked working trees in the project whose logs are read.
 const MAX_TREES: usize = 256;
 
-/// None: not a working tree, or without commits. Its content is untrusted.
-#[must_use]
-pub fn head(project: &Path) -> Option<String> {
-    let (own, said) = place(project)?;
-    commit(&own, &said)
+/// The repository of a working tree, whose content is untrusted.
+pub struct Repository {
+    /// What belongs to this working tree alone.
+    pub own: PathBuf,
+    pub common: PathBuf,
+    /// The commit. None: there is none.
+    pub head: Option<String>,
 }
 
-/// Where git keeps what belongs to this working tree alone, and to all of the repository.
+impl Repository {
+    /// None: not a working tree.
+    #[must_use]
+    pub fn of(project: &Path) -> Option<Self> {
+        let dot = project.join(".git");
+        let (own, said) = match name(&dot.join("HEAD")) {
+            Some(said) => (dot, said),
+            None => {
+                let own = project.join(name(&dot)?.strip_prefix("gitdir:")?.trim());
+                let said = name(&own.join("HEAD"))?;
+                (own, said)
+            }
+        };
+        let common = name(&own.join("commondir")).map_or(own.clone(), |named| own.join(named.trim()));
+        let head = match said.strip_prefix("ref:").map(str::trim) {
+            None => Some(said),
+            Some(branch) => name(&common.join(branch)).or_else(|| packed(&common, branch)),
+        };
+        // A ref may name any file, so only a commit id is accepted.
+        let head = head.map(|id| id.trim().to_owned()).filter(|id| is_id(id));
+        Some(Self { own, common, head })
+    }
+}
+
 #[must_use]
-pub fn directories(project: &Path) -> Option<(PathBuf, PathBuf)> {
-    let (own, _) = place(project)?;
-    let common = common(&own);
-    Some((own, common))
+pub fn head(project: &Path) -> Option<String> {
+    Repository::of(project)?.head
 }
 
 /// As [`head`], and other commits at which HEAD stood since a time in seconds since 1970, by git's log of it, or that of a
@@ -35,13 +58,9 @@ pub fn directories(project: &Path) -> Option<(PathBuf, PathBuf)> {
 /// dropped; a commit with its child is named by the child.
 #[must_use]
 pub fn head_and_left(project: &Path, since: u64) -> (Option<String>, Vec<String>) {
-    let Some((own, said)) = place(project) else { return (None, Vec::new()) };
-    let head = commit(&own, &said);
-    let linked = std::fs::read_dir(common(&own).join("worktrees"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
+    let Some(Repository { own, common, head }) = Repository::of(project) else { return (None, Vec::new()) };
+    let linked =
+        std::fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_inside = |tree: &PathBuf| {
         let dot = name(&tree.join("gitdir")).and_then(|dot| tree.join(dot.trim()).canonicalize().ok());
         dot.zip(project.canonicalize().ok()).is_some_and(|(dot, project)| dot.starts_with(project))
@@ -77,37 +96,8 @@ fn log(own: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&content).into_owned())
 }
 
-/// Where git keeps what belongs to this working tree, and what HEAD says.
-fn place(project: &Path) -> Option<(PathBuf, String)> {
-    let dot = project.join(".git");
-    if let Some(said) = name(&dot.join("HEAD")) {
-        return Some((dot, said));
-    }
-    let own = project.join(name(&dot)?.strip_prefix("gitdir:")?.trim());
-    let said = name(&own.join("HEAD"))?;
-    Some((own, said))
-}
-
 fn name(path: &Path) -> Option<String> {
     small_file::text(path, MAX_NAME_BYTES)
-}
-
-fn commit(own: &Path, said: &str) -> Option<String> {
-    let id = match said.strip_prefix("ref:").map(str::trim) {
-        None => said,
-        Some(branch) => {
-            let common = common(own);
-            &name(&common.join(branch)).or_else(|| packed(&common, branch))?
-        }
-    };
-    let id = id.trim();
-    // A ref may name any file, so only a commit id is accepted.
-    is_id(id).then(|| id.to_owned())
-}
-
-/// The directory that all working trees of the repository share.
-fn common(own: &Path) -> PathBuf {
-    name(&own.join("commondir")).map_or(own.to_owned(), |named| own.join(named.trim()))
 }
 
 /// The name of a commit, a tree or a file in full.

@@ -67,6 +67,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentsh_base::paragraph;
+use agentsh_base::random;
 use agentsh_base::types::{ServerId, SessionId};
 use agentsh_dlp::flow::labels::Labels;
 use agentsh_policy::{Answer, PathContext, Policy, Question, Search};
@@ -96,6 +97,8 @@ pub enum SessionError {
     Policy(String),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("the system gives no random numbers: {0}")]
+    Random(std::io::Error),
 }
 
 /// Where to search for the policy.
@@ -295,7 +298,7 @@ impl Session {
         let network = network::Network::new(backend, &context.hierarchies);
         // Before there is a third thread, because this one waits for the exec.
         let _ = context.zygote.warm_up();
-        let id = SessionId(uuid::Uuid::now_v7());
+        let id = SessionId(random::uuid().map_err(SessionError::Random)?);
         // The journal first: its thread works while the policy is read.
         let reading = async { load_policy(&search) };
         let (journal, policy) = tokio::join!(biased; Journal::open(&context.state, id), reading);

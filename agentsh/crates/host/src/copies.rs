@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -50,7 +51,27 @@ impl Copy {
     /// A copy of what is at a path now; no link on the way is followed.
     #[must_use]
     pub fn of(path: &Path) -> Self {
-        match DirectoryEntry::of(path) {
+        Self::read(path, DirectoryEntry::of(path))
+    }
+
+    /// Of paths of which many in a row are in one directory, which is opened once. As [`Self::of_own`].
+    #[must_use]
+    pub fn of_all<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<(PathBuf, Self)> {
+        let mut last: Option<(&Path, Rc<OwnedFd>)> = None;
+        let copy = |path: &'p Path| {
+            let known = last.take().filter(|(above, _)| Some(*above) == path.parent());
+            let entry = match known.zip(path.file_name()) {
+                Some(((_, directory), name)) => Ok(DirectoryEntry { directory, name }),
+                None => DirectoryEntry::of(path),
+            };
+            last = entry.as_ref().ok().and_then(|entry| Some((path.parent()?, Rc::clone(&entry.directory))));
+            (path.to_owned(), Self::read(path, entry).own())
+        };
+        paths.map(copy).collect()
+    }
+
+    fn read(path: &Path, entry: Result<DirectoryEntry<'_>, Errno>) -> Self {
+        match entry {
             Ok(place) => Self::at(&place.path(), &mut { MAX_ENTRIES }),
             Err(Errno::NOENT) => Self::Absent,
             Err(_) => {
@@ -69,7 +90,11 @@ impl Copy {
     /// Like [`Self::of`], but a file that only a link leads to counts as absent.
     #[must_use]
     pub fn of_own(path: &Path) -> Self {
-        match Self::of(path) {
+        Self::of(path).own()
+    }
+
+    fn own(self) -> Self {
+        match self {
             Self::Unreachable { .. } => Self::Absent,
             copy => copy,
         }
@@ -185,7 +210,7 @@ impl Copy {
 
 /// A directory that was reached without a link, and a name in it.
 struct DirectoryEntry<'p> {
-    directory: OwnedFd,
+    directory: Rc<OwnedFd>,
     name: &'p OsStr,
 }
 
@@ -193,7 +218,7 @@ impl<'p> DirectoryEntry<'p> {
     fn of(path: &'p Path) -> Result<Self, Errno> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::NOENT) };
         let directory = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
-        Ok(Self { directory, name })
+        Ok(Self { directory: Rc::new(directory), name })
     }
 
     fn path(&self) -> PathBuf {
@@ -214,9 +239,9 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
             name.push(format!("-{number}"));
         }
         let renamed = rustix::fs::renameat_with(
-            &place.directory,
+            &*place.directory,
             place.name,
-            &place.directory,
+            &*place.directory,
             &name,
             RenameFlags::NOREPLACE,
         );

@@ -2,6 +2,7 @@
 
 use hyper::body::Bytes;
 
+use agentsh_base::random;
 use agentsh_dlp::text::{Limits, visit, visit_orders};
 use agentsh_llm::canary::{Needle, REPLACEMENT};
 use agentsh_llm::{LlmError, Provider, append_sentence};
@@ -59,9 +60,7 @@ impl Canary {
 
 /// 32 hexadecimal digits. Without random bytes it can be guessed, and is still nothing that a model says by chance.
 fn random_word() -> String {
-    let mut bytes = [0; 16];
-    let _ = getrandom::fill(&mut bytes);
-    agentsh_base::hex(&bytes)
+    random::hex::<16>().unwrap_or_default()
 }
 
 fn views(text: &str, each: &mut dyn FnMut(&str)) {

@@ -37,6 +37,7 @@ pub use self::judge::Wire;
 use self::keys::Keys;
 use self::ledger::Ledger;
 use agentsh_agents::{Endpoint, providers};
+use agentsh_base::random;
 use agentsh_base::types::ServerId;
 use agentsh_content::content::FILES;
 use agentsh_egress::encoding::{self, Decoder};
@@ -110,8 +111,7 @@ impl Model {
         let needs = Canary::of(policy);
         let ledger = RefCell::new(Ledger::new(policy));
         // Without random bytes hashes are alike in all sessions, and still say no value.
-        let mut key = [0; 32];
-        let _ = getrandom::fill(&mut key);
+        let key = random::bytes().unwrap_or([0; 32]);
         let env = &facts.context.env;
         let own = endpoints.iter().filter(|endpoint| endpoint.only_keys).filter_map(|endpoint| {
             let host = domain::normalise(&endpoint.host).ok()?;
@@ -152,10 +152,8 @@ impl Model {
         }
         let mut placeholders = env.clone();
         let word = |name: &str| {
-            let mut random = [0; 12];
             // Without random bytes it can be guessed, and still opens nothing elsewhere.
-            let _ = getrandom::fill(&mut random);
-            let random: String = agentsh_base::hex(&random);
+            let random = random::hex::<12>().unwrap_or_default();
             format!("agentsh-{}-{random}", name.to_ascii_lowercase().replace('_', "-"))
         };
         let users = &self.facts.context.env;

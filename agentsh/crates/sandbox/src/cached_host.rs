@@ -27,6 +27,7 @@ pub struct CachedHost<'h> {
     known: RefCell<HashMap<PathBuf, DirectoryState>>,
     /// Parsed git configurations, which several guards need.
     configs: RefCell<HashMap<PathBuf, Option<GitConfig>>>,
+    looked_at: RefCell<HashMap<PathBuf, Option<PathKind>>>,
     common: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
     /// Directories with resolved links.
     real: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
@@ -46,6 +47,7 @@ impl<'h> CachedHost<'h> {
             host,
             known: RefCell::default(),
             configs: RefCell::default(),
+            looked_at: RefCell::default(),
             common: RefCell::default(),
             real: RefCell::default(),
             may_write: RefCell::default(),
@@ -118,10 +120,11 @@ impl Host for CachedHost<'_> {
             return None;
         }
         let listing = path.parent().and_then(|above| self.listed(above, LOOKUPS_BEFORE_LISTING));
-        let (Some(listing), Some(name)) = (listing, path.file_name()) else { return self.host.look(path) };
+        let ask = || asked_once(&self.looked_at, path, || self.host.look(path));
+        let (Some(listing), Some(name)) = (listing, path.file_name()) else { return ask() };
         match listing.kinds.get(name) {
             // Some file systems do not say what an entry is.
-            Some(PathKind::Closed) => self.host.look(path),
+            Some(PathKind::Closed) => ask(),
             found => found.copied(),
         }
     }

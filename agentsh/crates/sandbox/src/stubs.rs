@@ -63,11 +63,11 @@ impl StubFiles {
         let paths: Vec<PathBuf> = missing.iter().map(|(path, _)| path.clone()).collect();
         let mut directories: Vec<(PathBuf, OwnedFd)> = Vec::new();
         for (path, kind) in missing {
-            match make_one(path, *kind) {
-                Ok((above, directory))
-                    if directories.len() < MAX_DIRECTORIES
-                        && directories.last().is_none_or(|(known, _)| known != above) =>
-                {
+            let above = path.parent().unwrap_or(path);
+            let known =
+                directories.last().filter(|(known, _)| known == above).map(|(_, directory)| directory);
+            match make_one(path, *kind, known) {
+                Ok(Some(directory)) if directories.len() < MAX_DIRECTORIES => {
                     directories.push((above.to_owned(), directory));
                 }
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -198,28 +198,26 @@ fn sweep(directory: &Path) -> bool {
     !records.is_empty()
 }
 
-/// In a writable directory a parent may be a link by now: links are not followed. Returns the parent.
-fn make_one(path: &Path, kind: Stub) -> io::Result<(&Path, OwnedFd)> {
+/// In a writable directory a parent may be a link by now: links are not followed. Returns the parent if it is not the known one.
+fn make_one(path: &Path, kind: Stub, known: Option<&OwnedFd>) -> io::Result<Option<OwnedFd>> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let parent = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
+    let opened = match known {
+        Some(_) => None,
+        None => Some(open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?),
+    };
+    let Some(parent) = known.or(opened.as_ref()) else { return Ok(None) };
     match kind {
-        Stub::Directory => {
-            rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o777))?;
-            return Ok((above, parent));
+        Stub::Directory => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o777))?,
+        Stub::Socket => rustix::fs::mknodat(parent, name, FileType::Socket, Mode::from_raw_mode(0o644), 0)?,
+        Stub::File => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o666))?;
+            fs::File::from(file).write_all(stub_content(path))?;
         }
-        Stub::Socket => {
-            let mode = Mode::from_raw_mode(0o644);
-            rustix::fs::mknodat(&parent, name, FileType::Socket, mode, 0)?;
-            return Ok((above, parent));
-        }
-        Stub::File => {}
     }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o666))?;
-    fs::File::from(file).write_all(stub_content(path))?;
-    Ok((above, parent))
+    Ok(opened)
 }
 
 /// A run killed between creating and filling a stub leaves it empty.

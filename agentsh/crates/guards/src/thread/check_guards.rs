@@ -306,10 +306,8 @@ fn replaced(path: &Path) -> String {
 
 /// Copies of these guards.
 pub(in super::super) fn copies<'m>(guards: impl Iterator<Item = &'m Mount>) -> BTreeMap<PathBuf, Copy> {
-    guards
-        .filter(|mount| is_guard(mount))
-        .map(|mount| (mount.target.clone(), Copy::of_own(&mount.target)))
-        .collect()
+    let guards = guards.filter(|mount| is_guard(mount));
+    Copy::of_all(guards.map(|mount| mount.target.as_path())).into_iter().collect()
 }
 
 /// A read-only host mount, not one that only keeps a place.
