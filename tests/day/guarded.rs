@@ -195,7 +195,7 @@ fn a_repository_is_not_guarded_while_git_makes_it() {
 
 /// A file `commondir`, which reserves the name in other repositories, would make git wait for a lock of its own.
 #[test]
-fn a_repository_of_reftables_works_and_is_guarded() {
+fn reftable_repository_works_and_is_guarded() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         if Outcome::of(place.command("git").args(["init", "-q", "--ref-format=reftable", "."])).code != 0 {
@@ -249,7 +249,7 @@ fn repositories_too_deep_for_a_path_are_disarmed() {
 
 /// A directory that holds a repository is moved as any other; its guards move with it, and what is made in its place is new.
 #[test]
-fn a_directory_with_a_repository_is_moved() {
+fn directory_that_contains_a_repository_can_be_moved() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("lib/file", "");
@@ -319,7 +319,7 @@ fn a_sparse_checkout_is_set_inside() {
 
 /// A mount point cannot be renamed from inside, which the kernel says as EBUSY.
 #[test]
-fn a_repository_that_is_to_be_renamed_is_told() {
+fn rename_of_a_guarded_repository_is_reported() {
     if !has("git") {
         return skip("git is not installed");
     }

@@ -105,31 +105,31 @@ fn do_all(subject: &str) {
 
 #[test]
 #[ignore = "takes long"]
-fn git_every_day() {
+fn everyday_git_commands_work() {
     do_all("Git");
 }
 
 #[test]
 #[ignore = "takes long"]
-fn files_every_day() {
+fn everyday_file_commands_work() {
     do_all("Files of the project");
 }
 
 #[test]
 #[ignore = "takes long"]
-fn languages_every_day() {
+fn everyday_language_tools_work() {
     do_all("Languages and tools");
 }
 
 #[test]
 #[ignore = "takes long"]
-fn the_machine_every_day() {
+fn everyday_system_commands_work() {
     do_all("The machine and the network");
 }
 
 /// The document lists what is tested, and nothing else.
 #[test]
-fn the_document_is_the_table() {
+fn documented_day_commands_match_the_table() {
     let mut text = String::new();
     for (subject, things) in all() {
         writeln!(text, "### {subject}\n\n| thing | works | what is said |\n|---|---|---|").unwrap();

@@ -117,7 +117,7 @@ fn landlock_refusal_is_reported_with_its_rule() {
 /// A program says that a file is read-only or missing and does not know why: the user and the record hear it where they ask for
 /// it, and where to ask elsewhere.
 #[test]
-fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
+fn file_refusals_are_reported_with_rule_and_remedy_on_request() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(".envrc", "before\n");
@@ -161,7 +161,7 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
 /// A tool that installs below a directory that is only shown says EROFS in its own words: the end of a run that failed, and
 /// whoever asks inside, hear the rule and the command.
 #[test]
-fn a_write_below_a_directory_that_is_only_shown_is_told_with_rule_and_remedy() {
+fn write_below_a_read_only_directory_is_reported_with_rule_and_remedy() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let tools = place.home.join("own");

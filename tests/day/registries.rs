@@ -21,7 +21,7 @@ fn request(rest: &str) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn the_registry_of_a_project_may_be_read() {
+fn project_registry_is_allowed_for_reading() {
     for mode in Mode::all() {
         for backend in ["auto", "userns"] {
             let sandbox = sandbox(mode, backend);
@@ -56,7 +56,7 @@ fn the_registry_of_a_project_may_be_read() {
 
 /// Maven's mirror is the user's word, and apt's archives are the machine's.
 #[test]
-fn maven_reads_the_users_mirror() {
+fn maven_uses_the_users_mirror() {
     for mode in Mode::all() {
         let sandbox = sandbox(mode, "userns");
         let place = &sandbox.place;
@@ -78,7 +78,7 @@ fn maven_reads_the_users_mirror() {
 
 /// A cargo that was never used has no index on the disk, only the address of one in itself.
 #[test]
-fn a_cargo_that_was_never_used_reaches_its_registry() {
+fn cargo_without_an_index_reaches_its_registry() {
     for mode in Mode::all() {
         let place = forge(mode, "userns");
         place.script(

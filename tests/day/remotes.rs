@@ -9,7 +9,7 @@ const REMOTE: &str = "https://allowed.test:8443/git/public.git";
 
 #[test]
 #[ignore = "takes long"]
-fn a_fetch_from_a_remote_of_the_project() {
+fn git_fetch_from_a_project_remote_works() {
     if !has("git") || !has("curl") {
         return;
     }

@@ -8,7 +8,7 @@ const ADD: &str =
     "add() { git update-index --add --cacheinfo 100755,$(echo evil | git hash-object -w --stdin),$1; }; ";
 
 #[test]
-fn what_commits_would_run_is_told() {
+fn commit_of_automatically_run_files_is_reported() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");

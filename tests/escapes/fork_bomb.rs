@@ -4,7 +4,7 @@
 use crate::support::{everywhere, no, no_with, yes};
 
 #[test]
-fn processes_are_counted() {
+fn number_of_processes_is_limited() {
     everywhere(|sandbox| {
         sandbox.policy("limits: {pids: 60}");
         sandbox.holds(&[
@@ -19,7 +19,7 @@ fn processes_are_counted() {
 }
 
 #[test]
-fn open_files_are_counted() {
+fn number_of_open_files_is_limited() {
     everywhere(|sandbox| {
         sandbox.policy("limits: {open_files: 64}");
         sandbox.holds(&[yes("many-files 20"), no_with("many-files 300", "REFUSED EMFILE")]);

@@ -5,7 +5,7 @@ use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no, no_with, yes};
 
 #[test]
-fn a_sandbox_has_a_part() {
+fn sandbox_gets_only_a_part_of_the_host_quotas() {
     let all: u64 =
         std::fs::read_to_string("/proc/sys/user/max_inotify_instances").unwrap().trim().parse().unwrap();
     everywhere(|sandbox| {

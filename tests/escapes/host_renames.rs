@@ -188,7 +188,7 @@ fn guarded_files_are_checked_again_at_the_end() {
 
 /// The twin: without anybody inside who waits, what the host writes stays, whoever reads it.
 #[test]
-fn git_of_the_host_works_meanwhile() {
+fn host_git_works_during_a_run() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         repository(&place);
@@ -218,7 +218,7 @@ fn git_of_the_host_works_meanwhile() {
 
 /// A host on which nobody sees the processes of others in `/proc`, and so nobody but root sees those of a sandbox.
 #[test]
-fn a_host_that_hides_processes_is_watched_all_the_same() {
+fn host_renames_are_followed_on_a_host_that_hides_processes() {
     if !nix::unistd::geteuid().is_root() {
         skip("only root can mount /proc anew");
         return;
@@ -272,7 +272,7 @@ fn repositories_that_the_user_removes_or_moves_outside_hold_no_stubs() {
 
 /// The host gives the project another name, and perhaps something else its old one: the last look finds it.
 #[test]
-fn a_project_that_the_host_moves_is_looked_at_where_it_is() {
+fn project_moved_by_the_host_is_checked_at_its_new_path() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("old/.git/HEAD", "ref: refs/heads/main\n");
@@ -298,7 +298,7 @@ fn a_project_that_the_host_moves_is_looked_at_where_it_is() {
 
 /// The host moves a directory out of the project. Who works in it goes on to write there.
 #[test]
-fn a_directory_that_the_host_moves_out_is_looked_at_where_it_is() {
+fn directory_moved_out_by_the_host_is_checked_at_its_new_path() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("deep/sub/.git/HEAD", "ref: refs/heads/main\n");

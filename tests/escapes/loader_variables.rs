@@ -41,7 +41,7 @@ fn loader_variables_do_not_pass() {
 }
 
 #[test]
-fn a_full_name_in_the_users_policy_lets_one_pass() {
+fn loader_variable_passes_by_full_name_in_the_users_policy() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {env_allow: [NODE_OPTIONS, \"PYTHON*\"]}\n");

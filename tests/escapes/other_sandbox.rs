@@ -7,7 +7,7 @@ use crate::support::sandbox::{attempt, script};
 use crate::support::{Mode, Place};
 
 #[test]
-fn servers_do_not_see_each_other() {
+fn servers_cannot_see_each_other() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let server = place.program("fixture_server");

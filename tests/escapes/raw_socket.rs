@@ -5,7 +5,7 @@ use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no, yes};
 
 #[test]
-fn only_ordinary_sockets_exist() {
+fn raw_sockets_are_refused() {
     everywhere(|sandbox| {
         sandbox.holds(&[
             no("socket 2 3 1"),    // raw ICMP

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Mode, Outcome, Place, everywhere, no, within, yes};
 
 #[test]
-fn the_directory_cannot_be_replaced() {
+fn git_directory_cannot_be_replaced() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -32,7 +32,7 @@ fn the_directory_cannot_be_replaced() {
 
 /// A repository may say that its configuration stands somewhere else, where it can be written.
 #[test]
-fn git_is_not_sent_elsewhere_for_its_configuration() {
+fn git_configuration_cannot_be_redirected_elsewhere() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -50,7 +50,7 @@ fn git_is_not_sent_elsewhere_for_its_configuration() {
 }
 
 #[test]
-fn a_repository_without_hooks_gets_none() {
+fn missing_hooks_cannot_be_added_to_a_repository() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -71,7 +71,7 @@ fn a_repository_without_hooks_gets_none() {
 /// Git reads a repository that has no configuration, and whoever makes one says in it what git runs. Its parts may be links.
 #[test]
 #[ignore = "takes long"]
-fn a_repository_without_a_configuration_gets_none() {
+fn missing_configuration_cannot_be_added_to_a_repository() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -108,7 +108,7 @@ fn a_repository_without_a_configuration_gets_none() {
 /// A directory that becomes a repository during the run: nobody could know it before.
 #[test]
 #[ignore = "takes long"]
-fn a_new_repository_brings_no_hooks() {
+fn new_repository_has_no_active_hooks() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -215,7 +215,7 @@ fn with_evil(mode: Mode) -> Place {
 
 /// In the middle of a run.
 #[test]
-fn the_status_at_the_top_runs_nothing_of_what_was_made_below() {
+fn git_status_at_the_top_runs_nothing_from_new_repositories_below() {
     for mode in Mode::all() {
         let place = with_evil(mode);
         let waits = format!("{}\ntouch made; while ! test -e stop; do sleep 0.1; done", script(&place));
@@ -244,7 +244,7 @@ fn the_status_at_the_top_runs_nothing_of_what_was_made_below() {
 
 /// The same without a sandbox.
 #[test]
-fn the_status_at_the_top_runs_it_where_nobody_guards() {
+fn git_status_at_the_top_runs_it_without_a_sandbox() {
     let place = with_evil(Mode::all()[0]);
     place.command("sh").args(["-c", &script(&place)]).status().unwrap();
     let ran = obeyed(&place);
@@ -256,7 +256,7 @@ fn the_status_at_the_top_runs_it_where_nobody_guards() {
 /// The twin: repositories are made as ever, in several steps, and used afterwards.
 #[test]
 #[ignore = "takes long"]
-fn honest_repositories_are_made_during_the_run() {
+fn ordinary_repositories_can_be_made_during_the_run() {
     for mode in Mode::all() {
         let place = with_evil(mode);
         let script = "set -e; git config --global user.name a; git config --global user.email a@b; git config --global \
@@ -275,7 +275,7 @@ fn honest_repositories_are_made_during_the_run() {
 /// Nothing happens in a new repository while its server takes minutes.
 #[test]
 #[ignore = "takes long"]
-fn a_submodule_whose_server_is_slow_is_made() {
+fn submodule_of_a_slow_server_can_be_made() {
     let add = |mode| {
         let place = with_evil(mode);
         place.script("slow", "#!/bin/sh\nsleep 130\nexec \"$@\"\n");
@@ -461,7 +461,7 @@ fn a_new_repository_that_lost_its_guards_is_guarded_again() {
 
 /// More names than get a stub of their own.
 #[test]
-fn of_many_files_that_run_by_themselves_none_stays() {
+fn many_files_that_run_automatically_are_all_set_aside() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");

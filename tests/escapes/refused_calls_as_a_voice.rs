@@ -72,7 +72,7 @@ print('answered' if took < 4 else took)
 
 /// More callers than are answered in a moment: names are resolved all the same.
 #[test]
-fn refused_calls_without_end_stop_nobody() {
+fn endless_refused_calls_do_not_block_others() {
     if !Path::new("/usr/bin/python3").exists() {
         return skip("python3 is not installed");
     }

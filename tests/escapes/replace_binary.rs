@@ -23,7 +23,7 @@ fn start(place: &Place, program: &Path) -> String {
 }
 
 #[test]
-fn other_bytes_never_run() {
+fn changed_program_bytes_never_run() {
     for mode in Mode::all() {
         for in_place in [false, true] {
             let place = Place::new(mode);

@@ -29,7 +29,7 @@ fn upper(place: &Place) -> PathBuf {
 
 /// A directory of the project that became a link out of it while the layer waited.
 #[test]
-fn a_link_in_the_way_is_not_followed() {
+fn review_apply_does_not_follow_a_directory_that_became_a_symlink() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("dir/file", "project\n");
@@ -121,7 +121,7 @@ fn set_id_bits_and_special_files_stay_in_the_layer() {
 
 /// The terminal obeys nothing that the layer says.
 #[test]
-fn names_and_content_draw_nothing() {
+fn names_and_content_do_not_control_the_terminal() {
     let place = Place::new(Mode::Invoker);
     run(
         &place,
@@ -139,7 +139,7 @@ fn names_and_content_draw_nothing() {
 
 /// The layer and the project below it are nowhere to be seen inside.
 #[test]
-fn the_layer_is_reached_by_the_project_alone() {
+fn review_layer_is_visible_only_as_the_project() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("file", "before\n");

@@ -64,7 +64,7 @@ fn servers_declared_deep_or_behind_links_are_found() {
 
 /// Instructions that came with a project allow themselves tools, switch questions off, and bring programs of their own.
 #[test]
-fn instructions_of_a_project_do_not_speak_for_the_user() {
+fn project_instructions_do_not_count_as_the_users() {
     let front = |keys: &str| format!("---\ndescription: d\n{keys}---\nText.\n");
     let words = [
         ("commands/ship.md", "allowed-tools: Bash(git push:*), mcp__github__create_issue\n"),
@@ -116,7 +116,7 @@ fn directory_of_subagents_that_cannot_be_read_is_hidden() {
 
 /// The same for the roles of Codex.
 #[test]
-fn every_role_of_codex_is_looked_at() {
+fn codex_roles_are_all_searched_for_servers() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         for number in 0..100 {
@@ -260,7 +260,7 @@ fn declarations_next_to_the_list_are_not_shown() {
 }
 
 #[test]
-fn plugins_of_codex_stand_behind_bridges() {
+fn codex_plugin_servers_are_bridged() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let root = place.home.join(".codex/plugins/cache/market/tools/1.0");
@@ -282,7 +282,7 @@ fn plugins_of_codex_stand_behind_bridges() {
 
 /// The account's servers come from the model's own host: the agent is told to leave them out.
 #[test]
-fn connectors_of_the_account_are_left_out() {
+fn claude_account_connectors_are_left_out() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.set("ENABLE_CLAUDEAI_MCP_SERVERS", "true");

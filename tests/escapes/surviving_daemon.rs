@@ -36,7 +36,7 @@ fn daemon_ends_with_the_server() {
 }
 
 #[test]
-fn without_a_sandbox_it_survives() {
+fn daemon_survives_without_a_sandbox() {
     let place = Place::new(Mode::Invoker);
     let mark = mark(&place, "daemon");
     assert_eq!(place.outside(&[&format!("daemon {mark}")]), ["DONE"]);

@@ -91,7 +91,7 @@ fn closed_directory_is_searched_at_the_end_of_the_run() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_name_of_any_bytes_and_many_repositories_keep_nobody_from_starting() {
+fn unusual_names_and_many_repositories_do_not_prevent_the_start() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -199,7 +199,7 @@ fn hooks_of_a_new_repository_are_set_aside() {
 
 /// The person reads what git shows, and git sends something else: by what replaces objects and parents, or by a cache.
 #[test]
-fn git_shows_the_commits_that_it_sends() {
+fn git_shows_exactly_the_commits_that_it_sends() {
     const SHOWS_OTHERS: &str = "git pack-refs --all; git replace HEAD:a HEAD~1:a; git pack-refs --all; \
         git replace HEAD~1:a HEAD:a; behind=$(git rev-parse HEAD~1); git rev-parse HEAD > .git/info/grafts; echo $behind > .git/shallow; \
         echo x > .git/objects/info/commit-graph";
@@ -238,7 +238,7 @@ fn git_shows_the_commits_that_it_sends() {
 
 /// Of many programs no table knows: a new name with a dot, and what comes into a directory of hooks, is told.
 #[test]
-fn new_names_that_a_program_may_obey_are_told() {
+fn new_file_names_that_programs_may_obey_are_reported() {
     const REFUSED: [&str; 6] = [
         ".github/hooks/a.json",
         ".openhands/hooks.json",
@@ -278,7 +278,7 @@ fn new_names_that_a_program_may_obey_are_told() {
 
 /// The agent chooses names, and a person reads lines and pastes commands.
 #[test]
-fn names_make_no_lines_and_no_commands() {
+fn file_names_cannot_inject_lines_or_commands() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -297,7 +297,7 @@ fn names_make_no_lines_and_no_commands() {
 }
 
 #[test]
-fn instructions_are_shown_and_taken_back() {
+fn changed_instructions_are_shown_and_can_be_restored() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -344,7 +344,7 @@ fn armed_configuration_on_a_full_disk_gets_another_name() {
 
 /// Agents and programs read them in every directory; what packages bring is nobody's news.
 #[test]
-fn instructions_below_the_top_are_told_in_one_line() {
+fn new_instructions_in_subdirectories_are_reported_in_one_line() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -373,7 +373,7 @@ fn instructions_below_the_top_are_told_in_one_line() {
 
 /// Git sees no stub, inside or outside, and none is left when agentsh is killed.
 #[test]
-fn stand_ins_are_in_nobodys_way() {
+fn stubs_are_invisible_to_git_and_leave_nothing_behind() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -409,7 +409,7 @@ fn stand_ins_are_in_nobodys_way() {
 
 /// A path of a configuration may begin with somebody's name.
 #[test]
-fn hooks_below_a_home_by_name_are_read_only() {
+fn hooks_in_a_home_given_by_user_name_are_read_only() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -500,7 +500,7 @@ fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
 
 /// A project that is not a repository yet becomes one by the user's own hand, with hooks that were waiting for it.
 #[test]
-fn hooks_for_a_repository_to_come_are_not_made() {
+fn hooks_of_a_future_repository_cannot_be_made() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -709,7 +709,7 @@ fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
 
 /// `direnv` runs `.envrc` at every prompt, and an editor some tasks when it opens the folder. Hooks run when somebody commits.
 #[test]
-fn files_that_run_with_what_runs_by_itself_are_guarded() {
+fn files_run_by_envrc_and_editor_tasks_are_guarded() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -908,7 +908,7 @@ fn configurations_of_the_proxy_and_the_gateway_count_as_they_were_accepted() {
 /// The same for policies that `--policy` names, and for the gateway's keys. What the user edits himself is not asked about, also
 /// while a sandbox lives that knows the file.
 #[test]
-fn policies_and_keys_that_were_written_inside_wait_for_the_user() {
+fn policies_and_keys_written_inside_need_acceptance_by_the_user() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -997,7 +997,7 @@ fn other_names_of_a_guarded_file_are_read_only() {
 
 /// Of Mercurial, Jujutsu and Sapling, what was there before is no newcomer.
 #[test]
-fn the_configuration_of_another_system_stays() {
+fn existing_configuration_of_other_version_control_stays() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);

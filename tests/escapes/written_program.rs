@@ -40,7 +40,7 @@ fn written_program_does_not_run() {
 
 /// The twin: without a list everything that can be read may run.
 #[test]
-fn without_a_list_everything_runs() {
+fn programs_all_run_without_an_exec_list() {
     everywhere(|sandbox| {
         let project = sandbox.place.project.display();
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -58,7 +58,7 @@ fn without_a_list_everything_runs() {
 
 /// A listed directory in the project is the user's word, and nothing next to it is.
 #[test]
-fn a_listed_directory_of_the_project_runs() {
+fn programs_in_a_listed_project_directory_run() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         place.make_directory(&place.project.join("target"));

@@ -109,7 +109,7 @@ const MAX_COUNT: u64 = 96 << 20;
 
 #[test]
 #[ignore = "takes long"]
-fn an_archive_may_be_of_any_size() {
+fn advisory_archive_may_be_of_any_size() {
     let place = Place::new(Mode::Invoker);
     let path = place.path("all.zip");
     let mut zip = Zip::make(&path);
@@ -153,7 +153,7 @@ fn an_archive_may_be_of_any_size() {
 
 #[test]
 #[ignore = "takes long"]
-fn lists_and_lines_may_be_of_any_size() {
+fn advisory_lists_and_lines_may_be_of_any_size() {
     let place = Place::new(Mode::Invoker);
     let write = |name: &str, parts: &[&str], separator: &str, records: std::ops::Range<usize>| {
         let path = place.path(name);

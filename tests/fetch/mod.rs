@@ -141,7 +141,7 @@ fn two_servers_of_one_package_fetch_it_once() {
 
 /// Next to what the agent draws, where terminals show such things, and not only when it has ended.
 #[test]
-fn a_fetch_is_told_while_the_agent_draws() {
+fn fetch_is_reported_while_the_agent_draws() {
     if !has_npm() {
         return;
     }
@@ -163,7 +163,7 @@ fn a_fetch_is_told_while_the_agent_draws() {
 
 #[test]
 #[ignore = "takes long"]
-fn two_versions_stand_side_by_side() {
+fn fetched_versions_are_kept_side_by_side() {
     if !has_npm() {
         return;
     }

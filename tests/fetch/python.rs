@@ -116,7 +116,7 @@ fn python_fetch_errors_are_shown_and_a_changed_store_refused() {
 /// The variables of uv name the index before pip's configuration does.
 #[test]
 #[ignore = "takes long"]
-fn the_index_of_uv_counts_first() {
+fn uv_index_wins_over_pip_configuration() {
     if !has_pip() {
         return;
     }

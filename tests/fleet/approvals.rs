@@ -136,7 +136,7 @@ fn an_approver_answers_on_a_page() {
 }
 
 #[test]
-fn without_the_server_a_question_waits_on_its_host() {
+fn question_waits_on_its_host_while_the_fleet_server_is_away() {
     let at = Place::new(Mode::Invoker);
     let mut server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
     let host = Place::new(Mode::Invoker);

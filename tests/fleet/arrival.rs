@@ -34,7 +34,7 @@ fn is_refused(at: &Place, host: &Place, kind: &str) -> Value {
 
 #[test]
 #[ignore = "takes long"]
-fn a_past_that_was_rewritten_is_shown() {
+fn rewritten_history_of_a_host_is_reported() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);
         server.login(at, "approver");

@@ -140,7 +140,7 @@ fn on_one(processor: &str, command: &Command) -> Command {
 
 #[test]
 #[ignore = "takes long"]
-fn a_day_without_the_server_is_caught_up_with() {
+fn forwarder_catches_up_after_a_day_without_the_server() {
     let at = Place::new(Mode::Invoker);
     let database = at.home.join("fleet.db");
     let mut server = Server::start(&at, database.to_str().unwrap(), &[]);

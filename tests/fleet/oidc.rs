@@ -94,7 +94,7 @@ pub(super) fn opened(answer: &str) -> Option<String> {
 }
 
 #[test]
-fn a_provider_says_who_somebody_is() {
+fn oidc_provider_identifies_the_user() {
     let run = |at: &Place, database: &str| {
         let told = told(&[]);
         let server = told.server(at, database);
@@ -225,7 +225,7 @@ fn identity_token_with_wrong_claims_is_turned_away() {
 }
 
 #[test]
-fn options_that_cannot_be_are_said_and_a_provider_that_is_away_hinders_nobody_else() {
+fn invalid_oidc_options_are_reported_and_an_absent_provider_blocks_nobody_else() {
     let at = Place::new(Mode::Invoker);
     let database = at.home.join("fleet.db");
     let base = ["fleet", "serve", "--listen", "127.0.0.1:0", "--database", database.to_str().unwrap()];

@@ -62,7 +62,7 @@ fn wrong(plan: &str) -> Vec<&str> {
 
 #[test]
 #[ignore = "takes long"]
-fn every_question_has_an_index() {
+fn fleet_queries_all_use_an_index() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     if !bin.parent().unwrap().join("lib/auto_explain.so").exists() {
         return skip("auto_explain is not installed");

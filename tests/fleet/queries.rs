@@ -7,7 +7,7 @@ use crate::support::{Mode, Outcome, Place, within};
 
 #[test]
 #[ignore = "takes long"]
-fn a_fleet_answers_as_its_hosts_do() {
+fn fleet_queries_answer_as_the_hosts_do() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);
         server.login(at, "viewer");
@@ -151,7 +151,7 @@ fn a_session_of_an_enrolled_host_is_forwarded_while_it_runs() {
 }
 
 #[test]
-fn bundles_are_files_of_one_directory() {
+fn policy_bundles_are_served_from_one_directory() {
     let at = Place::new(Mode::Invoker);
     at.write(at.home.join("bundles/policy-7.bundle"), "signed");
     at.write(at.home.join("secret"), "no");

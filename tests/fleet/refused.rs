@@ -236,7 +236,7 @@ fn rows_of(host: &Place) -> Vec<agentsh_store::raw::Raw> {
 
 /// TLS ends in the server, and a certificate that nobody vouches for is not believed.
 #[test]
-fn tls_is_spoken_with_who_is_believed() {
+fn fleet_tls_certificate_is_verified() {
     let at = Place::new(Mode::Invoker);
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
     let certificate = at.write(at.home.join("cert.pem"), made.cert.pem());

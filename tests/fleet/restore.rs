@@ -47,7 +47,7 @@ fn comes_back(at: &Place, database: &str, backup: &dyn Fn(), back: &dyn Fn()) {
 }
 
 #[test]
-fn a_file_comes_back() {
+fn fleet_file_database_is_restored_from_a_backup() {
     let at = Place::new(Mode::Invoker);
     let (file, copy) = (at.home.join("fleet.db"), at.home.join("backup.db"));
     let backup = || {
@@ -65,7 +65,7 @@ fn a_file_comes_back() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_dump_comes_back() {
+fn fleet_postgres_database_is_restored_from_a_dump() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
         return skip("no ordinary user");

@@ -18,7 +18,7 @@ fn somebody(server: &Server<'_>) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn a_decision_is_by_an_id_that_its_author_does_not_choose() {
+fn decision_names_a_subject_that_its_author_cannot_choose() {
     on_both(|at, database| {
         let told = told(&["--registry", "closed"]);
         let server = told.server(at, database);

@@ -6,7 +6,7 @@ use super::{Server, forward, hosts, session};
 use crate::support::{Mode, Outcome, Place, postgres, skip};
 
 #[test]
-fn the_database_is_spoken_to_under_tls() {
+fn fleet_database_connection_uses_tls() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
         return skip("no ordinary user");

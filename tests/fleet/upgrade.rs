@@ -82,7 +82,7 @@ fn a_host(at: &Place, server: &Server<'_>, calls: usize) -> Place {
 }
 
 #[test]
-fn tables_change_under_a_server_that_runs() {
+fn schema_migration_works_while_an_older_server_runs() {
     let Some(database) = Database::start() else { return };
     let at = &database.at;
     let mut server = Server::start(at, &database.cluster.url, &[]);
@@ -186,7 +186,7 @@ fn rows_of_the_previous_versions_server_are_accepted() {
 
 /// Tables of days that cannot be made are told.
 #[test]
-fn days_that_cannot_be_made_are_told() {
+fn failure_to_make_day_tables_is_reported() {
     let Some(database) = Database::start() else { return };
     let at = &database.at;
     let mut server = Server::start(at, &database.cluster.url, &[]);
@@ -230,7 +230,7 @@ impl Drop for Older {
 
 /// The server of a binary of an earlier version, which `AGENTSH_TEST_OLDER` names.
 #[test]
-fn the_version_before_goes_on_beside_this_one() {
+fn previous_server_version_works_beside_this_one() {
     let Some(binary) = std::env::var_os("AGENTSH_TEST_OLDER") else {
         return skip("a binary of the version before: AGENTSH_TEST_OLDER does not name one");
     };

@@ -21,7 +21,7 @@ fn answer(place: &Place, url: &str) {
 }
 
 #[test]
-fn a_client_that_opens_addresses_is_shown_the_page() {
+fn client_with_url_elicitation_is_shown_the_page() {
     let place = Place::new(Mode::Invoker);
     let gateway = gateway(&place);
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
@@ -55,7 +55,7 @@ fn a_client_that_opens_addresses_is_shown_the_page() {
 }
 
 #[test]
-fn a_client_that_does_not_waits_all_the_same() {
+fn client_without_url_elicitation_waits_for_the_answer() {
     let place = Place::new(Mode::Invoker);
     let gateway = gateway(&place);
     let session = gateway.shake_hands("/mcp/fs", &[]);

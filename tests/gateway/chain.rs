@@ -69,7 +69,7 @@ fn list(gateway: &Gateway, session: &str) -> String {
 }
 
 #[test]
-fn request_that_breaks_two_rules_hears_of_the_earlier_step() {
+fn request_that_breaks_two_rules_is_refused_by_the_earlier_step() {
     let place = Place::new(Mode::Invoker);
     let server = far();
     let config = format!("listen: 127.0.0.1:0\nendpoints: [{{id: far, url: \"{}\"}}]\n", server.url());
@@ -126,7 +126,7 @@ fn request_that_breaks_two_rules_hears_of_the_earlier_step() {
 }
 
 #[test]
-fn every_step_behind_the_door_has_its_code() {
+fn gateway_steps_after_admission_have_their_codes() {
     let place = Place::new(Mode::Invoker);
     let server = far();
     let gateway = start(&place, &server, OPEN);

@@ -52,7 +52,7 @@ fn result(asked: &Asked, result: Value) -> Reply {
 }
 
 #[test]
-fn a_local_server_with_sessions_is_served_without() {
+fn local_server_with_sessions_serves_clients_without_sessions() {
     let place = Place::new(Mode::Invoker);
     let answers = json!({
         "server/discover": [{"error": {"code": -32601, "message": "unknown"}}],
@@ -85,7 +85,7 @@ fn a_local_server_with_sessions_is_served_without() {
 }
 
 #[test]
-fn messages_of_a_server_with_sessions_reach_a_client_without() {
+fn messages_of_a_server_with_sessions_reach_a_client_without_sessions() {
     let place = Place::new(Mode::Invoker);
     let (told, heard) = channel::<String>();
     let (answered, waits) = channel::<String>();
@@ -154,7 +154,7 @@ fn call_of(tool: &str, id: u64) -> Value {
 }
 
 #[test]
-fn a_client_with_sessions_uses_a_server_without() {
+fn client_with_sessions_uses_a_server_without_sessions() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         let message = asked.message();
@@ -243,7 +243,7 @@ fn arguments_in_headers_are_checked_and_sent_on() {
 }
 
 #[test]
-fn a_request_that_stands_alone_says_who_asks() {
+fn request_without_a_session_names_its_client() {
     let place = Place::new(Mode::Invoker);
     let gateway = Gateway::start(&place, &super::file(&place, OPEN));
     let headers = [("MCP-Protocol-Version", REVISION), ("Mcp-Method", "tools/list")];

@@ -24,7 +24,7 @@ fn text(id: &Value, text: &str) -> String {
 }
 
 #[test]
-fn a_server_that_misbehaves_is_told_and_on_record() {
+fn misbehaving_server_is_reported_and_recorded() {
     let place = Place::new(Mode::Invoker);
     let policy = place.write("small.yaml", "sandbox: {mcp: {max_line_bytes: 100000}}\n");
     let server = HttpServer::start(|asked| {
@@ -109,7 +109,7 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
 }
 
 #[test]
-fn an_expired_session_begins_anew() {
+fn expired_session_is_started_again() {
     let place = Place::new(Mode::Invoker);
     let calls = std::sync::atomic::AtomicUsize::new(0);
     let server = HttpServer::start(move |asked| {
@@ -272,7 +272,7 @@ fn a_session_belongs_to_its_endpoint_and_nothing_of_the_gateway_reaches_a_server
 }
 
 #[test]
-fn a_new_configuration_takes_no_stream_away_and_the_end_lets_answers_out() {
+fn reload_keeps_streams_and_shutdown_sends_pending_answers() {
     let place = Place::new(Mode::Invoker);
     let (feed, fed) = std::sync::mpsc::channel::<String>();
     let fed = std::sync::Mutex::new(Some(fed));

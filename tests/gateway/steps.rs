@@ -181,7 +181,7 @@ fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
 }
 
 #[test]
-fn a_changed_tool_has_the_code_of_its_posture() {
+fn changed_tool_has_the_error_code_of_its_posture() {
     for (posture, code) in [
         ("review_required", "TOOL_REVIEW_REQUIRED"),
         ("quarantine", "BLOCKED_TOOL_QUARANTINE"),

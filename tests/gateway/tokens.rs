@@ -126,7 +126,7 @@ fn tokens_are_checked_with_the_keys_that_the_issuer_publishes() {
 }
 
 #[test]
-fn keys_change_and_others_do_not_sign() {
+fn rotated_issuer_keys_are_used_and_foreign_keys_are_refused() {
     let place = Place::new(Mode::Invoker);
     let issuer = Issuer::start();
     let gateway =
@@ -150,7 +150,7 @@ fn keys_change_and_others_do_not_sign() {
 }
 
 #[test]
-fn without_keys_nobody_comes_in() {
+fn token_is_refused_without_issuer_keys() {
     let place = Place::new(Mode::Invoker);
     let issuer = Issuer::start();
     let gateway = issuer.gateway(&place, ", jwks: \"http://127.0.0.1:1/keys\"");

@@ -37,7 +37,7 @@ fn agent(place: &Place, mark: &str) -> Child {
 }
 
 #[test]
-fn an_agent_and_its_daemons_end() {
+fn agent_and_its_daemons_end_when_agentsh_is_killed() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mark = mark(&place, "idle");
@@ -53,7 +53,7 @@ fn an_agent_and_its_daemons_end() {
 /// The thread that serves everything is stopped: for a moment, and for good. `kill -9` is then done by agentsh itself.
 #[test]
 #[ignore = "takes long"]
-fn a_session_that_stands_still_is_ended() {
+fn stopped_session_is_ended() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mark = mark(&place, "still");
@@ -185,7 +185,7 @@ fn kill_with_an_agent_and_several_servers_leaves_no_process() {
 
 /// The refusal was on disk before the client heard of it.
 #[test]
-fn an_answered_refusal_is_on_record() {
+fn answered_refusal_is_recorded_before_a_kill() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("sandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n");

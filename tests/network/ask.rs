@@ -42,7 +42,7 @@ fn places() -> Vec<Place> {
 }
 
 #[test]
-fn a_person_says_yes_or_no() {
+fn unknown_host_is_allowed_or_refused_by_a_person() {
     for place in places() {
         place.user_policy(POLICY);
         // Two connections to one host are one question; the other host is another, and waits meanwhile.
@@ -73,7 +73,7 @@ fn a_person_says_yes_or_no() {
 }
 
 #[test]
-fn for_good_is_a_line_of_policy() {
+fn permanent_answer_becomes_a_policy_line() {
     for place in places() {
         place.user_policy(POLICY);
         let child = agent(&place, &format!("{GET} get other.test"));

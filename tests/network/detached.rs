@@ -88,7 +88,7 @@ fn group_of(pid: i32) -> Option<PathBuf> {
 }
 
 #[test]
-fn without_its_programs_a_sandbox_reaches_nothing() {
+fn sandbox_reaches_nothing_without_its_ebpf_programs() {
     let Some(mut policed) = Policed::start() else { return };
     for line in ALLOWED {
         assert_eq!(policed.attempt(line), "DONE", "{line}");
@@ -115,7 +115,7 @@ fn without_its_programs_a_sandbox_reaches_nothing() {
 }
 
 #[test]
-fn without_its_session_nothing_is_left() {
+fn sandbox_leaves_nothing_after_its_session() {
     let Some(mut policed) = Policed::start() else { return };
     assert_eq!(policed.attempt(ALLOWED[0]), "DONE");
     assert!(!links(&policed.groups).is_empty());

@@ -80,7 +80,7 @@ fn connections_that_are_reset_are_not_taken_for_something_else() {
 }
 
 #[test]
-fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_command() {
+fn refused_connection_is_reported_once_with_the_command_that_allows_it() {
     for (mode, backend) in backends() {
         let place = Place::new(mode).online().policed_by(backend);
         let probe = place.program("probe");

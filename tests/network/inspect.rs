@@ -10,7 +10,7 @@ use crate::support::{no, skip, yes};
 
 #[test]
 #[ignore = "takes long"]
-fn single_requests_are_judged() {
+fn inspected_requests_are_judged_one_by_one() {
     online(|sandbox| {
         let place = &sandbox.place;
         let ca = authority(place).display().to_string();
@@ -167,7 +167,7 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
 /// The agent's MCP servers are behind bridges; what a server asks is its own affair.
 #[test]
 #[ignore = "takes long"]
-fn no_mcp_server_is_asked_past_the_bridges() {
+fn agent_cannot_bypass_the_bridges_to_reach_an_mcp_server() {
     online(|sandbox| {
         if !Path::new("/usr/bin/curl").exists() {
             return skip("there is no curl here");

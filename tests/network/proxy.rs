@@ -12,7 +12,7 @@ fn requests(name: &str) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn allowed_connections_leave_by_it() {
+fn allowed_connections_use_the_users_proxy() {
     online(|sandbox| {
         let place = &sandbox.place;
         let ca = authority(place).display().to_string();

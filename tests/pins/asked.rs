@@ -28,7 +28,7 @@ fn say(place: &Place, verb: &str, question: &Value, scope: &[&str]) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn a_changed_tool_waits_for_a_person_and_a_yes_that_lasts_is_to_its_new_definition() {
+fn changed_tool_waits_for_an_answer_that_applies_to_its_new_definition() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(POLICY);
     let both = "ran\n1 0\nran\n2 0\n";

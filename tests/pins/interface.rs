@@ -182,7 +182,7 @@ fn a_tool_that_changes_between_sessions_is_hidden_and_refused_until_it_is_truste
 }
 
 #[test]
-fn one_listing_cannot_say_two_things_and_a_look_alike_is_no_new_tool() {
+fn duplicate_and_look_alike_tools_in_a_listing_are_refused() {
     let place = Place::new(Mode::Invoker);
     let twice = json!([tool("read", "Reads."), tool("read", "Reads, and more.")]);
     let first = session(&place, &twice, "x");
@@ -222,7 +222,7 @@ fn sets_of_a_schema_may_change_their_order_and_nothing_else() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_policy_decides_what_a_change_leads_to() {
+fn policy_decides_the_action_on_a_changed_tool() {
     let place = Place::new(Mode::Invoker);
     let policy = |keys: &str| {
         place.user_policy(&format!("version: 1\nsandbox: {{mcp: {{version_pinning: {{{keys}}}}}}}\n"))
@@ -288,7 +288,7 @@ fn ignore_in_covers_one_member_of_one_tool_of_one_server() {
 
 /// A call of a changed tool does not come to the agent in its model's answer either.
 #[test]
-fn a_model_calls_no_tool_that_changed() {
+fn changed_tool_cannot_be_called_through_the_model() {
     let place = Place::new(Mode::Invoker);
     let call = json!({"type": "tool_use", "id": "t1", "name": "mcp__s__read", "input": {}});
     let said = json!({"id": "m", "type": "message", "role": "assistant", "content": [call], "stop_reason": "tool_use"});

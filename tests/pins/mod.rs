@@ -157,7 +157,7 @@ fn another_program_under_the_same_name_is_refused() {
 }
 
 #[test]
-fn on_change_alert_starts_it_and_says_so_and_allow_starts_it() {
+fn on_change_alert_starts_a_changed_program_with_a_report_and_allow_without() {
     for (word, said) in [("alert", true), ("allow", false)] {
         let place = Place::new(Mode::Invoker);
         let script = Script::new(&place);
@@ -198,7 +198,7 @@ fn auto_trust_first_false_refuses_a_server_without_a_pin() {
 }
 
 #[test]
-fn trust_is_for_what_was_looked_at() {
+fn pins_trust_applies_to_what_was_shown() {
     let place = Place::new(Mode::Invoker);
     let script = Script::new(&place);
     runs(&place, &script.entry);
@@ -214,7 +214,7 @@ fn trust_is_for_what_was_looked_at() {
 }
 
 #[test]
-fn reset_forgets() {
+fn pins_reset_removes_the_pin() {
     let place = Place::new(Mode::Invoker);
     let script = Script::new(&place);
     runs(&place, &script.entry);

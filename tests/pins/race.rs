@@ -39,7 +39,7 @@ fn pinned(place: &Place) -> Vec<Value> {
 
 #[test]
 #[ignore = "takes long"]
-fn of_several_connections_one_says_what_is_trusted() {
+fn concurrent_connections_pin_the_first_listing() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let server = place.script(place.home.join("server"), SERVER);
@@ -68,7 +68,7 @@ fn of_several_connections_one_says_what_is_trusted() {
 }
 
 #[test]
-fn of_two_sessions_that_meet_a_server_at_once_one_is_kept() {
+fn concurrent_sessions_keep_one_pin_of_a_new_server() {
     let place = Place::new(Mode::Invoker);
     let server = place.script(place.home.join("server"), SERVER);
     let start = || Peer::start(place.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(&server));

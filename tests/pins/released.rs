@@ -121,7 +121,7 @@ fn a_tool_in_quarantine_is_shown_when_a_person_says_yes() {
 }
 
 #[test]
-fn prompts_templates_and_instructions_are_released_too() {
+fn quarantined_prompts_templates_and_instructions_can_be_released() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(POLICY);
     let list = |peer: &mut Peer| {
@@ -274,7 +274,7 @@ fn a_resource_that_changed_is_asked_about_as_a_tool_is() {
 
 #[test]
 #[ignore = "takes long"]
-fn the_terminal_asks_where_the_agent_leaves_it_alone() {
+fn quarantined_tool_is_asked_about_on_a_free_terminal() {
     let place = Place::new(Mode::Invoker);
     let script =
         "#!/bin/sh\nfor n in 1 2; do /run/agentsh/agentsh call s read '{}'; echo \"$n: $?\"; sleep 1; done\n";

@@ -110,7 +110,7 @@ fn learn_is_refused_where_the_network_is_locked() {
 }
 
 #[test]
-fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
+fn invalid_bundle_leaves_the_last_valid_one_in_force() {
     let (place, source) = enrolled(Mode::Invoker);
     bundle(&place, &["keygen", "other.key"]).expect_code(0);
     let good = sign(&place, "acme.key", 3, "90d", POLICY, &LOCKS);
@@ -214,7 +214,7 @@ fn locked_section_can_only_be_narrowed() {
 }
 
 #[test]
-fn an_expired_one_stays_in_force_and_says_so() {
+fn expired_bundle_stays_in_force_with_a_warning() {
     let place = Place::new(Mode::Invoker);
     let source = organisation(&place);
     let soon = jiff::Timestamp::now().checked_add(jiff::SignedDuration::from_secs(4)).unwrap().to_string();

@@ -138,7 +138,7 @@ fn a_session_that_breaks_two_rules_runs_again() {
 }
 
 #[test]
-fn hosts_are_named_and_what_was_refused_is_a_comment() {
+fn generated_policy_lists_hosts_and_comments_refused_ones() {
     for mode in Mode::all() {
         let place = Place::new(mode).online();
         let fetch = "curl -sS -o /dev/null --max-time 5 http://allowed.test/; curl -sS -o /dev/null --max-time 5 http://other.test/";
@@ -161,7 +161,7 @@ fn hosts_are_named_and_what_was_refused_is_a_comment() {
 }
 
 #[test]
-fn without_a_session_there_is_nothing_to_generate() {
+fn policy_generate_needs_a_session() {
     let place = Place::new(Mode::Invoker);
     let outcome = Outcome::of(&mut place.agentsh(&["policy", "generate"]));
     assert_eq!(outcome.code, 1, "{outcome}");
@@ -218,7 +218,7 @@ fn files_that_were_granted_are_granted_again() {
 /// Files that no rule names stay away while a run learns, and are there in the next one. Secrets and what is guarded stay
 /// comments.
 #[test]
-fn files_that_a_learning_run_looked_for_are_named() {
+fn files_missed_by_a_learning_run_are_generated() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let at = |name: &str| place.home.join(name);

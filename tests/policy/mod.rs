@@ -17,7 +17,7 @@ fn policy(place: &Place, words: &[&str]) -> String {
 }
 
 #[test]
-fn mistakes_have_a_place_and_a_suggestion() {
+fn policy_mistakes_have_a_place_and_a_suggestion() {
     let place = Place::new(Mode::Invoker);
     let check = |text: &str| {
         place.write("broken.yaml", text);
@@ -36,7 +36,7 @@ fn mistakes_have_a_place_and_a_suggestion() {
 }
 
 #[test]
-fn a_broken_policy_starts_nothing() {
+fn malformed_policy_stops_the_start() {
     let place = Place::new(Mode::Invoker);
     for text in ["agents: {}", "agent: [", "agent: {limits: {memory: lots}}", "\u{0}", "- a\n- b\n"] {
         place.policy(text);
@@ -92,7 +92,7 @@ sandbox:
 "#;
 
 #[test]
-fn the_examples_are_good() {
+fn example_policies_are_valid() {
     let place = Place::new(Mode::Invoker);
     for text in EXAMPLES {
         let file = place.policy(text);
@@ -118,7 +118,7 @@ fn the_policies_that_ship_can_be_named() {
 
 /// A policy that grants parts of the project: the rest is denied, says `explain`.
 #[test]
-fn parts_of_the_project_that_are_not_granted_are_hidden() {
+fn project_parts_that_are_not_granted_are_hidden() {
     let place = Place::new(Mode::Invoker);
     place.policy("agent:\n  filesystem: {write: [src], read: [docs]}\n");
     place.write("other/file", "PLAIN");
@@ -130,7 +130,7 @@ fn parts_of_the_project_that_are_not_granted_are_hidden() {
 
 /// What `explain` says and what the sandbox does are the same.
 #[test]
-fn explain_tells_what_happens() {
+fn explain_agrees_with_the_sandbox() {
     let place = Place::new(Mode::Invoker);
     place.policy("agent:\n  filesystem: {write: [src], read: [docs], deny: [\"docs/secret*\"]}\n");
     for (path, read, write) in [

@@ -97,7 +97,7 @@ fn text_of_one_server_does_not_reach_another() {
 }
 
 #[test]
-fn text_of_the_same_server_or_of_nobody_passes() {
+fn text_of_the_same_or_no_server_passes() {
     let place = Place::new(Mode::Invoker);
     let mut peer = informed(&place, &mut command(&place));
     assert_eq!(plain(&peer.text("one__echo", json!({"text": MEMO}))), MEMO);
@@ -113,7 +113,7 @@ fn text_of_the_same_server_or_of_nobody_passes() {
 
 /// References and other words pass: the next call needs the ones, and nothing finds the others. A key alone does not.
 #[test]
-fn a_reference_alone_and_other_words_pass() {
+fn references_alone_and_paraphrases_pass() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut command(&place));
     peer.shake_hands();
@@ -173,7 +173,7 @@ fn a_host_that_is_not_listed_is_not_named() {
 
 #[test]
 #[ignore = "takes long"]
-fn log_records_and_lets_pass() {
+fn exfiltration_action_log_records_and_passes() {
     let place = Place::new(Mode::Invoker);
     for (mode, action) in [("log", "allow"), ("alert", "alert")] {
         let mut command = command(&place);
@@ -234,7 +234,7 @@ fn results_read_before_a_restart_are_known_after_it() {
 }
 
 #[test]
-fn an_agent_may_ask_itself() {
+fn agent_may_check_a_text_before_sending_it() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut place.halting(&["proxy"]));
     peer.shake_hands();
@@ -418,7 +418,7 @@ fn ids_tokens_and_unknown_members_to_a_server_are_judged() {
 /// Unreadable data may be anything: it is reported, and refused if the policy says so. Packed data is refused as
 /// a copy is.
 #[test]
-fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
+fn opaque_data_is_reported_and_refused_on_request() {
     let noise: Vec<u8> = (0..600_u64)
         .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 ^ ((at * at) >> 3) as u8)
         .collect();

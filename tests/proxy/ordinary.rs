@@ -380,7 +380,7 @@ fn refused(place: &Place, peer: &mut Peer, at: usize, flow: &Flow) -> Option<Val
 }
 
 #[test]
-fn a_day_passes_and_what_is_private_does_not() {
+fn ordinary_calls_pass_and_private_data_is_refused() {
     let place = Place::new(Mode::Invoker);
     let mut peer = begun(&place);
     let day = day();

@@ -54,7 +54,7 @@ fn tools_of_two_servers_are_listed_under_their_names() {
 }
 
 #[test]
-fn the_environment_names_the_file_as_well() {
+fn proxy_configuration_can_be_named_by_a_variable() {
     let place = Place::new(Mode::Invoker);
     let config = config(&place, &json!({}));
     let mut command = place.agentsh(&["proxy"]);
@@ -64,7 +64,7 @@ fn the_environment_names_the_file_as_well() {
 }
 
 #[test]
-fn servers_ask_and_tell_the_client() {
+fn servers_send_requests_and_notifications_to_the_client() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place, &json!({}));
     peer.shake_hands();
@@ -94,7 +94,7 @@ fn servers_ask_and_tell_the_client() {
 }
 
 #[test]
-fn a_crash_of_one_leaves_the_other_and_is_repaired() {
+fn crashed_server_is_restarted_and_others_are_unaffected() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place, &json!({}));
     peer.shake_hands();
@@ -156,7 +156,7 @@ fn the_report_needs_the_operators_key() {
 }
 
 #[test]
-fn a_resource_that_two_servers_list_is_read_from_the_first_and_told_of() {
+fn resource_listed_by_two_servers_is_read_from_the_first_and_reported() {
     let place = Place::new(Mode::Invoker);
     let server = place.program("fixture_server");
     let answers = |id: &str, own: &str, read: Value| {
@@ -190,7 +190,7 @@ fn a_resource_that_two_servers_list_is_read_from_the_first_and_told_of() {
 }
 
 #[test]
-fn without_a_configuration_the_own_tools_are_there() {
+fn proxy_without_a_configuration_offers_its_own_tools() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
     assert_eq!(peer.shake_hands()["result"]["protocolVersion"], "2025-11-25");
@@ -201,7 +201,7 @@ fn without_a_configuration_the_own_tools_are_there() {
 
 /// Lines of the client are read as strictly as those that go on to a server, and both lives of a connection are spoken.
 #[test]
-fn without_a_configuration_a_client_is_answered_as_the_protocol_says() {
+fn proxy_without_a_configuration_follows_the_protocol() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
     peer.shake_hands();
@@ -245,7 +245,7 @@ fn without_a_configuration_a_client_is_answered_as_the_protocol_says() {
 
 /// Where it is written, in plain words, once.
 #[test]
-fn a_server_that_cannot_start_is_told_of_once_with_its_line() {
+fn server_that_cannot_start_is_reported_once_with_its_line() {
     let place = Place::new(Mode::Invoker);
     let server = place.program("fixture_server");
     let file = format!(

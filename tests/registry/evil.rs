@@ -64,7 +64,7 @@ fn shown(place: &Place, way: &str) -> (String, bool, String) {
 
 #[test]
 #[ignore = "takes long"]
-fn every_way_around_the_registry_is_caught() {
+fn attempts_to_bypass_the_registry_are_detected() {
     for words in ["mode: verify", "mode: approval, wait: 1s"] {
         let place = Place::new(Mode::Invoker);
         let registry = Registry::start(&place, &["--open"]);
@@ -113,7 +113,7 @@ fn every_way_around_the_registry_is_caught() {
 /// Connections of one agent to one server are processes of their own, of which some are honest: what one of them was vouched
 /// for is not a word for another one.
 #[test]
-fn no_connection_passes_by_the_answer_about_another_one() {
+fn registry_verifies_each_connection_separately() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     place.write(place.project.join("registry"), &registry.address);

@@ -5,7 +5,7 @@ use crate::support::{Mode, Place, postgres, skip};
 
 #[test]
 #[ignore = "takes long"]
-fn the_same_answers_as_on_a_file() {
+fn registry_on_postgres_answers_as_on_a_file() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let mode = Mode::all().into_iter().find(|mode| !mode.is_root());
     let Some(mode) = mode else { return skip("no ordinary user") };

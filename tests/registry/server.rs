@@ -184,7 +184,7 @@ pub fn first_holds(place: &Place) {
 }
 
 #[test]
-fn a_rejection_sticks_and_a_revoked_interface_is_gone() {
+fn rejected_interface_stays_rejected_and_a_revoked_one_is_removed() {
     rejections_stick(&Place::new(Mode::Invoker));
 }
 
@@ -204,7 +204,7 @@ pub fn rejections_stick(place: &Place) {
 }
 
 #[test]
-fn poison_and_other_sites_are_refused_and_leave_nothing() {
+fn poisoned_listings_and_cross_site_requests_are_refused() {
     poison_leaves_nothing(&Place::new(Mode::Invoker));
 }
 
@@ -258,7 +258,7 @@ pub fn poison_leaves_nothing(place: &Place) {
 }
 
 #[test]
-fn of_many_who_race_for_a_name_one_is_first_and_a_restart_knows_it() {
+fn concurrent_registrations_of_a_name_have_one_lasting_winner() {
     races_are_decided(&Place::new(Mode::Invoker));
 }
 
@@ -283,7 +283,7 @@ pub fn races_are_decided(place: &Place) {
 
 /// Two registries on one database: each has connections and a writer of its own.
 #[test]
-fn of_two_registries_on_one_database_one_takes_a_name() {
+fn registries_on_one_database_accept_a_name_once() {
     two_registries(&Place::new(Mode::Invoker));
 }
 
@@ -428,7 +428,7 @@ fn metrics_of_the_registry_are_there_for_prometheus() {
 
 /// By the words of the page, and where the database lies otherwise.
 #[test]
-fn a_port_and_a_database_are_named_as_on_the_page() {
+fn registry_port_and_database_options_work_as_documented() {
     let place = Place::new(Mode::Invoker);
     let operators = place.home.join("operators");
     let own = place.home.join(".local/state/agentsh/registry/registry.db");

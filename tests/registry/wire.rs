@@ -134,7 +134,7 @@ fn a_server_that_lists_something_else_the_second_time_is_caught() {
 }
 
 #[test]
-fn verify_takes_no_stranger_and_register_takes_everybody() {
+fn mode_verify_refuses_unknown_interfaces_and_register_accepts_all() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     offer(&place, "Reads.");
@@ -208,7 +208,7 @@ fn a_person_decides_while_the_client_waits() {
 }
 
 #[test]
-fn without_the_registry_it_is_as_the_policy_says() {
+fn policy_decides_when_the_registry_is_unreachable() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     offer(&place, "Reads.");
@@ -296,7 +296,7 @@ fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
 
 /// Nobody decided: as without the question. Somebody said no: that holds, whatever else is written.
 #[test]
-fn a_wait_for_a_person_ends_as_enforce_says() {
+fn registry_approval_timeout_follows_enforce() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     // The pins of this machine would hide the change too.
@@ -343,7 +343,7 @@ fn a_wait_for_a_person_ends_as_enforce_says() {
 
 /// The agent may reach other ports of this machine, and not the one where it would be judged.
 #[test]
-fn no_sandbox_reaches_the_registry() {
+fn sandboxes_cannot_reach_the_registry() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let registry = Registry::start(&place, &["--open"]);
@@ -371,7 +371,7 @@ fn no_sandbox_reaches_the_registry() {
 
 /// An agent, and a proxy in front of several servers.
 #[test]
-fn run_and_proxy_ask_it_too() {
+fn run_and_proxy_verify_with_the_registry_too() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     policy(&place, &registry, "mode: verify");

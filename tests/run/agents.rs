@@ -14,7 +14,7 @@ fn named(place: &Place, program: &str, name: &str) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn each_talks_to_its_servers_through_bridges() {
+fn agents_use_their_servers_through_bridges() {
     for mode in Mode::all() {
         for (program, file) in [
             ("gemini", ".gemini/settings.json"),
@@ -46,7 +46,7 @@ fn each_talks_to_its_servers_through_bridges() {
 }
 
 #[test]
-fn opencode_and_amp_have_their_own_forms() {
+fn opencode_and_amp_configurations_are_rewritten() {
     for (program, file, list, command) in [
         (
             "opencode",
@@ -97,7 +97,7 @@ fn opencode_writes_beside_its_settings_and_the_project_stays_as_it_is() {
 }
 
 #[test]
-fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
+fn unknown_agent_is_reported_with_what_it_lacks() {
     let place = Place::new(Mode::Invoker);
     place.script("myagent", "#!/bin/sh\necho \"$MYAGENT_MODE-$FOO_API_KEY-$OTHER\"\n");
     place.write(place.home.join(".myagent/settings"), "x");
@@ -132,7 +132,7 @@ fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
 /// Its own directory belongs to an agent: settings and login are there for it, and for no other program.
 #[test]
 #[ignore = "takes long"]
-fn the_own_files_of_lesser_agents_are_theirs_alone() {
+fn files_of_lesser_known_agents_are_shown_to_that_agent_only() {
     for mode in Mode::all() {
         for (agent, files) in [
             ("pi", [".pi/agent/auth.json", ".pi/agent/settings.json", "two"]),

@@ -29,7 +29,7 @@ fn texts(answer: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_suspicious_result_gets_a_sentence_in_front_and_is_asked_about_once() {
+fn suspicious_result_gets_a_warning_and_one_question() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let server = HttpServer::start(judge);
@@ -142,7 +142,7 @@ fn a_chat_model_is_asked_with_a_code() {
 }
 
 #[test]
-fn a_slow_one_is_left_alone_and_told() {
+fn slow_classifier_is_paused_and_reported() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         std::thread::sleep(Duration::from_secs(5));
@@ -169,7 +169,7 @@ fn a_slow_one_is_left_alone_and_told() {
 }
 
 #[test]
-fn a_lying_or_dead_one_counts_for_nothing() {
+fn malformed_or_unreachable_classifier_is_ignored() {
     let place = Place::new(Mode::Invoker);
     let lies = [
         "NaN".to_owned(),
@@ -202,7 +202,7 @@ fn a_lying_or_dead_one_counts_for_nothing() {
 
 /// A piece that the classifier chokes on hides neither the others nor what other servers say.
 #[test]
-fn one_odd_answer_leaves_the_other_scores() {
+fn malformed_classifier_answer_leaves_other_scores() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| match asked.body.contains("chokes") {
         true => Reply::json("<html>no</html>"),

@@ -62,7 +62,7 @@ fn container_tier_is_not_used_unless_asked_for() {
 }
 
 #[test]
-fn files_are_those_of_the_policy() {
+fn container_tier_enforces_file_rules() {
     let Some(place) = place() else { return };
     let secret = place.write(place.home.join(".ssh/id_ed25519"), "the secret");
     let shown = place.write(place.home.join("shown/file"), "the shown");
@@ -83,7 +83,7 @@ fn files_are_those_of_the_policy() {
 }
 
 #[test]
-fn hook_files_are_as_they_were_afterwards() {
+fn container_tier_restores_changed_hook_files() {
     let Some(place) = place() else { return };
     Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
     let before = std::fs::read_to_string(place.project.join(".git/config")).unwrap();
@@ -196,7 +196,7 @@ fn a_killed_run_leaves_its_check_to_the_next() {
 
 /// The terminals of others, whoever may write to them outside.
 #[test]
-fn other_terminals_are_not_written_to() {
+fn container_tier_cannot_write_to_other_terminals() {
     let Some(place) = place() else { return };
     let other = nix::pty::openpty(None, None).unwrap();
     let name = nix::unistd::ttyname(&other.slave).unwrap();
@@ -228,7 +228,7 @@ fn listen() -> (TcpListener, u16) {
 }
 
 #[test]
-fn connections_are_those_of_the_policy() {
+fn container_tier_enforces_network_rules() {
     let Some(place) = place() else { return };
     let (listener, port) = listen();
     let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && echo hello >&3 && echo connected; sleep 0.3");
@@ -324,7 +324,7 @@ fn signals_have_a_scope() -> bool {
 }
 
 #[test]
-fn the_report_says_what_it_is() {
+fn container_tier_is_named_in_the_report() {
     let Some(place) = place() else { return };
     let report = place.path("run/report.json");
     run(&place, &["--report-json", &report.display().to_string()], "true").expect_code(0);
@@ -335,7 +335,7 @@ fn the_report_says_what_it_is() {
 }
 
 #[test]
-fn a_server_is_served() {
+fn container_tier_serves_an_mcp_server() {
     let Some(place) = place() else { return };
     let mut command = place.agentsh(&["mcp", "run", "--tier", "container", "--"]);
     command.arg(place.program("fixture_server"));
@@ -347,7 +347,7 @@ fn a_server_is_served() {
 
 /// What a job of a CI runs, without the CI.
 #[test]
-fn the_action_runs_and_keeps_the_status() {
+fn ci_action_runs_and_keeps_the_exit_status() {
     let Some(place) = place() else { return };
     let action = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/action/run.sh");
     let agentsh = place.agentsh(&[]);

@@ -126,7 +126,7 @@ fn memory_limit(place: &Place) -> Value {
 }
 
 #[test]
-fn a_group_that_was_handed_to_a_user_holds_his_sandboxes() {
+fn delegated_cgroup_contains_the_users_sandboxes() {
     if !is_root() || !Mode::all().contains(&Mode::User) {
         return skip("handing a control group to a user takes root");
     }

@@ -91,7 +91,7 @@ fn permitted_pair_does_not_count_for_other_servers() {
 
 /// Yes and no answer questions about what was read: a few go, and then they are a decision like any other call.
 #[test]
-fn answers_to_guesses_are_no_little() {
+fn yes_and_no_answers_use_up_the_leak_budget() {
     let place = Place::new(Mode::Invoker);
     three_servers(&place);
     let read = call("files", "read_file", json!({"path": key_file(&place)}));

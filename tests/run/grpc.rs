@@ -119,7 +119,7 @@ fn has(bytes: &[u8], part: &str) -> bool {
 }
 
 #[test]
-fn a_receiver_hears_by_grpc() {
+fn telemetry_is_sent_over_grpc() {
     for packed in ["none", "gzip"] {
         hears(packed);
     }
@@ -157,7 +157,7 @@ fn hears(packed: &str) {
 
 /// Without a word of the environment.
 #[test]
-fn the_policy_says_that_a_receiver_is_spoken_to_by_grpc() {
+fn telemetry_protocol_grpc_can_come_from_the_policy() {
     let receiver = Receiver::start(Manner::Takes);
     let place = Place::new(Mode::Invoker);
     place.user_policy(&format!(

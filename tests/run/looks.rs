@@ -17,7 +17,7 @@ fn in_terminal(place: &Place, words: &[&str], columns: u16) -> String {
 }
 
 #[test]
-fn colour_is_for_terminals_and_says_nothing_that_words_do_not() {
+fn colour_is_for_terminals_and_repeats_the_words() {
     let place = Place::new(Mode::Invoker);
     place.shell("exit 3").expect_code(3);
     let shown = in_terminal(&place, &["sessions"], 120);
@@ -49,7 +49,7 @@ fn tables_are_not_wider_than_the_terminal() {
 
 /// Empty lists say so: in a terminal, in a pipe, at any width.
 #[test]
-fn empty_lists_say_so() {
+fn empty_lists_are_reported_as_empty() {
     let place = Place::new(Mode::Invoker);
     for (words, nothing) in [
         (&["sessions"][..], "no session is recorded"),
@@ -135,7 +135,7 @@ fn refused_hosts_are_counted_and_not_questions() {
 }
 
 #[test]
-fn every_help_ends_with_examples() {
+fn help_texts_end_with_examples() {
     let place = Place::new(Mode::Invoker);
     for words in [
         &["run", "--help"][..],

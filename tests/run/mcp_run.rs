@@ -89,7 +89,7 @@ fn a_server_may_ask_the_client() {
 }
 
 #[test]
-fn standard_error_and_the_exit_code_are_the_servers() {
+fn mcp_run_passes_standard_error_and_exit_status_of_the_server() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut peer = Peer::server(&place, &["exit", "23"]);
@@ -103,7 +103,7 @@ fn standard_error_and_the_exit_code_are_the_servers() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_to_the_client() {
+fn missing_server_program_is_reported_to_the_client() {
     let place = Place::new(Mode::Invoker);
     let mut command = place.agentsh(&["mcp", "run", "--", "no-such-server-here"]);
     let mut peer = Peer::start(&mut command);
@@ -115,7 +115,7 @@ fn a_server_that_is_not_there_is_told_to_the_client() {
 
 /// Nobody speaks the protocol there, so that nobody would be told by an answer.
 #[test]
-fn a_server_that_is_not_there_is_told_at_a_terminal_at_once() {
+fn missing_server_program_is_reported_at_once_on_a_terminal() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut terminal = Pty::start(place.agentsh(&["mcp", "run", "--", "no-such-server-here"]));
@@ -259,7 +259,7 @@ fn a_server_that_logs_to_its_output_answers_all_the_same() {
 }
 
 #[test]
-fn a_terminal_or_file_as_standard_input_is_no_matter() {
+fn terminal_or_file_as_standard_input_works() {
     let place = Place::new(Mode::Invoker);
     let file = place.write("calls.jsonl", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
     let mut command = place.agentsh(&["mcp", "run", "--id", "x", "--"]);

@@ -117,7 +117,7 @@ ask("POST", "/v1/chat/completions", question)
 "#;
 
 #[test]
-fn a_model_without_tls_is_judged_whoever_asks_it() {
+fn model_without_tls_is_judged_for_every_program() {
     let chosen = json!({"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": null,
         "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "send_mail", "arguments": "{}"}}]}});
     let said =
@@ -172,7 +172,7 @@ fn a_model_without_tls_is_judged_whoever_asks_it() {
 
 /// Ollama's own API answers in lines, and other programs answer at its paths with something else.
 #[test]
-fn a_model_that_answers_in_lines_is_judged_too() {
+fn model_that_answers_line_by_line_is_judged() {
     let line = |more: Value| {
         let mut line = json!({"model": "m", "created_at": "2026-01-01T00:00:00Z"});
         line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -258,7 +258,7 @@ fn allowed_model_answer_arrives_unchanged() {
 
 /// Calls of which some or all are refused, in an answer of each of the two APIs that agents use most.
 #[test]
-fn an_answer_without_its_calls_ends_as_one_that_had_none() {
+fn answer_whose_calls_were_refused_ends_as_one_without_calls() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|asked| match asked.path.as_str() {
         "/v1/messages" => {
@@ -416,7 +416,7 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
 
 /// Thirty characters are what a sentence needs, and the words of a replacement are those of the page unless others are written.
 #[test]
-fn a_short_prompt_guards_nothing_and_a_replacement_has_its_usual_words() {
+fn short_prompt_has_no_canary_and_a_replacement_has_its_default_text() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|asked| {
         let said = json!({"type": "text", "text": asked.message()["messages"][0]["content"]});
@@ -482,7 +482,7 @@ fn the_connection_to_a_model_ends_at_the_sentence() {
 
 /// `canary: hold`: what the agent keeps of the message is the replacement and nothing else, with the tokens that were counted.
 #[test]
-fn an_agent_has_nothing_of_a_held_answer_but_its_replacement() {
+fn held_answer_reaches_the_agent_only_as_its_replacement() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|asked| {
         let said = match asked.message()["model"].as_str().unwrap() {
@@ -809,7 +809,7 @@ fn a_stream_that_breaks_off_ends_with_an_error_of_the_provider() {
 }
 
 #[test]
-fn the_key_is_on_the_wire_and_not_inside() {
+fn model_key_is_sent_to_the_provider_and_not_shown_inside() {
     let place = Place::new(Mode::Invoker);
     place.user_policy("version: 1\nllm: {credentials: broker}\n");
     let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));

@@ -170,7 +170,7 @@ fn a_model_that_never_answers_is_given_up() {
 }
 
 #[test]
-fn a_length_that_is_no_truth_is_an_error() {
+fn model_answer_with_a_false_length_is_an_error() {
     let place = place();
     let answer = br#"{"content":[]}"#;
     for (length, why) in [(1000, "broke off"), (5, "not strict JSON")] {

@@ -181,7 +181,7 @@ fn a_search_that_opens_pages_is_kept_to_the_index() {
 }
 
 #[test]
-fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
+fn key_of_another_account_is_refused_if_the_users_account_is_known() {
     let ask = "curl -sS --max-time 20 -w ' %{http_code}\\n'";
     let script = format!(
         "#!/bin/sh\n{ask} -H \"X-Api-Key: $ANTHROPIC_API_KEY\" \"$ANTHROPIC_BASE_URL/v1/models\"\n\
@@ -228,7 +228,7 @@ fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
 
 /// The host at which an agent signs in is open for that, and only where it does.
 #[test]
-fn a_place_to_sign_in_is_open_for_logins_alone() {
+fn login_host_of_an_agent_is_open_for_logins_only() {
     for mode in Mode::all() {
         for account in ["login", "key", "rule"] {
             let place = Place::new(mode).online().policed_by("userns");

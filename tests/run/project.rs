@@ -12,7 +12,7 @@ fn run_in(place: &Place, directory: &Path) -> Outcome {
 
 /// What is missing there cannot be covered: keys, programs and what starts with the next login would be anybody's.
 #[test]
-fn the_home_itself_may_not() {
+fn project_cannot_be_the_home() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let outcome = run_in(&place, &place.home);
@@ -48,7 +48,7 @@ fn missing_startup_files_of_a_granted_directory_are_not_made() {
 
 /// The stubs of agentsh are not what changed it.
 #[test]
-fn a_script_beside_which_stand_ins_are_made_starts() {
+fn script_with_stubs_beside_it_starts() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("s.sh", "echo ran");
@@ -66,7 +66,7 @@ fn a_script_beside_which_stand_ins_are_made_starts() {
 }
 
 #[test]
-fn a_directory_that_shows_the_machine_may_not() {
+fn project_cannot_be_a_system_directory() {
     let place = Place::new(Mode::Invoker);
     for directory in ["/", "/usr", "/etc", "/tmp", "/proc", "/var"] {
         let outcome = run_in(&place, Path::new(directory));
@@ -78,7 +78,7 @@ fn a_directory_that_shows_the_machine_may_not() {
 }
 
 #[test]
-fn a_directory_with_an_unusual_name_may() {
+fn project_can_have_an_unusual_name() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let directory = place.home.join("a b/ü'\"$(x)\n");
@@ -93,7 +93,7 @@ fn a_directory_with_an_unusual_name_may() {
 }
 
 #[test]
-fn a_project_outside_of_the_home_and_one_behind_a_link() {
+fn project_can_be_outside_the_home_or_behind_a_symlink() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let elsewhere = place.path("elsewhere");
@@ -194,7 +194,7 @@ fn a_script_above_the_project_is_shown_alone() {
 
 /// A directory of the program that contains the project, as an interpreter's installation may, is mounted below it.
 #[test]
-fn an_installation_around_the_project_leaves_it_writable() {
+fn project_inside_an_installation_stays_writable() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let around = place.home.join("python");

@@ -82,7 +82,7 @@ fn an_agent_that_does_one_task_waits_for_an_answer_on_the_terminal() {
 /// What the agent left behind on the terminal reads no answer and paints over no question, and what was typed before a
 /// question answers nothing.
 #[test]
-fn no_process_of_the_agent_takes_part_in_the_answer() {
+fn agent_processes_cannot_answer_or_hide_a_question() {
     let place = Place::new(Mode::Invoker);
     let script = format!(
         "while read -r line </dev/tty; do echo \"stolen $line\"; done &\n\
@@ -137,7 +137,7 @@ fn an_agent_that_uses_its_terminal_is_not_disturbed() {
 
 /// Somebody else answers, or Ctrl-C says that nobody does here: the agent goes on.
 #[test]
-fn a_question_that_is_over_leaves_the_terminal() {
+fn answered_question_releases_the_terminal() {
     let place = Place::new(Mode::Invoker);
     let mut terminal = Pty::start(agent(&place, &add(2), &["-p", "task"]));
     terminal.expect("n (no)? ");

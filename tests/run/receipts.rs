@@ -164,7 +164,7 @@ fn a_receipt_is_checked_on_another_machine() {
 }
 
 #[test]
-fn a_commit_with_an_older_date_is_named() {
+fn receipt_names_a_commit_with_an_older_date() {
     if !has("git") {
         return;
     }
@@ -194,7 +194,7 @@ fn a_commit_with_an_older_date_is_named() {
 /// A branch that is left again, a commit that is replaced or dropped: the record has them. What other working trees and
 /// repositories have, and what was only visited, is not in the receipt.
 #[test]
-fn commits_that_head_left_are_named() {
+fn receipt_names_commits_that_head_left() {
     if !has("git") {
         return;
     }

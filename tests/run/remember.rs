@@ -18,7 +18,7 @@ fn run(place: &Place, program: &str) -> Outcome {
 }
 
 #[test]
-fn the_second_run_knows_and_the_users_file_has_only_what_opens_nothing() {
+fn second_run_remembers_answers_and_the_users_file_gets_only_harmless_ones() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let project = place.project.to_str().unwrap().to_owned();
@@ -261,7 +261,7 @@ fn with_login(mode: Mode) -> Place {
 
 /// Inside are no tokens of remote servers. A renewal of the login goes back, and nothing else: another account is reported.
 #[test]
-fn a_login_is_inside_alone_and_only_its_renewal_goes_back() {
+fn login_is_copied_inside_and_only_its_renewal_is_written_back() {
     for mode in Mode::all() {
         let mut evil = credentials("two", 20, "max");
         evil["mcpOAuth"]["linear|1"]["serverUrl"] = "https://evil.example".into();
@@ -330,7 +330,7 @@ fn a_renewed_login_reaches_other_sessions() {
 
 /// Files that Claude Code obeys later outside are reported: its memory, and transcripts other than the session's own.
 #[test]
-fn memory_and_further_transcripts_of_claude_code_are_told() {
+fn claude_code_memory_and_other_transcripts_are_reported() {
     for mode in Mode::all() {
         for is_honest in [true, false] {
             let place = Place::new(mode);

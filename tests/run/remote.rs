@@ -26,7 +26,7 @@ fn event(data: &str) -> String {
 }
 
 #[test]
-fn a_session_is_kept_and_ended() {
+fn remote_session_is_kept_and_ended() {
     let place = Place::new(Mode::Invoker);
     place.set("FAR_TOKEN", "t0ken-of-the-user");
     let server = HttpServer::start(|asked| {
@@ -83,7 +83,7 @@ fn streams_are_cut_anywhere_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_stream_that_broke_off_is_taken_up_again() {
+fn broken_stream_is_resumed() {
     let place = Place::new(Mode::Invoker);
     let call = std::sync::Mutex::new(Value::Null);
     let server =
@@ -133,7 +133,7 @@ fn errors_of_a_remote_server_are_told_to_the_caller() {
 }
 
 #[test]
-fn policy_holds_as_for_any_server() {
+fn remote_server_is_judged_by_policy_as_any_other() {
     let place = Place::new(Mode::Invoker);
     place.policy(
         "sandbox:\n  mcp:\n    enforce_policy: true\n    tool_policy: denylist\n    denied_tools: [{server: far, tool: wipe}]\n",
@@ -159,7 +159,7 @@ fn policy_holds_as_for_any_server() {
 }
 
 #[test]
-fn a_lost_session_begins_anew() {
+fn lost_remote_session_is_started_again() {
     let place = Place::new(Mode::Invoker);
     let calls = AtomicUsize::new(0);
     let server = HttpServer::start(move |asked| {
@@ -527,7 +527,7 @@ fn url_that_may_not_be_asked_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_name_that_leads_inside_the_second_time_is_not_dialled() {
+fn name_that_later_resolves_to_an_internal_address_is_not_dialled() {
     let place = Place::new(Mode::Invoker).online();
     let mut command =
         place.agentsh(&["mcp", "run", "--id", "far", "--url", "https://rebind.fixture.net/mcp"]);
@@ -580,7 +580,7 @@ fn messages_that_come_a_line_each_are_several_messages() {
 }
 
 #[test]
-fn a_server_that_stops_in_the_middle_holds_nobody_up() {
+fn server_that_stalls_does_not_block_others() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| match asked.message()["params"]["name"].as_str() {

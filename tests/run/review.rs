@@ -154,7 +154,7 @@ fn reviewed_changes_reach_the_project_only_when_applied() {
 
 /// The same work on the project itself gives the same project.
 #[test]
-fn a_file_with_holes_has_them_when_it_is_applied() {
+fn sparse_file_is_applied_as_a_sparse_file() {
     use std::os::unix::fs::MetadataExt;
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -172,7 +172,7 @@ fn a_file_with_holes_has_them_when_it_is_applied() {
 }
 
 #[test]
-fn a_layer_that_is_applied_gives_what_a_live_run_gives() {
+fn applied_layer_equals_a_live_run() {
     for mode in Mode::all() {
         let (live, layered) = (Place::new(mode), Place::new(mode));
         files(&live);
@@ -213,7 +213,7 @@ fn is_of_its_run(path: &Path) -> bool {
 /// The same scripted day on the project itself, and in a layer that is applied, gives the same project.
 #[test]
 #[ignore = "takes long"]
-fn a_day_of_work_gives_the_same_in_a_layer_and_live() {
+fn scripted_day_in_an_applied_layer_equals_a_live_one() {
     let is_there =
         |program: &str| ["/usr/bin", "/usr/local/bin"].iter().any(|at| Path::new(at).join(program).exists());
     if !is_there("git") {
@@ -449,7 +449,7 @@ fn a_merge_leaves_the_layer_as_the_agent_left_it() {
 
 /// The same size, and the old time put back.
 #[test]
-fn a_change_outside_that_hides_is_seen() {
+fn outside_change_with_the_same_size_and_time_is_detected() {
     let place = Place::new(Mode::Invoker);
     let path = place.write("file", "aaaa\n");
     run(&place, "echo inside > file").expect_code(0);
@@ -613,7 +613,7 @@ fn review_of_a_running_session_is_shown_and_not_discarded() {
 }
 
 #[test]
-fn kept_discarded_and_named() {
+fn review_layers_can_be_kept_discarded_and_named() {
     let place = Place::new(Mode::Invoker);
     place.write("file", "before\n");
     run(&place, "echo inside > file").expect_code(0);
@@ -654,7 +654,7 @@ fn a_script_of_the_project_is_the_agent() {
 
 /// What the policy hides or only lets read stays so.
 #[test]
-fn the_policy_holds_in_a_layer() {
+fn review_layer_obeys_the_policy() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("secret/key", "KEY");
@@ -707,7 +707,7 @@ fn review_without_a_layer_does_not_start() {
 /// A name of what runs automatically is never one file with a name that anybody may write; what was one file is that again after a
 /// part of it was applied, and nobody's own change is taken for ours.
 #[test]
-fn names_of_one_file_are_applied_as_such() {
+fn hard_links_are_applied_as_hard_links() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         files(&place);
@@ -735,7 +735,7 @@ fn names_of_one_file_are_applied_as_such() {
 /// Killed between making a directory and giving it its name, while somebody else made one of that name: what was made beside it
 /// goes, and what somebody made stays.
 #[test]
-fn a_directory_without_its_name_goes_where_somebody_made_one() {
+fn unfinished_directory_of_a_killed_apply_is_removed_if_its_name_is_taken() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         run(&place, "mkdir made; echo x > made/file").expect_code(0);
@@ -924,7 +924,7 @@ fn kill_a_layer(kills: &mut Kills, drawn: &mut Drawn) {
 
 /// Directories are made from the top down, also those in which objects of git lie.
 #[test]
-fn a_repository_that_was_made_inside_comes_whole() {
+fn repository_made_inside_is_applied_completely() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("file", "");

@@ -97,7 +97,7 @@ fn traced(place: &Place) -> (u64, u64) {
 
 /// Secrets stand in variables and on command lines.
 #[test]
-fn the_process_that_sandboxes_come_from_knows_nothing_that_was_given() {
+fn zygote_holds_no_variables_or_arguments() {
     const SECRET: &str = "rather-long-and-unlikely-to-be-anywhere";
     for mode in Mode::all() {
         let place = Place::new(mode);

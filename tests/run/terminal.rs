@@ -3,7 +3,7 @@
 use crate::support::{Mode, Outcome, Place, Pty};
 
 #[test]
-fn control_c_reaches_the_agent_and_its_answer_counts() {
+fn control_c_reaches_the_agent_and_its_exit_status_counts() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "trap 'echo interrupted; exit 7' INT; echo ready; while :; do sleep 0.05; done";
@@ -26,7 +26,7 @@ fn control_c_ends_an_agent_that_has_no_answer() {
 }
 
 #[test]
-fn the_size_of_the_window_and_its_changes_arrive() {
+fn window_size_and_its_changes_reach_the_agent() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "stty size; trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.05; done";
@@ -79,7 +79,7 @@ fn an_interactive_shell_has_job_control() {
 
 /// After the agent's end the terminal belongs to the process that started agentsh.
 #[test]
-fn the_terminal_is_given_back() {
+fn terminal_is_returned_to_the_caller() {
     let place = Place::new(Mode::Invoker);
     let agentsh = place.program("agentsh");
     let line = format!(
@@ -96,7 +96,7 @@ fn the_terminal_is_given_back() {
 }
 
 #[test]
-fn notes_do_not_disturb_the_screen() {
+fn notices_do_not_disturb_a_full_screen_agent() {
     let place = Place::new(Mode::Invoker);
     place.write(".mcp.json", "{broken");
     let mut command = place.agentsh(&["run", "--"]);
@@ -374,7 +374,7 @@ fn terminal_gets_no_byte_after_a_good_end() {
 
 /// While the agent draws, a refusal is shown as a terminal notification, and in full when the agent has ended.
 #[test]
-fn a_refusal_is_told_while_the_agent_draws() {
+fn refusal_is_reported_while_the_agent_draws() {
     let place = Place::new(Mode::Invoker);
     place.user_policy("version: 1\nagent:\n  network: {unknown: deny}\n");
     let script = "getent hosts refused.example; sleep 0.5; echo drawn";
@@ -421,7 +421,7 @@ fn terminal_modes_and_input_of_full_screen_programs_pass() {
 
 /// A window that changes its size while the program is stopped has it when the program goes on.
 #[test]
-fn a_size_that_changed_while_it_was_stopped_arrives() {
+fn window_size_changed_while_stopped_reaches_the_agent() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "trap 'stty size; exit 4' CONT; echo rea''dy; while :; do sleep 0.05; done";
@@ -441,7 +441,7 @@ fn a_size_that_changed_while_it_was_stopped_arrives() {
 }
 
 #[test]
-fn a_terminal_that_the_program_stopped_takes_what_comes_next() {
+fn terminal_stopped_by_the_program_accepts_later_output() {
     if !crate::day::has("python3") {
         return;
     }

@@ -264,7 +264,7 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
 
 /// A call waits for its answer, and what connects tries again: it is asked for first, whatever was asked before.
 #[test]
-fn calls_are_asked_for_before_hosts() {
+fn pending_calls_are_shown_before_hosts() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(ASKING);
     let ui = Ui::open(&place);
@@ -282,7 +282,7 @@ fn calls_are_asked_for_before_hosts() {
 }
 
 #[test]
-fn a_session_that_was_killed_does_not_run() {
+fn killed_session_is_not_shown_as_running() {
     let place = Place::new(Mode::Invoker);
     let mut child = place.agentsh(&["run", "--", "sleep", "60"]).stderr(Stdio::null()).spawn().unwrap();
     let ui = Ui::open(&place);

@@ -199,7 +199,7 @@ fn policy_show_fits_the_terminal() {
 
 #[test]
 #[ignore = "takes long"]
-fn every_verb_looks_as_it_is_stored() {
+fn verb_output_matches_its_snapshots() {
     let (empty, full) = (Place::new(Mode::Invoker), Place::new(Mode::Invoker));
     filled(&full);
     let mut verbs = Vec::new();

@@ -105,7 +105,7 @@ fn definitions_are_hidden_where_the_policy_says_block_and_a_report_counts_them()
 }
 
 #[test]
-fn a_pattern_of_ones_own_shows_fifty_characters_on_each_side() {
+fn custom_pattern_finding_shows_fifty_characters_on_each_side() {
     let place = Place::new(Mode::Invoker);
     policy(
         &place,

@@ -233,7 +233,7 @@ fn a_policy_decides_by_server_what_it_may_ask_for() {
 }
 
 #[test]
-fn patterns_of_ones_own_hide_tools_by_how_bad_they_are() {
+fn custom_patterns_hide_tools_by_severity() {
     let place = Place::new(Mode::Invoker);
     policy(
         &place,

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_told_from_other_files_and_cut() {
+    fn texts_are_distinguished_from_other_files_and_cut() {
         for (name, expected) in [
             ("x/src/lib.rs", true),
             ("x/LICENSE-MIT", true),

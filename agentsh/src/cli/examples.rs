@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn help_shows_them() {
+    fn help_shows_examples() {
         let mut command = add(Arguments::command());
         command.build();
         let run = command.find_subcommand_mut("run").unwrap();

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trust_takes_what_was_looked_at() {
+    async fn trust_accepts_only_what_was_shown() {
         let dir = tempfile::tempdir().unwrap();
         let new = changed_server(dir.path()).await;
         let trusted = |hash: &str| PinsVerb::Trust { which: fs(), hash: Some(hash.to_owned()) };
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_skill_goes_by_its_name_where_only_one_has_it() {
+    async fn skill_is_found_by_name_if_the_name_is_unique() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         let pinned = |place: &str| {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_in_both_forms() {
+    async fn report_of_a_session_as_text_and_json() {
         let dir = one_session().await;
         let (status, text) = ask(dir.path(), "latest", Format::Text).await;
         assert_eq!(status, OK);

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_end_it_and_that_is_known() {
+    fn missing_file_log_is_bounded_and_marked_as_cut() {
         let mut looked = MissingFileLog::default();
         let name = |number: usize| PathBuf::from(format!("/{number}/{}", "x".repeat(4_000)));
         let heard = (0..5_000).filter(|number| looked.add((None, name(*number), false))).count();

@@ -316,7 +316,7 @@ const MAX_GONE_LINES: usize = 6;
 
 /// A hundred rows: each shows what it has that the plain plan of the same policy has not (`+`), and the other way (`-`).
 #[test]
-fn features_make_these_differences() {
+fn feature_differences_match_their_snapshots() {
     let mut table = String::new();
     for name in ["default", "claude", "codex", "strict", "observe"] {
         let plain = planned(name, |_| {});

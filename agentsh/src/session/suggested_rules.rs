@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_frequent_words_of_each_command() {
+    fn suggested_rules_are_counted_and_filtered() {
         let wanted = SuggestedRules::default();
         let add = |change: &str| wanted.note(remedy::parse(change), change);
         assert_eq!(wanted.lines(9, "f"), Vec::<String>::new());

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_goes_before_the_environment() {
+    fn telemetry_policy_wins_over_the_environment() {
         let policy = "telemetry: {otlp: {endpoint: \"https://a.example\", headers: {X-Key: \"k ${KEY}\"}}}\n";
         let others = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"),

@@ -474,7 +474,7 @@ fn differ(
 }
 
 #[test]
-fn every_kind_of_answer_over_http_is_heard_as_directly() {
+fn answers_over_http_arrive_as_without_agentsh() {
     let both = [EVENTS, JSON];
     let all: Vec<Carried> = (0..)
         .zip(recordings::texts().iter().flat_map(|row| both.map(|kind| (row, kind))))
@@ -486,7 +486,7 @@ fn every_kind_of_answer_over_http_is_heard_as_directly() {
 
 #[test]
 #[ignore = "takes long"]
-fn mutations_over_http_are_heard_as_directly() {
+fn mutated_answers_over_http_arrive_as_without_agentsh() {
     let seed = Seed::of_environment();
     let all: Vec<Carried> = (0..MUTATIONS).map(|at| mutated(seed, at)).collect();
     compare(Through::Run, &all);

@@ -147,7 +147,7 @@ fn sort_answers(heard: &mut [Heard]) {
 }
 
 #[test]
-fn every_kind_of_answer_is_heard_as_directly() {
+fn answers_arrive_as_without_agentsh() {
     for mode in Mode::all() {
         compare(mode, Through::Run, &recordings::rows());
         compare(mode, Through::Gateway, &recordings::rows());
@@ -155,7 +155,7 @@ fn every_kind_of_answer_is_heard_as_directly() {
 }
 
 #[test]
-fn mutations_are_heard_as_directly() {
+fn mutated_answers_arrive_as_without_agentsh() {
     let seed = Seed::of_environment();
     let recordings: Vec<Recording> = (0..MUTATIONS).map(|at| recordings::mutated(seed, at)).collect();
     compare(Mode::Invoker, Through::Run, &recordings);
@@ -164,7 +164,7 @@ fn mutations_are_heard_as_directly() {
 
 #[test]
 #[ignore = "takes long"]
-fn ends_are_as_directly() {
+fn connection_ends_arrive_as_without_agentsh() {
     for recording in recordings::ends() {
         for through in [Through::Run, Through::Gateway] {
             // Its own: a server that broke off in earlier sessions is warned about in the results of later ones.

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_archive_is_one_that_cpio_reads() {
+    fn initramfs_archive_is_read_by_cpio() {
         let mut archive = Archive::default();
         archive.add("bin", DIRECTORY, b"");
         archive.add("bin/a", PROGRAM, b"text");

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_ends_where_it_says() {
+    fn version_range_ends_at_its_limit() {
         let left = |record: &Record, version: &str| is_hit(record, Ecosystem::Npm, "left", version);
         let two = npm(
             &json!([{"introduced": "2.0.0"}, {"fixed": "2.3.1"}, {"introduced": "0"}, {"fixed": "1.4.0"}]),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_versions_count_beside_ranges() {
+    fn listed_versions_count_in_addition_to_ranges() {
         let python = record(
             &json!([{"package": {"ecosystem": "PyPI", "name": "My_Server"}, "versions": ["1.0", "1.1rc1"],
             "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "2.0a1"}, {"fixed": "2.0.post1"}]},
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_taken_back_is_about_nothing() {
+    fn withdrawn_record_affects_no_package() {
         let text = json!({"id": "X-1", "withdrawn": "2026-02-01T00:00:00Z", "affected": [
             {"package": {"ecosystem": "npm", "name": "left"}, "versions": ["1.0.0"]}]});
         let record = Record::read(&text.to_string()).unwrap();

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_for_its_provider_wherever_the_user_says_that_it_is() {
+    fn api_key_belongs_to_its_provider_at_the_configured_url() {
         let env = |name: &str, url: &str| BTreeMap::from([(name.to_owned(), url.to_owned())]);
         let none = BTreeMap::new();
         let own = endpoint::https("api.anthropic.com", "anthropic");

@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trees_are_found_where_the_agent_looks_and_their_content_counts() {
+    fn skills_and_plugins_are_found_where_the_agent_looks() {
         let place = tempfile::tempdir().unwrap();
         let (home, project) = (place.path().join("home"), place.path().join("project"));
         let write = |path: PathBuf, text: &str| {
@@ -394,7 +394,7 @@ mod tests {
 
     /// A directory is swapped for a link to a secret while it is read.
     #[test]
-    fn a_directory_that_becomes_a_link_meanwhile_is_not_followed() {
+    fn directory_replaced_by_a_symlink_during_the_walk_is_not_followed() {
         use std::sync::atomic::{AtomicBool, Ordering};
         let place = tempfile::tempdir().unwrap();
         let (home, secret) = (place.path().join("home"), place.path().join("secret"));

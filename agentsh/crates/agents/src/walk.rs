@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_followed_once_and_too_much_is_an_error() {
+    fn walk_follows_links_once_and_is_bounded() {
         let place = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(place.path()).unwrap();
         let md = |folder: &Path| look(folder, &["md"], &["vendor"], MAX_FILES);

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_implementation_reads_keys_and_signatures_and_makes_both() {
+    fn minisign_keys_and_signatures_work_with_another_implementation() {
         let own = SecretKey::make().unwrap();
         let theirs = minisign::SecretKeyBox::from_string(&own.text()).unwrap();
         let theirs = theirs.into_unencrypted_secret_key().unwrap();

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_become_commands() {
+    fn policy_pieces_become_commands() {
         for (piece, line) in [
             ("agent: {network: {allow: [\"two.test:8443\"]}}", "two.test:8443"),
             ("agent: {network: {allow: [\"[2001:db8::1]:22\"]}}", "'[2001:db8::1]:22'"),

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_keeps_nobody_waiting_for_long() {
+    fn connect_to_a_full_queue_does_not_block_for_long() {
         let socket =
             || rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let listener = socket().unwrap();

@@ -60,7 +60,7 @@ fn a_long_result_is_read_by_another_thread_unless_a_call_needs_it_first() {
 }
 
 #[test]
-fn a_marker_stands_for_the_result_that_it_was_put_into() {
+fn marker_identifies_the_result_it_was_added_to() {
     with_content(|content| {
         for number in 0..200 {
             let text = format!("{MEMO} This is the copy with the number {number} of two hundred copies.");

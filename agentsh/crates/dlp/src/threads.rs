@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_apart_is_done_on_another_thread_and_one_that_breaks_answers_nothing() {
+    fn detached_job_runs_on_another_thread_and_a_panic_yields_no_result() {
         let (tell, told) = std::sync::mpsc::channel();
         let here = std::thread::current().id();
         apart(move || {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_done_whatever_the_length() {
+    fn side_by_side_runs_both_jobs_at_any_length() {
         for length in [0, LONG] {
             let mut seen = 0;
             assert_eq!(side_by_side(length, || seen += 1, || length + 1), ((), length + 1));

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tool_is_read_as_it_writes() {
+    fn authorities_are_read_from_each_tools_configuration() {
         let file = |path: &str| vec![Source::File(path.into())];
         assert_eq!(of(Tool::Npm, "registry=x\ncafile = /a.pem\n"), file("/a.pem"));
         assert_eq!(of(Tool::Npm, "; cafile=/a.pem\ncafile=\"~/b c.pem\"\n"), file("/home/u/b c.pem"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_files_of_the_user_count() {
+    fn authorities_of_user_variables_and_files_count() {
         let place = tempfile::tempdir().unwrap();
         let home = place.path();
         std::fs::create_dir_all(home.join(".config/pip")).unwrap();

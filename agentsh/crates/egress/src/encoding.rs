@@ -262,7 +262,7 @@ mod tests {
     const BROTLI: &[u8] = b"\x0b\x02\x80hello\x03";
 
     #[test]
-    fn every_encoding_is_undone() {
+    fn content_encodings_are_decoded() {
         let zstd =
             ruzstd::encoding::compress_to_vec(&b"hello"[..], ruzstd::encoding::CompressionLevel::Fastest);
         let padded = [gzipped(b"hel"), gzipped(b"lo"), vec![0; 9]].concat();
@@ -293,7 +293,7 @@ mod tests {
 
     /// What a server flushes is there at once, in pieces of a bounded length.
     #[test]
-    fn a_stream_is_read_as_it_comes() {
+    fn compressed_stream_is_decoded_as_it_arrives() {
         let text: Vec<u8> = (0..300_000_u32).flat_map(|number| number.to_string().into_bytes()).collect();
         let halves = text.split_at(text.len() / 2);
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

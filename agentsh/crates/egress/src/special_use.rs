@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_called_so() {
+    fn cloud_metadata_addresses_are_named_as_such() {
         for address in METADATA {
             assert!(special(address).unwrap().starts_with("cloud metadata"), "{address}");
         }
     }
 
     #[test]
-    fn public() {
+    fn public_addresses_are_not_special() {
         for address in [
             "1.1.1.1",
             "8.8.8.8",

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_comes_out_as_it_went_in() {
+    fn batch_round_trips() {
         let after = Place { id: 4, hash: Some([1; 32]) };
         let batch = Batch { after, rows: vec![one(5), one(6)] };
         assert_eq!(Batch::unpacked(&batch.packed().unwrap()).unwrap(), batch);

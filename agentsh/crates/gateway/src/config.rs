@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_works() {
+    fn smallest_gateway_configuration_has_defaults() {
         let config = parse("endpoints: [{id: fs, command: npx, args: [server]}]").unwrap();
         assert_eq!(config.listen, listen());
         assert_eq!(config.keys_file(), Path::new("/etc/agentsh/gateway-keys.json"));

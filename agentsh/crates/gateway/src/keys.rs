@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_until_it_is_revoked_or_over() {
+    fn gateway_key_is_valid_until_revoked_or_expired() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("keys.json");
         let (now, later) = (Timestamp::from_second(10).unwrap(), Timestamp::from_second(20).unwrap());

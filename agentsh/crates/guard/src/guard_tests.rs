@@ -48,7 +48,7 @@ fn call(policy: &McpPolicy, server: &str, tool: &str, hash: Option<&str>) -> (Ou
 }
 
 #[test]
-fn servers_by_list() {
+fn server_lists_allow_and_deny_servers() {
     let allow = McpPolicy {
         server_policy: ListMode::Allowlist,
         allowed_servers: vec![at("internal-*".to_owned(), 10), at("llm".to_owned(), 11)],
@@ -77,7 +77,7 @@ fn servers_by_list() {
 }
 
 #[test]
-fn tools_by_list_and_hash() {
+fn tool_lists_match_by_pattern_and_hash() {
     let allow = McpPolicy {
         tool_policy: ListMode::Allowlist,
         allowed_tools: vec![
@@ -238,7 +238,7 @@ impl Check for LongestArgument {
 }
 
 #[test]
-fn a_check_more_is_one_line() {
+fn guard_accepts_an_additional_check() {
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(LongestArgument(4));
     let mut outcome = |text: &str| {
@@ -295,7 +295,7 @@ impl Precompute for Where {
 }
 
 #[test]
-fn findings_of_another_thread_count_once_and_other_checks_run() {
+fn precomputed_findings_count_once_and_other_checks_still_run() {
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(LongestArgument(4));
     guard.add(std::sync::Arc::new(Where));
@@ -335,7 +335,7 @@ impl Check for Counting {
 }
 
 #[test]
-fn a_call_that_is_refused_for_what_it_carries_beside_has_not_passed() {
+fn call_refused_for_its_metadata_is_not_counted_as_passed() {
     let mut guard = Guard::new(&McpPolicy::default());
     let passed = std::rc::Rc::default();
     guard.add(Counting(std::rc::Rc::clone(&passed)));

@@ -308,7 +308,7 @@ mod tests {
 
     /// Every text that ends a refusal, as it is read. AGENTSH_WRITE_REMEDIES=1 writes them anew.
     #[test]
-    fn remedies_read_aloud() {
+    fn remedies_in_refusals_match_their_snapshot() {
         let rule = |reason: Reason| match reason {
             Reason::DestinationNotAllowed => {
                 RuleRef::default_rule("sandbox.mcp.exfiltration.allowed_domains")

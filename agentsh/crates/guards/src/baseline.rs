@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_known_by_itself_and_not_by_its_name() {
+    fn baseline_identifies_a_directory_by_inode_and_not_by_name() {
         let place = tempfile::tempdir().unwrap();
         let (git, other) = (place.path().join(".git"), place.path().join("other"));
         fs::create_dir(&git).unwrap();

@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_killed_session_leaves_its_last_look_to_the_next() {
+    fn final_check_of_a_killed_session_runs_in_the_next_one() {
         let place = tempfile::tempdir().unwrap();
         let (state, project) = (place.path().join("state"), place.path().join("project"));
         let make = |name: &str| {

@@ -630,7 +630,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_bounded() {
+    fn guard_message_is_bounded() {
         let words: Vec<String> = (0..9).map(|number| format!("{number}{}", "x".repeat(500))).collect();
         let text = listed(words);
         assert!(text.len() < 600 && text.ends_with(" and 5 more"), "{text}");

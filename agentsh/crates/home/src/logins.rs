@@ -271,7 +271,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_renewal_has_other_tokens_of_the_same_account() {
+    fn renewed_login_is_accepted_only_for_the_same_account() {
         let map = |value: Value| value.as_object().unwrap().clone();
         let claude = |token: &str, expires: u64, plan: Value, scopes: Value| {
             map(json!({"claudeAiOauth": {"accessToken": token, "refreshToken": "r", "expiresAt": expires,

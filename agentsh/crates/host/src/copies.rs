@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn behind_a_link_is_not_nothing() {
+    fn path_behind_a_symlink_does_not_count_as_absent() {
         let directory = tempfile::tempdir().unwrap();
         let above = directory.path().canonicalize().unwrap();
         let path = above.join("git/hooks/pre-commit");

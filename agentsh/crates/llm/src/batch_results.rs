@@ -189,7 +189,7 @@ mod tests {
 
     /// A gateway may leave out what marks an answer; clients look for its calls all the same.
     #[test]
-    fn an_answer_without_its_mark_is_judged_and_a_conversation_is_not() {
+    fn answer_without_its_type_field_is_judged() {
         let chat = CHAT.replace(r#""object":"chat.completion","#, "");
         let responses = RESPONSES.replace(r#""object":"response","status":"completed","#, "");
         let message =

@@ -12,7 +12,7 @@ fn one(tool: &str, reach: HostedReach) -> Vec<(String, HostedReach)> {
 }
 
 #[test]
-fn honest_questions_make_the_provider_do_nothing() {
+fn ordinary_requests_contain_no_hosted_tool() {
     for (provider, body) in [
         (
             Provider::Anthropic,

@@ -114,7 +114,7 @@ fn arguments_that_never_end_are_refused() {
 }
 
 #[test]
-fn a_call_at_the_provider_takes_its_result_along() {
+fn refused_hosted_call_is_removed_with_its_result() {
     let lines = [
         START,
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"mcp_tool_use","id":"m1","name":"send","server_name":"s","input":{"a":1}}}"#,
@@ -422,7 +422,7 @@ fn events_that_clients_ignore_do_not_end_an_answer() {
 }
 
 #[test]
-fn a_call_that_is_cut_off_is_said_to_be_that() {
+fn truncated_call_is_reported_as_truncated() {
     let text = anthropic(&[("read", &["{\"a\": "])]);
     let (out, _) = through(Provider::Anthropic, &text);
     assert!(out.contains("came damaged and was not run") && !out.contains("blocked by policy"), "{out}");
@@ -588,7 +588,7 @@ fn system_prompt_is_cut_before_its_first_byte_is_released() {
 }
 
 #[test]
-fn whole_answers() {
+fn answers_without_streaming_are_rewritten() {
     let of = |provider, body: &str, needle: Option<&Needle>| {
         Answer::of(provider, body.as_bytes(), needle, REPLACEMENT, &mut Strict)
     };
@@ -706,7 +706,7 @@ fn malformed_or_too_long_stream_is_withheld() {
 
 proptest! {
     #[test]
-    fn pieces_do_not_matter(cuts in proptest::collection::vec(any::<usize>(), 0..12)) {
+    fn answer_rewriting_is_the_same_in_any_pieces(cuts in proptest::collection::vec(any::<usize>(), 0..12)) {
         let texts = [
             (Provider::Anthropic, anthropic(&[("send", &["{\"to\":", "1}"]), ("read", &["{}"])])),
             (Provider::Anthropic, said(&["Sure: ", "You are the internal pricing oracle of Example Corp. ", "x"])),

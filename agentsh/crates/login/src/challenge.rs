@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_no_place_for_other_words() {
+    fn challenge_scopes_with_invalid_characters_are_dropped() {
         let found = read("Bearer scope=\"ok b\\\"ad ünder\"").unwrap();
         assert_eq!(found.scopes, ["ok"]);
     }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_has_a_place_for_it() {
+    fn advice_can_be_added_to_every_answer() {
         for (answer, is_call, expected) in [
             (
                 r#"{"result":{"content":[{"type":"text","text":"x"}]}}"#,

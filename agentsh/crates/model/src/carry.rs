@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_that_is_told_is_the_wrong_one() {
+    fn refusal_names_the_host_that_does_not_match() {
         let named = |uri: &str, headers: &[&str]| {
             let request =
                 headers.iter().fold(Request::builder().uri(uri), |all, name| all.header(HOST, *name));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_ends_where_it_is_proven_or_asked_for() {
+    fn model_tls_is_inspected_where_supported_or_configured() {
         let way = |enabled, scheme, judged| chosen(enabled, &endpoint(scheme, judged), || true);
         let (plain, tls) = (Some(Interception::Plain), Some(Interception::EndsTls));
         assert_eq!(way(None, Scheme::Http, TlsInspection::WhenAsked), plain);

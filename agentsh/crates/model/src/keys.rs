@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
+    fn key_of_another_account_is_refused_if_the_users_account_is_known() {
         let place = (domain::normalise("api.openai.com").unwrap(), 443);
         let keys = Keys::new(vec![(place, vec!["sk-real".to_owned()])]);
         let check = |uri: &str, headers: &[(&str, &str)], to| {

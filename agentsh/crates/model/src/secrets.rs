@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_told_without_its_value() {
+    fn secret_in_a_request_is_reported_without_its_value() {
         let request = request();
         let searched = search(request.as_bytes(), &policy(OnSecret::Log), b"k").unwrap();
         assert_eq!((searched.action, searched.found.len(), searched.body), (OnSecret::Log, 1, None));

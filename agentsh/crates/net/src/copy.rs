@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reset_is_passed_on() {
+    async fn connection_reset_is_passed_on() {
         let (program, inside) = connected().await;
         let (outside, mut server) = connected().await;
         reset_when_dropped(&program);

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_trusts_the_session_believes_it() {
+    async fn session_certificate_is_accepted_only_with_its_authority() {
         let (own, other) = (Authority::new().unwrap(), Authority::new().unwrap());
         assert!(shakes_hands(&own, &own, "a.test", "a.test").await);
         assert!(!shakes_hands(&own, &other, "a.test", "a.test").await);

@@ -794,7 +794,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn neither_keys_nor_our_own_files_are_offered() {
+    fn suggestions_exclude_keys_and_agentsh_files() {
         let is_never =
             |path: &str| is_never_offered(Path::new(path), Path::new("/home/u"), Path::new("/var/state"));
         for path in [".ssh/id_ed25519", ".local/share/agentsh/x", ".config/agentsh/policy.yaml"] {
@@ -804,7 +804,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_is_plain_and_stands_once() {
+    fn built_in_paths_are_normalised_and_unique() {
         let home = HOME_MASKS.iter().chain(HOME_READ_ONLY).map(|(path, why)| (*path, *why));
         let project = PROJECT_READ_ONLY.iter().map(|entry| (entry.path, entry.why));
         for table in [home.collect::<Vec<_>>(), project.collect::<Vec<_>>()] {

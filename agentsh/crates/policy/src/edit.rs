@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn every_layout_keeps_its_own() {
+    fn policy_edit_keeps_comments_and_layout() {
         for (before, after) in [
             ("", "version: 1\nagent:\n  network:\n    allow:\n      - \"b.example\"\n"),
             (
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_text_that_contradicts_an_edit_is_left_alone() {
+    fn policy_edit_is_refused_if_the_text_contradicts_it() {
         let refused = |text: &str, piece: &str| merge("policy.yaml", text, piece).unwrap_err().render();
         let said =
             refused("sandbox:\n  mcp:\n    tool_policy: none\n", "sandbox: {mcp: {tool_policy: denylist}}");
@@ -435,7 +435,7 @@ mod tests {
     proptest! {
         /// For any text either nothing changes, or all of the old lines are still there in their order.
         #[test]
-        fn old_text_survives(text in "(agent|sandbox|[ \\-#:\\[\\]{},\"'\n]|network|allow|a){0,40}") {
+        fn policy_edit_keeps_all_old_text(text in "(agent|sandbox|[ \\-#:\\[\\]{},\"'\n]|network|allow|a){0,40}") {
             if let Ok(after) = merge("x", &text, HOST) {
                 let mut rest = after.chars();
                 prop_assert!(text.chars().all(|sign| rest.any(|found| found == sign)), "{}\n{}", text, after);

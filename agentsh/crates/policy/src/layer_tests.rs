@@ -332,7 +332,7 @@ fn asks(policy: &Policy, question: Question) -> bool {
 }
 
 #[test]
-fn one_line_adds_one_host() {
+fn layer_line_adds_one_host() {
     let policy = stack("claude", &["agent: {network: {allow: [example.com]}}"]);
     let connect = |host: &str| asks(&policy, Question::Connect(host.into(), 443));
     assert!(connect("example.com") && connect("api.anthropic.com"));
@@ -388,7 +388,7 @@ fn servers_are_laid_over_each_other_by_id() {
 }
 
 #[test]
-fn variables_that_pass_for_other_reasons_stay() {
+fn layer_keeps_variables_allowed_for_other_reasons() {
     let env = |policy: &Policy, name: &str| asks(policy, Question::Env(name.into()));
     let all = "extends: none\nagent: {env_inherit: all}";
     let policy = stack("default", &[all, "agent: {env_allow: [GITHUB_*]}"]);

@@ -96,7 +96,7 @@ fn a_package_is_known_by_the_identity_of_its_pin() {
 }
 
 #[test]
-fn a_profile_is_in_force_unless_the_policy_says_otherwise() {
+fn profile_applies_unless_the_policy_says_otherwise() {
     let github = github();
     let answer = connect(&policy("version: 1"), "gh", Some(&github), "api.github.com");
     assert!(answer.allow);
@@ -181,7 +181,7 @@ fn every_layer_that_narrows_a_profile_counts() {
 }
 
 #[test]
-fn mistakes_have_a_place_and_a_suggestion() {
+fn profile_errors_have_a_place_and_a_suggestion() {
     for (text, message, help) in [
         ("package: {npm: x}\nwhy: y\nnetwrk: {}", "unknown key `netwrk`", "did you mean `network`?"),
         ("package: {nmp: x}\nwhy: y", "unknown key `nmp`", "did you mean `npm`?"),
@@ -237,12 +237,12 @@ fn a_profile_of_the_user_wins_over_a_built_in_one_and_must_pass_its_tests() {
 
 proptest! {
     #[test]
-    fn any_text_is_survived(text in "(package: \\{npm: x\\}\n)?.{0,200}") {
+    fn any_text_is_read_without_a_panic(text in "(package: \\{npm: x\\}\n)?.{0,200}") {
         let _ = profile::parse("x.yaml", &text);
     }
 
     #[test]
-    fn any_identity_is_survived(text in ".{0,40}") {
+    fn profile_lookup_takes_any_identity_without_a_panic(text in ".{0,40}") {
         let _ = Package::of_identity(&text);
     }
 }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_git_fetch_is_two_requests_and_no_query_of_ones_own() {
+    fn git_fetch_allows_two_requests_without_other_queries() {
         let rules = RequestRule::git_fetch("/a/b.git/").unwrap();
         let allows = |method: &str, target: &str| rules.iter().any(|rule| rule.matches(method, target));
         assert!(allows("GET", "/a/b.git/info/refs?service=git-upload-pack"));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn matching() {
+    fn request_rule_matches_these_requests() {
         for (text, method, target, expected) in [
             ("GET /repos/**", "GET", "/repos/a/b?x=1", true),
             ("GET /repos/**", "GET", "/repos", true),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn covering() {
+    fn request_rule_covers_these_rules() {
         for (outer, inner, expected) in [
             ("* /**", "GET /a/**", true),
             ("GET /a/**", "GET /a/b", true),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn malformed_request_rules_are_refused() {
         for text in [
             "GET",
             "/repos",

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_named() {
+    fn interface_difference_names_each_change() {
         let tool =
             |name: &str, text: &str| format!(r#"{{"description":"{text}","name":"{name}","type":"tool"}}"#);
         let before = [tool("a", "x"), tool("b", "x"), tool("c", "x")];

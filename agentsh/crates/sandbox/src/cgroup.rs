@@ -419,7 +419,7 @@ mod tests {
         41 31 0:38 / /nowhere/unified rw,relatime - cgroup2 cgroup2 rw";
 
     #[test]
-    fn a_hybrid_host_is_read() {
+    fn cgroups_of_a_hybrid_host_are_read() {
         let found = Hierarchies::from_text(HYBRID, "5:memory:/user/one\n3:cpu,cpuacct:/\n0::/user.slice\n");
         assert_eq!(found.unified.as_deref(), Some(Path::new("/nowhere/unified/user.slice")));
         assert_eq!(found.memory.as_deref(), Some(Path::new("/sys/fs/cgroup/memory/user/one")));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_cgroups_gives_a_cgroup_that_holds_nothing() {
+    fn host_without_cgroups_yields_an_empty_cgroup() {
         let found = Hierarchies::from_text("", "");
         let quota = Quota { memory_bytes: 1, cpu_percent: Some(1) };
         let mut cgroup = found.create("x", quota);

@@ -165,7 +165,7 @@ mod tests {
 
     /// Waiting for one message never returns another one.
     #[test]
-    fn no_two_messages_are_written_alike() {
+    fn control_messages_have_distinct_encodings() {
         let bytes =
             [Handover::Go { passed: 3 }, Handover::Passed { count: 3 }].map(|word| encoded(&word).unwrap());
         assert_ne!(bytes[0], bytes[1]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_what_the_kernel_said() {
+    fn exec_failure_cause_follows_the_error_number() {
         let cause = |number| Cause::of(&io::Error::from_raw_os_error(number));
         assert_eq!(cause(libc::ENOENT), Cause::Missing);
         assert_eq!(cause(libc::ENOEXEC), Cause::NotExecutable);

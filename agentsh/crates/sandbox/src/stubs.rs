@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stand_ins_come_and_go_and_what_existed_stays() {
+    fn stubs_are_made_and_removed_and_existing_files_stay() {
         let place = tempfile::tempdir().unwrap();
         let (state, project) = (place.path().join("state"), place.path().join("project"));
         fs::create_dir(&project).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stand_in_stays_while_another_run_wants_it_and_is_swept_after_a_crash() {
+    fn stub_stays_while_another_run_uses_it_and_is_removed_after_a_crash() {
         let place = tempfile::tempdir().unwrap();
         let state = place.path().join("state");
         let path = place.path().join(".envrc");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_begin_and_end_take_turns() {
+    fn stub_changes_of_concurrent_runs_are_serialised() {
         let place = tempfile::tempdir().unwrap();
         let (state, path) = (place.path().join("state"), place.path().join(".gitmodules"));
         let wanted = BTreeSet::from([(path.clone(), Stub::File)]);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_cut_short_names_only_whole_paths() {
+    fn truncated_stub_record_names_only_whole_paths() {
         let place = tempfile::tempdir().unwrap();
         let (whole, cut) = (place.path().join("whole"), place.path().join("c"));
         let record = place.path().join("record");

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_ones_own_get_a_tag_and_overlaps_get_one() {
+    fn custom_pattern_kinds_get_a_tag_and_overlaps_get_one() {
         let also = |text: &str| {
             let at = text.find("a@b").map(|at| (at - 1..at + 3, "TICKET".to_owned()));
             at.into_iter().collect()
@@ -284,7 +284,7 @@ mod tests {
         }
 
         #[test]
-        fn cleaned_twice_is_cleaned_once(text in any_text()) {
+        fn cleaning_a_result_is_idempotent(text in any_text()) {
             let once = sanitised(&text).0.into_owned();
             prop_assert_eq!(sanitised(&once).0, once.as_str());
         }

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_fields() {
+    fn secret_field_names_are_recognised() {
         for name in [
             "password",
             "X-Api-Key",

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn new_and_existing_places_are_closed_to_others() {
+    fn state_directories_are_closed_to_other_users() {
         let root = tempfile::tempdir().unwrap();
         let state = root.path().join("deep/agentsh");
         prepare(&state).unwrap();

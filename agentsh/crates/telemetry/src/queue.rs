@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_goes_and_is_counted() {
+    fn telemetry_queue_drops_the_oldest_and_counts_it() {
         let mut queue = Queue::default();
         for number in 0..MAX_ITEMS + 3 {
             queue.push(number, 1);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_answer_makes_room() {
+    fn stored_answers_are_bounded_oldest_first() {
         let state = tempfile::tempdir().unwrap();
         let secret = secret(state.path()).unwrap();
         let answer = |name: &str, at| VerificationOutcome { name: name.to_owned(), hash: "h".to_owned(), at };

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_listed_and_called_only_as_it_was_vouched_for() {
+    fn tool_is_usable_only_as_the_registry_verified_it() {
         let definition = json::read(b"{}").unwrap();
         let registered = registered();
         let listing = |hash| SubjectKind::Definition { name: "t", hash, definition: &definition };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_stand_and_fall_with_their_server() {
+    fn registry_verdict_of_templates_is_that_of_their_server() {
         let definition = json::read(b"{}").unwrap();
         let registered = registered();
         let matter =

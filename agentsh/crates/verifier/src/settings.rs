@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_read_as_it_is_documented() {
+    fn registry_variables_are_read_as_documented() {
         assert!(of(&[]).unwrap().is_none());
         assert!(of(&[("KIJI_SAFEGUARD_DB", "x")]).unwrap().is_none());
         let plain = of(&[("KIJI_SAFEGUARD_MODE", " Verify ")]).unwrap().unwrap();

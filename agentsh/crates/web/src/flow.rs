@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_of_the_drawing_is_cut_and_nothing_lies_outside() {
+    fn flow_drawing_fits_and_cuts_no_name() {
         let host = "production.cloudflare.docker.example.com:443";
         let mut long = edge(End::Agent, End::Host(host.to_owned()));
         long.what = "1234 connections, 123 refused, 12 MiB out".to_owned();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawing_has_a_bound_and_the_table_has_everything() {
+    fn flow_drawing_is_bounded_and_its_table_is_complete() {
         let server = |number: usize| End::Server(format!("server {number:03}"));
         let mut edges: Vec<Edge> = (0..200).map(|number| edge(End::Agent, server(number))).collect();
         edges.push(edge(server(150), End::Host("<host>:443".to_owned())));

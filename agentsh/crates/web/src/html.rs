@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_stands_alone_has_no_links() {
+    fn standalone_page_has_no_links() {
         let mut html = Html::new(true);
         html.link(&Href::to(&["server", "x"]), "x");
         assert_eq!(html.finish(), "x");

@@ -183,7 +183,7 @@ mod tests {
     use agentsh_store::testing::START;
 
     #[test]
-    fn since_counts_back() {
+    fn since_filter_counts_back_from_now() {
         let now: Timestamp = START.parse().unwrap();
         assert_eq!(since("1h", now).unwrap().to_string(), "2026-01-02T02:04:05.000006Z");
         assert_eq!(since("2d", now).unwrap().to_string(), "2025-12-31T03:04:05.000006Z");

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn declarations_go_and_names_stay() {
+    fn subagent_server_declarations_are_removed_and_references_stay() {
         let file = |front: &str| format!("---\nname: a\n{front}tools: Read\n---\nBody\nmcpServers: text\n");
         for front in [
             "",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_another_spelling_takes_the_whole_front_matter_away() {
+    fn front_matter_with_an_unusually_spelled_key_is_removed() {
         for front in [
             "\"mcp\\x53ervers\": {a: {command: sh}}",
             "? mcpServers\n: {}",

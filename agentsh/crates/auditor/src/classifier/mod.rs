@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_cut_between_characters() {
+    fn classifier_input_is_split_between_characters() {
         let text = "ä".repeat(PIECE);
         let all: Vec<&str> = pieces(&text).collect();
         assert_eq!(all.concat(), text);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_scores_are_kept() {
+    fn score_cache_is_bounded() {
         let mut kept = ScoreCache::default();
         for number in 0..KEPT + 10 {
             kept.keep(hash(&number.to_string()), 0.5);

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn many_files_of_one_directory_are_the_directory() {
+    fn many_files_of_one_directory_are_generated_as_the_directory() {
         let many: Vec<Event> =
             (0..20).map(|number| refused(&format!("/srv/data/{number}"), "read_file")).collect();
         let found = text(&many);

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reported_scopes_are_told_once_and_bounded() {
+    fn missing_scopes_are_reported_once_and_bounded() {
         let logins = Logins::default();
         assert!(logins.is_new("0".to_owned()) && !logins.is_new("0".to_owned()));
         let told = (0..MAX_REPORTED * 2).filter(|scope| logins.is_new(scope.to_string())).count();

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_pass_and_no_nesting_makes_many_of_them() {
+    fn leak_budget_passes_few_values_and_counts_nested_ones() {
         for text in ["null", "{}", r#"{"a":2,"b":40}"#, r#"{"on":true}"#, r#"{"is":"open"}"#, "[1,0,1]"] {
             assert!(passes(&mut LeakBudget::default(), text), "{text}");
         }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_many_questions_are_no_little() {
+    fn leak_budget_counts_yes_and_no_answers() {
         for answers in [["true", "false"], [r#""yes""#, r#""no""#], ["1", "0"], ["[1]", "[]"], ["{}", "[]"]] {
             let mut little = LeakBudget::default();
             let refused = |at: usize| !passes(&mut little, &format!(r#"{{"a":{}}}"#, answers[at % 2]));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_again_and_the_next_page_say_nothing_new() {
+    fn leak_budget_ignores_repeats_and_page_numbers() {
         let mut little = LeakBudget::default();
         assert!((0..20).all(|_| passes(&mut little, r#"{"size":50}"#)));
         let mut little = LeakBudget::default();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_the_server_or_a_public_one_said_are_one_of_a_few() {
+    fn leak_budget_charges_little_for_numbers_already_seen() {
         let mut little = LeakBudget::default();
         assert_eq!(says(&mut little, "4711"), BudgetVerdict::Within);
         assert_eq!(says(&mut little, "4712345"), BudgetVerdict::UsedUp);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn all_calls_together_say_little_too() {
+    fn leak_budget_bounds_the_sum_over_all_calls() {
         let mut little = LeakBudget::default();
         let said: Vec<String> = (10..99).map(|number| number.to_string()).collect();
         hear(&mut little, "net", &format!("[{}]", said.join(",")), false);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_declared_or_public_are_one_of_a_few() {
+    fn leak_budget_charges_little_for_declared_or_public_words() {
         let mut little = LeakBudget::default();
         let text = r#"{"repository_identifier":"acme/widgets","state":"merged"}"#;
         assert!(!passes(&mut little, text));

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_of_a_resource_may_change_and_no_text_with_it() {
+    fn resource_size_and_date_may_change_but_no_text() {
         let of = |is_resource| Ignored { pointers: Vec::new(), is_resource };
         let before = r#"{"uri":"a:b","size":1,"annotations":{"lastModified":"2026-01-01T00:00:00Z"}}"#;
         let changed = |size: &str, modified: &str| {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_shares_with_a_forge_and_not_the_other_way() {
+    fn git_server_shares_with_a_forge_but_not_the_reverse() {
         let of = |package| Labels::resolve(None, None, Some(package));
         let (git, forge) = (of("mcp-server-git"), of("@modelcontextprotocol/server-github"));
         assert!(git.shares_with(forge) && !forge.shares_with(git));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_only_raise_suspicion() {
+    fn tool_hints_never_lower_suspicion() {
         let local = Labels { sink: Sink::Local, ..Labels::default() };
         assert_eq!(local.suspect(Annotations { open_world: true }).sink, Sink::External);
         for labels in [local, Labels::default()] {

@@ -92,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_hold_what_single_grams_are(text in proptest::collection::vec(0_u8..26, 0..900)) {
+        fn block_of_grams_equals_grams_hashed_one_by_one(text in proptest::collection::vec(0_u8..26, 0..900)) {
             let hasher = Hasher::new(&[7; 32]);
             let count = (text.len() + 1).saturating_sub(SHORT);
             // What a gram is does not depend on what stands around it.

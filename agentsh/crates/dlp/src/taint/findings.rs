@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_characters_again_and_again_say_nothing() {
+    fn repeated_short_patterns_carry_no_information() {
         for text in ["a".repeat(48), "0101 ".repeat(20), "abcabc-".repeat(9)] {
             assert!(says_nothing(&text), "{text}");
         }
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_a_hit_are_those_of_its_symbols() {
+    fn byte_range_of_a_hit_covers_its_symbols() {
         let text = format!("{}Ünder - the éaves{}", "ab, ".repeat(700), " 12".repeat(500));
         let first = 1400;
         assert_eq!(&text[byte_range(&text, first, 13)], "Ünder - the éaves");

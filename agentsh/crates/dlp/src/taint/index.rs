@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_a_map_finds(tags in proptest::collection::vec(0_u32..400, 0..600), floor in 0_u32..600) {
+        fn index_finds_what_a_map_finds(tags in proptest::collection::vec(0_u32..400, 0..600), floor in 0_u32..600) {
             let mut index = Index::default();
             let mut map = BTreeMap::new();
             for (at, tag) in tags.iter().enumerate() {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tag_has_four_places_and_the_oldest_goes() {
+    fn index_keeps_the_four_newest_places_of_a_tag() {
         let mut index = Index::default();
         for at in 0..6 {
             index.insert(42, at, 0, |_| false);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_entries_do_not_take_memory() {
+    fn index_reuses_memory_of_dead_entries() {
         let mut index = Index::default();
         for at in 0..200_000_u32 {
             index.insert(at.wrapping_mul(0x9E37_79B1), at, at.saturating_sub(5_000), |_| true);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_words_and_of_years_are_none() {
+    fn words_and_years_yield_no_secret_slices() {
         for text in
             ["correct-horse-battery", "Autumn2026!", "12345678901234567890", "Ab1", "SETTINGS_FILE_NAME"]
         {

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prose_code_and_tables_are_not() {
+    fn prose_code_and_tables_do_not_look_encoded() {
         for text in [
             "The ferry leaves at nine, so please bring the tickets and something warm to wear.",
             "SELECT id, full_name FROM customers WHERE region = 'north' ORDER BY created_at",

@@ -39,7 +39,7 @@ async fn asked(client: &Rc<Client>) -> Result<(Incoming, Rc<Stream>), SendError>
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn requests_that_nobody_waits_for_take_no_place() {
+async fn abandoned_requests_do_not_count_towards_the_limit() {
     LocalSet::new()
         .run_until(async {
             let (client, server) = started(1 << 20);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn long_often_and_out_of_order_add_up() {
+    fn anomaly_score_adds_length_rate_and_order() {
         let (profile, now) = usual(600);
         let long = profile.call("read", 100_000, Some("list"), now, &tuning());
         assert!(long.what[0].contains("longer") && long.composite < 0.5, "{long:?}");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_a_tool_that_was_never_called_is_compared_with_all_of_its_server() {
+    fn burst_of_an_unknown_tool_is_compared_with_its_whole_server() {
         for (calls, enough) in [(600, 0.9), (250, 0.9)] {
             // Thirty minutes that calls were counted in, and less than that.
             let (mut profile, mut now) = usual(calls);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_what_it_was_when_it_is_read_again_and_names_are_bounded() {
+    fn anomaly_profile_round_trips_and_its_names_are_bounded() {
         let (mut profile, now) = usual(300);
         let text = serde_json::to_string(&profile).unwrap_or_default();
         // Numbers may lose their last bit on the way.

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_end_take_bounded_room() {
+    fn sequence_memory_is_bounded_for_endless_names() {
         let mut sequence = Sequence::default();
         for number in 0..5_000 {
             sequence.take(&format!("tool{number}"), "x");

@@ -116,7 +116,7 @@ mod tests {
     proptest! {
         /// What was changed above a line that stayed and what was changed below it are both in what comes out.
         #[test]
-        fn both_sides_arrive(
+        fn merge_keeps_changes_of_both_sides(
             above in "([abc\r]{0,2}\n){0,6}", ours in "([abc\r]{0,2}\n){0,6}",
             below in "([abc\r]{0,2}\n){0,6}", theirs in "([abc\r]{0,2}\n){0,6}",
         ) {
@@ -127,7 +127,7 @@ mod tests {
 
         /// One side alone is what comes out, and the sides can change places.
         #[test]
-        fn laws(
+        fn merge_is_symmetric_and_keeps_a_one_sided_change(
             original in "([abc\r]{1,2}\n){0,8}", inside in "([abc\r]{1,2}\n){0,8}",
             outside in "([abc\r]{1,2}\n){0,8}",
         ) {

@@ -17,7 +17,7 @@ fn deep() -> Vec<u8> {
 }
 
 #[test]
-fn bad_lines_of_the_client() {
+fn malformed_client_lines_are_answered_with_errors() {
     let table: Vec<(Vec<u8>, &str, i32, Value)> = vec![
         (b"hello".to_vec(), "invalid-json", -32700, Value::Null),
         (b"{".to_vec(), "invalid-json", -32700, Value::Null),
@@ -193,7 +193,7 @@ fn bad_requests_of_the_server_are_answered_to_the_server() {
 }
 
 #[test]
-fn a_bad_answer_of_the_client_is_told_to_the_server_that_waits() {
+fn malformed_client_answer_becomes_an_error_for_the_server() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -207,7 +207,7 @@ fn a_bad_answer_of_the_client_is_told_to_the_server_that_waits() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_are_dropped() {
+fn answers_without_a_request_are_dropped() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -328,7 +328,7 @@ fn an_answer_that_fits_no_request_ends_the_only_one_after_a_while() {
 }
 
 #[test]
-fn an_id_in_flight_cannot_be_used_twice() {
+fn id_of_a_pending_request_cannot_be_reused() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;

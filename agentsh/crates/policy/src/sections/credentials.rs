@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_and_its_defaults() {
+    fn credential_entry_has_defaults() {
         let policy = parsed(
             "credentials: [{host: Git.Example, from: gh}, {host: \"n.example:8443\", from: \"env:NPM_TOKEN\", \
                              allow: [\"PUT /pkg\"]}, {host: c.example, from: netrc, as: [A]}]",
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn malformed_credential_entries_are_refused() {
         for (entry, said) in [
             ("{host: a.example}", "needs a `host` and `from`"),
             ("{host: \"*.example.com\", from: gh}", "belongs to one host"),

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn malformed_telemetry_sections_are_refused() {
         for (text, why) in [
             ("{otlp: {endpoint: otel.example}}", "not an http or https URL"),
             ("{otlp: {headers: {\"a b\": x}}}", "not a header name"),

@@ -130,7 +130,7 @@ mod tests {
 
     /// A tree of files as the kernel shows it: which groups hand memory down, and which are the user's.
     #[test]
-    fn a_delegated_group_above_is_taken_and_a_foreign_one_is_not() {
+    fn delegated_parent_cgroup_is_used_and_a_foreign_one_is_not() {
         let mount = tempfile::tempdir().unwrap();
         let mount = mount.path();
         let slice = mount.join("user.slice/user-1000.slice");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_was_given_to_this_user_and_is_empty_is_taken() {
+    fn empty_cgroup_owned_by_the_user_is_used() {
         let mount = tempfile::tempdir().unwrap();
         let service = mount.path().join("system.slice/agent.service");
         let own = service.join("supervisor");

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_and_no_number_stands_twice() {
+    fn system_call_names_and_numbers_are_unique() {
         let names: BTreeSet<&str> = ALL.iter().map(|call| call.name).collect();
         assert_eq!(names.len(), ALL.len());
         for architecture in [Architecture::X86_64, Architecture::Aarch64] {

@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_the_kernel_reads_them() {
+    fn seccomp_listener_reads_socket_addresses_as_the_kernel_does() {
         let mut v4 = vec![2, 0, 0x01, 0xBB, 127, 0, 0, 1];
         v4.resize(16, 0);
         assert_eq!(address(&v4), Address::Internet(([127, 0, 0, 1], 443).into()));

@@ -69,7 +69,7 @@ fn files_of_features_do_not_cover_what_the_user_granted() {
 }
 
 #[test]
-fn a_file_that_appends_goes_behind_the_one_that_is_there() {
+fn injected_file_that_appends_follows_the_existing_one() {
     let mut git = part(Feature::GitIdentity);
     git.files = vec![file("/home/u/.gitconfig", "[user]\n")];
     let mut ssh = part(Feature::Ssh);
@@ -115,7 +115,7 @@ fn host(by: &str, host: &str, precedence: Precedence, requests: &[&str]) -> Host
 }
 
 #[test]
-fn credentials_keep_what_was_open_and_remotes_give_way() {
+fn credential_and_remote_host_rules_follow_their_precedence() {
     let mut registries = part(Feature::Registries);
     registries.hosts = vec![host("registries", "a.example", Precedence::Last, &["GET /r"])];
     let mut remotes = part(Feature::Remotes);
@@ -132,7 +132,7 @@ fn credentials_keep_what_was_open_and_remotes_give_way() {
 }
 
 #[test]
-fn a_closed_host_is_closed_whatever_opens_it() {
+fn closed_host_is_not_opened_by_any_rule() {
     let mut closed = part(Feature::ClosedHosts);
     let rule = RuleRef::default_rule("fleet");
     closed.closed = vec![
@@ -148,7 +148,7 @@ fn a_closed_host_is_closed_whatever_opens_it() {
 }
 
 #[test]
-fn a_link_gives_way_to_what_the_user_named_behind_it() {
+fn link_is_replaced_by_a_granted_path_behind_it() {
     let mut toolchains =
         part(Feature::Toolchains).granting([grant("/home/u/tool-1.2/lib", Access::ReadOnly)]);
     toolchains.links = BTreeMap::from([("/home/u/tool".into(), "tool-1.2".into())]);

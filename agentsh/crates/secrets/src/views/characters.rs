@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_begin_where_the_table_says() {
+    fn digit_ranges_begin_where_the_table_says() {
         assert!(ZEROS.is_sorted());
         for zero in ZEROS {
             let is_digit = |code| char::from_u32(code).is_some_and(char::is_numeric);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_lead_back() {
+    fn positions_in_a_view_map_to_the_original() {
         let original = "a\u{200b}b &amp; c";
         let mut builder = Builder::default();
         builder.copy("a", 0);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_near_changes_lead_back() {
+    fn positions_near_changes_map_to_the_original() {
         let (before, after) = ("word ".repeat(600), " other".repeat(600));
         let original = format!("{before}&amp;{after}");
         let view = |change: &str| {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn views_of_views_lead_back() {
+    fn positions_in_nested_views_map_to_the_original() {
         let outer = View::standing_for("a&#98;c".to_owned(), 10..30);
         let mut builder = Builder::default();
         builder.copy("a", 0);

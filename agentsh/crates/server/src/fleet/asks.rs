@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_once_for_what_was_shown_while_somebody_asks() {
+    fn fleet_answer_counts_once_and_only_while_the_question_is_open() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::File(dir.path().join("fleet.db"));
         crate::fleet::schema::prepare(&database).unwrap();

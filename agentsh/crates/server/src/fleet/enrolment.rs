@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_token_brings_no_host_back() {
+    fn used_enrolment_token_does_not_enrol_again() {
         let (_dir, database) = database();
         let first = token(&database, "host", "", None);
         let mut db = database.connect(None).unwrap();

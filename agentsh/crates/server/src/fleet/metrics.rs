@@ -115,7 +115,7 @@ mod tests {
     use agentsh_fleet::wire::Position;
 
     #[test]
-    fn words_of_hosts_are_bounded_and_escaped() {
+    fn metrics_labels_from_hosts_are_bounded_and_escaped() {
         let metrics = Metrics::default();
         let kinds = (0..500).map(|number| (format!("a\"\n{number}"), 1)).collect();
         let position = Position { id: 1, hash: String::new() };

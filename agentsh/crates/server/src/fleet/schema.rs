@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_server_goes_on_until_it_is_told_not_to() {
+    fn older_server_keeps_working_until_a_migration_forbids_it() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::File(dir.path().join("fleet.db"));
         prepare(&database).unwrap();
@@ -311,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn ids_hold_for_a_long_time() {
+    fn event_ids_fit_dates_until_2100() {
         let late: Timestamp = "2100-01-01T00:00:00Z".parse().unwrap();
         assert!(first_of(day_of(late)).unwrap() > 0);
         assert_eq!(name_of(day_of(late)).unwrap(), "events_21000101");
     }
 
     #[test]
-    fn no_number_of_days_forgets_what_is_new() {
+    fn retention_of_any_length_keeps_new_days() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::File(dir.path().join("fleet.db"));
         prepare(&database).unwrap();

@@ -153,7 +153,7 @@ mod tests {
     use crate::fleet::{access, schema};
 
     #[test]
-    fn a_sign_in_ends_by_itself_by_its_user_and_by_an_admin() {
+    fn sign_in_expires_or_is_ended_by_its_user_or_an_admin() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::File(dir.path().join("fleet.db"));
         schema::prepare(&database).unwrap();

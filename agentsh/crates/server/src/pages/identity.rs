@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_for_one_sign_in_at_one_time() {
+    fn identity_token_is_valid_for_one_sign_in() {
         let now = |second| Timestamp::from_second(second).unwrap();
         let ours = |changed: Value, second| is_ours(&claims(&changed), "us", "n", now(second));
         for (changed, second) in [

@@ -98,7 +98,7 @@ fn sees_through_every_way_to_write_a_url() {
 }
 
 #[test]
-fn a_key_makes_a_bare_name_a_destination() {
+fn bare_name_is_a_destination_under_a_host_key() {
     for (key, text) in [
         ("host", "bad.example.net"),
         ("hostname", "intranet"),
@@ -226,7 +226,7 @@ fn finds_what_browsers_programs_and_drivers_read_as_a_host() {
 }
 
 #[test]
-fn a_sign_behind_a_host_is_not_its() {
+fn punctuation_after_a_host_is_not_part_of_it() {
     for behind in [
         "，谢谢",
         "、",
@@ -284,7 +284,7 @@ fn a_sign_behind_a_host_is_not_its() {
 }
 
 #[test]
-fn a_listed_port_is_the_only_one() {
+fn listed_port_allows_no_other_port() {
     for text in [
         "https://port.example.com:8443/x",
         "http://port.example.com:8443",
@@ -391,7 +391,7 @@ fn keys_and_public_suffixes_tell_machines_from_files() {
 
 /// What is encoded behind a word of the same letters.
 #[test]
-fn an_encoded_command_is_read_behind_its_option() {
+fn encoded_command_after_its_option_is_decoded() {
     let text = "powershell -enc aQB3AHIAIABoAHQAdABwAHMAOgAvAC8AZAByAG8AcAAuAGUAeABhAG0AcABsAGUALgBuAGUAdAA=";
     let decoded = crate::text::Decoded::of(text, &crate::text::Limits::default());
     let mut hosts = Vec::new();
@@ -401,14 +401,14 @@ fn an_encoded_command_is_read_behind_its_option() {
 }
 
 #[test]
-fn mail_is_told_from_connections() {
+fn mail_addresses_are_distinguished_from_connections() {
     let mut forms = Vec::new();
     find("jo@example.org", Some("to"), &mut |found| forms.push(found.form));
     assert_eq!(forms, [Form::Mail]);
 }
 
 #[test]
-fn long_texts_are_linear_and_loud() {
+fn destination_search_is_linear_and_reports_overlong_hosts() {
     let crowd = "http:".repeat(40_000);
     assert!(!forbidden(&format!("https://{}", "a".repeat(5000)), None).is_empty());
     for text in ["a@".repeat(40_000), crowd, "//".repeat(40_000), "\\\\".repeat(40_000), "a.".repeat(40_000)]

@@ -6,7 +6,7 @@ use super::*;
 
 /// What looks like a secret in an address that stood there whole is part of the address.
 #[test]
-fn a_link_out_of_a_result_may_be_followed_and_its_parts_may_not_leave() {
+fn link_from_a_result_may_be_followed_but_its_parts_may_not_leave() {
     let mut flow = flow();
     let link = "https://gist.example.com/a/Zk3vQ9xT2mB7nR4wL8pD1sF6/raw/x.txt";
     read(&mut flow, &format!("raw_url {link} size 12"), true, 1000);
@@ -50,7 +50,7 @@ fn values_are_found_backwards_and_in_other_alphabets() {
 }
 
 #[test]
-fn a_secret_may_be_the_name_of_a_member() {
+fn secret_as_a_member_name_is_found() {
     let mut flow = flow();
     let result =
         json!({"structuredContent": {"tokens": {"ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T": "release bot"}}});
@@ -135,7 +135,7 @@ fn blocks_decoded(flow: &mut Flow, arguments: &Value) -> bool {
 }
 
 #[test]
-fn a_link_with_an_identifier_is_a_link_as_a_whole() {
+fn link_with_an_identifier_counts_as_a_link() {
     let mut flow = flow();
     let link = "https://packages.example.com/jobs/3b9e51c7-04fd-4a86-b21d-6f7c80a9d2e5?after=Wk3vQ9xT2mB7nR4wL8pD1sF6aB";
     read(&mut flow, &format!("see {link} of today"), true, 1000);
