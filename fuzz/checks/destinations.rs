@@ -7,7 +7,7 @@ use super::policy::domain::{Host, normalise, parse_rule};
 use super::policy::{NetworkRule, Ruled};
 use super::types::RuleRef;
 
-/// Names under which a text stands: those mean different things.
+/// Keys of a text, which differ in meaning.
 const KEYS: [Option<&str>; 6] =
     [None, Some("url"), Some("command"), Some("path"), Some("text"), Some("host")];
 

@@ -10,7 +10,7 @@ use super::net::ebpf::{self, NetEvent};
 
 pub fn check(data: &[u8]) {
     event(data);
-    // The same bytes behind a right header.
+    // The same bytes after a valid header.
     let mut framed = [0; Event::SIZE];
     framed.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
     framed[..2].copy_from_slice(&ABI_VERSION.to_ne_bytes());

@@ -199,7 +199,7 @@ fn gh_works_without_its_token() {
             "gh auth status; gh api user; gh pr list -R ada/one; code=$?; env | grep ENTERPRISE; \
              grep -rl {first}''{second} ~ /tmp 2>/dev/null; exit $code"
         );
-        // What reads by POST is a right of its own: the same path changes things.
+        // Reading by POST needs its own rule: the same path can also change data.
         rule("");
         let outcome = inside(&place, &script);
         assert_ne!(outcome.code, 0, "{mode:?}: {outcome}");

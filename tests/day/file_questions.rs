@@ -225,7 +225,7 @@ fn git_changes_the_whole_tree_or_nothing() {
     }
 }
 
-/// Every way to change a guarded file that the kernel refuses is told, with the line.
+/// Every way to change a guarded file that the kernel refuses is reported, with the line.
 #[test]
 fn changes_that_a_read_only_mount_refuses_are_reported() {
     for (command, path) in [

@@ -31,7 +31,7 @@ fn tools(place: &Place) -> Vec<PathBuf> {
     all.chain(cargo).filter(is_readable).collect()
 }
 
-/// Puts them behind the programs of the machine.
+/// Appends them to PATH, after the programs of the machine.
 fn use_tools(place: &Place) {
     let mut path = "/usr/local/bin:/usr/bin:/bin".to_owned();
     for directory in tools(place) {

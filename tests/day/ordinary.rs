@@ -52,7 +52,7 @@ fn script(command: &mut Command, directory: &Path, text: &str) -> Outcome {
     Outcome::of(command.args(["-ec", text]).current_dir(directory))
 }
 
-/// What went wrong with one thing.
+/// What went wrong with one task.
 fn surprise(place: &Place, number: usize, thing: &Thing) -> Option<String> {
     // For one that does not end.
     eprintln!("{}", thing.name);

@@ -67,7 +67,7 @@ fn connection_that_nobody_inside_answers_is_reported() {
     }
 }
 
-/// The home inside is gone with the run: said once, of what somebody would look for.
+/// The home inside is lost with the run: reported once, for files that somebody would look for.
 #[test]
 fn files_made_in_the_home_are_reported_as_gone_with_the_run() {
     for mode in Mode::all() {
@@ -92,7 +92,7 @@ fn files_made_in_the_home_are_reported_as_gone_with_the_run() {
     }
 }
 
-/// Where root started agentsh and the machine's audit is on, what Landlock refuses is told with its rule.
+/// Where root started agentsh and the machine's audit is on, what Landlock refuses is reported with its rule.
 #[test]
 fn landlock_refusal_is_reported_with_its_rule() {
     if std::env::var_os("AGENTSH_TEST_AUDIT").is_none() {
@@ -151,7 +151,7 @@ fn file_refusals_are_reported_with_rule_and_remedy_on_request() {
         assert!(!outcome.stderr.contains("'.envrc' is refused"), "{outcome}");
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
         assert!(!outcome.stderr.contains("--tell-files"), "{outcome}");
-        // Who writes anew next to a guarded file and renames is told of in any case.
+        // A file that is written beside a guarded one and renamed over it is always reported.
         let script = "echo x > .envrc.tmp.17; mv .envrc.tmp.17 .envrc; rm -f .envrc.tmp.17";
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
         assert!(outcome.stderr.contains("refused to change .envrc"), "{outcome}");

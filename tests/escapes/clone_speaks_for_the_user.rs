@@ -92,7 +92,7 @@ fn project_settings_do_not_change_the_model_endpoint() {
         place.write(".claude/settings.json", claude.to_string() + " ");
         let outcome = as_agent(&place, "claude", "cat .claude/settings.json");
         assert!(!outcome.stdout.contains("Bash(ls)"), "{mode:?} {outcome}");
-        // Two readers may see different things in a file: then it says nothing at all.
+        // A file that two readers may read differently is ignored.
         for text in [
             r#"{"env": {"A": "1"}, "env": {"B": "2"}}"#,
             "{// x\n\"env\": {\"A\": \"1\"}}",

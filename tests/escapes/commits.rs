@@ -1,5 +1,5 @@
-//! A commit, the index or a stash that holds a file which runs automatically, though nobody could write it in the working tree.
-//! Stopped by: nothing, since git writes it at the next checkout; it is told at the end of the run.
+//! A commit, the index or a stash that holds a file which runs automatically, though nobody could write it in the
+//! working tree. Stopped by: nothing, since git writes it at the next checkout; it is reported at the end of the run.
 
 use crate::support::{Mode, Outcome, Place};
 

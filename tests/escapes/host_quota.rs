@@ -1,4 +1,4 @@
-//! What the kernel counts per user or for the whole machine, whatever the sandbox: eaten inside, it is gone outside.
+//! What the kernel counts per user or for the whole machine, across sandboxes: used up inside, it is missing outside.
 //! Stopped by: lower shares in the sandbox's user namespace, limits, and calls that do not exist.
 
 use crate::support::sandbox::outside_twin;

@@ -205,7 +205,7 @@ fn repository_below_a_read_only_grant_stays_read_only() {
     });
 }
 
-/// A file that only tells what a directory is may be moved away for the time until the next start.
+/// A file that only shows what a directory is may be moved away until the next start.
 #[test]
 fn repositories_are_recognised_without_files_that_can_be_moved_away() {
     everywhere(|sandbox| {

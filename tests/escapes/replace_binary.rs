@@ -66,7 +66,8 @@ printf '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabi
 cat > /dev/null
 "#;
 
-/// Attacks the server from the moment in which its names are held; `rmdir` tells, since the directory is never empty.
+/// Attacks the server from the moment in which its names are held; `rmdir` shows this moment, since the directory is
+/// never empty.
 const REPLACE: &str = r#"#!/bin/bash
 export LC_ALL=C AGENTSH_SOCKET=/run/agentsh/bridge
 held() { rmdir tools 2>&1 | grep -q busy; }

@@ -81,7 +81,7 @@ fn closed_directory_is_searched_at_the_end_of_the_run() {
         for name in ["whole", "listed", "inner", "other", "bare", "old"] {
             assert!(outcome.stderr.contains(&format!("{name}/")), "{name} {outcome}");
         }
-        // The user's own stays closed, and nobody speaks of it.
+        // The user's own directory stays closed, and nothing is reported about it.
         fs::set_permissions(place.project.join("old/.git"), fs::Permissions::from_mode(0o000)).unwrap();
         let outcome = run(&place, "echo x >file").expect_code(0);
         assert_eq!(mode_of("old/.git"), 0, "{outcome}");
@@ -236,7 +236,7 @@ fn git_shows_exactly_the_commits_that_it_sends() {
     }
 }
 
-/// Of many programs no table knows: a new name with a dot, and what comes into a directory of hooks, is told.
+/// For programs that are in no table, a new name with a dot and a new file in a directory of hooks are reported.
 #[test]
 fn new_file_names_that_programs_may_obey_are_reported() {
     const REFUSED: [&str; 6] = [
@@ -797,7 +797,7 @@ fn files_run_by_envrc_and_editor_tasks_are_guarded() {
         for name in open {
             assert!(read(name).contains("new"), "{mode:?} {name} {outcome}");
         }
-        // Who names a file that stays writable is told with it; values are nobody's.
+        // A file that stays writable is reported with what names it, and without values.
         let told = |text: &str| outcome.stderr.contains(text);
         assert!(told(".git/hooks/pre-commit:2 names it") && told("s/lib.sh"), "{mode:?} {outcome}");
         assert!(told("a task of ") && told("package.json"), "{mode:?} {outcome}");

@@ -19,7 +19,7 @@ fn why_reveals_no_files_and_no_other_rules() {
         assert_eq!(of("there.txt"), of("gone.txt"));
         let outcome = inside(&place, &format!("{WHY} two.test; {WHY} one.test; {WHY} '*.test'; {WHY} ''"));
         assert!(!outcome.stdout.contains("private-name"), "{outcome}");
-        // The twin: who asks for it is told.
+        // The twin: a question that names it is answered.
         let outcome = inside(&place, &format!("{WHY} private-name.test"));
         assert!(outcome.stdout.contains("allowed: `private-name.test"), "{outcome}");
     }

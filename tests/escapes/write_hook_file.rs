@@ -65,7 +65,7 @@ fn submodule_add_is_refused_only_if_all_instructions_are_guarded() {
         sandbox.place.write("src/main.rs", "");
         sandbox.policy("filesystem: {write: [\".\"], guard: all}");
         sandbox.holds(&[yes(format!("create {project}/plain"))]);
-        // What is made is gone at the end.
+        // What is made is removed at the end.
         sandbox.answers(&[&format!("create {project}/.gitmodules")]);
         assert!(!sandbox.place.project.join(".gitmodules").exists());
         sandbox.policy("filesystem: {write: [\".\"]}");

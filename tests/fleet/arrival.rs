@@ -59,7 +59,7 @@ fn rewritten_history_of_a_host_is_reported() {
         // What was sent is there as it was.
         assert_eq!(super::asked(at, &server, &["mcp", "events", "--limit", "1000"]), before);
 
-        // Somebody looked into it: it goes on, and the same thing is not told again.
+        // An operator resolved it: forwarding continues, and the same problem is not reported again.
         let id = one["id"].as_str().unwrap();
         Outcome::of(&mut at.agentsh(&["fleet", "accept", id])).expect_code(0);
         forward(&host, &["--check"]).expect_code(0);

@@ -184,7 +184,7 @@ fn rows_of_the_previous_versions_server_are_accepted() {
     assert!(said.code != 0, "{said}");
 }
 
-/// Tables of days that cannot be made are told.
+/// Tables of days that cannot be made are reported.
 #[test]
 fn failure_to_make_day_tables_is_reported() {
     let Some(database) = Database::start() else { return };

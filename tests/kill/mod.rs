@@ -217,7 +217,7 @@ fn kill_at_any_moment_of_recording_keeps_what_was_answered() {
             std::thread::sleep(Duration::from_micros(2_000 + round * round * 700));
             kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
         });
-        // Until the connection ends: refusals, which are told only when they are on disk.
+        // Until the connection ends: refusals, which are answered only when they are on disk.
         while peer.try_call("crash", json!({})).is_some() {
             answered += 1;
         }

@@ -97,7 +97,7 @@ fn sandbox_reaches_nothing_without_its_ebpf_programs() {
     let before = heard(&policed.place);
     let links = links(&policed.groups);
     assert!(links.len() >= 9, "{} links", links.len());
-    // One after the other: what is left must not depend on what is gone.
+    // One after the other: the remaining programs must not depend on the removed ones.
     for (count, (id, link)) in links.iter().enumerate() {
         bpf(bpf_cmd::BPF_LINK_DETACH, |attributes| {
             attributes.link_detach.link_fd = link.as_raw_fd().cast_unsigned();

@@ -1,4 +1,4 @@
-//! What only the kernel can tell: who dialled, and connections that no listener ever sees.
+//! What only the kernel knows: who connected, and connections that no listener ever sees.
 
 use serde_json::Value;
 

@@ -36,7 +36,7 @@ impl Script {
     }
 }
 
-/// Starts the server, asks it something, and tells what came on standard error and as the answer.
+/// Starts the server, sends it a request, and returns its standard error and its answer.
 fn start(place: &Place, entry: &Path) -> (String, Option<Value>) {
     let mut command = place.agentsh(&["mcp", "run", "--id", "pinned", "--"]);
     let mut peer = Peer::start(command.arg(entry));

@@ -13,7 +13,7 @@ use super::leaks::MEMO;
 use crate::support::trusted::SOURCES;
 use crate::support::{Answer, Mode, Peer, Place, Receiver, within};
 
-/// A receiver, and a proxy that is to tell it; the certificate is that of an authority of the user's own.
+/// A receiver, and a proxy that sends to it; the certificate is that of an authority of the user's own.
 fn start(place: &Place, answer: impl Fn(usize) -> u16 + Send + Sync + 'static) -> (Receiver, Command) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let authority = place.write("authority.pem", made.cert.pem());

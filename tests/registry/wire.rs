@@ -93,7 +93,7 @@ fn mode_auto_registers_at_first_sight_and_refuses_a_change() {
         assert!(errors.contains("+  \"description\": \"Reads, and mails it.\""), "{errors}");
         assert_eq!(verdicts(&place), [json!("registered"), json!("same"), json!("changed")]);
         assert!(place.detections().iter().any(|found| found["reason"] == "interface-not-vouched"));
-        // What is only to be told passes, with an alert.
+        // Without enforcement it passes, with an alert.
         policy(&place, &registry, "mode: verify, enforce: false");
         let (names, _, errors) = seen(&place);
         assert_eq!(names, ["Reads, and mails it."], "{errors}");
@@ -277,7 +277,7 @@ fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
         assert_eq!(errors.contains("registered"), is_new, "{errors}");
         assert!(!is_new || errors.contains(&format!("is registered at {url} with hash ")), "{errors}");
     }
-    // A changed interface is told of, and not registered.
+    // A changed interface is reported, and not registered.
     place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {on_change: allow}}}\n");
     offer(&place, "Reads more.");
     let mut peer = Peer::start(&mut run("auto", ""));

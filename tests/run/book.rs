@@ -183,7 +183,7 @@ fn documented_recipes_work() {
     }
 }
 
-/// Words as a shell splits them; nothing behind a remark, a pipe, a redirection or `;`.
+/// Words as a shell splits them; nothing after a comment, a pipe, a redirection or `;`.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quote) = (vec![String::new()], None);
     for character in line.chars() {

@@ -60,7 +60,7 @@ fn bad_input_of_the_server_is_recorded() {
         ),
     ];
     for line in &lines {
-        // The call that was under way may be the one that gets the error: who could tell?
+        // The call that was under way may be the one that gets the error: nothing distinguishes them.
         let answer = peer.call("say", json!({"line": line}));
         let said = answer["result"]["content"][0]["text"] == "said";
         assert!(said || answer["error"]["code"] == -32003, "{line}: {answer}");

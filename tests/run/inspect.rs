@@ -70,7 +70,7 @@ fn explain_says_what_each_check_finds_in_a_text_and_which_line_decides() {
     assert_eq!(of("secret")["found"][0]["action"], "rewrite");
     assert_eq!(of("personal")["found"][0]["action"], "allow", "{told}");
     assert!(of("classifier")["note"].as_str().unwrap().starts_with("off"), "{told}");
-    // What passes says so, and of arguments other things are asked.
+    // A text that passes is reported as such, and arguments get other checks.
     let plain = place.write("plain.txt", "The ferry leaves at nine.");
     let words = ["policy", "explain", "--content", plain.to_str().unwrap(), "--subject", "arguments"];
     let told = Outcome::of(&mut place.agentsh(&words)).expect_code(0).stdout;

@@ -113,7 +113,7 @@ fn missing_server_program_is_reported_to_the_client() {
     assert!(answer["error"]["message"].as_str().unwrap().contains("no-such-server-here"), "{answer}");
 }
 
-/// Nobody speaks the protocol there, so that nobody would be told by an answer.
+/// Nobody speaks the protocol there, so nobody would see an answer.
 #[test]
 fn missing_server_program_is_reported_at_once_on_a_terminal() {
     for mode in Mode::all() {

@@ -155,7 +155,7 @@ fn answered_question_releases_the_terminal() {
     assert_eq!(decided(&place).last().unwrap().0, "withdrawn");
 }
 
-/// What a program does that will not stand still: its first thread is gone, and a timer wakes it whenever it is stopped.
+/// A program that cannot be stopped: its first thread is gone, and a timer wakes it whenever it is stopped.
 const RESTLESS: &str = r#"
 import ctypes, sys, threading, time
 def tick():
@@ -237,8 +237,8 @@ fn a_stopped_terminal_shows_the_question() {
     assert_eq!(terminal.wait(), 0, "{}", terminal.text());
 }
 
-/// What the agent says bytes and keys mean holds for the agent: a question has the modes of before the run, and the agent finds
-/// its own again.
+/// The terminal modes that an agent sets apply to the agent: a question gets the modes from before the run, and the
+/// agent gets its own back.
 #[test]
 fn a_question_has_the_modes_of_before_the_run() {
     for mode in Mode::all() {

@@ -498,7 +498,7 @@ fn the_registry_of_this_machine_can_be_searched() {
     assert_eq!(ui.get("/registry").body.matches("hash is wrong").count(), 1);
 }
 
-/// A changed interface that waits in the registry of this machine is one of the things that wait, and is decided here.
+/// A changed interface that waits in the registry of this machine is listed among what waits, and is decided here.
 #[test]
 fn pending_registry_approvals_are_shown_and_decided_in_the_ui() {
     let place = Place::new(Mode::Invoker);

@@ -117,7 +117,7 @@ fn rows(files: &[PathBuf]) -> Result<Vec<Text>> {
         }
         for line in String::from_utf8(content).with_context(name)?.lines() {
             let row: Value = serde_json::from_str(line).with_context(name)?;
-            // Orders that nothing tells from honest text, and texts that quote attacks, teach nothing.
+            // Orders that look like ordinary text, and texts that quote attacks, are not used.
             if row["difficulty"] == "implicit" || row["quotes_attack"] == true {
                 continue;
             }

@@ -92,7 +92,7 @@ fn log() -> Result<()> {
     Ok(())
 }
 
-/// An error when the bytes differ, or nobody could tell.
+/// An error when the bytes differ or cannot be compared.
 pub fn verify() -> Result<()> {
     let recorded =
         std::fs::read_to_string(repository().join(FACTS)).with_context(|| format!("cannot read {FACTS}"))?;

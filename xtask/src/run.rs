@@ -1,4 +1,4 @@
-//! Running other programs, and saying one thing per line.
+//! Runs other programs, and prints messages line by line.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -378,7 +378,7 @@ mod tests {
     use super::super::Arguments;
     use super::*;
 
-    /// As a shell splits it: quotes of one kind, no remark, nothing behind a pipe.
+    /// Splits as a shell does: quotes of one kind, no comment, nothing after a pipe.
     fn words(line: &str) -> Vec<String> {
         let line = line.split(" #").next().unwrap().split(['|', '>', '<']).next().unwrap();
         let (mut words, mut quoted) = (vec![String::new()], false);

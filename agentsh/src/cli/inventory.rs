@@ -81,7 +81,7 @@ pub async fn answer(
     Ok(OK)
 }
 
-/// Of several pins and changes, for clients that can do different things, the newest counts.
+/// Of several pins and changes, for clients with different capabilities, the newest counts.
 fn row<'a>(
     kept: &'a InventoryEntry,
     name: &'a str,

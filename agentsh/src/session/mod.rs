@@ -170,7 +170,7 @@ pub struct AgentSandbox {
     inside: RefCell<Option<agentsh_sandbox::remount_guards::Namespaces>>,
     /// How many servers start from names that are held in it.
     held: Cell<u32>,
-    /// Where something was made in a home that is gone when it ends.
+    /// Places in the private home where something was made, which is lost when the session ends.
     made_at_home: RefCell<BTreeSet<PathBuf>>,
 }
 

@@ -1,5 +1,5 @@
-//! What the shipped policies and each feature make of one project, as people read it: a change of a policy, a feature or the
-//! merge shows here as a change of mounts, variables and network rules.
+//! Readable plans of one project under each shipped policy and feature: a change of a policy, a feature or the merge
+//! shows here as a change of mounts, variables and network rules.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 

@@ -366,9 +366,9 @@ fn compare(through: Through, all: &[Carried]) {
     assert!(wrong.is_empty(), "{through:?}: {} of {} differ\n{}", wrong.len(), all.len(), wrong.join("\n\n"));
 }
 
-/// No call reaches the server more often than directly: nobody does a thing twice. A lost session is begun anew, and the call with
-/// it. A call that never arrives has no result, which [`differ`] finds: on a connection that the server is closing both ways of
-/// ending are right.
+/// No call reaches the server more often than directly: nothing is done twice. A lost session is begun anew, and the
+/// call with it. A call that never arrives has no result, which [`differ`] finds: on a connection that the server is
+/// closing both ways of ending are right.
 fn delivered_otherwise(all: &[Carried], servers: &[HttpServer; 2]) -> Option<String> {
     let counts = servers.each_ref().map(|server| {
         let mut counts = vec![[0_usize; 2]; all.len()];

@@ -23,7 +23,8 @@ const SOON: Duration = Duration::from_secs(5);
 /// A busy machine starts two programs.
 const START: Duration = Duration::from_secs(30);
 
-/// How long is listened behind the last answer of a server that ended, and for what the last message of a recording overtook.
+/// How long to listen after the last answer of a server that ended, and for messages that the last one of a recording
+/// overtook.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// The messages that a client gets, in order.

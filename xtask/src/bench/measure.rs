@@ -2,7 +2,7 @@
 
 use crate::run::say;
 
-/// Measurements of one thing, in ascending order.
+/// Measurements of one quantity, in ascending order.
 pub struct Samples(Vec<f64>);
 
 impl Samples {

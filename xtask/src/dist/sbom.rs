@@ -26,7 +26,7 @@ struct Package {
 }
 
 /// # Errors
-/// When cargo cannot tell.
+/// When cargo cannot list the dependencies.
 pub fn read() -> Result<Bill> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output =

@@ -15,7 +15,7 @@ const TO_RELAY: u32 = 1 << 16;
 /// With the reason.
 const REFUSED: u32 = 2 << 16;
 
-/// The same judge, who tells.
+/// The same judge, which also logs.
 #[inline(always)]
 pub fn judge(
     context: &SockAddrContext,

@@ -98,7 +98,7 @@ pub fn each_named(
     let length = source.length().map_err(|error| unreadable(&error))?;
     let (count, mut at) = directory(source, length)?;
     let mut entries = BufferedWindow { source, bytes: Vec::new(), start: 0 };
-    // Where the count does not fit, the entries tell where they end.
+    // If the count does not fit, the entries themselves show where they end.
     let mut left = if count == 0xffff { u64::MAX } else { count };
     while left > 0 {
         let Some(entry) = entries.at(at, ENTRY)?.filter(|entry| entry.starts_with(DIRECTORY_ENTRY_SIGNATURE))

@@ -77,7 +77,7 @@ impl List {
 }
 
 impl Entry {
-    /// `npm:NAME`, `pypi:NAME`, `host:NAME`; None where it is about nothing, or about two things.
+    /// `npm:NAME`, `pypi:NAME`, `host:NAME`; None if it names no subject, or two.
     #[must_use]
     pub fn subject(&self) -> Option<String> {
         match (&self.package, &self.host) {

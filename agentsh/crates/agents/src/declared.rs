@@ -32,7 +32,7 @@ pub(super) fn take_out(context: &Context<'_>, launch: &mut Launch) {
         };
         let mut is_kept = !launch.hidden.contains(&real);
         for (file, content) in cleaned(&files) {
-            // Those of plugins are started for who enables them.
+            // Servers of plugins are started for agents that enable the plugin.
             let is_bridged = launch.servers.values().any(|server| server.origin.file == file);
             if !is_bridged && !place.ends_with("plugins") {
                 launch.notes.push(format!(
@@ -57,7 +57,7 @@ pub(super) fn take_out(context: &Context<'_>, launch: &mut Launch) {
     }
 }
 
-/// Those of the files that declare servers, as they are without them.
+/// The files that declare servers, each with its content without them.
 fn cleaned(files: &BTreeSet<PathBuf>) -> Vec<(PathBuf, Vec<u8>)> {
     let (mut cleaned, mut documents, mut named) = (Vec::new(), Vec::new(), BTreeSet::new());
     for path in files {

@@ -147,7 +147,7 @@ pub(super) fn chosen(name: &str, value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Those that options of a command line name.
+/// The providers that command-line options name.
 pub(super) fn chosen_by(words: &[String]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let next = words.iter().skip(1).map(String::as_str).chain([""]);

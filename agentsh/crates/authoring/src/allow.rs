@@ -49,7 +49,7 @@ pub struct AllowArgs {
     print: bool,
 }
 
-/// One thing to allow.
+/// One host, path, variable or tool to allow.
 struct AllowItem {
     /// In words.
     what: String,

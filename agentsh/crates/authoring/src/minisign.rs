@@ -73,7 +73,7 @@ impl SecretKey {
         STANDARD.encode([b"Ed", &self.number[..], &self.both[32..]].concat())
     }
 
-    /// Seed and public key of Ed25519, one behind the other.
+    /// Seed and public key of Ed25519, one after the other.
     #[must_use]
     pub fn both(&self) -> &[u8] {
         &self.both

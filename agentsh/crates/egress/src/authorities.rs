@@ -33,7 +33,7 @@ pub const SYSTEM_CA_BUNDLES: [&str; 5] = [
     "/etc/pki/tls/cacert.pem",
 ];
 
-/// Whether this machine can tell who is who: without authorities no far side can prove its name to the session.
+/// Whether this machine has authorities: without them no server can prove its name to the session.
 #[must_use]
 pub fn can_prove(env: &BTreeMap<String, String>) -> bool {
     SYSTEM_CA_BUNDLES.iter().any(|bundle| Path::new(bundle).exists())
@@ -211,7 +211,7 @@ impl Tool {
     }
 }
 
-/// Without quotes, or without what is behind it.
+/// The value without quotes, or without a comment after it.
 fn plain(value: &str) -> String {
     if let Some(quote) = value.chars().next().filter(|first| ['"', '\''].contains(first)) {
         let rest = value.get(1..).unwrap_or_default();

@@ -311,7 +311,7 @@ impl Response {
         self.rest(max).await
     }
 
-    /// The whole body, and what is behind it.
+    /// The whole body and its trailers.
     ///
     /// # Errors
     /// As [`Response::whole`].

@@ -30,7 +30,7 @@ pub struct Place {
     pub hash: Option<[u8; 32]>,
 }
 
-/// Rows behind a place.
+/// Rows after a place in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     pub after: Place,

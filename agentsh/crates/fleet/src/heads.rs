@@ -13,7 +13,7 @@ pub type Heads = BTreeMap<String, (u64, [u8; 32])>;
 /// The last hashes as a host claims them.
 pub type Claimed = BTreeMap<String, (u64, String)>;
 
-/// Reads the rows up to the place `until` and computes their hashes. What was changed changes every hash behind it.
+/// Reads the rows up to the place `until` and computes their hashes. A changed row changes every hash after it.
 ///
 /// # Errors
 /// When the journal cannot be read.

@@ -58,7 +58,7 @@ pub struct Who {
 }
 
 impl Who {
-    /// How records call this person: the name, and behind it who that is at the provider.
+    /// The name of this person in records: the name, followed by the subject at the provider.
     #[must_use]
     pub fn on_record(&self) -> String {
         match &self.subject {
@@ -111,8 +111,8 @@ pub struct GotToken {
     pub expires_at: String,
 }
 
-/// Revokes the credentials of all people with one name. With the subject behind it as records have it: those of this
-/// person, under any name.
+/// Revokes the credentials of all people with one name. With the subject after the name, as in records: the
+/// credentials of this person, under any name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokePeople {
     pub name: String,

@@ -171,7 +171,7 @@ pub enum Sharing {
     /// None. Requests without a session share one per key.
     #[default]
     No,
-    /// Those of one key with equal capabilities.
+    /// Clients with the same key and equal capabilities.
     Key,
     /// All with equal capabilities: the server may pass data between clients.
     Everybody,

@@ -43,14 +43,14 @@ struct UnfinishedWatch {
     /// Guarded files that nothing protects, and what was there.
     #[serde(default)]
     unprotected: BTreeMap<PathBuf, Copy>,
-    /// When it was told that a check remains to be done.
+    /// When it was reported that a check remains to be done.
     #[serde(default)]
     told: Option<SystemTime>,
 }
 
 /// A directory by its path, and which object it was.
 type Root = (Vec<u8>, Identity);
-/// What is told, about which path.
+/// Reports a text about a path.
 pub type Say<'s> = &'s mut dyn FnMut(&Path, GuardChange, String);
 
 /// The file of one watched sandbox. A killed session leaves it.
@@ -143,7 +143,7 @@ impl CrashMarker {
             left.at(&moved).leave(&self.path, absent.clone(), &failed)
         };
         let is_done = failed.is_empty() && absent.is_empty();
-        // Unreadable, it is told at the next start.
+        // If it is unreadable, the next start reports it.
         let _ = if is_done { fs::remove_file(&self.path) } else { remains() };
     }
 }
@@ -367,7 +367,7 @@ mod tests {
         // A kill closes the descriptor and leaves the file.
         let path = begun.path.clone();
         drop(begun);
-        // What is not there, or is another directory, is told once.
+        // What is not there, or is another directory, is reported once.
         let moved = place.path().join("moved");
         fs::rename(&project, &moved).unwrap();
         let said = recovered(&[]);

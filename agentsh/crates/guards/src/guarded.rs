@@ -58,7 +58,7 @@ pub(super) struct Names {
     pub directories: BTreeSet<PathBuf>,
     /// Mount points that keep guarded paths in place.
     pub held: BTreeSet<PathBuf>,
-    /// Those that existed before the run: nothing inside may move or remove them.
+    /// Repositories that existed before the run: nothing inside may move or remove them.
     held_before: BTreeSet<PathBuf>,
     pub repositories: BTreeSet<PathBuf>,
     /// The agent's own directories cover these (decision 610), so only visible parts of the project in them are

@@ -33,7 +33,7 @@ pub enum NameChange {
 pub struct Names {
     notify: OwnedFd,
     directories: BTreeMap<i32, PathBuf>,
-    /// Those that are found wherever the host moves them.
+    /// Directories that are found wherever the host moves them.
     held: BTreeMap<i32, File>,
     max_held: OnceCell<usize>,
     /// Some directories are not watched, or events were lost.

@@ -87,7 +87,7 @@ impl NewRepositoryWatcher {
         self.due
     }
 
-    /// Those that nobody guards yet.
+    /// Repositories that are not guarded yet.
     #[must_use]
     pub fn unfinished(&self) -> BTreeSet<PathBuf> {
         self.since.keys().cloned().collect()

@@ -67,7 +67,7 @@ pub(super) struct Watch {
     pub seen: BTreeMap<PathBuf, Vec<NameChange>>,
     pub names: Option<Names>,
     pub new_repository_watcher: NewRepositoryWatcher,
-    /// A repository of before the run was moved.
+    /// A repository that existed before the run was moved.
     pub is_moved: bool,
     /// New automatically run files.
     pub arrivals: BTreeSet<PathBuf>,

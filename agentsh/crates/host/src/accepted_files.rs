@@ -24,7 +24,7 @@ const MAX_FILES: usize = 200;
 const RUNS: &str = "writers";
 /// Of one of these lists. The older half of the second is forgotten.
 const MAX_BYTES: u64 = 256 << 10;
-/// By so much the kernel's time of a change may be behind the clock; it is never ahead of it.
+/// The kernel's time of a change may lag behind the clock by this much; it is never ahead of it.
 const CLOCK_TICK: u64 = 20_000_000;
 
 type Files = BTreeMap<PathBuf, AcceptedFile>;
@@ -89,7 +89,7 @@ pub fn remember(state: &Path, path: &Path, what: &str, content: &[u8]) -> io::Re
         files.insert(path, AcceptedFile { what: what.to_owned(), sha256: hash(content) });
     }
     while files.len() > MAX_FILES {
-        // One that is gone, if there is one.
+        // A file that no longer exists, if there is one.
         let gone = files.keys().find(|path| !path.exists()).or_else(|| files.keys().next()).cloned();
         gone.map(|gone| files.remove(&gone));
     }

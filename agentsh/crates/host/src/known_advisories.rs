@@ -29,7 +29,7 @@ pub struct ServerPackages {
     pub host: Option<String>,
 }
 
-/// Where things are: the user's data and state.
+/// The user's data and state directories.
 #[derive(Clone, Debug)]
 pub struct Places {
     pub data: PathBuf,

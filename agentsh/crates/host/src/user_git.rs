@@ -194,7 +194,7 @@ fn read_within(mut from: impl Read + AsFd, most: u64, time: Duration) -> io::Res
     }
 }
 
-/// `section.sub.section.key`, and behind a line break the value.
+/// `section.sub.section.key`, followed by a line break and the value.
 pub fn setting_of(said: &[u8]) -> Option<Setting> {
     let (name, value) = match said.iter().position(|byte| *byte == b'\n') {
         Some(end) => (said.get(..end)?, Some(said.get(end + 1..)?.to_vec())),

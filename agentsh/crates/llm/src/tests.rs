@@ -440,7 +440,7 @@ fn an_item_that_is_refused_becomes_a_message() {
     assert_eq!(through(Provider::OpenAiResponses, &allowed).0, allowed);
 }
 
-/// Some tell of an item at its end, or in the last event, alone.
+/// Some providers name an item only at its end, or only in the last event.
 #[test]
 fn call_that_only_the_end_of_an_answer_has_is_judged() {
     let ends = [ITEMS[0], ITEMS[4], ITEMS[6], ITEMS[7]];

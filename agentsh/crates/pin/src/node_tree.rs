@@ -26,7 +26,7 @@ static SCRIPTS: Code = Code {
     installed: Some("node_modules"),
 };
 
-/// Pins the trees of `entry` (no links in it) and tells what the entry is.
+/// Pins the trees of `entry` (no links in it) and returns what the entry is.
 pub(super) fn pin(context: &mut Context<'_>, entry: &Path) -> Result<String, PinError> {
     let file_identity = format!("file:{}", entry.display());
     let package = package::enclosing(entry)?;

@@ -178,7 +178,7 @@ fn a_layer_over_another_one_changes_only_what_it_names() {
     }
 }
 
-/// How a server is started is one thing: see `servers_are_laid_over_each_other_by_id`.
+/// The keys that say how a server is started belong together: see `servers_are_laid_over_each_other_by_id`.
 const STARTED: [&str; 7] = ["id", "type", "command", "args", "url", "headers", "tls_fingerprint"];
 
 /// Every key of a server's entry, over an entry that another layer wrote.
@@ -262,7 +262,7 @@ fn probes(policies: [&Policy; 2]) -> Vec<(Question, &'static [&'static str])> {
 /// Not what is shown, but what is answered.
 #[test]
 fn a_line_changes_only_the_answers_it_is_about_and_one_that_adds_takes_nothing_away() {
-    // A list of what is denied, or of the only things allowed.
+    // A deny list, or a list that allows nothing else.
     let narrows = |path: &str| ["deny", "denied", "exec.", "allowed_"].iter().any(|word| path.contains(word));
     let (context, server) =
         (PathContext { home: "/home/u".into(), project: "/home/u/app".into() }, ServerId("s".into()));

@@ -214,7 +214,7 @@ const EMAIL: u8 = 0x81;
 const DNS_NAME: u8 = 0x82;
 const URI: u8 = 0x86;
 
-/// What webpki does not tell of a certificate.
+/// What webpki does not read of a certificate.
 struct Extensions<'c> {
     /// E-mail addresses, URIs and DNS names, each with its kind.
     names: Vec<(u8, &'c str)>,
@@ -245,7 +245,7 @@ impl<'c> Extensions<'c> {
                     _ => return None,
                 };
                 let text = std::str::from_utf8(text).ok()?;
-                // Both say the same, or nobody can tell.
+                // Both must say the same; otherwise the issuer is unknown.
                 if found.issuer.replace(text).is_some_and(|before| before != text) {
                     return None;
                 }

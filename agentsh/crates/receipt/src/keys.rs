@@ -110,7 +110,7 @@ impl SigningKey {
         Self::parse(bytes.strip_prefix(MAGIC).ok_or(KeyError::NotPrivate)?)?.ok_or(KeyError::NotPrivate)
     }
 
-    /// Its seed and its public key, one behind the other.
+    /// Its seed and its public key, one after the other.
     #[must_use]
     pub fn of_pair(both: &[u8]) -> Option<Self> {
         let (seed, public) = both.split_at_checked(32)?;

@@ -303,7 +303,7 @@ impl Statement {
         self.digests(COMMIT)
     }
 
-    /// The files that it is about, each with its SHA-256; None: it is gone. None of them where it is about commits.
+    /// The files that it is about, each with its SHA-256, or None if it was removed. Empty if it is about commits.
     pub fn files(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         let named = self
             .subject

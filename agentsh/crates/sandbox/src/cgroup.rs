@@ -131,7 +131,7 @@ impl Hierarchies {
         (bounded, bound)
     }
 
-    /// Whether a memory cgroup can be made here, as far as permissions tell.
+    /// Whether a memory cgroup can be made here, as far as permissions show.
     #[must_use]
     pub fn may_hold_memory(&self) -> bool {
         let is_ours =

@@ -39,7 +39,7 @@ pub enum PathKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repositories {
     pub found: Vec<PathBuf>,
-    /// Those of the directory itself.
+    /// The directory itself, if it is a repository, and what belongs to it.
     pub own: Vec<PathBuf>,
     /// Directories that could not be searched, or are too deep.
     pub closed: Vec<PathBuf>,
@@ -51,8 +51,8 @@ pub struct Repositories {
     pub obeyed_in: Vec<PathBuf>,
 }
 
-/// A file or directory that is small and that everybody may read, by what tells whether anything of it has changed: the keys of its
-/// files and directories. A link changes with the directory that holds it.
+/// A file or directory that is small and that everybody may read, with the keys of its files and directories, which
+/// show a change. A link changes with the directory that holds it.
 pub type SmallTree = Vec<(PathBuf, FileKey)>;
 /// Links, with what they say.
 pub type Links = Vec<(PathBuf, PathBuf)>;

@@ -40,7 +40,7 @@ fn judge(kind: u64, is_wsl: bool, answers: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// Looks up existing names in the opposite case. Names without letters tell nothing.
+/// Looks up existing names in the opposite case. Names without letters show nothing.
 fn answers_in_other_letters(directory: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(directory) else { return true };
     let names = entries.take(MAX_NAMES).flatten().map(|entry| directory.join(entry.file_name()));

@@ -57,7 +57,7 @@ impl Zygote {
         self.ask(&ZygoteRequest::Birth { in_cgroup: cgroup.is_some(), tier }, &with)
     }
 
-    /// Has stubs removed when this process is gone, however it ends.
+    /// Makes another process remove the stubs when this one has ended, for whatever reason.
     ///
     /// # Errors
     /// When there is no process.

@@ -1,4 +1,4 @@
-//! Names of secrets in several languages, and the values behind them.
+//! Names of secrets in several languages, and the values that follow them.
 
 /// In bytes. Longer words are judged by parts.
 pub(crate) const MAX_WORD: usize = 4096;

@@ -40,7 +40,7 @@ impl PinStore {
         .await
     }
 
-    /// Everything that is known, for a caller that cannot tell beforehand which files it will meet.
+    /// All digests, for a caller that does not know beforehand which files it will need.
     ///
     /// # Errors
     /// When the store cannot be read.

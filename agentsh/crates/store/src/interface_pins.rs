@@ -173,8 +173,9 @@ impl PinStore {
         .await
     }
 
-    /// Makes what was offered instead the pin, and gives it back. With a hash: that definition alone; if another one is
-    /// selected too, nothing is trusted and nothing is returned, and if none is pending, it may be one whose pin was reset.
+    /// Pins the definitions that were offered instead of the pinned ones, and returns them. With a hash, only that
+    /// definition: if another one is selected too, nothing is trusted or returned; if none is pending, it may be one
+    /// whose pin was reset.
     ///
     /// # Errors
     /// If it cannot be written to disk.

@@ -131,8 +131,8 @@ impl Journal {
         written.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
     }
 
-    /// Has `work` done on the thread of the journal, behind the events of the next batch. It is dropped where that
-    /// thread has ended.
+    /// Runs `work` on the thread of the journal, after the events of the next batch. It is dropped where that thread
+    /// has ended.
     pub(crate) fn also(&self, work: Work) {
         let mut state = self.shared().state();
         if state.finished.is_none() {

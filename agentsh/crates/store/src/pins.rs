@@ -120,7 +120,7 @@ impl PinStore {
         self.ask(move |open| pin_rows::write_pin(open, &pin, &texts).map(|()| pin)).await
     }
 
-    /// Keeps `state` as the last one that was refused, for [`PinStore::trust_candidate`] and for the difference.
+    /// Stores `state` as the last refused one, for [`PinStore::trust_candidate`] and for `pins diff`.
     ///
     /// # Errors
     /// When it is not on disk.

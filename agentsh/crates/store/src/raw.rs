@@ -68,7 +68,7 @@ impl Raw {
 }
 
 impl Reader {
-    /// The rows behind the place `after`: at most `rows`, and no more once their bodies have `bytes` together.
+    /// The rows after the place `after`: at most `rows`, and no more once their bodies have `bytes` together.
     ///
     /// # Errors
     /// When the database cannot be read, or holds what no journal does.

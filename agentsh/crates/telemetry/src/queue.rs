@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Most that waits, in bytes.
+/// Maximum size of the queue, in bytes.
 const MAX_BYTES: usize = 8 << 20;
 const MAX_ITEMS: usize = 4096;
 

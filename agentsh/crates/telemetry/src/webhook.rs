@@ -84,7 +84,7 @@ impl<R: Recorder + 'static> Webhook<R> {
         Self { inner: Rc::new(inner) }
     }
 
-    /// Sends an alert, some time. `event_id` is the same in every attempt, so that a receiver can tell them apart.
+    /// Queues an alert. `event_id` is the same in every attempt, so that a receiver can recognise repetitions.
     pub fn send(&self, event_id: &str, alert: Value) {
         if self.inner.waiting.borrow().len() >= MAX_WAITING {
             return self.inner.give_up(event_id, alert, 0, "too many alerts are waiting for delivery");
@@ -204,7 +204,7 @@ pub fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName,
     headers
 }
 
-/// `sha256=` and HMAC-SHA256 in hex over a text and the body right behind it.
+/// `sha256=` and HMAC-SHA256 in hex over a text directly followed by the body.
 fn signature(secret: &[u8], before: &str, body: &[u8]) -> String {
     let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
     mac.update(before.as_bytes());

@@ -240,7 +240,7 @@ pub fn fork_until_refused(most: usize) -> (usize, Result<(), Errno>) {
     let mut result = Ok(());
     while children.len() < most {
         match in_child(|| {
-            // Until it is killed, at most as long as anyone would wait.
+            // It lives until it is killed, or for five seconds.
             std::thread::sleep(Duration::from_secs(5));
             0
         }) {

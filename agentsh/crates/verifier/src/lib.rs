@@ -28,7 +28,7 @@ enum RegistryStatus {
     Waiting,
     /// The registry vouches for what was seen.
     Good,
-    /// It does not. `always`: regardless of `enforce`.
+    /// The registry does not vouch for it. `always`: refused regardless of `enforce`.
     Bad { why: String, always: bool },
 }
 

@@ -174,7 +174,7 @@ impl Html {
     }
 }
 
-/// The text before the first hash, the hash with the name of its algorithm, and the text behind it.
+/// The text before the first hash, the hash with the name of its algorithm, and the text after it.
 fn split_at_hash(text: &str) -> Option<(&str, &str, &str)> {
     let mut start = 0;
     loop {

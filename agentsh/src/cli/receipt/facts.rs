@@ -97,7 +97,7 @@ struct Fold {
 
 impl Fold {
     fn add(&mut self, row: &Raw) -> Result<(), Failure> {
-        // Most events of a long session: nothing of them is in a receipt.
+        // These are most of the events of a long session, and none of them is in a receipt.
         if ["mcp_tool_called", "dns_query"].iter().any(|kind| is_of(&row.body, kind)) {
             return Ok(());
         }

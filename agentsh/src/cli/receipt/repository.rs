@@ -62,12 +62,12 @@ impl Repository {
         })
     }
 
-    /// Those that came behind one, up to another one.
+    /// The commits after one, up to another one.
     pub fn between(&self, before: &str, after: &str) -> Result<Vec<Commit>, Failure> {
         self.listed(&[after, &format!("^{before}")])
     }
 
-    /// Those up to some that are not up to others. Of the first, what is gone by now is not listed.
+    /// The commits that `left` reaches and `from` does not. Commits of `left` that no longer exist are skipped.
     pub fn apart(&self, left: &[String], from: [&str; 2]) -> Result<Vec<Commit>, Failure> {
         let from = from.map(|id| format!("^{id}"));
         let from = from.iter().map(String::as_str).chain(["--ignore-missing"]);

@@ -142,7 +142,7 @@ fn refuse(why: &[String], out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(NO)
 }
 
-/// Whether the fleet server that this host is enrolled at was told the same head; None: it is enrolled nowhere.
+/// Whether the fleet server of this host has the same head; None if the host is not enrolled.
 ///
 /// # Errors
 /// Why it was not.

@@ -29,7 +29,7 @@ pub struct ProjectFile {
     pub path: PathBuf,
     /// The agent that obeys it, as people call it.
     pub agent: &'static str,
-    /// It names programs, servers or variables; otherwise it tells a model what to do.
+    /// True if it names programs, servers or variables; false if it instructs a model.
     pub starts: bool,
     /// Its automatic effects, each in words.
     pub acts: Vec<String>,

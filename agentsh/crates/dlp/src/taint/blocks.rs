@@ -25,8 +25,8 @@ impl<'b> Grams<'b> {
         self.own().iter().enumerate().for_each(|(at, gram)| each(self.at + at, *gram));
     }
 
-    /// Fills `tags` with those of the long grams that this block completes (`hash::long`), and tells where the first of them begins and
-    /// how many they are.
+    /// Fills `tags` with those of the long grams that this block completes (`hash::long`), and returns where the
+    /// first of them begins and how many there are.
     #[inline]
     pub fn long(&self, tag_of: impl Fn(u64, u64) -> u32, tags: &mut [u32; BLOCK]) -> (usize, usize) {
         // The first block of a text has none before it.

@@ -7,8 +7,8 @@ const SAME_TAG: usize = 4;
 const SHARDS: usize = 256;
 const EMPTY: u64 = 0;
 
-/// Positions count up for ever, and those below `floor` are gone: their slots are taken again without being searched
-/// for. Each shard grows by itself, so that growing never needs twice the memory.
+/// Positions count up for ever, and those below `floor` are dead: their slots are reused without being searched for.
+/// Each shard grows by itself, so that growing never needs twice the memory.
 #[derive(Clone, Debug)]
 pub struct Index {
     shards: Vec<Vec<u64>>,

@@ -130,8 +130,8 @@ fn kept(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
         .map(move |(inside, gram)| (at + inside, gram))
 }
 
-/// The ranges of `grams` grams that count. A reference closes every gram that begins in it and does not leave it by
-/// much; a secret opens its own again, even if a reference closed them.
+/// The ranges of `grams` grams that count. A reference excludes every gram that begins in it and does not extend far
+/// beyond it; a secret includes its grams again, even if a reference excluded them.
 fn open(
     grams: usize,
     mut closed: Vec<Range<usize>>,

@@ -82,7 +82,7 @@ fn each_word<'t>(part: &'t str, see: &mut impl FnMut(&'t str)) {
     }
 }
 
-/// Characters that are not the one behind the character in front of them.
+/// Number of characters that do not follow their predecessor in the alphabet.
 fn steps(word: &str) -> usize {
     let mut before = None;
     word.chars()

@@ -69,7 +69,7 @@ impl Finding {
 /// A string that is to be replaced before the subject is passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// Positions from the judged value down to the string: the how manieth item or member at each level.
+    /// Path from the judged value down to the string: the index of the item or member at each level.
     pub path: Vec<usize>,
     /// The text as it is spelled between quotes in JSON.
     pub spelled: String,

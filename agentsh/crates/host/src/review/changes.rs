@@ -300,7 +300,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Something else than a directory where there was one: what was in it is gone.
+    /// A directory was replaced by something else: its content is removed.
     fn replaced(&mut self, path: &Path, now: &Stamp) {
         if now.kind != Kind::Directory {
             self.gone(self.base.below(path).skip(1).map(owned).collect());

@@ -42,7 +42,7 @@ struct OpenItem {
     part: Option<u64>,
 }
 
-/// An item's call. Those at the provider have already run.
+/// An item's call. Calls of the provider's own tools have already run.
 fn call(item: &Json<'_>) -> Option<Call> {
     let kind = text(item, "type")?;
     let at_provider = match kind.as_str() {

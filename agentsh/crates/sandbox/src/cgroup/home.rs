@@ -11,7 +11,7 @@ use crate::{proc_file, zygote};
 
 /// The rights of this process over cgroups.
 pub(super) struct Rights<'r> {
-    /// Root may write everywhere, so permissions do not tell who owns a group.
+    /// Root may write everywhere, so permissions do not show who owns a group.
     pub is_root: bool,
     /// Groups may be made here, and processes moved here.
     pub may_make: &'r dyn Fn(&Path) -> bool,

@@ -61,7 +61,7 @@ impl Kind {
         matches!(self, Self::Iban | Self::Card | Self::NationalId | Self::Phone)
     }
 
-    /// Names a place or thing, for use.
+    /// A name of a place or resource that is meant to be used.
     #[must_use]
     pub fn is_reference(self) -> bool {
         !self.is_secret() && !self.is_personal()

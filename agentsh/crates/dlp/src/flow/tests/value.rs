@@ -200,7 +200,7 @@ fn phrases_that_two_texts_in_korean_japanese_or_chinese_share_are_no_copy() {
     }
 }
 
-/// Pieces before a restart and behind it, to two servers.
+/// Pieces before a restart and after it, to two servers.
 #[test]
 fn delivered_pieces_count_after_a_restart() {
     const TABLE: &str = r#"[{"name":"Ilse Marquardt","city":"Wolgast","amount":48211.5},
