@@ -61,7 +61,7 @@ pub enum Reason {
     NotAllowed = 1,
     /// The relay's listener was dialled directly.
     Listener = 2,
-    /// The process's cgroup is below the policed one, but nobody described it.
+    /// The process's cgroup is below the policed one, but it has no description in the map.
     Unknown = 3,
     /// A datagram to somewhere else than loopback and the resolver.
     Datagram = 4,

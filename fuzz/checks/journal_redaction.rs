@@ -4,7 +4,7 @@ use super::store::redact::{RedactionLimits, MAX_BYTES, arguments, redact, text, 
 
 /// Drawn, and in no word list.
 const TOKEN: &str = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9";
-/// As much of it as nobody writes by chance.
+/// A part long enough not to occur by chance.
 const PART: &str = "aB3dE6gH9jK2";
 
 pub fn check(data: &[u8]) {

@@ -1,5 +1,5 @@
-//! Any pieces give the same answer, the same record and the same end; what nobody refuses keeps its bytes; what was refused
-//! does not come through under its id.
+//! Any pieces give the same answer, the same record and the same end; what is not refused keeps its bytes; what was
+//! refused does not come through under its id.
 
 use super::llm::canary::{Needle, REPLACEMENT};
 use super::llm::{

@@ -75,7 +75,7 @@ fn guarded_file_change_is_decided_on_the_terminal() {
     }
 }
 
-/// With nobody at its terminal, and a policy that waits for `agentsh approvals`.
+/// Without a person at its terminal, and a policy that waits for `agentsh approvals`.
 fn elsewhere(place: &Place, wait: &str, script: &str) -> Child {
     place.user_policy(&format!(
         "agent: {{filesystem: {{guard: all}}}}\nsandbox: {{mcp: {{approvals: {{wait: {wait}, headless: wait}}}}}}\n"

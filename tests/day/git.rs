@@ -71,7 +71,7 @@ fn run_in_a_subdirectory_shows_the_whole_repository() {
     }
 }
 
-/// A repository of somebody else further up gives nobody more than he asked for, and the home is never a project.
+/// Another user's repository above the project adds nothing to what was asked for, and the home is never a project.
 #[test]
 fn repository_that_contains_the_home_is_not_the_project() {
     if !has("git") {
@@ -190,8 +190,8 @@ fn unusual_files_at_guarded_names_do_not_prevent_the_start() {
     }
 }
 
-/// What somebody inside has made, he also takes away, when its guards stand: a clone, a working tree, a submodule. What was there
-/// before stays.
+/// A process inside can remove what it made, although it is guarded: a clone, a working tree, a submodule. What was
+/// there before stays.
 #[test]
 fn repositories_made_inside_can_be_removed_and_moved() {
     if !has("git") {
@@ -294,7 +294,7 @@ fn the_index_means_the_same_inside_and_outside() {
     }
 }
 
-/// What an agent has written into a configuration is nobody's word, wherever agentsh is started next.
+/// What an agent wrote into a configuration does not count as the user's choice, wherever agentsh is started next.
 #[test]
 fn remotes_added_by_an_agent_need_consent_in_other_directories_too() {
     if !has("git") {

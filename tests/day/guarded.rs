@@ -81,7 +81,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
 ];
 
-/// What git learns of a configuration that it may not change is no setting; a setting that somebody makes is one.
+/// `git init` changes no setting of a configuration that it may not change; an explicit change of a setting does.
 #[test]
 fn git_init_in_a_repository_changes_no_setting() {
     if !has("git") {

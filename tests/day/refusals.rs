@@ -110,7 +110,7 @@ fn landlock_refusal_is_reported_with_its_rule() {
     let events = place.events("file_refused");
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!((events[0]["path"].as_str(), events[0]["access"].as_str()), (Some("/proc"), Some("make_reg")));
-    // The twin is not a refusal, and somebody else's sandbox is nobody's business here.
+    // The twin is not a refusal, and refusals in other sandboxes are not reported here.
     assert!(place.project.join("own").exists());
 }
 

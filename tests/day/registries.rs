@@ -29,7 +29,7 @@ fn project_registry_is_allowed_for_reading() {
             // Without a file of the ecosystem there is nothing to fetch.
             sandbox.holds(&[no(request("GET /npm/left-pad"))]);
             place.write("package.json", "{}");
-            // What the project names is nobody's word.
+            // A registry that only the project names does not count.
             place.write(".npmrc", "registry = https://v4.test:8443/\n");
             place.write(
                 "package-lock.json",
@@ -88,7 +88,7 @@ fn cargo_without_an_index_reaches_its_registry() {
         place.set("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", place.home.join("bin").display()));
         let sandbox = Sandbox { place, kind: Kind::Agent };
         let packages = "https-request v4.test:8443 system GET /crates/a v4.test:8443";
-        // Nobody asks where there is nothing to build.
+        // No host is opened where there is nothing to build.
         sandbox.holds(&[no(packages), no(request("GET /in/de/index"))]);
         sandbox.place.write("Cargo.lock", "version = 4\n");
         sandbox.holds(&[

@@ -24,8 +24,8 @@ const DAYS: usize = 2;
 /// Of all calls, how many may alarm, in percent.
 const MAX_ALERTED: usize = 2;
 
-/// What somebody writes who lets them work together: which of them are on this machine alone, and what they may write. That git
-/// stays here is known from its package, which pip installed.
+/// The policy of a user who lets them work together: which of them stay on this machine, and what they may write.
+/// That git stays here follows from its package, which pip installed.
 const POLICY: &str = "version: 1
 sandbox:
   mcp:

@@ -1,5 +1,5 @@
-//! The official libraries of Anthropic and OpenAI, as an agent uses them: they accept every answer that was rewritten,
-//! streamed and not, and what nobody refused is what they get without agentsh.
+//! The official libraries of Anthropic and OpenAI, as an agent uses them: they accept every answer that was
+//! rewritten, streamed and not, and an answer without refusals is the same as without agentsh.
 
 use serde_json::Value;
 

@@ -325,7 +325,7 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
         newcomer.answers(agent.asks, agent.ready);
     }
 
-    // Something that nobody allowed, and what is said about it.
+    // Something that is not allowed, and what is said about it.
     newcomer.types(&ask);
     newcomer.sees("Failed to connect");
     let after = newcomer.leaves(agent);

@@ -36,7 +36,7 @@ impl Service {
     }
 
     fn knock(&self) -> String {
-        // It stays a while: what goes on to the host's service is dialled once somebody has connected.
+        // It stays a while: the host's service is connected only after a client has connected.
         let port = self.port();
         format!("(exec 3<>/dev/tcp/127.0.0.1/{port} && echo hello >&3 && sleep 0.5) 2>&1 && echo CONNECTED")
     }

@@ -1,6 +1,6 @@
-//! Two sandboxes see one directory: the one hands the other a descriptor there, such as a connection that it may have
-//! and the other may not.
-//! Stopped by: in directories of the host nobody makes a socket; those of their own no neighbour sees.
+//! Two sandboxes see one directory: one passes the other a descriptor there, such as a connection that only the first
+//! may have. Stopped by: no process inside can make a socket in a directory of the host, and no sandbox sees another
+//! one's private directories.
 
 use serde_json::json;
 

@@ -118,7 +118,7 @@ fn guarded_file_that_the_host_replaces_is_guarded_again() {
     }
 }
 
-/// Somebody inside waits for the moment.
+/// A process inside waits for the moment.
 #[test]
 fn guarded_file_changed_before_the_new_mount_is_restored() {
     for mode in Mode::all() {
@@ -145,8 +145,7 @@ fn guarded_file_changed_before_the_new_mount_is_restored() {
     }
 }
 
-/// The run ends before anybody could look.
-/// What the host takes away comes from nobody inside.
+/// The run ends before anybody could look. What the host removes is not attributed to a process inside.
 #[test]
 fn guarded_file_that_the_host_removes_cannot_be_made_inside() {
     for mode in Mode::all() {
@@ -216,7 +215,8 @@ fn host_git_works_during_a_run() {
     }
 }
 
-/// A host on which nobody sees the processes of others in `/proc`, and so nobody but root sees those of a sandbox.
+/// A host with `hidepid`, on which users do not see each other's processes in `/proc`, so only root sees those of a
+/// sandbox.
 #[test]
 fn host_renames_are_followed_on_a_host_that_hides_processes() {
     if !nix::unistd::geteuid().is_root() {

@@ -1,5 +1,5 @@
-//! Variables that make a program load or run what somebody else chose.
-//! Stopped by: they pass only under their full name, written by the user.
+//! Variables that make a program load or run what an attacker chose. Stopped by: they pass only under their full
+//! name, written by the user.
 
 use serde_json::json;
 

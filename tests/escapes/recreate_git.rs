@@ -105,7 +105,7 @@ fn missing_configuration_cannot_be_added_to_a_repository() {
     });
 }
 
-/// A directory that becomes a repository during the run: nobody could know it before.
+/// A directory that becomes a repository during the run: it could not be guarded before.
 #[test]
 #[ignore = "takes long"]
 fn new_repository_has_no_active_hooks() {
@@ -289,8 +289,8 @@ fn submodule_of_a_slow_server_can_be_made() {
     std::thread::scope(|scope| Mode::all().into_iter().for_each(|mode| drop(scope.spawn(move || add(mode)))));
 }
 
-/// A repository that comes into being where none was: at the top, by a rename, in the place of one that was taken away, below
-/// what nobody watches. At the end none of them runs anything outside.
+/// A repository that appears where none was: at the top, by a rename, in the place of a removed one, below an
+/// unwatched directory. At the end none of them runs anything outside.
 #[test]
 fn no_repository_that_was_made_inside_runs_anything_outside() {
     for mode in Mode::all() {

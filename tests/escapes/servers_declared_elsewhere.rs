@@ -205,7 +205,7 @@ fn plugins_of_the_user_are_bridged_and_others_are_not_started() {
     }
 }
 
-/// What an agent sees of its directories declares no servers: their variables and headers are for nobody inside.
+/// What an agent sees of its directories declares no servers: their variables and headers are not shown inside.
 #[test]
 fn declarations_next_to_the_list_are_not_shown() {
     let entry = json!({"command": "y", "args": ["--key", "MCP-SECRET"], "env": {"T": "MCP-SECRET"}});

@@ -1,5 +1,5 @@
-//! The agent stops the one thread of the session, or fills it, so that nobody answers, watches or ends any more.
-//! Stopped by: nothing is written that could wait, and what can be asked for without end has a bound.
+//! The agent blocks or overloads the one thread of the session, so that nothing is answered, watched or ended any
+//! more. Stopped by: no write can block, and every kind of request has a limit.
 
 #![allow(unsafe_code, reason = "ptrace(2) has no wrapper that stops one thread")]
 

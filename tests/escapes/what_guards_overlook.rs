@@ -342,7 +342,7 @@ fn armed_configuration_on_a_full_disk_gets_another_name() {
     assert!(outcome.stdout.contains("config.set-aside") && !outcome.stdout.contains("config\n"), "{outcome}");
 }
 
-/// Agents and programs read them in every directory; what packages bring is nobody's news.
+/// Agents and programs read them in every directory; those of packages are not reported.
 #[test]
 fn new_instructions_in_subdirectories_are_reported_in_one_line() {
     for mode in Mode::all() {
@@ -407,7 +407,7 @@ fn stubs_are_invisible_to_git_and_leave_nothing_behind() {
     }
 }
 
-/// A path of a configuration may begin with somebody's name.
+/// A path of a configuration may begin with a user's name, as in `~name/`.
 #[test]
 fn hooks_in_a_home_given_by_user_name_are_read_only() {
     for mode in Mode::all() {
@@ -577,7 +577,7 @@ fn files_that_startup_files_of_the_home_name_are_read_only() {
             (".docker", "project/docker"),
             (".config/lazygit", "../project/lazygit"),
             (".config/kitty/kitty.conf", "../../project/kitty.conf"),
-            // Somebody who writes an extension: he works in all of it.
+            // The author of an extension works in all of it.
             (".local/share/extension", "../../project"),
             (".bashrc", "project/bashrc"),
             (".gitconfig", "project/gitconfig"),

@@ -131,7 +131,7 @@ fn advisory_archive_may_be_of_any_size() {
     assert!(most < MAX_COUNT, "{most} bytes of memory");
     assert!(shows(&place, "GHSA-0") && shows(&place, "GHSA-79") && !shows(&place, "GHSA-80"));
 
-    // All of it or nothing: the last file is packed in a way that nobody knows.
+    // All of it or nothing: the last file has an unknown compression.
     let other = place.path("other.zip");
     let mut zip = Zip::make(&other);
     for number in 100..110 {

@@ -189,7 +189,7 @@ fn the_registry_of_the_fleet_vouches_for_hosts_that_it_knows() {
         let (one, other) = (Place::new(Mode::Invoker), Place::new(Mode::Invoker));
         server.enrol(&one, "one");
         server.enrol(&other, "other");
-        // Nothing without somebody who is known.
+        // Nothing without a known user.
         assert_eq!(server.raw("GET", "/registry/servers", &[], b"").0, 401);
         assert_eq!(server.raw("GET", "/registry/servers", &[("Cookie", "agentsh-fleet=agf_00")], b"").0, 401);
         let (tools, errors) = seen(&one, "mode: auto", "Reads.");

@@ -117,7 +117,7 @@ fn address_block_rule_does_not_open_the_fleet_server() {
             no("tls mapped.test:443 mapped.test"),
             // Another address of this machine, where the server may listen too.
             no("tls 10.9.8.8:443"),
-            // Another port of its machine, and a name of somebody else who is served there.
+            // Another port of its machine, and another server's name that is served there.
             yes("http 10.9.8.7:80 10.9.8.7"),
             yes("tls mixed.test:443 mixed.test"),
         ]);
@@ -130,7 +130,7 @@ fn address_block_rule_does_not_open_the_fleet_server() {
                 && event["rule"]["id"] == "fleet"
         };
         assert!(refused.iter().any(said), "{refused:?}");
-        // What cannot be looked up may be anywhere; a name that nobody has is nowhere.
+        // A name that cannot be looked up may be any address; a name that does not exist is none.
         enrolled("https://nobody.test");
         sandbox.holds(&[yes("tls 10.9.8.7:443")]);
     });

@@ -145,7 +145,7 @@ fn oidc_provider_identifies_the_user() {
         let form = pages::form(&pages::page(&server, "/", &cookie).1);
         let (status, _) = pages::post(&server, "/sign-out", &[("Cookie", &cookie)], &format!("token={form}"));
         assert_eq!((status, pages::page(&server, "/", &cookie).0), (200, 401));
-        // Nobody with a token is called so.
+        // No token may have such a name.
         let words = ["fleet", "token", "--role", "viewer", "--name", "oidc:ada", "--database", database];
         Outcome::of(&mut at.agentsh(&words)).expect_code(125);
     };
@@ -202,7 +202,7 @@ fn identity_token_with_wrong_claims_is_turned_away() {
     assert!(sign_in(&server).1.contains("access_denied"));
     told.provider.repents();
 
-    // An answer that another browser began, or that nobody did; and one that came before.
+    // An answer to a login that another browser began, or that was never begun; and a replayed one.
     let trades = told.provider.asked("/token");
     let (location, cookie) = begin(&server);
     let path = consent(&server, &location);

@@ -77,7 +77,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
     assert_eq!((login(&person), login(&person)), (0, 1));
     assert_eq!(hosts(&at).0.len(), 1);
 
-    // Requests of somebody else, of nobody, and of long ago.
+    // Requests signed by another host, unsigned, and old.
     let signed = Signed::of(&host);
     let empty = Batch { after: At { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
     let stranger =

@@ -38,7 +38,7 @@ fn comes_back(at: &Place, database: &str, backup: &dyn Fn(), back: &dyn Fn()) {
         .expect_code(0);
     let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
     assert_eq!(report["chain"], serde_json::json!({"state": "ended", "problems": 0}));
-    // One that was enrolled after the backup is nobody: it says so, and is enrolled anew.
+    // A host that was enrolled after the backup is unknown: it reports this, and is enrolled again.
     session(&late, 1);
     let refused = forward(&late, &[]).expect_code(1);
     assert!(refused.stderr.contains("no such host"), "{refused}");

@@ -10,7 +10,7 @@ use super::{Server, on_both, pages};
 use crate::support::asking::ended;
 use crate::support::{Mode, Outcome, Peer, Place, within};
 
-/// Somebody of the provider, as the cookie that opens the pages.
+/// Signs in a user of the provider, and returns the cookie that opens the pages.
 fn somebody(server: &Server<'_>) -> String {
     let (_, answer) = sign_in(server);
     opened(&answer).expect(&answer)
@@ -73,7 +73,7 @@ fn decision_names_a_subject_that_its_author_cannot_choose() {
         let log = Outcome::of(&mut at.agentsh(&["registry", "log", "--registry", "fleet"])).expect_code(0);
         assert!(log.stdout.contains(&on_record), "{log}");
 
-        // Somebody else of that name keeps his way in when the person's are ended, under whatever name.
+        // Another person of that name stays signed in when the first one is signed out, under whatever name.
         told.provider.says().claims.insert("sub".to_owned(), json!("18"));
         told.provider.says().claims.insert("preferred_username".to_owned(), json!("ada"));
         let namesake = somebody(&server);

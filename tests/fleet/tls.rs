@@ -23,7 +23,7 @@ fn fleet_database_connection_uses_tls() {
     let rooted =
         |mode: &str, file: &std::path::Path| format!("sslmode={mode}&sslrootcert={}", file.display());
 
-    // Nobody vouches for it; somebody else does; it goes by another name; words that are none.
+    // Certificates without an authority, of another authority and for another name; and invalid options.
     for (url, why) in [
         (url("localhost", "sslmode=verify-full"), "certificate"),
         (url("localhost", &rooted("require", &foreign)), "certificate"),

@@ -71,7 +71,7 @@ fn credential(at: &Place) -> String {
     login["credential"].as_str().unwrap().to_owned()
 }
 
-/// A host whose session is there, and somebody who looks.
+/// A host with a forwarded session, and a viewer.
 fn a_host(at: &Place, server: &Server<'_>, calls: usize) -> Place {
     server.login(at, "viewer");
     let host = Place::new(Mode::Invoker);

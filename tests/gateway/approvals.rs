@@ -42,7 +42,7 @@ fn client_with_url_elicitation_is_shown_the_page() {
         (&json!("elicitation/create"), &json!("url")),
         "{asked}"
     );
-    // That somebody looks at the page decides nothing.
+    // Opening the page decides nothing.
     let opened = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}});
     assert_eq!(gateway.post("/mcp/fs", &session, &opened).status, 202);
     answer(&place, asked["params"]["url"].as_str().unwrap());

@@ -227,7 +227,7 @@ fn arguments_in_headers_are_checked_and_sent_on() {
     let gateway = Gateway::start(&place, &far(&server));
     let query = call(1, "query", json!({"region": "größe", "plain": "x"}));
     let region = |value| [("Mcp-Param-Region", value)];
-    // Nobody listed the tools: the gateway does before it says anything about headers.
+    // No client listed the tools, so the gateway lists them before it judges headers.
     let good = alone(&gateway, "/mcp/far", &query, &region("=?base64?Z3LDtsOfZQ==?="));
     assert_eq!(good.last()["result"]["content"][0]["text"], "found", "{}", good.body);
     for bad in [&region("groesse")[..], &region("=?base64?Z3LDtsOfZQ?=")[..], &[][..]] {

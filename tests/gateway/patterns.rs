@@ -95,7 +95,7 @@ fn the_examples_of_the_page_are_found_in_definitions_and_orders_in_results() {
         assert_eq!(told, *is_told, "{text}");
     }
     assert!(defined("odd_key") && defined("long_name") && !defined("say"), "{found:?}");
-    // By how certain it is: a path alone is less than an order or what nobody can see.
+    // By how certain it is: a path alone is less than an order or invisible text.
     let severity = |at: usize| {
         let name = format!("tool_{at}");
         let of_tool = found.iter().filter(|event| event["tool_name"] == name);

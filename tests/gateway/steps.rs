@@ -218,7 +218,7 @@ fn a_changed_tool(posture: &str, code: &str) {
         assert_eq!((answer.status, code_of(&answer).as_str()), (200, expected), "{}", answer.body);
     }
     if !code.is_empty() {
-        // The next session has what somebody trusted meanwhile.
+        // The next session has what was trusted meanwhile.
         let trust =
             || Outcome::of(&mut place.agentsh(&["mcp", "pins", "trust", "--server", "far"])).code == 0;
         assert!(crate::support::eventually(trust), "{posture}");

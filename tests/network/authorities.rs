@@ -33,7 +33,7 @@ fn authorities_of_the_user_are_trusted_by_the_session_and_inside() {
     }
 }
 
-/// A project is not the user: what its files name is trusted by nobody.
+/// A project is not the user: the authorities that its files name are not trusted.
 #[test]
 fn project_files_add_no_authorities() {
     for mode in Mode::all() {

@@ -1,5 +1,5 @@
-//! Rules with `inspect`: TLS ends at agentsh, single requests are judged, and nobody is fooled about who is there.
-//! Without: a second hello must name the same host as the first.
+//! Rules with `inspect`: TLS ends at agentsh, single requests are judged, and certificates of the session are valid
+//! for no other name. Without: a second hello must name the same host as the first.
 
 use std::path::Path;
 

@@ -56,7 +56,7 @@ fn further_tools_for_a_capable_client_are_no_change() {
             assert_eq!((names, ran), (vec!["read".to_owned(), "sample".to_owned()], true), "{errors}");
         }
         assert!(place.events("mcp_tool_changed").is_empty());
-        // Another text for the same tool is a change until somebody has seen it.
+        // Another text for the same tool is a change until a person has trusted it.
         offer("capable", json!([tool("read", "Reads, and asks.")]));
         let (names, ran, errors) = capable();
         assert!(names.is_empty() && !ran, "{names:?} {errors}");

@@ -101,7 +101,7 @@ fn a_tool_in_quarantine_is_shown_when_a_person_says_yes() {
         assert!(waiting(&place).is_empty());
         fifth.finish();
 
-        // What nobody answers ends with the session.
+        // An unanswered question ends with the session.
         let mut sixth = begin("Reads, and sells it.");
         assert_eq!(tools(&mut sixth), ["list"]);
         question(&place);

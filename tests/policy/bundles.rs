@@ -164,7 +164,7 @@ fn invalid_bundle_leaves_the_last_valid_one_in_force() {
     );
     assert!(!place.shell("true").stderr.contains("refused"));
 
-    // Nobody answers, and somebody wrote into what is kept.
+    // The server does not answer, and the stored bundle was modified.
     std::fs::remove_file(&source).unwrap();
     bundle(&place, &["pull"]).expect_code(125);
     assert_eq!(place.shell("true").code, 0);

@@ -240,7 +240,7 @@ fn explain_knows_the_profile_of_a_configured_server() {
     assert!(answer.starts_with("allowed: ") && answer.contains(profile), "{answer}");
     assert!(answer.contains("why: the only address in the program"), "{answer}");
     assert!(ask("gh", "example.com:443").starts_with("denied: "));
-    // What somebody wrote wins over the profile.
+    // An explicit setting wins over the profile.
     assert!(ask("own", "api.github.com:443").starts_with("denied: "));
     assert!(ask("py", "example.com:443").contains("servers/fetch.yaml, for pypi:mcp-server-fetch, "));
     assert!(ask("github", "api.github.com:443").starts_with("denied: "), "a name is not a package");

@@ -89,7 +89,7 @@ fn hosts_and_tools_are_listed_in_the_ways_of_the_page() {
     }
 }
 
-/// `exfiltration` of a policy is what somebody wrote.
+/// An explicit `exfiltration` section of a policy wins.
 #[test]
 fn exfiltration_policy_stricter_than_the_default_is_applied() {
     let place = Place::new(Mode::Invoker);

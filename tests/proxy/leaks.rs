@@ -386,7 +386,7 @@ fn text_of_one_server_in_an_answer_to_another_is_refused() {
     assert_eq!(place.detections().len(), 2);
 }
 
-/// Whatever of a message carries it: ids, tokens, members that nobody knows, methods that nobody knows, notifications.
+/// In any part of a message: ids, tokens, unknown members, unknown methods, notifications.
 #[test]
 fn ids_tokens_and_unknown_members_to_a_server_are_judged() {
     let place = Place::new(Mode::Invoker);

@@ -181,7 +181,7 @@ fn resource_listed_by_two_servers_is_read_from_the_first_and_reported() {
     let mut read = |uri: &str| peer.request("resources/read", json!({"uri": uri}));
     assert_eq!(read("file:///both")["error"]["message"], "not now");
     assert_eq!(read("file:///two")["result"]["contents"][0]["text"], "of two");
-    // What nobody lists is asked of both.
+    // An unlisted resource is requested from both.
     assert_eq!(read("file:///none")["result"]["contents"][0]["text"], "of two");
     let (_, errors) = peer.finish();
     assert!(errors.contains("'one' and 'two' both list the resource 'file:///both'"), "{errors}");
@@ -304,7 +304,7 @@ fn a_client_that_gives_up_after_ten_seconds_has_the_tools_of_who_is_there() {
     let first = names(&mut peer);
     assert!(began.elapsed() < CODEX_LIMIT, "{:?}", began.elapsed());
     assert!(has(&first, "here__") && !has(&first, "deaf__"), "{first:?}");
-    // Nobody who works is held up by the others, and who comes is announced.
+    // Working servers do not wait for the others, and a server that becomes ready is announced.
     assert_eq!(peer.text("here__echo", json!({"text": "x"})), "x");
     let asked = Instant::now();
     let refused = peer.call("mute__any", json!({}));

@@ -67,7 +67,7 @@ fn tools_hidden_from_agents_are_part_of_the_hash() {
         assert_eq!(live, String::from_utf8(listed.stdout).unwrap(), "{text}: {stderr}");
         assert!(!stderr.contains("hidden"), "{stderr}");
     }
-    // Nobody has looked at it yet: nothing is trusted for agents.
+    // No agent has used it yet, so nothing is trusted for agents.
     let pins = place.agentsh(&["mcp", "pins", "list", "--offered", "--json"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&pins.stdout).trim(), "[]");
     place.user_policy("version: 1\nsandbox: {mcp: {enforce_policy: true, server_policy: denylist, denied_servers: [{id: '*'}]}}\n");

@@ -356,7 +356,7 @@ pub fn what_expires(place: &Place) {
     assert_eq!(registry.get("/servers?name=wx").1["total"], 0);
     let (status, said) = registry.post("/servers", &record("wx", &good));
     assert!(status == 409 && said["detail"].as_str().unwrap().contains("has expired"), "{said}");
-    // The name is nobody's for that: another interface does not get it.
+    // The name does not become free: another interface does not get it.
     assert_eq!(registry.post("/servers", &record("wx", &evil)).0, 409);
     assert_eq!(registry.get("/approvals/1").1["status"], "expired");
     assert_eq!(registry.operate("/approvals/1/approve", &json!({})).1["status"], "expired");
@@ -405,7 +405,7 @@ pub fn the_command_line(place: &Place) {
     assert_eq!((text.as_str(), code), ("1 'wx' is approved\n", 0));
     let (_, code) = registry.ask(&["verify", "--listing", &new]);
     assert_eq!(code, 0);
-    // Nobody there is neither same nor different.
+    // An unreachable registry means neither same nor different.
     let gone = place
         .agentsh(&["registry", "verify", "--listing", &new, "--registry", "http://127.0.0.1:9"])
         .output();

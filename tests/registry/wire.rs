@@ -294,7 +294,7 @@ fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
     }
 }
 
-/// Nobody decided: as without the question. Somebody said no: that holds, whatever else is written.
+/// Without a decision, `enforce` decides. A rejection holds whatever `enforce` says.
 #[test]
 fn registry_approval_timeout_follows_enforce() {
     let place = Place::new(Mode::Invoker);

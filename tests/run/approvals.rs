@@ -90,7 +90,7 @@ fn approval_holds_for_the_session_or_permanently_as_chosen() {
         "{said}"
     );
     assert_eq!(ended(child).0, "41\n41\n");
-    // Nobody is asked any more about this, and about nothing else than this.
+    // This is not asked about again, and everything else still is.
     let child = agent(&place, &format!("{twice}\ncall fixture add '{{\"a\": 2, \"b\": 40}}'"));
     let other = question(&place);
     say(&place, &["deny", other["id"].as_str().unwrap()]).expect_code(0);
@@ -203,8 +203,7 @@ fn permanent_approval_of_a_text_covers_no_other_text() {
     assert_eq!(out.lines().count(), 3, "{out}\n{err}");
 }
 
-/// Nobody wrote a rule: where a person can answer, one question for each pair of servers, and nothing is asked about
-/// small values.
+/// Without a rule, and if a person can answer: one question for each pair of servers, and none about small values.
 #[test]
 fn after_a_private_read_a_person_is_asked_once_for_the_pair() {
     let place = Place::new(Mode::Invoker);

@@ -136,7 +136,7 @@ fn replacement_of_the_git_directory_is_set_aside() {
     }
 }
 
-/// What cannot be restored, such as in a directory that belongs to somebody else by now, is no success.
+/// A file that cannot be restored, for example because its directory now belongs to another user, is no success.
 #[test]
 fn guarded_file_that_cannot_be_restored_makes_the_status_125() {
     let Some(place) = place().filter(|_| is_root()) else { return };

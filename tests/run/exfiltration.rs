@@ -57,7 +57,7 @@ fn agent_does_not_carry_text_of_one_server_to_another() {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(!json!(found).to_string().contains("Lindenau"));
         assert_eq!((&found[0]["source_server"], &found[0]["action"]), (&json!("files"), &json!("block")));
-        // Where nobody wrote the section, it goes on, and is recorded.
+        // Without the section the call continues, and is recorded.
         place.policy("version: 1\n");
         assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
         let told = place.detections();

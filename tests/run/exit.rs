@@ -115,7 +115,8 @@ fn run_without_a_writable_state_directory_is_refused() {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
 }
 
-/// A database that somebody holds, or that cannot be written: neither an agent nor a server starts. The twin runs when it can.
+/// A database that is locked, or that cannot be written: neither an agent nor a server starts. The twin runs when it
+/// can.
 #[test]
 #[ignore = "takes long"]
 fn unwritable_database_prevents_the_start() {

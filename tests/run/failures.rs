@@ -138,7 +138,7 @@ fn server_output_that_is_no_message_is_reported() {
     assert!(errors.contains("agentsh mcp events --type mcp_message_rejected"), "{errors}");
 }
 
-/// A client that leaves while a call is running is nobody's crash.
+/// A client that leaves while a call is running is not reported as a server crash.
 #[test]
 fn client_exit_during_a_call_is_no_server_crash() {
     let place = Place::new(Mode::Invoker);

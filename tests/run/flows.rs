@@ -59,7 +59,7 @@ fn say_yes(place: &Place, item: &Value) {
     Outcome::of(&mut place.agentsh(&["approvals", "approve", id])).expect_code(0);
 }
 
-/// What may go from one server to another one is nobody's loss there, and takes nothing from what may go elsewhere.
+/// A copy that may go from one server to another is no loss, and does not reduce what may go elsewhere.
 #[test]
 fn permitted_pair_does_not_count_for_other_servers() {
     let place = Place::new(Mode::Invoker);
@@ -232,7 +232,7 @@ fn a_secret_that_the_agent_showed_its_model_reaches_no_server() {
     assert_eq!(refused["error"]["data"]["reason"], "tainted-data", "{refused}");
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.contains("'Bash' of server 'files of the project'"), "{message}");
-    // What a server said is that server's, and nobody's where it passed no proxy.
+    // A text belongs to the server that said it, and to none if it passed no proxy.
     let passed = agent.send("mcp__files__read_file", &result, &text);
     assert!(passed["result"]["content"][0]["text"].as_str().unwrap().contains(SECRET), "{passed}");
 }

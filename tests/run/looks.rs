@@ -156,7 +156,7 @@ fn help_texts_end_with_examples() {
 fn a_program_that_is_not_there_is_127_and_one_that_cannot_be_executed_126() {
     let place = Place::new(Mode::Invoker);
     let run = |words: &[&str]| Outcome::of(&mut place.agentsh(words));
-    // The `--` is needed for nobody.
+    // The `--` is optional.
     assert_eq!(run(&["run", "--quiet", "nosuchprogram-anywhere"]).code, 127);
     assert_eq!(run(&["run", "--quiet", "true"]).code, 0);
     assert_eq!(run(&["mcp", "run", "--", "nosuchprogram-anywhere"]).code, 127);

@@ -184,8 +184,8 @@ fn calls_of_a_file_finish_before_the_server_ends() {
     }
 }
 
-/// A server that goes on after the end of its input may finish what it was asked, as long as somebody reads that; and one that
-/// does not end by itself gets SIGTERM before it is killed.
+/// A server that goes on after the end of its input may finish what it was asked, as long as the answers are read;
+/// one that does not end by itself gets SIGTERM before it is killed.
 #[test]
 #[ignore = "takes long"]
 fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
@@ -205,7 +205,7 @@ fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
     assert_eq!(reads.next()["result"]["done"], true, "{}", reads.errors());
     let (_, errors) = reads.finish();
     assert!(errors.contains("[s] terminated"), "{errors}");
-    // Nobody reads: there is nothing to wait for.
+    // The output is not read, so there is nothing to wait for.
     let mut command = place.agentsh(&["mcp", "run", "--id", "s", "--", "sh", "-c", script]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();

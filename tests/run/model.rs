@@ -100,7 +100,7 @@ fn a_denied_call_becomes_a_text_before_the_agent_sees_it() {
     }
 }
 
-/// As people write agents: nobody knows the program, nor where its model is.
+/// An agent of the user's own: agentsh knows neither the program nor where its model is.
 const AGENT: &str = r#"
 import http.client, json, sys
 link = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=20)
@@ -158,7 +158,7 @@ fn model_without_tls_is_judged_for_every_program() {
             report.contains("the model hosts of this agent are not known: requests over TLS"),
             "{report}"
         );
-        // The same call where it is not denied, and where nobody asked for it to be judged.
+        // The same call where it is not denied, and where judging was not requested.
         let (seen, _) = run(&format!("enabled: true, {BUDGET}"), "other");
         assert_eq!(seen[1], format!("200 {said}"), "{mode:?}");
         // A budget, and a denied tool of the agent's own, are not enforced then, and the report says so.
@@ -539,7 +539,7 @@ fn held_answer_reaches_the_agent_only_as_its_replacement() {
     assert!(shown.contains("llm.canary") && shown.contains("hold"), "{shown}");
 }
 
-/// A word that nobody wrote, and what an answer decodes to.
+/// A random word in the prompt, and decoded parts of an answer.
 #[test]
 fn a_random_word_and_what_an_answer_decodes_to_are_looked_for_where_that_is_asked() {
     let place = Place::new(Mode::Invoker);
@@ -824,7 +824,7 @@ fn model_key_is_sent_to_the_provider_and_not_shown_inside() {
     assert!(outcome.stdout.contains("ANTHROPIC_API_KEY=agentsh-anthropic-api-key-"), "{outcome}");
     assert!(!outcome.stdout.contains("sk-ant-real-key"), "{outcome}");
     assert_eq!(model.asked()[0].header("x-api-key"), Some("sk-ant-real-key"));
-    // Where nobody could put it on the wire, nothing starts.
+    // Nothing starts if nothing could add the key to requests.
     place.user_policy("version: 1\nllm:\n  credentials: broker\n  enabled: false\n");
     let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(&claude));
     assert!(

@@ -210,7 +210,7 @@ fn json_that_is_said_to_be_events_is_judged_as_json() {
         assert_eq!(seen.contains("Tool 'Bash' blocked by policy"), is_refused, "{seen}");
         assert_eq!(seen.contains(&answer("Read")), !is_refused, "{seen}");
     }
-    // A stream that nobody asked for is read as one.
+    // An unrequested stream is read as a stream.
     let (seen, _) = ask(&place, faulty(|| events(PING), End::Closes), false, POST);
     assert!(seen.starts_with(PING), "{seen}");
 }

@@ -125,7 +125,8 @@ fn a_private_project_is_fully_usable() {
     }
 }
 
-/// Started by root in somebody else's project: it is fully usable, and what is made there is its owner's.
+/// Started by root in somebody else's project: it is fully usable, and what is made there belongs to the project's
+/// owner.
 #[test]
 fn a_project_of_another_owner_is_writable_for_root() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

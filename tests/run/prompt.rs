@@ -135,7 +135,7 @@ fn an_agent_that_uses_its_terminal_is_not_disturbed() {
     }
 }
 
-/// Somebody else answers, or Ctrl-C says that nobody does here: the agent goes on.
+/// The question is answered elsewhere, or Ctrl-C gives it up: the agent continues.
 #[test]
 fn answered_question_releases_the_terminal() {
     let place = Place::new(Mode::Invoker);

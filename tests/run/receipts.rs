@@ -1,4 +1,4 @@
-//! Receipts: what somebody else can check of a session.
+//! Receipts: what others can verify about a session.
 
 use std::path::{Path, PathBuf};
 
@@ -333,7 +333,7 @@ fn receipt_of_another_commit_is_refused() {
     let old = Outcome::of(&mut place.agentsh(&["receipt", "--commit", "HEAD~2"])).expect_code(1);
     assert!(old.stderr.contains("was made before session"), "{old}");
 
-    // Edited, truncated, signed by somebody else.
+    // Edited, truncated, signed with another key.
     let edited = payload(&text).replace("\"exit_code\":0", "\"exit_code\":1");
     let edited = text.replace(&STANDARD.encode(payload(&text)), &STANDARD.encode(edited));
     assert_ne!(edited, text);

@@ -668,7 +668,7 @@ fn review_layer_obeys_the_policy() {
     }
 }
 
-/// Started by root in somebody else's project: what is applied is its owner's.
+/// Started by root in somebody else's project: what is applied belongs to the project's owner.
 #[test]
 fn files_that_root_applies_belong_to_the_projects_owner() {
     let place = Place::new(Mode::Invoker);
@@ -704,8 +704,8 @@ fn review_without_a_layer_does_not_start() {
     assert!(place.listed(&["review", "--list", "--json"]).is_empty());
 }
 
-/// A name of what runs automatically is never one file with a name that anybody may write; what was one file is that again after a
-/// part of it was applied, and nobody's own change is taken for ours.
+/// A name that runs automatically never shares an inode with a writable name; hard links are restored after a part of
+/// them was applied, and a user's own change is not taken for agentsh's.
 #[test]
 fn hard_links_are_applied_as_hard_links() {
     for mode in Mode::all() {
@@ -732,8 +732,8 @@ fn hard_links_are_applied_as_hard_links() {
     }
 }
 
-/// Killed between making a directory and giving it its name, while somebody else made one of that name: what was made beside it
-/// goes, and what somebody made stays.
+/// Killed between making a directory and renaming it into place, while another process made one of that name: the
+/// temporary directory is removed, and the other one stays.
 #[test]
 fn unfinished_directory_of_a_killed_apply_is_removed_if_its_name_is_taken() {
     for mode in Mode::all() {
@@ -1007,7 +1007,7 @@ fn review_applies_only_what_was_shown() {
         for part in [&format!("+echo {long}END"), "+\\u{0}echo hidden", "+latin \\xe4", "a link to b.txt"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
-        // Somebody changes the layer afterwards, as an agent that still runs could.
+        // The layer is changed afterwards, as an agent that still runs could do.
         let reviews = place.home.join(".local/state/agentsh/review");
         let layer = fs::read_dir(&reviews).unwrap().next().unwrap().unwrap().path().join("upper");
         fs::write(layer.join("a.txt"), "evil\n").unwrap();

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use crate::support::{Mode, Outcome, Place, processes, skip};
 
 const TRACER: &str = "/usr/bin/strace";
-/// What the scheduler decides: how often somebody waits, is woken, or gets memory. The number of all others varies by the pages
-/// of the journal that are written, fewer than ten calls.
+/// Calls whose number the scheduler decides: waiting, waking, allocating memory. The number of all others varies by
+/// fewer than ten, with the pages of the journal that are written.
 const OF_THE_SCHEDULER: [&str; 7] =
     ["brk", "clock_nanosleep", "epoll_wait", "futex", "poll", "ppoll", "restart_syscall"];
 

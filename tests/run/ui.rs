@@ -491,7 +491,7 @@ fn the_registry_of_this_machine_can_be_searched() {
     assert!(ui.get("/registry?q=%25").body.contains("No registration matches"), "no pattern");
     let detail = ui.get("/registry/2").body;
     assert!(detail.contains("&lt;img src=x") && !detail.contains("<img"), "{detail}");
-    // Somebody changed the database by hand.
+    // The database was changed by hand.
     let store =
         rusqlite::Connection::open(place.home.join(".local/state/agentsh/registry/registry.db")).unwrap();
     store.execute("UPDATE servers SET interface = replace(interface, 'llo', 'LLO')", []).unwrap();

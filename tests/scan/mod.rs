@@ -78,7 +78,7 @@ fn a_bullet_beside_escapes_changes_nothing() {
     }
 }
 
-/// What a model has to answer, and which tool it has to call first, is for nobody else to say.
+/// No server may say what a model has to answer, or which tool it has to call first.
 #[test]
 fn orders_about_answers_and_tools_are_found_and_similar_program_texts_are_not() {
     for (text, expected) in [

@@ -1,4 +1,4 @@
-//! Certificates of an authority that nobody knows, and every place where a user can say that he trusts it.
+//! Certificates of an unknown authority, and every place where a user can say that he trusts it.
 
 use std::fs;
 use std::path::Path;

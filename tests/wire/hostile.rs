@@ -144,7 +144,7 @@ fn a_call_without_a_listing_is_compared_with_what_was_trusted() {
         let mut first = peer(&place, &json!({"tools/list": [listing("Reads.")]}));
         first.request("tools/list", json!({}));
         first.finish();
-        // Nobody lists in this session; the answers come on two pages.
+        // Tools are not listed in this session; the answers come on two pages.
         let page = |tool: Value, next: Option<&str>| {
             let mut page = json!({"tools": [tool]});
             if let Some(next) = next {

@@ -1,4 +1,5 @@
-//! `cargo xtask messages`: every text that agentsh can show a person, with its place, so that somebody can read them in one go.
+//! `cargo xtask messages`: every text that agentsh can show a person, with its place, so that they can be read in one
+//! go.
 //!
 //! A scanner, not a parser: string literals of two words or more outside of tests, and the doc comments that clap prints as help.
 

@@ -67,7 +67,7 @@ impl Behind {
                         return;
                     }
                     let (config, answer) = (Arc::clone(&config), Arc::clone(&answer));
-                    // A client that trusts somebody else hangs up.
+                    // A client that trusts another authority hangs up.
                     std::thread::spawn(move || speak(stream, &config, |request| answer(request)));
                 }
             });

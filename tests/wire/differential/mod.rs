@@ -46,8 +46,8 @@ enum Rule {
     UnequalMembers,
     /// An answer that cannot be taken ends its request at once; a second one comes too late.
     FirstAnswerCounts,
-    /// A request of the server under the id of one that the client has not answered yet: nobody could say to which an answer
-    /// belongs.
+    /// A request of the server under the id of one that the client has not answered yet: an answer could belong to
+    /// either.
     IdInUse,
     /// A call whose HTTP answer no client can take ends with an error that says what it was.
     Told,
@@ -58,7 +58,7 @@ enum Rule {
     EndsWithItsStream,
     /// A session that is lost is begun anew, and what the server offers may be something else then.
     Begun,
-    /// What a server asked that has ended is withdrawn: nobody can hear the answer.
+    /// A request of a server that has ended is withdrawn, because it cannot get the answer.
     Withdrawn,
 }
 
@@ -114,7 +114,7 @@ impl Speaker {
     /// Adds what a client takes; what asks something is answered.
     fn take(&mut self, one: Heard, heard: &mut Vec<Heard>) {
         match &one {
-            // The second answer to a request is read by nobody.
+            // The second answer to a request is ignored.
             Heard::Result(id, _) | Heard::Error(id, _) if is_answered(heard, *id) => return,
             Heard::Said(message) => {
                 if let Some(id) = message.get("id") {

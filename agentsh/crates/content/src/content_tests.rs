@@ -125,7 +125,7 @@ fn filler(number: u64, words: u64) -> String {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 40
     };
-    // Of letters alone: so many digits in groups are bytes that nobody can read.
+    // Letters only: so many grouped digits would count as opaque bytes.
     let letters = |number: u64| -> String {
         let signs = format!("{number:x}").into_bytes().into_iter();
         signs

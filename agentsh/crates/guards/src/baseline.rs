@@ -111,7 +111,7 @@ pub struct Baseline {
     guarded: BTreeSet<PathBuf>,
     /// Automatically run files that existed before, or that the policy allows.
     present: BTreeSet<PathBuf>,
-    /// Paths outside of every table that somebody obeys, and where nothing was.
+    /// Missing paths that are in no table but that some program obeys.
     expected: BTreeMap<PathBuf, Named>,
     /// Named files that stay writable, with who names them.
     told: BTreeMap<PathBuf, String>,
@@ -254,7 +254,7 @@ impl Baseline {
         self.present.remove(path);
     }
 
-    /// Whether a link leads to a directory that is searched for nothing, because nobody works in it.
+    /// Whether a link leads to a private directory, which is never searched because nobody works in it.
     pub(super) fn is_private(&self, link: &Path) -> bool {
         let end = link.canonicalize().ok().filter(|end| end.is_dir());
         end.is_some_and(|end| self.private.iter().any(|private| end.starts_with(private)))

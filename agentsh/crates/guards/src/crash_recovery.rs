@@ -294,7 +294,7 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
-    // It runs, or somebody else has done it.
+    // It is running, or another process has done it.
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
         || file.metadata()?.nlink() == 0
     {

@@ -22,7 +22,7 @@ pub struct FinalCheck {
     pub baseline: Baseline,
     /// Searched for repositories.
     pub directories: Vec<PathBuf>,
-    /// Directories that may have instruction files at their top. None: nobody knows what was there.
+    /// Directories that may have instruction files at their top. None if it is not known what was there.
     pub instructed: BTreeSet<PathBuf>,
     pub instructions: Instructions,
     /// Such files further below.
@@ -35,7 +35,7 @@ pub struct FinalCheck {
 }
 
 impl FinalCheck {
-    /// Without instructions: nobody knows what was there.
+    /// Without instruction files, because it is not known what was there.
     pub fn of(state: &Path, session: &str, directories: Vec<PathBuf>, baseline: Baseline) -> Self {
         Self {
             project: PathBuf::new(),

@@ -170,7 +170,7 @@ fn text_of(file: std::fs::File) -> Option<String> {
     Some(text)
 }
 
-/// The file's identity, its size, and its change time, which nobody can set.
+/// The file's identity, its size, and its change time, which no program can set.
 pub(super) type Stamp = (u64, u64, i64, i64);
 
 pub(super) fn stamp(found: &Metadata) -> Stamp {

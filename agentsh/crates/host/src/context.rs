@@ -19,8 +19,8 @@ use super::git_settings::Settings;
 use super::host_programs::Usable;
 use super::project_sources::ApprovedSources;
 
-/// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
-/// distributions, systemd and container runtimes hand out, below 2^31.
+/// First host id of the sandboxes when agentsh is started by root itself. It belongs to no user: it is above the ids
+/// that distributions, systemd and container runtimes hand out, below 2^31.
 const UNPRIVILEGED_ID: u32 = 1_785_135_104;
 
 /// Represents the project if there is none: it is empty.

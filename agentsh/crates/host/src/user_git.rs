@@ -28,7 +28,7 @@ pub const OBEYS_NOTHING: &str =
     "--no-replace-objects -c core.commitGraph=false -c core.hooksPath=/dev/null -c core.fsmonitor=false";
 
 /// Where every git of PATH looks for settings of all repositories, and what the environment adds. Besides the files
-/// that exist now, also those that git would read if somebody made them.
+/// that exist now, also those that git would read if they existed.
 #[must_use]
 pub fn everywhere(context: &Context) -> GitEverywhere {
     let value = |name: &str| context.env.get(name).filter(|value| !value.is_empty());

@@ -780,7 +780,8 @@ pub const PRIVATE: &[&str] = &[
 /// Below the home directory, the files of agentsh itself.
 pub const OWN_DIRECTORIES: [&str; 3] = [".config/agentsh", ".local/state/agentsh", ".local/share/agentsh"];
 
-/// Secrets, and what decides about every sandbox: who is inside asks for it, and nobody is advised to give it.
+/// Secrets, and files that decide about every sandbox: a process inside may ask for them, but no message advises
+/// granting them.
 #[must_use]
 pub fn is_never_offered(path: &Path, home: &Path, state: &Path) -> bool {
     let masked = HOME_MASKS.iter().map(|(mask, _)| *mask).chain(OWN_DIRECTORIES);

@@ -237,7 +237,7 @@ impl Signer {
 /// other uses, are ignored.
 ///
 /// # Errors
-/// When a line cannot be understood, or nobody is left.
+/// When a line cannot be understood, or no signer is left.
 pub fn signers(text: &str) -> Result<Vec<Signer>, KeyError> {
     if text.starts_with(MINISIGN) {
         let key = text.lines().nth(1).and_then(PublicKey::of_minisign).ok_or(KeyError::Minisign)?;

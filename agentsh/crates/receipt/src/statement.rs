@@ -190,7 +190,7 @@ pub struct Approval {
     pub word: String,
     /// `once`, `session` or `always`.
     pub scope: Option<String>,
-    /// Empty where nobody answered.
+    /// Empty if nobody answered.
     pub by: String,
     pub count: u64,
 }

@@ -76,7 +76,7 @@ impl Operators {
     /// The operator whose token the request carries.
     ///
     /// # Errors
-    /// A token that nobody has.
+    /// An unknown token.
     pub fn of(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
         let Some(sent) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
         let token =
@@ -87,7 +87,7 @@ impl Operators {
     /// The operator with this token.
     ///
     /// # Errors
-    /// A token that nobody has.
+    /// An unknown token.
     pub fn with(&self, token: &str) -> Result<String, Refusal> {
         let digest: [u8; 32] = Sha256::digest(token.trim().as_bytes()).into();
         let found = self.known.iter().find(|(_, known)| bool::from(known.ct_eq(&digest)));

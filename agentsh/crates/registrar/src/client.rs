@@ -65,7 +65,7 @@ pub enum Verdict {
     Same,
     /// The name belongs to another interface, with these components.
     Changed { recorded: String, components: Vec<String> },
-    /// Nobody registered the name; the same interface is under these.
+    /// The name is not registered; the same interface is registered under these names.
     Unknown { others: Vec<String> },
 }
 

@@ -212,7 +212,7 @@ impl TaskCount {
         self.seen.fetch_max(tasks, Ordering::Relaxed);
     }
 
-    /// 0 if nobody counted.
+    /// 0 if it was not counted.
     #[must_use]
     pub fn most(&self) -> u64 {
         let counted = self.peak.as_deref().and_then(|file| fs::read_to_string(file).ok());

@@ -39,7 +39,7 @@ pub enum PathKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repositories {
     pub found: Vec<PathBuf>,
-    /// The directory itself, if it is a repository, and what belongs to it.
+    /// Version-control directories (`.git` and the like) of the directory itself.
     pub own: Vec<PathBuf>,
     /// Directories that could not be searched, or are too deep.
     pub closed: Vec<PathBuf>,
@@ -259,7 +259,7 @@ pub(crate) const MAX_NAMES: usize = 10_000;
 const MAX_CONFIGURATION: u64 = 1 << 20;
 /// Directories of a repository in which no other lies.
 const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
-/// Directories that package managers fill: what they bring for agents is nobody's news.
+/// Directories that package managers fill: instruction files in them are not reported.
 const DEPENDENCIES: [&str; 4] = ["node_modules", "site-packages", "target", "vendor"];
 /// Directories with names that are obeyed, of one search.
 const MAX_OBEYED: usize = 1_000;

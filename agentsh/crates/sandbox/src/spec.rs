@@ -157,13 +157,14 @@ pub enum NamedKind {
     Directory,
     /// A shell searches it for commands.
     Commands,
-    /// It decides about every sandbox: nobody is advised to give it.
+    /// It decides about every sandbox, so no message advises granting it.
     Own,
-    /// Everyday files that somebody's own act starts, or whose variables are loaded: writable, and told at the end.
+    /// Everyday files that run when a person starts them, or whose variables are loaded: writable, and reported at
+    /// the end.
     Told,
 }
 
-/// How the reason of a file ends whose values nobody is shown.
+/// Suffix of the reason for a file whose values are never shown.
 pub const LOADS_VARIABLES: &str = "loads its variables";
 
 /// Which files are visible and how, before the host is examined.

@@ -114,8 +114,8 @@ fn pipe_buffers(count: u64) -> u64 {
 
 /// Unix sockets that are assumed empty, as nearly all are.
 const IDLE_SOCKETS: u64 = 64;
-/// While the buffers of the whole machine are smaller, nobody looks whose they are: the kernel walks all connections for each
-/// table, which takes milliseconds.
+/// While the buffers of the whole machine are smaller, their owners are not looked up: the kernel walks all
+/// connections for each table, which takes milliseconds.
 const IDLE_BUFFERS: u64 = 16 << 20;
 
 /// Socket buffers in a process's network namespace.

@@ -185,8 +185,8 @@ impl<R: Recorder> Inner<R> {
     }
 }
 
-/// The body is signed as receivers of `@exfil/canary` check it, and once more with the moment of sending, so that an old
-/// alert cannot be sent again by somebody else.
+/// The body is signed as receivers of `@exfil/canary` check it, and once more with the moment of sending, so that
+/// nobody else can replay an old alert.
 pub fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = vec![
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),

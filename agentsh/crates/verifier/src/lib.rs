@@ -120,7 +120,7 @@ impl Check for Registered {
         let is_used = matches!(subject.matter, SubjectKind::Call { .. } | SubjectKind::Request { .. });
         let always = match known.standing {
             RegistryStatus::Bad { always, .. } => always,
-            // Nobody uses what a person is asked about.
+            // What a person is asked about cannot be used meanwhile.
             RegistryStatus::Waiting => is_used,
             _ => false,
         };

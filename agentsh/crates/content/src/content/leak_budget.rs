@@ -131,7 +131,7 @@ impl LeakBudget {
         });
     }
 
-    /// Notes what a server says. Its own numbers are not new to it, and those of a public server are new to nobody.
+    /// Notes what a server says. Its own numbers are not new to it, and those of a public server are known to all.
     pub fn hear(&mut self, server: &ServerId, said: &Json<'_>, is_public: bool) {
         let Self { random, public, public_numbers, numbers, .. } = self;
         let numbers = if is_public { public_numbers } else { numbers };
@@ -236,7 +236,7 @@ impl LeakBudget {
         declared.into_iter().chain(self.of_known(self.public.values(), word)).min()
     }
 
-    /// The bits to choose a number that the server itself or a public server said. None: nobody said it.
+    /// The bits to choose a number that the server itself or a public server said. None if neither said it.
     fn of_number(&self, server: &ServerId, raw: &str) -> Option<u32> {
         let own = self.of_known(self.numbers.get(server).into_iter(), raw);
         own.into_iter().chain(self.of_known(self.public_numbers.values(), raw)).min()

@@ -41,7 +41,7 @@ pub struct Step {
     pub merged: Option<Merged>,
     /// In the layer it is another name of this file.
     pub same: Option<PathBuf>,
-    /// A person was shown that this is to be there: nothing else may. The outer None: nobody was shown anything.
+    /// What a person was shown for this path: nothing else may be applied. The outer None: nothing was shown.
     pub shown: Option<Option<Mark>>,
 }
 

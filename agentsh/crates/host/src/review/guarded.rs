@@ -80,7 +80,7 @@ impl Guarded {
         self.tops.iter().find_map(|top| of_project(path.strip_prefix(top).ok()?, now))
     }
 
-    /// Whether somebody who names this path means what is guarded: it is guarded itself.
+    /// Whether a person who names this path includes guarded files, because the path itself is guarded.
     #[must_use]
     pub fn is_named_by(&self, path: &Path, trees: &Trees) -> bool {
         let kind = Some(Kind::Directory);

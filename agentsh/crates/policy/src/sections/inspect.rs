@@ -285,8 +285,8 @@ pub fn decides(subject: &str, finding: &str) -> &'static str {
 pub struct Inspected {
     /// The name in the section.
     pub finding: &'static str,
-    /// The keys that decide, each with its value and its place. The value is empty where nobody wrote the key and it is shown
-    /// nowhere.
+    /// The keys that decide, each with its value and its place. The value is empty if no file sets the key and it is
+    /// shown nowhere.
     pub decided: Vec<crate::Line>,
 }
 

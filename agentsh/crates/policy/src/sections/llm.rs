@@ -126,7 +126,7 @@ impl LlmPolicy {
         })
     }
 
-    /// A rule that would hold for less than it says, if what nobody counts or searches went to the model's host.
+    /// A rule that would cover less than it says if uncounted or unsearched requests went to the model's host.
     #[must_use]
     pub fn bound(&self) -> Option<&RuleRef> {
         let changes = |word: &&Ruled<OnSecret>| word.value >= OnSecret::Redact;

@@ -91,7 +91,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What no table lists. A directory that holds a grant is nobody's to close.
+    /// Guards a path that is in no table. A directory that contains a grant is never closed.
     fn guard_named(&mut self, path: &Path, named: &Named) {
         let holds_grant = self.granted.keys().any(|grant| grant.starts_with(path));
         let is_guarded = self.layout.mounts.iter().any(|mount| {

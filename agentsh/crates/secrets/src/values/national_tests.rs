@@ -84,7 +84,7 @@ fn plain_numbers_are_no_national_ids() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1, ..ProptestConfig::default() })]
-    /// Of numbers by chance, one in three hundred at most is taken for somebody's: of so many that chance does not decide.
+    /// At most one in three hundred random numbers is taken for an id, in a sample that is large enough.
     #[test]
     fn random_numbers_are_rarely_taken_for_national_ids(seed in any::<u64>()) {
         for length in 6..=19 {

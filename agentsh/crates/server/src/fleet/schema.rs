@@ -77,7 +77,7 @@ const V3: &[&str] = &[
     "CREATE INDEX sign_ins_made ON sign_ins (made_at)",
 ];
 
-/// Days that are there already get theirs by [`complete`]: nobody who writes waits for it.
+/// Existing days get theirs by [`complete`], so that no writer waits for it.
 const V4: &[&str] = &[
     "CREATE INDEX events_tool ON /*ONLY*/ events (tool_name, id)",
     "CREATE INDEX events_severity ON /*ONLY*/ events (severity, id) WHERE severity IS NOT NULL",
@@ -207,8 +207,8 @@ pub(crate) fn make_days(db: &mut dyn Connection, now: Timestamp) -> Result<(), D
     Ok(())
 }
 
-/// Adds or drops days. It needs the whole table for a moment: if somebody holds it longer, such as a backup, nothing changes
-/// and no batch waits.
+/// Adds or drops days. It needs the whole table for a moment: if another connection holds it longer, such as a
+/// backup, nothing changes and no batch waits.
 fn of_days(db: &mut dyn Connection, change: &str) -> Result<(), DbError> {
     db.begin()?;
     let done = db.run(DAYS_LOCKS).and_then(|()| db.run(change)).and_then(|()| db.commit());

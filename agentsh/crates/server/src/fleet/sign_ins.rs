@@ -186,7 +186,7 @@ mod tests {
         db.change("UPDATE sign_ins SET expires_at = 1", &[]).unwrap();
         assert_eq!(forget(db).unwrap(), 3);
 
-        // Somebody takes the name of another one, and that of a record.
+        // One person takes the name of another one, and that of a record.
         let again = open(db, &ada).unwrap();
         let liar = SignIn { subject: "18".to_owned(), ..ada.clone() };
         let worse = SignIn { name: known_as.trim_start_matches(NAMES).to_owned(), ..liar.clone() };
