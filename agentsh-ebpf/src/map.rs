@@ -163,7 +163,7 @@ impl Origin {
     }
 }
 
-/// What is kept with a redirected socket and freed with it.
+/// Data stored with a redirected socket and freed with it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Socket {

@@ -41,7 +41,7 @@ pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         }
         match &document {
             Some(document) => describe(document, out)?,
-            // Of keys and certificates what they are.
+            // Keys and certificates are described, not printed.
             None if text.contains(PEM) => {
                 let mut begins = text.lines().filter(|line| line.starts_with(PEM));
                 begins.try_for_each(|line| writeln!(out, "  {}", escape::line(line)))?;

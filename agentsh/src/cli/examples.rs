@@ -319,7 +319,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 /// Shown of the examples of the verbs below one that has none of its own.
 const OF_OTHERS: usize = 4;
 
-/// What fits a line of an ordinary terminal, behind two spaces.
+/// Width of an ordinary terminal without two spaces of indentation.
 const ROOM: usize = 78;
 
 /// The command line with its examples.

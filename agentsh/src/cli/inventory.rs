@@ -98,7 +98,7 @@ fn row<'a>(
         own.max_by(|one, other| one.at.cmp(&other.at))
     };
     let (pinned, changed) = (newest(pins), newest(changes));
-    // What is not trusted is not shown, so no listing has it.
+    // Untrusted definitions are hidden, so no listing has them.
     let offered = changed.filter(|changed| pinned.is_none_or(|pinned| pinned.at < changed.at));
     let listed = match offered {
         Some(offered) => {

@@ -172,7 +172,7 @@ fn listed<'a>(pin: &'a Pin, candidates: &'a [Candidate]) -> Listed<'a> {
     }
 }
 
-/// What was refused and has no pin.
+/// Refused programs that have no pin.
 fn never_trusted<'a>(pins: &'a [Pin], candidates: &'a [Candidate]) -> impl Iterator<Item = Listed<'a>> {
     let is_same =
         |one: &PinState, other: &PinState| one.server_id == other.server_id && one.scope == other.scope;

@@ -271,7 +271,7 @@ fn test(name: &str, out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(OK)
 }
 
-/// What the server calls itself, and how many tools it lists first. Its input has ended then.
+/// The server's name for itself, and how many tools its first page lists. Its input is closed afterwards.
 fn asked(
     name: &str,
     input: Option<OwnedFd>,

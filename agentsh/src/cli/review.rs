@@ -245,7 +245,7 @@ fn show(
     Ok(marks)
 }
 
-/// Of a repository: commits, index, branches.
+/// Whether it is an internal file of a repository: commits, index, branches.
 fn is_inner(change: &Change) -> bool {
     change.path.iter().any(|part| part == ".git")
 }

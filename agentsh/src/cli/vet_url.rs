@@ -41,7 +41,7 @@ struct Line {
     redirect: Option<Redirect>,
 }
 
-/// What a resolver would say; the same for every name of the line.
+/// A resolver's answer to use; the same for every name of the line.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct ResolverAnswers {
     dns: Option<Records>,

@@ -230,7 +230,7 @@ async fn finish(
         allow_degraded: process.allow_degraded,
         ignored: agentsh_sandbox::init::ignored_by_caller(),
         tells_files: process.reports_files,
-        // Of the agent also what is refused below directories that are only shown.
+        // For the agent, also refusals below read-only directories.
         hears_renames: !guarded.is_empty() || {
             matches!(&reports_to, Some((session, None)) if !session.facts.is_reviewed)
         },

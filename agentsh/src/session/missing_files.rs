@@ -70,7 +70,7 @@ pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Mis
     }
 }
 
-/// Of the sandbox itself: no grant makes them the host's.
+/// Directories of the sandbox itself: no grant replaces them by the host's.
 const OWN: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 
 /// Handles a call that changes a file, and continues. A mount that is read-only inside will refuse it. That is remembered,
@@ -113,7 +113,7 @@ pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path:
 /// Says what the agent leaves in such a home.
 pub fn tell_what_is_gone(session: &Session, inside: &Namespaces) {
     let context = &session.facts.context;
-    // What is no file is there, too.
+    // Directories and devices count as existing, too.
     let is_there = |place: &&PathBuf| {
         !matches!(open_inside::open(&context.zygote, inside, &context.home.join(place)), Ok(None))
     };
@@ -177,7 +177,7 @@ fn missing(
     let text = path.to_string_lossy().into_owned();
     let question = if writes { Question::Write(text) } else { Question::Read(text) };
     let answer = why::ask(&session.facts, session.live.agent.spec.get(), server, &question);
-    // It exists without a grant: the sandbox's own.
+    // It exists without a grant: it belongs to the sandbox itself.
     let is_own = answer.rule.file == "default" && inside(path);
     (!answer.allow && !is_own).then(|| (path.to_owned(), right))
 }

@@ -359,7 +359,7 @@ impl Session {
         Ok(())
     }
 
-    /// What logins need.
+    /// The context that logins need.
     #[must_use]
     pub fn for_logins(&self) -> LoginSession {
         let Self { facts, record, live } = self;

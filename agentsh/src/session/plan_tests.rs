@@ -245,7 +245,7 @@ fn spec(row: &mut Row) -> SandboxSpec {
     merge(process, paths, &rules, parts)
 }
 
-/// What is not a mount.
+/// The parts of a specification that are not mounts.
 fn told_of(spec: &SandboxSpec) -> String {
     let mut text = String::new();
     for (name, value) in &spec.environment {

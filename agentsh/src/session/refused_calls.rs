@@ -107,7 +107,7 @@ fn of_call(call: Call) -> &'static Purpose {
     }
 }
 
-/// What decides.
+/// The rule that decides.
 #[must_use]
 pub fn rule() -> RuleRef {
     RuleRef { id: "system calls".to_owned(), file: "built-in".to_owned(), line: 0 }
@@ -204,7 +204,8 @@ mod tests {
     use super::*;
     use agentsh_sandbox::seccomp::{RULES, Verdict};
 
-    /// What no line names is about the machine: a call that is refused for another reason has its own.
+    /// A call without an entry is refused to protect the machine; a call that is refused for another reason has its
+    /// own entry.
     #[test]
     fn every_refused_call_has_its_purpose() {
         let mut machine = 0;

@@ -110,7 +110,7 @@ impl Writes {
         }
     }
 
-    /// What a program could not write. A program may have renamed itself: `npm install x`.
+    /// The file that a program could not write. A program may have renamed itself: `npm install x`.
     pub fn of(&self, program: &str) -> Option<&str> {
         // The kernel truncates names.
         let short = program.get(..15).unwrap_or(program);

@@ -141,7 +141,7 @@ fn limits(facts: &Facts, tasks: u64, private: u64) -> String {
     text
 }
 
-/// What no policy allows.
+/// The answer for actions that no policy can allow.
 fn never(refused: &Calls, question: &Question) -> Option<Answer> {
     let Question::Exec(word) = question else { return None };
     let name = Path::new(word).file_name()?.to_str()?;
@@ -166,7 +166,7 @@ fn unless_an_agent_listens(session: &Session, question: &Question, answer: Answe
     }
 }
 
-/// What a program was refused to write.
+/// The answer about a file that a program was refused to write.
 fn not_written(session: &Session, question: &Question) -> Option<Answer> {
     let Question::Exec(word) = question else { return None };
     let name = Path::new(word).file_name()?.to_str()?;

@@ -87,7 +87,7 @@ fn source_update_keeps_records_of_other_sources() {
     take(&mut database, "b", &kev("CVE-2026-2"));
     take(&mut database, "b", &osv().replace("2026-01-01", "2026-05-01").replace("\"left\"", "\"right\""));
     assert_eq!(found(&database), both);
-    // Of two that are about it, the newer one is reported, once.
+    // Of two records about it, the newer one is reported, once.
     take(&mut database, "c", &osv().replace("2026-01-01", "2026-05-02").replace("it leaks", "it gushes"));
     let told = found(&database);
     assert!(told.len() == 2 && told.iter().any(|(_, summary)| summary == "it gushes"), "{told:?}");

@@ -377,7 +377,7 @@ mod tests {
         assert!(contents[0].manifest.contains_key("k") && contents[1].manifest.contains_key("key"));
         assert_eq!(contents[0].texts.values().collect::<Vec<_>>(), [b"plain"]);
         assert!(contents[1].texts.is_empty());
-        // What becomes a link after it was found is not followed.
+        // A directory that becomes a link after it was found is not followed.
         let plain = found.iter().find(|tree| !tree.is_linked).unwrap();
         fs::rename(skills.join("file"), skills.join("other")).unwrap();
         symlink(&secret, skills.join("file")).unwrap();

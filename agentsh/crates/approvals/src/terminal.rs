@@ -160,7 +160,7 @@ impl Terminal {
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
         // The agent may have stopped what is written there.
         tcflow(&shown.screen, FlowArg::TCOON).ok()?;
-        // And have chosen what its bytes and keys mean.
+        // They may also have set terminal modes.
         tcsetattr(&shown.screen, SetArg::TCSANOW, &self.0.modes).ok()?;
         let config = &approvals.0.session.facts.context.config;
         let line = lasting::lasting_line(item, false);

@@ -67,9 +67,9 @@ pub struct Content {
     found: VecDeque<Value>,
     found_count: u64,
     evicted: u64,
-    /// What an agent said of texts that it handed over: their `source_type` and `embed_position`.
+    /// What the agent declared about texts that it passed: their `source_type` and `embed_position`.
     declared: BTreeMap<taint::OriginId, [&'static str; 2]>,
-    /// What servers said of their own tools that speaks against them.
+    /// Annotations of servers that raise suspicion against their own tools.
     suspected: BTreeMap<ServerId, Annotations>,
     random: Random,
     later: DeferredResults,

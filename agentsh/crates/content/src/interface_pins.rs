@@ -186,7 +186,7 @@ impl InterfacePins {
     pub async fn flush(&self, store: &PinStore) -> Result<(), StoreError> {
         let storing = Rc::clone(&self.0.borrow().storing);
         let _one = storing.lock().await;
-        // They are taken when they are stored: whoever waits for that may be aborted.
+        // They are removed only once they are stored, because a task that waits for that may be aborted.
         let waiting = self.0.borrow().waiting.clone();
         let count = waiting.len();
         let (first_seen, changed) = waiting.into_iter().partition(|pin| pin.trusted_by.is_some());

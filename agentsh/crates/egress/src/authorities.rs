@@ -82,8 +82,8 @@ impl NamedAuthorities {
     }
 }
 
-/// What the user's variables and the configuration of his tools name, in no order that matters. Files of `project`, and those
-/// that are known to be missing, are not read.
+/// The authorities that the user's variables and tool configurations name, in no order that matters. Files of
+/// `project`, and those that are known to be missing, are not read.
 #[must_use]
 pub fn named(
     variable: &dyn Fn(&str) -> Option<String>,

@@ -291,7 +291,7 @@ mod tests {
         assert!(read("gzip, gzip, gzip, gzip, gzip", gzipped(b""), 100).unwrap_err().contains("more than 4"));
     }
 
-    /// What a server flushes is there at once, in pieces of a bounded length.
+    /// Flushed data is available at once, in pieces of bounded length.
     #[test]
     fn compressed_stream_is_decoded_as_it_arrives() {
         let text: Vec<u8> = (0..300_000_u32).flat_map(|number| number.to_string().into_bytes()).collect();

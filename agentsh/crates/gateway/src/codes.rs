@@ -31,7 +31,7 @@ pub enum Code {
     MediaType,
     /// No such session.
     NoSession,
-    /// None is named.
+    /// The request names no session.
     SessionMissing,
     /// The session has ended.
     Ended,

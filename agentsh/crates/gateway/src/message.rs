@@ -1,4 +1,5 @@
-//! What the gateway reads of a client's message: kind, id, and what the protocol without sessions repeats in headers.
+//! The parts of a client's message that the gateway reads: kind, id, and what the protocol without sessions repeats
+//! in headers.
 
 use std::net::IpAddr;
 

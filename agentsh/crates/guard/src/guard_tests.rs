@@ -223,7 +223,7 @@ fn the_tool_list_of_a_proxy_file_is_a_layer_of_its_own() {
     assert!(!sees("filesystem", "write_file") && !sees("web", "post"));
 }
 
-/// What a new check takes: a file like this, and a line in the list.
+/// A new check needs only a file like this, and a line in the list.
 #[derive(Debug)]
 struct LongestArgument(usize);
 
@@ -376,7 +376,7 @@ fn a_call_in_a_models_answer_is_judged_as_one_on_the_wire_and_counts_once() {
     assert_eq!(said(&mut guard, "mail", "send"), Reason::NoRule);
     assert_eq!(said(&mut guard, "notes", "read"), Reason::NoRule);
     assert_eq!(said(&mut guard, "mail", "send"), Reason::ReadThenSend);
-    // What a listing hid, whichever check did.
+    // What a listing hid, by whichever check.
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(Hides);
     assert!(!sees(&mut guard, "x", "t", HASH) && said(&mut guard, "x", "t") == Reason::InterfaceChanged);

@@ -299,7 +299,7 @@ mod tests {
             (r#"{"default":{"enum":["a","b"]}}"#, r#"{"default":{"enum":["b","a"]}}"#),
             (r#"{"x":{"required":["a","b"]}}"#, r#"{"x":{"required":["b","a"]}}"#),
             (r#"{"enum":[{"enum":["a","b"]}]}"#, r#"{"enum":[{"enum":["b","a"]}]}"#),
-            // What is read, or tried, one after the other.
+            // Alternatives that are tried in order.
             (r#"{"anyOf":[{"type":"null"},{}]}"#, r#"{"anyOf":[{},{"type":"null"}]}"#),
             (r#"{"examples":["a","b"]}"#, r#"{"examples":["b","a"]}"#),
             (r#"{"prefixItems":[{},true]}"#, r#"{"prefixItems":[true,{}]}"#),

@@ -35,7 +35,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of what stands at a path, links followed. None: nothing does.
+    /// The key of the file at a path, links followed. None if nothing is there.
     pub fn of(path: &Path) -> Option<Self> {
         Some(Self::from(&path.metadata().ok()?))
     }
@@ -107,7 +107,7 @@ pub struct Baseline {
     guards_all: bool,
     /// Hooks and programs that the user's git searches for in every repository.
     in_repositories: BTreeSet<PathBuf>,
-    /// What was guarded from the start.
+    /// Paths that were guarded from the start.
     guarded: BTreeSet<PathBuf>,
     /// Automatically run files that existed before, or that the policy allows.
     present: BTreeSet<PathBuf>,
@@ -276,7 +276,7 @@ impl Baseline {
         found
     }
 
-    /// What is obeyed in repositories that were made meanwhile.
+    /// Adds paths that are obeyed in repositories made during the run.
     pub(super) fn expect(&mut self, more: BTreeMap<PathBuf, Named>) {
         self.expected.extend(more);
     }
@@ -286,7 +286,7 @@ impl Baseline {
         self.told.iter()
     }
 
-    /// Who obeys a path that no table lists.
+    /// The reason why a path that is in no table is obeyed.
     pub(super) fn why(&self, path: &Path) -> Option<&str> {
         self.expected.get(path).map(|named| named.why.as_str())
     }
@@ -415,7 +415,7 @@ impl Baseline {
         self.repositories.values().map(|(path, _)| path.as_path())
     }
 
-    /// What git obeyed in a repository before. None: it is new.
+    /// The files that git obeyed in a repository before the run. None: the repository is new.
     pub(super) fn obeyed(&self, repository: &Path) -> Option<&Obeyed> {
         self.repositories.get(&identity(repository)?).map(|(_, obeyed)| obeyed)
     }
@@ -461,7 +461,7 @@ mod tests {
         baseline.add(&git);
         baseline.add(&place.path().join("missing"));
         assert!(baseline.holds(&git));
-        // What comes at a name that was free is new.
+        // A file at a name that was free is new.
         fs::create_dir(place.path().join("missing")).unwrap();
         assert!(!baseline.holds(&place.path().join("missing")));
         // Made before, and renamed: the time of its birth says nothing.

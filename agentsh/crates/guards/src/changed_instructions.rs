@@ -88,7 +88,7 @@ pub fn nested(directories: &[PathBuf], host: &dyn Host) -> Nested {
     found
 }
 
-/// Of a file, or of the files in a directory. A large directory is known by its own.
+/// Adds the key of a file, or of the files in a directory; for a large directory, its own key.
 fn keys(path: &Path, budget: &mut usize, into: &mut Nested) {
     let Ok(found) = path.symlink_metadata() else { return };
     let names = if found.is_dir() { listing::paths(path).unwrap_or_default() } else { Vec::new() };

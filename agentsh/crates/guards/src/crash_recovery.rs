@@ -99,7 +99,7 @@ impl CrashMarker {
         let mut roots = self.roots.iter().filter_map(|(_, root)| place_of(root));
         let Some(identity) = held.metadata().ok().map(|found| Identity::from(&found)) else { return };
         if roots.any(|root| now.starts_with(root)) {
-            // It is watched, and held again, where it is.
+            // It is watched and held again at its present path.
             return;
         }
         let root = (path.as_os_str().as_bytes().to_vec(), identity);

@@ -15,7 +15,7 @@ use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::stubs;
 use agentsh_store::words::GuardChange;
 
-/// What stood before the start, and where to look.
+/// What existed before the start, and where to look.
 pub struct FinalCheck {
     /// Shown paths are relative to it.
     pub project: PathBuf,
@@ -25,7 +25,7 @@ pub struct FinalCheck {
     /// Directories that may have instruction files at their top. None if it is not known what was there.
     pub instructed: BTreeSet<PathBuf>,
     pub instructions: Instructions,
-    /// Such files further below.
+    /// Instruction files further below.
     pub nested: Nested,
     /// Guarded files that nothing protected while the sandbox ran.
     pub unprotected: BTreeMap<PathBuf, Copy>,
@@ -51,7 +51,7 @@ impl FinalCheck {
         }
     }
 
-    /// Of these directories alone, where they are now.
+    /// The check of these moved directories only, at their present paths.
     pub fn at(self, moved: &[Moved]) -> Self {
         let directories: Vec<PathBuf> = moved.iter().map(|moved| moved.to.clone()).collect();
         let now = |path| {

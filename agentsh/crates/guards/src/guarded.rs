@@ -255,7 +255,7 @@ impl Guarded {
         let (session, server) = owner;
         let path = wanted.absolute(heard.pid).unwrap_or_default();
         let is_guarded = self.is_guarded(&path) || self.names.lock().directories.contains(&path);
-        // It only reserves the name: who removes it, as `git clean` does, wants nothing to be there.
+        // It only reserves the name: a program that removes it, such as `git clean`, wants the name to be free.
         let is_stub = || {
             let is_empty = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
             is_empty && stubs::is_stub(&session.facts().context.state, &path)

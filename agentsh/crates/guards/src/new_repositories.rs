@@ -66,7 +66,7 @@ impl NewRepositoryWatcher {
         if self.since.is_empty() {
             return;
         }
-        // Also for events elsewhere, because a `.git` file may name any directory.
+        // Set for events elsewhere too, because a `.git` file may name any directory.
         self.is_stirred = true;
         for (_, (_, last)) in self.since.iter_mut().filter(|(entry, _)| path.starts_with(entry)) {
             *last = Instant::now();
@@ -154,7 +154,7 @@ fn is_finished(entry: &Path, (since, last): (Instant, Instant), host: &RealHost)
     let names = std::fs::read_dir(git).into_iter().flatten().flatten().map(|found| found.file_name());
     let names: Vec<_> = names.collect();
     let is_locked = names.iter().any(|name| name.as_encoded_bytes().ends_with(b".lock"));
-    // Of a submodule only the configuration says that it has a working tree.
+    // For a submodule, only the configuration says that it has a working tree.
     let config = || std::fs::read_to_string(git.join("config")).unwrap_or_default();
     let gets_index = git.is_dir()
         && (git.ends_with(".git")

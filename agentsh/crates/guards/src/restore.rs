@@ -75,7 +75,7 @@ fn free_the_way(path: &Path, was: &Copy) -> (Vec<(PathBuf, PathBuf)>, Copy) {
     }
 }
 
-/// What was there, with the directories above it where they are gone.
+/// Restores what was there, with missing parent directories.
 fn put_back(was: &Copy, path: &Path) -> io::Result<()> {
     if !was.is_nothing() {
         make_directories_above(path)?;

@@ -44,7 +44,7 @@ pub(super) struct Watch {
     /// Where they lie.
     pub targets: BTreeSet<PathBuf>,
     pub executable: Executable,
-    /// What is done at the end, with what stood before.
+    /// The check at the end, with the state before the run.
     pub check: FinalCheck,
     /// For recovery, if this run is killed.
     pub unfinished: CrashMarker,
@@ -54,7 +54,7 @@ pub(super) struct Watch {
     pub mounted: Option<MountList>,
     pub freezer: Freezer,
     pub zygote: Zygote,
-    /// Of the session's own.
+    /// Closes slow descriptors of the session itself.
     pub closer: Closer,
     pub stubs: Vec<StubFiles>,
     /// Readable when the sandbox has ended.

@@ -297,7 +297,7 @@ mod tests {
         ] {
             assert_eq!(renewed(&old, &now).as_ref(), expected, "{now:?}");
         }
-        // What is added is not taken.
+        // Added members are not copied back.
         let mut more = new.clone();
         more.insert("mcpOAuth".to_owned(), json!({"x": {"accessToken": "t"}}));
         assert_eq!(renewed(&old, &more).as_ref(), Some(&new));

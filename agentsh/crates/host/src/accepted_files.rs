@@ -22,7 +22,7 @@ use agentsh_base::{small_file, users_files};
 const FILES: &str = "users-files";
 const MAX_FILES: usize = 200;
 const RUNS: &str = "writers";
-/// Of one of these lists. The older half of the second is forgotten.
+/// Size limit of each of these lists. The older half of the second is dropped.
 const MAX_BYTES: u64 = 256 << 10;
 /// The kernel's time of a change may lag behind the clock by this much; it is never ahead of it.
 const CLOCK_TICK: u64 = 20_000_000;

@@ -82,7 +82,8 @@ pub struct Context {
     pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// The files that the user's configurations name, once they were read.
     pub(super) named_files: OnceLock<BTreeMap<PathBuf, Named>>,
-    /// What the project's repository named as its remotes, once it was read: what is fetched from (`url`), then what is only pushed to.
+    /// The remotes of the project's repository, once it was read: those to fetch from (`url`), then those only to
+    /// push to.
     pub(super) remotes: OnceLock<[Vec<(String, PathBuf)>; 2]>,
     /// Which of the project's sources the user has agreed to.
     pub(super) sources: OnceLock<ApprovedSources>,

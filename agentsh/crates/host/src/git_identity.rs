@@ -93,7 +93,7 @@ pub fn appended(context: &Context, text: String) -> Option<File> {
     (!text.is_empty()).then(|| File::appended(context.home.join(GLOBAL), text, MODE))
 }
 
-/// What git signs with an ssh key according to the user's configuration: `commit`, `tag`.
+/// The objects that git signs with an ssh key according to the user's configuration: `commit`, `tag`.
 #[must_use]
 pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
     let Some(git) = Git::find(context) else { return Vec::new() };

@@ -67,7 +67,7 @@ fn speaks(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
         Provider::OpenAiChat => is("object", "chat.completion") || calls(provider),
         Provider::OpenAiResponses => (is("object", "response") && is_list("output")) || calls(provider),
         Provider::Google => is_list("candidates"),
-        // It keeps none.
+        // Ollama keeps no batches.
         Provider::Ollama => false,
     };
     let Some((provider, list)) = LISTS.into_iter().find(|(provider, _)| is_answer(*provider)) else {
@@ -204,7 +204,7 @@ mod tests {
             assert!(kept.told.len() == 1 && text.starts_with(&good), "{text}");
             assert!(!text.contains("\"name\":\"bad\""), "{text}");
         }
-        // What was asked, or a model learns from, repeats calls.
+        // Request files and training files repeat calls.
         let call = r#"{"type":"tool_use","id":"t","name":"bad","input":{}}"#;
         let function = r#"{"id":"t","type":"function","function":{"name":"bad","arguments":"{}"}}"#;
         for asked in [

@@ -1,5 +1,5 @@
-//! What happens to answers and requests, byte by byte: inputs are shared with the fuzz target, and what is expected of each
-//! stands under its name in `golden`.
+//! How answers and requests are rewritten, byte by byte: inputs are shared with the fuzz target, and the expected
+//! output of each is in `golden` under its name.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 

@@ -649,7 +649,7 @@ fn a_call_where_its_api_has_none_is_withheld() {
     }
     let twice = format!(r#"{{"choices":[{{"message":{{"tool_calls":[{chat}]}}}}]}}"#);
     assert!(Answer::of(Provider::OpenAiChat, twice.as_bytes(), None, REPLACEMENT, &mut Strict).is_err());
-    // What a call takes may look like one.
+    // Arguments of a call may look like a call.
     let nested =
         format!(r#"{{"content":[{{"type":"tool_use","id":"t","name":"read","input":{{"a":{call}}}}}]}}"#);
     let answer = Answer::of(Provider::Anthropic, nested.as_bytes(), None, REPLACEMENT, &mut Strict).unwrap();

@@ -92,7 +92,7 @@ async fn knock(clients: &Clients, server: &Url) -> Result<Option<Challenge>, Log
             }
         }
         if let Some(session) = answer.headers.get(SESSION).filter(|_| answer.status.is_success()) {
-            // It took us for a client: that session is over.
+            // The server opened a session for us: end it.
             let mut headers = HeaderMap::new();
             headers.insert(SESSION, session.clone());
             let _ = client.send(Method::DELETE, &target, headers, whole("")).await;

@@ -92,7 +92,7 @@ pub struct AuthorizationServer {
     pub registration_endpoint: Option<String>,
     pub revocation_endpoint: Option<String>,
     pub scopes: Vec<String>,
-    /// It says who it is in the answer that comes by the browser (RFC 9207).
+    /// It names itself in the callback through the browser (RFC 9207).
     pub names_itself: bool,
     /// A client may be the address of a document about it.
     pub takes_documents: bool,

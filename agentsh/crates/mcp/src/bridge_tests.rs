@@ -218,7 +218,7 @@ fn passed_descriptors_close_on_exec_and_do_not_block() {
         stream.try_write(&[BRIDGE_COPIES]).unwrap();
     });
     offer.join().unwrap().unwrap();
-    // What the agent's side shares stays as it was.
+    // Flags that are shared with the agent's side are unchanged.
     for descriptor in [stdin_here.as_fd(), stdout_here.as_fd()] {
         let flags = rustix::fs::fcntl_getfl(descriptor).unwrap();
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));

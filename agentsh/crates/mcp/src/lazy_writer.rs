@@ -22,7 +22,8 @@ pub struct LazyWriter {
 #[derive(Debug)]
 enum State {
     Bare(OwnedFd),
-    /// It was full, and is registered. tokio's pipe type only needs readiness, so it also takes sockets.
+    /// It was full, and is registered with the runtime. tokio's pipe type only needs readiness, so it also takes
+    /// sockets.
     Watched(pipe::Sender),
     /// Registering or unregistering failed.
     Lost,

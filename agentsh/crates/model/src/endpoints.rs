@@ -14,7 +14,7 @@ use agentsh_sandbox::{Enforcement, State};
 pub enum Interception {
     /// There is no TLS.
     Plain,
-    /// It ends at the session's authority.
+    /// TLS ends at agentsh, with a certificate of the session's authority.
     EndsTls,
 }
 

@@ -38,7 +38,7 @@ struct HostedVerdict {
     rule: RuleRef,
     /// For people: what is refused.
     why: String,
-    /// And what allows it.
+    /// The command or policy line that allows it.
     remedy: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a session has used of its models, and its budgets.
+//! A session's use of its models, and its budgets.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

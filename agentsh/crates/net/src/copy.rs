@@ -198,7 +198,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    /// None at the limit, or without descriptors: the stream is copied.
+    /// None at the limit of pipes, or without descriptors: the stream is copied.
     fn new() -> Option<Self> {
         if PIPES.get() >= MAX_PIPES {
             return None;

@@ -315,7 +315,7 @@ proptest! {
     }
 }
 
-/// What holds for every message.
+/// Properties of every answer.
 fn check(bytes: &[u8]) {
     let allow = ours();
     let mut pool = FakeIpPool::new(&allow);

@@ -266,7 +266,7 @@ fn web_socket_starts_only_when_the_server_accepts_it() {
     assert_eq!(all(late.as_bytes()), (get("").len(), Some("upgrade-not-first")));
 }
 
-/// What servers, gateways and frameworks take method, path or host from.
+/// Headers from which servers, gateways and frameworks take method, path or host.
 const REPLACING: &str = "X-HTTP-Method-Override: DELETE | x-http-method: DELETE | X_Method_Override: DELETE | \
     X-HTTPMethodOverride: DELETE | X-Goog-Method-Override: DELETE | X-Forwarded-Method: DELETE | \
     X-Original-URL: admin | x-rewrite-url: admin | X-Forwarded-Path: admin | \
@@ -277,7 +277,7 @@ const REPLACING: &str = "X-HTTP-Method-Override: DELETE | x-http-method: DELETE 
     Destination: /admin | Script_Name: /admin | X-Accel-Redirect: /admin | \
     X-Proxy-To: http://other.example.com/admin | X-Envoy-Decorator-Operation: /admin";
 
-/// What ordinary clients, SDKs and browsers send.
+/// Headers that ordinary clients, SDKs and browsers send.
 const ORDINARY: &str = "Referer: https://example.com/a | Origin: https://example.com | HTTP-Referer: https://example.com | \
     Accept: */* | Accept-Language: en | Content-Type: application/json | Content-Location: /a | \
     Content-MD5: /w/w/w/w/w== | If-None-Match: \"/a\" | User-Agent: curl/8.0 | Authorization: Bearer a/b | \

@@ -261,7 +261,7 @@ impl Http {
 /// At least one more byte; the end is an error.
 pub(super) async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
     let mut chunk = [0; CHUNK_BYTES];
-    // It may be there before the runtime knows.
+    // Data may have arrived before the runtime knows.
     let mut got = recv_now(stream, &mut chunk);
     loop {
         match got {

@@ -91,7 +91,7 @@ async fn connection<R: Recorder + 'static>(
         Ok(permit) => Permit { caller, ..permit },
         Err(refusal) => {
             let address = Some(refusal.host.clone()).filter(|host| host.parse::<IpAddr>().is_ok());
-            // It breaks either way.
+            // The connection is closed either way.
             let _ = egress.commit_refusal(&refusal, address, None, caller.as_ref()).await;
             return refuse(socket, &CloseReply::Reset).await;
         }

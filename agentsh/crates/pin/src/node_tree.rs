@@ -31,7 +31,7 @@ pub(super) fn pin(context: &mut Context<'_>, entry: &Path) -> Result<String, Pin
     let file_identity = format!("file:{}", entry.display());
     let package = package::enclosing(entry)?;
     if let Some(package) = package.as_ref().filter(|package| context.holds_project(&package.root)) {
-        // It says how its scripts are read.
+        // The manifest says how its scripts are parsed.
         context.file(&package.root.join("package.json"), Role::Entry)?;
     }
     let is_apart = |root: &Path| !context.is_personal(root) && !context.holds_project(root);

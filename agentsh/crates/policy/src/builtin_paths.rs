@@ -12,7 +12,7 @@ pub enum Kind {
     Dir,
 }
 
-/// What happens to what is written there.
+/// What happens to files that are written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// Runs by itself, outside of any sandbox: guarded always.
@@ -73,7 +73,7 @@ pub const RUN_FROM: [&str; 3] = ["hooks", "extensions", "plugins"];
 /// Whether a table knows a name at the top of a directory, or something below it.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
-    // It is asked of every name of a project.
+    // Looked up for every name in a project, so it must be fast.
     static NAMES: LazyLock<HashSet<&str>> =
         LazyLock::new(|| PROJECT_READ_ONLY.iter().filter_map(|row| row.path.split('/').next()).collect());
     static PATTERNS: LazyLock<Vec<(&str, &str)>> =
@@ -676,7 +676,7 @@ pub const OTHER_REPOSITORIES: &[(&str, &[&str])] = &[
 /// A file in a git directory that a program obeys and git does not create, and directories in which it obeys every entry.
 pub const GIT_OBEYED: (&str, [&str; 2]) = ("lazygit.yml", ["remotes", "branches"]);
 
-/// What is done with what a run changed of a repository.
+/// What is done with a file of a repository that a run changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenChanged {
     SetAside,
@@ -685,7 +685,7 @@ pub enum WhenChanged {
     Told,
 }
 
-/// What git obeys of a repository beside its objects, refs and the files above, by gitrepository-layout(5).
+/// Files of a repository that git obeys besides its objects, refs and the files above, by gitrepository-layout(5).
 pub const GIT_OBEYS: &[(&str, WhenChanged, &str)] = &[
     ("refs/replace", WhenChanged::SetAside, "shows one object in the place of another"),
     ("info/grafts", WhenChanged::SetAside, "shows other parents of commits"),
@@ -751,11 +751,11 @@ pub const SYSTEM_READ: &[&str] = &[
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
     "/etc/timezone",
-    // What is installed: packages are not built without.
+    // The list of installed packages, without which packages cannot be built.
     "/var/lib/dpkg",
 ];
 
-/// What the machine says of itself to everybody, read-only: some programs do not start without it.
+/// Public facts about the machine, read-only: some programs do not start without them.
 pub const MACHINE: &[&str] = &["/sys/devices/system", "/sys/kernel/mm/transparent_hugepage"];
 
 /// Every sandbox has its own of these: reading and writing them touches nothing of the host.

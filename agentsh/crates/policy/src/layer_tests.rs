@@ -73,7 +73,7 @@ fn stack(base: &str, texts: &[&str]) -> Policy {
     merge_key(base, layers.collect()).unwrap().policy
 }
 
-/// What the lines of a policy call a key.
+/// The name of a key in the lines of a policy.
 fn shown(path: &str) -> String {
     if let Some((subject, finding)) = path.strip_prefix("inspect.").and_then(|rest| rest.split_once('.')) {
         let key = crate::sections::inspect::decides(subject, finding);
@@ -225,7 +225,7 @@ fn every_key_of(path: &[&str]) -> &'static Key {
     find(keys, last)
 }
 
-/// What a policy may be asked, and the parts of a key's path that may change the answer.
+/// Questions to a policy, and the parts of a key's path that may change the answer.
 fn probes(policies: [&Policy; 2]) -> Vec<(Question, &'static [&'static str])> {
     const NETWORK: &[&str] = &["agent.network", "agent.credentials"];
     const FILES: &[&str] = &["agent.filesystem"];

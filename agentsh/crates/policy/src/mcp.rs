@@ -21,7 +21,7 @@ pub struct Tool<'a> {
 pub enum Definition<'a> {
     /// The hash of what `tools/list` gave.
     Hash(&'a str),
-    /// It was never listed. That allows nothing, and takes nothing off a denylist: otherwise a client that skips
+    /// It was never listed. A rule with a hash then allows nothing, but still denies: otherwise a client that skips
     /// `tools/list` would pass.
     Unknown,
     /// Ignores the conditions of rules: only names are compared.

@@ -417,7 +417,7 @@ pub struct ServerPolicy {
     pub source: Option<Ruled<DataSource>>,
     pub sink: Option<Ruled<DataSink>>,
     pub process: ProcessPolicy,
-    /// What the layers write about `process`, from the lowest: merged over a profile once that is known.
+    /// The layers' entries for `process`, lowest first: merged over a profile once that is known.
     pub own: Vec<RawProcess>,
     /// The layers that only restrict this server: the project's policy, and layers whose section an organisation locks.
     /// `process` is narrowed by all of them already; a profile is narrowed later.

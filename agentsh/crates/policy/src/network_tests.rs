@@ -157,7 +157,7 @@ fn a_stricter_rule_survives_a_wildcard_of_the_project() {
     assert_eq!(deciding(&network, "www.example.com", 443), "*.example.com");
     assert_eq!(deciding(&network, "a.b.example.com", 443), "none");
     assert_eq!(deciding(&network, "other.test", 443), "none");
-    // What the project does not reach does not come back.
+    // A host that the project excluded is not restored.
     let policy = narrowed(&base, "www.example.com").unwrap_or_else(|error| panic!("{}", error.render()));
     assert_eq!(deciding(&policy.agent.network, "api.example.com", 443), "none");
 }

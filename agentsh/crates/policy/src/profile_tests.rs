@@ -135,7 +135,7 @@ fn a_project_narrows_a_profile_and_never_widens_it() {
     // Nothing of what the profile gives is left.
     let none = narrowed("version: 1", &project("network: {allow: []}")).unwrap();
     assert!(!connect(&none, "gh", Some(&github), "api.github.com").allow);
-    // What some profile gives may be named; it is in force only where it is this server's.
+    // A grant of any profile may be named; it applies only if the profile is this server's.
     let some = narrowed("version: 1", &project("network: {allow: [{host: slack.com, port: 443}]}")).unwrap();
     assert!(!connect(&some, "gh", Some(&github), "slack.com").allow);
     assert!(!connect(&some, "gh", Some(&github), "api.github.com").allow);
@@ -143,7 +143,7 @@ fn a_project_narrows_a_profile_and_never_widens_it() {
     let same =
         narrowed("version: 1", &project("network: {allow: [{host: api.github.com, port: 443}]}")).unwrap();
     assert!(connect(&same, "gh", Some(&github), "api.github.com").allow);
-    // What no profile gives is a mistake, as is what the user's own entry keeps out.
+    // A grant of no profile is a mistake, as is one that the user's own entry excludes.
     let error = narrowed("version: 1", &project("network: {allow: [evil.example]}")).unwrap_err();
     assert!(error.contains("cannot be reached"), "{error}");
     let user = project("network: {allow: [example.com]}");

@@ -31,7 +31,7 @@ pub struct ProxyFile {
     pub tools_rule: RuleRef,
     /// None, or two.
     pub auditors: Vec<Ruled<Auditor>>,
-    /// What an auditor counts as that does not answer in time or not at all.
+    /// How an auditor counts that does not answer, or not in time.
     pub audit_timeout: AuditTimeout,
     pub warnings: Vec<Ruled<String>>,
 }

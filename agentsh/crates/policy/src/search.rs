@@ -384,7 +384,7 @@ pub(super) fn read_plain(file: &Path) -> Result<Option<String>, PolicyError> {
 }
 
 const BUILT_IN: &str = "built-in:";
-/// What a file is that is read here.
+/// How messages call a file that is read here.
 const IN_FORCE: &str = "a policy or profile in force";
 
 /// The file that `--policy` names.

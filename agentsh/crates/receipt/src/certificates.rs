@@ -24,7 +24,7 @@ const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 const OIDC_ISSUER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x83, 0xbf, 0x30, 1, 8];
 /// The same in older certificates: a bare text.
 const OLD_OIDC_ISSUER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x83, 0xbf, 0x30, 1, 1];
-/// Of one envelope; sigstore's chains have three.
+/// Limit for one envelope; sigstore's chains have three.
 const MAX_CERTIFICATES: usize = 8;
 
 /// A private key and the certificates from its own up to, without, the root.

@@ -168,14 +168,14 @@ fn receipt_with_any_mutated_field_is_refused() {
         let envelope: Value = serde_json::from_str(&sign(&of, &key).unwrap()).unwrap();
         let mut own = Vec::new();
         places(&honest, String::new(), &mut own);
-        // What both have is tried in the first.
+        // Members that both have are tried in the first.
         own.retain(|place| {
             !place.is_empty()
                 && found.iter().all(|(known, ..)| known != place || place.starts_with("/subject"))
         });
         found.extend(own.into_iter().map(|place| (place, honest.clone(), envelope.clone())));
     }
-    // None is forgotten: every name that a reader takes is there, and every object is one of those.
+    // The list is complete: it has every name that a reader takes, and every object.
     let objects = objects();
     for (object, names) in &objects {
         assert!(!names.is_empty(), "{object}");
@@ -208,7 +208,7 @@ fn receipt_with_any_mutated_field_is_refused() {
             }
         }
     }
-    // And of every letter of the envelope.
+    // Mutations of every letter of the envelope.
     for (number, byte) in text.bytes().enumerate() {
         for round in 0..4 {
             let mut bytes = text.clone().into_bytes();
@@ -226,7 +226,7 @@ fn receipt_with_any_mutated_field_is_refused() {
     }
 }
 
-/// What was added since is left out where there is nothing of it: what was signed before keeps its spelling.
+/// Empty members that were added later are left out, so that older receipts keep their signed spelling.
 #[test]
 fn receipt_of_the_first_version_is_accepted() {
     let key = key();

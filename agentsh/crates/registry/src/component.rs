@@ -107,7 +107,7 @@ pub(crate) fn resource(item: &Json<'_>) -> Result<Component, InterfaceError> {
     Ok(Component { kind: Kind::Resource, canonical, name: uri })
 }
 
-/// None when there are no instructions to speak of.
+/// None when there are no instructions, or empty ones.
 pub(crate) fn instructions(result: &Json<'_>) -> Result<Option<Component>, InterfaceError> {
     let text = text(result, "instructions")?;
     let canonical = format!(r#"{{"instructions":{text},"type":"server_instructions"}}"#);

@@ -109,7 +109,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
             exit = link.serve(input) => exit,
             _ = killed.recv() => ExitInfo { code: 137, cause: "killed".to_owned() },
         };
-        // They hold the connection as it holds them.
+        // The streams hold the connection, which holds them.
         link.streams.borrow_mut().abort_all();
         exit
     });

@@ -108,7 +108,7 @@ impl Link {
                     }
                     framer = framer.again();
                 }
-                // It has none, which is its right.
+                // The server has no such stream, which the protocol allows.
                 Ok(None) => return,
                 Err(_) => {}
             }

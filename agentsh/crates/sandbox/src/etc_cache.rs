@@ -417,7 +417,7 @@ mod tests {
         covered.push(mount("/etc/passwd", file("covers")));
         let _shown = show_etc(state.path(), &mut covered, &copied).unwrap().unwrap();
         assert_eq!(covered.iter().filter(|mount| mount.target == path).count(), 2);
-        // It changed since it was looked at: it is mounted.
+        // It changed after it was examined, so it is mounted.
         let other = BTreeMap::from([(path.clone(), vec![(path, FileKey { size: key.size + 1, ..key })])]);
         let mut changed = before.clone();
         assert!(show_etc(state.path(), &mut changed, &other).is_err());

@@ -160,7 +160,7 @@ type Listed = (Instant, HashMap<PathBuf, Option<Arc<Listing>>>);
 /// The real host, with bounded effort.
 #[derive(Debug, Default)]
 pub struct RealHost {
-    /// What is small, from one session to the next.
+    /// Small files and directories, kept from one session to the next.
     copies: Option<Copies>,
     /// For a search without limits: where it may open what is closed.
     opened: Option<Vec<PathBuf>>,

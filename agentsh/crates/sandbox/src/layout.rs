@@ -55,7 +55,7 @@ pub struct Layout {
     pub commands: Vec<PathBuf>,
     /// Files that stay writable and are reported at the end, each with who names it.
     pub told: BTreeMap<PathBuf, String>,
-    /// What would be obeyed and is not there: set aside when it appears.
+    /// Missing files that programs would obey: set aside when they appear.
     pub expected: BTreeMap<PathBuf, Named>,
 }
 

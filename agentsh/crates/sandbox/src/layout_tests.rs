@@ -41,7 +41,7 @@ fn grant(path: &str, access: Access) -> Ruled<Grant> {
     ruled(Grant { path: path.into(), access })
 }
 
-/// What lies at a path in the end: the last mount counts.
+/// The final content of a path: the last mount counts.
 fn at<'l>(layout: &'l Layout, path: &str) -> Option<&'l NodeContent> {
     layout.mounts.iter().rev().find(|mount| mount.target == Path::new(path)).map(|mount| &mount.what)
 }
@@ -224,7 +224,7 @@ fn directory_with_ambiguous_names_is_read_only() {
     let mut spec = bare();
     spec.paths.hidden = vec![ruled(Path::new(PROJECT).join("secret"))];
     is_hidden(&layout(&spec, &host), PROJECT);
-    // What is not there needs no hiding, and the twin has one name for each file.
+    // A missing path needs no hiding, and the twin has one name for each file.
     spec.paths.hidden = vec![ruled(Path::new(PROJECT).join("nothing"))];
     is_bound(&layout(&spec, &host), PROJECT, Access::ReadOnly);
     host.ambiguous.clear();

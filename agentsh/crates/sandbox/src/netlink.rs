@@ -11,7 +11,7 @@ const LOOPBACK_INDEX: u32 = 1;
 const HEADER: usize = 16;
 const NEW_ADDRESS: u16 = 20;
 const NEW_ROUTE: u16 = 24;
-/// Of an address.
+/// An attribute of an address.
 const LOCAL_ADDRESS: u16 = 2;
 const ERROR: u16 = 2;
 /// A request that creates.

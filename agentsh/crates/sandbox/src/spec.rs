@@ -141,7 +141,7 @@ pub struct GitEverywhere {
     pub said: GitConfig,
 }
 
-/// What is obeyed at a path that no table lists.
+/// A file that is obeyed although no table lists its path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     pub kind: NamedKind,
@@ -199,7 +199,7 @@ pub struct PathRules {
     /// New repositories that git still makes: not guarded yet.
     pub unfinished: BTreeSet<PathBuf>,
     pub git: GitEverywhere,
-    /// What the user's programs, or agentsh, obey outside of every table, by its real path.
+    /// Files outside of every table that the user's programs or agentsh obey, by real path.
     pub named: BTreeMap<PathBuf, Named>,
     /// Unix sockets may be created in host directories, where other sandboxes can connect.
     pub shared_sockets: bool,

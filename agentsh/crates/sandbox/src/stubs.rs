@@ -334,7 +334,7 @@ mod tests {
         let content = fs::read(&record).unwrap();
         fs::write(&record, &content[..content.len() - 3]).unwrap();
         assert_eq!(read_record(&record), [whole]);
-        // What the cut path names is not a stub.
+        // The truncated path does not name a stub.
         fs::write(&cut, "").unwrap();
         give_up(&record, &read_record(&record));
         assert!(cut.exists());

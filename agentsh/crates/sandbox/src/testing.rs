@@ -66,7 +66,7 @@ enum Entry {
     Closed,
 }
 
-/// What stands where.
+/// A file tree for tests.
 #[derive(Clone, Debug)]
 pub struct FakeHost {
     entries: BTreeMap<PathBuf, Entry>,

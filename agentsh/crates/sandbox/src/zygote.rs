@@ -92,7 +92,7 @@ impl Zygote {
         };
         self.warm_up()?;
         if send().is_err() {
-            // It was killed. Existing sandboxes continue; new ones need a new process.
+            // The zygote was killed. Existing sandboxes continue; new ones need a new process.
             *self.socket.borrow_mut() = None;
             self.warm_up()?;
             send()?;

@@ -366,7 +366,7 @@ mod tests {
         store.note_interfaces(vec![capable.clone()], Vec::new()).await.unwrap();
         let (pins, _) = store.interfaces(WhichInterface::default()).await.unwrap();
         assert_eq!(pins, [pin("p1", "a", "1"), capable]);
-        // Who knows of no clients writes all the same.
+        // A version that knows no clients still writes rows.
         let row = "INSERT INTO interface_pins (server_id, scope, basis, kind, name, hash, at, trusted_by)
                    VALUES ('fs', '', 'p1', 'tool', 'b', '1', '', '')";
         old.execute_batch(row).unwrap();

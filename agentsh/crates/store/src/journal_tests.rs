@@ -108,7 +108,7 @@ async fn journal_of_an_older_version_is_continued() {
             reader.verify().await.unwrap(),
         )
     };
-    // Who only reads changes nothing.
+    // A reader changes nothing.
     let before = asked().await;
     assert_eq!((version(&old), before.0.len(), before.0[0].jsonrpc_id.as_str()), (1, 2, Some("aé")));
     assert!(before.0.iter().all(|call| call.input.is_some()), "{:?}", before.0);

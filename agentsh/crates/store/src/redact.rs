@@ -13,9 +13,9 @@ const MAX_CHARS: usize = 200;
 /// Limits of a shown value.
 #[derive(Clone, Copy, Debug)]
 pub struct RedactionLimits {
-    /// Of the whole value, as JSON.
+    /// Limit of the whole value, as JSON.
     pub bytes: usize,
-    /// Of each string.
+    /// Limit of each string.
     pub chars: usize,
 }
 

@@ -124,7 +124,7 @@ async fn webhook_to_a_slow_receiver_blocks_nobody_and_loses_no_alert() {
             assert!(before.elapsed() < Duration::from_millis(100));
             webhook.finish(Duration::from_millis(50)).await;
             assert_eq!(journal.0.borrow().len(), MAX_WAITING + 10);
-            // What is recorded as lost is not put there again.
+            // An alert that is recorded as lost is not queued again.
             tokio::time::sleep(Duration::from_millis(300)).await;
             assert_eq!(journal.0.borrow().len(), MAX_WAITING + 10);
         })

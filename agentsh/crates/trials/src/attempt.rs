@@ -226,7 +226,7 @@ pub fn remove_message_queue(queue: c_long) -> Result<(), Errno> {
 pub fn processor_time() -> Duration {
     use nix::sys::resource::{UsageWho, getrusage};
     use nix::sys::time::TimeValLike;
-    // It cannot fail for oneself; a loop that waits for more ends by the clock on the wall.
+    // It cannot fail for the calling process; a loop that waits for more also has a wall-clock limit.
     getrusage(UsageWho::RUSAGE_SELF).map_or(Duration::ZERO, |used| {
         let microseconds = (used.user_time() + used.system_time()).num_microseconds();
         Duration::from_micros(microseconds.unsigned_abs())

@@ -212,7 +212,7 @@ mod tests {
         keep(state.path(), "zz", &answer("n", 10_000)).unwrap();
         assert!(is_known(0) && is_known(MAX_COUNT - 2) && !is_known(MAX_COUNT - 1));
         assert!(find(state.path(), "zz").is_some());
-        // What something else wrote goes before what was vouched for.
+        // Unverified records are evicted before verified ones.
         let mut all = read(&file(state.path()));
         all.get_mut("00000").unwrap().at = u64::MAX;
         fs::write(file(state.path()), serde_json::to_vec(&all).unwrap()).unwrap();

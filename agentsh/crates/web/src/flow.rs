@@ -321,7 +321,7 @@ mod tests {
         let text = html.finish();
         assert_eq!(text.matches("class=\"node server\"").count(), MAX_BOXES + 1, "{text}");
         assert!(text.contains("<title>claude</title>") && !text.contains(">agent<"), "{text}");
-        // What does more than others is among those that are drawn.
+        // The servers with the most calls are among those drawn.
         assert!(text.contains("<title>server 150</title>") && text.contains("and 184 more"), "{text}");
         assert!(text.contains("&lt;host&gt;:443") && !text.contains("<host>"), "{text}");
         assert_eq!(text.matches("<tr ").count(), 202, "{text}");

@@ -312,7 +312,7 @@ impl Fleet {
         format!("/v1/events?{}", query.finish())
     }
 
-    /// What every question may be narrowed to.
+    /// The filter that every query accepts.
     fn query(&self, filter: &EventFilter) -> Serializer<'static, String> {
         let mut query = Serializer::new(String::new());
         let session = filter.session.map(|session| session.to_string());

@@ -16,7 +16,7 @@ const NAMES: [(&str, &[&str]); 5] = [
     ("mcp_server_name_similarity", &["mcp_content_detected"]),
     (POISONING, &["mcp_content_detected"]),
 ];
-/// Of a definition or a result, whatever became of it.
+/// The event about a definition or a result, whatever the action was.
 const POISONING: &str = "TOOL_POISONING_DETECTED";
 
 const CONTENT: &[&str] = &["mcp_content_detected"];
@@ -209,7 +209,7 @@ fn spelled(event: &Value) -> Value {
         };
         fields.entry(camel).or_insert_with(|| value.clone());
     }
-    // Of a script its interpreter is pinned as well.
+    // For a script, its interpreter is pinned too.
     if let Some(changed) = event.get("changed").and_then(|files| files.get(0)) {
         fields.insert("binaryPath".to_owned(), changed.clone());
     }

@@ -83,7 +83,7 @@ struct Fold {
     layers: BTreeSet<Layer>,
     programs: BTreeMap<(Option<String>, String, String), u64>,
     servers: BTreeMap<String, Server>,
-    /// Of each server its tools, each with the hash of its definition.
+    /// The tools of each server, each with the hash of its definition.
     definitions: BTreeMap<String, BTreeMap<String, String>>,
     /// Connections of sandboxes, and how many there were of agentsh.
     hosts: BTreeMap<(String, u16), (BTreeSet<u64>, u64)>,
@@ -101,7 +101,7 @@ impl Fold {
         if ["mcp_tool_called", "dns_query"].iter().any(|kind| is_of(&row.body, kind)) {
             return Ok(());
         }
-        // Of a call that went on nothing but its tool: such rows are not read as events, which is most of the time.
+        // For a forwarded call only its tool is needed: parsing such rows as events would take most of the time.
         if is_of(&row.body, "mcp_tool_call_intercepted")
             && let Some(facts) =
                 row.facts().filter(|facts| !matches!(facts.action.as_deref(), Some("ask" | "block")))
@@ -350,7 +350,7 @@ fn is_of(body: &str, kind: &str) -> bool {
         .is_some_and(|rest| rest.starts_with('"'))
 }
 
-/// Of a path its last name: the others may say whose home it is.
+/// The last name of a path: the others may reveal whose home it is.
 fn name_of(path: &str) -> String {
     if path.starts_with('/') {
         Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()

@@ -10,7 +10,7 @@ use agentsh_terminal::output::Failure;
 
 /// Notes of commits that hold their receipts.
 pub const NOTES: &str = "refs/notes/agentsh";
-/// Of one answer of git: a list of commits, a note, a file.
+/// Size limit of one answer of git: a list of commits, a note, a file.
 const MAX_BYTES: u64 = 64 << 20;
 
 pub struct Repository {
@@ -132,7 +132,7 @@ impl Repository {
         }
     }
 
-    /// Of the project, from which the paths of a receipt count.
+    /// The top directory of the project, to which the paths of a receipt are relative.
     pub fn top(&self) -> &Path {
         let project = self.context.project.as_path();
         if project.is_dir() { project } else { &self.directory }

@@ -22,7 +22,7 @@ pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path, lau
     let places: BTreeSet<PathBuf> = above.chain(added).map(|directory| directory.join(".claude")).collect();
     let mut subagents = Subagents { launch, taken: Vec::new() };
     for place in places.iter().filter(|place| *place != directory) {
-        // Of skills every file, because a link may lead to a file with another name.
+        // Every file of a skill, because a link may lead to a file with another name.
         for name in ["agents", "commands", "skills"] {
             let files = walk::files(&place.join(name), &["md"], &[], walk::MAX_FILES, subagents.launch);
             files.into_iter().for_each(|path| subagents.look_at(path));

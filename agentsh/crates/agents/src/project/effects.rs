@@ -69,7 +69,7 @@ fn walk(value: &Value, above: &str, left: usize, acts: &mut Vec<String>) {
                 if let Some(what) = of_member(name, inner, value) {
                     acts.push(format!("{what} ({})", shown(&here)));
                 }
-                // Of variables only the names are reported.
+                // Only the names of variables are reported.
                 if name != "env" {
                     walk(inner, &here, left, acts);
                 }

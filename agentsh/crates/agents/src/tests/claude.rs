@@ -217,7 +217,7 @@ fn remote_servers_are_contacted_only_if_the_user_configured_them() {
     assert_eq!(names(&launch), ["api", "events"], "the user's own");
     assert!(reason(&launch, "shadow").contains("came with the project"));
     assert!(reason(&launch, "w").contains("does not support"));
-    // What does not run at all needs no word about how it runs.
+    // A server that does not run needs no note about how it runs.
     assert!(!launch.notes.iter().any(|note| note.contains("not approved")), "{:?}", launch.notes);
     let shown = list(&launch).to_string();
     assert!(!shown.contains("https://") && !shown.contains("headers"), "{shown}");

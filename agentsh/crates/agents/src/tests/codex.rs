@@ -80,7 +80,7 @@ fn server_overrides_are_parsed_and_removed_from_the_command() {
     }
     let launch = adapt(&world, &["codex", "exec", "-c", "mcp_servers.fs.enabled=false", "hi"]);
     assert!(launch.servers.is_empty());
-    // What is in its place ends the list of images.
+    // The words in its place end the list of images.
     let launch =
         adapt(&world, &["codex", "exec", "-i", "a.png", "-c", "mcp_servers.fs.enabled=false", "prompt"]);
     assert_eq!(launch.argv[4..], ["-i", "a.png", "-c", "mcp_servers={}", "prompt"]);

@@ -234,7 +234,7 @@ fn server_list_is_written_under_the_key_that_the_agent_reads() {
     }
 }
 
-/// Of the secrets of Goose those of extensions stay outside.
+/// Goose's secrets for extensions stay outside.
 #[test]
 fn goose_secrets_of_extensions_stay_outside() {
     let world = World::new();

@@ -120,7 +120,7 @@ impl CrossServerUse {
 mod tests {
     use super::*;
 
-    /// What the flow rule would refuse counts as read once the flow rule is off.
+    /// Calls that the flow rule would refuse count as reads once the flow rule is off.
     #[test]
     fn generated_rules_are_tested_without_calls_other_rules_refuse() {
         let tool =

@@ -52,7 +52,7 @@ fn keep(
     for (kind, key) in lines {
         if let Ok(public) = STANDARD.decode(&key) {
             known.insert(format!("{name} {kind} {key}\n"));
-            // Of two names for one host key the first counts.
+            // If two names have the same host key, the first counts.
             found.entry(public).or_insert_with(|| host.clone());
         }
     }
@@ -71,7 +71,7 @@ async fn lines(context: &Context, name: &str) -> Lines {
         let (mut lines, mut revoked) = (Vec::new(), Vec::new());
         for file in files.iter().filter(|file| file.is_file()) {
             let args = ["-F", &name, "-f", &file.display().to_string()].map(str::to_owned);
-            // It says no where it finds nothing.
+            // It fails if it finds nothing.
             let said = credentials::ask_program(&program, &args, &home, &env, "").unwrap_or_default();
             read(&said, &mut lines, &mut revoked);
         }

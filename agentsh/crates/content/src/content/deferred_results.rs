@@ -33,7 +33,7 @@ impl DeferredResults {
         let read = apart.map(|(reader, views)| {
             let (text, is_private) = (Arc::clone(&said), origin.private);
             let job = move || {
-                // It was read before it was written down.
+                // It was parsed before it was stored, so this cannot fail.
                 let leaves = Leaves::of(&json::read(text.as_bytes()).ok()?);
                 Some(reader.read(is_private, &leaves, &views))
             };

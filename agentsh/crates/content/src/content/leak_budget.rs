@@ -363,7 +363,7 @@ mod tests {
             "what stands there already says nothing"
         );
         assert_eq!(says(&mut little, "12345"), BudgetVerdict::UsedUp);
-        // Of words that the user named, each is one of a few and no answer.
+        // Words that the user declared count as one of a few, not as answers.
         let named = (0..64).filter(|at| passes(&mut little, ["\"open\"", "\"closed\""][at % 2])).count();
         assert_eq!(named, 64);
     }

@@ -174,7 +174,7 @@ impl Content {
         for Deferred { origin, said, read } in self.later.take(all) {
             let (server, time) = (origin.server.clone(), origin.time);
             let read = read.as_ref().and_then(|read| LazyLock::force(read).as_ref());
-            // It was read before it was written down.
+            // It was parsed before it was stored, so this cannot fail.
             if let Ok(stored) = self.flow.remember_json(origin, said.as_bytes(), read, &self.views) {
                 longest = longest.max(if stored.repeated { 0 } else { said.len() });
                 self.note_stored(server, time, stored);

@@ -119,7 +119,7 @@ mod tests {
             let read = agentsh_base::json::read(after.as_bytes()).unwrap();
             assert_eq!(of(true).is_all(before, &read), is_same, "{after}");
             assert!(!of(false).is_all(before, &read), "{after}");
-            // What was such a text is shown again where it becomes data.
+            // A text that becomes data is shown again.
             let was = agentsh_base::json::read(before.as_bytes()).unwrap();
             assert_eq!(of(true).is_all(&after, &was), is_same, "{after}");
         }

@@ -95,7 +95,7 @@ mod tests {
         fn block_of_grams_equals_grams_hashed_one_by_one(text in proptest::collection::vec(0_u8..26, 0..900)) {
             let hasher = Hasher::new(&[7; 32]);
             let count = (text.len() + 1).saturating_sub(SHORT);
-            // What a gram is does not depend on what stands around it.
+            // A gram does not depend on its surroundings.
             let alone: Vec<u64> = (0..count).map(|at| hasher.roll(&text, at).unwrap().gram()).collect();
             let pairs = alone.iter().zip(alone.iter().skip(SHORT)).enumerate();
             let expected: Vec<_> = pairs.map(|(at, (first, second))| (at, hash::long(*first, *second))).collect();

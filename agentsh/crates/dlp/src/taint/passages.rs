@@ -118,7 +118,7 @@ fn count(text: &[u8]) -> usize {
     (text.len() + 1).saturating_sub(SHORT)
 }
 
-/// Of n-grams that begin at `at`, those whose position is a multiple of [`SHORT`]. Any run of so many n-grams contains one.
+/// The n-grams from `at` on whose position is a multiple of [`SHORT`]. Any run of [`SHORT`] n-grams contains one.
 fn kept(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
     let first = at.next_multiple_of(SHORT) - at;
     grams

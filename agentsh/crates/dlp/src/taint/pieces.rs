@@ -63,7 +63,7 @@ pub(super) fn kept(
     tags
 }
 
-/// What has arrived of each result.
+/// The parts of each result that have been sent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pieces {
     prose: SearchTargets,

@@ -94,7 +94,7 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    /// None of a text that is too short, made of letters alone, or of a key that only looks drawn and is an id, perhaps.
+    /// None for a text that is too short or has only letters, or for a key that looks random but may be an id.
     pub fn of(hasher: &Hasher, kind: Kind, secret: &str) -> Option<Self> {
         if !kind.is_secret() || kind == Kind::HighEntropy && !looks_like_a_key(secret) {
             return None;

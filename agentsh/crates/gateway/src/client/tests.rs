@@ -54,7 +54,7 @@ async fn abandoned_requests_do_not_count_towards_the_limit() {
             }
             assert!(client.pending.borrow().is_empty() && client.tokens.borrow().is_empty());
             assert_eq!(client.streams.borrow().len(), 1);
-            // Who has a session may come back.
+            // A client with a session may reconnect.
             let (message, stream) = asked(&client).await.unwrap();
             drop(CancelOnDrop::new(&client, &stream, message.id().unwrap(), ProtocolMode::Stateful));
             assert_eq!(client.pending.borrow().len(), 1);

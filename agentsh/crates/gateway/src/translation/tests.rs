@@ -63,7 +63,7 @@ fn silent_server_is_sent_a_handshake() {
     let mut between = Translation::without_sessions();
     between.on_client_message(&modern(1, "tools/list", json!({})));
     assert_eq!(server(&between.on_silence()[0])["method"], "initialize");
-    // It was slow, and not silent.
+    // The server was slow, not silent.
     let late = json!({"jsonrpc": "2.0", "id": "agentsh-era-discover", "result": {"supportedVersions": ["2026-07-28"]}});
     assert_eq!(server(&between.on_server_message(&line(&late))[0])["method"], "tools/list");
     assert!(between.is_passthrough());

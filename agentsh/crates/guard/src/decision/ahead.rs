@@ -117,7 +117,7 @@ impl OffloadJob {
     /// Takes as long as it takes.
     #[must_use]
     pub fn run(self) -> PrecomputedFindings {
-        // It was written from what was read.
+        // It was serialised from a parsed value, so this cannot fail.
         let Ok(value) = json::read(self.value.as_bytes()) else { return PrecomputedFindings::default() };
         let subject = Subject {
             server: &self.server,

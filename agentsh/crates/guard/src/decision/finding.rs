@@ -25,7 +25,7 @@ pub struct Finding {
     pub pointer: String,
     /// Decodings that led to it, outermost first.
     pub decoded: Vec<&'static str>,
-    /// What the policy says of the pattern that found it.
+    /// The policy's description of the pattern that found it.
     pub description: Option<String>,
     /// The finding as a clause for the caller.
     pub what: String,

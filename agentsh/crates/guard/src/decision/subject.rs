@@ -22,7 +22,7 @@ pub struct Subject<'a> {
     pub now: Duration,
     /// The turn of the conversation. None: not known.
     pub turn: Option<u64>,
-    /// It was counted when a model's answer asked for it.
+    /// It was already counted when a model's answer requested it.
     pub is_promised: bool,
     /// The findings of the current check from another thread.
     pub seen: Seen<'a>,

@@ -91,7 +91,7 @@ impl Watch {
         }
     }
 
-    /// What stands at a guarded path from now on. Where the host has removed what was there, what comes next is new.
+    /// Records what is at a guarded path from now on. If the host removed it, the next file there is new.
     fn note_copy(&mut self, path: &Path, now: Copy) {
         let is_gone = now == Copy::Absent;
         let before = self.copies.insert(path.to_owned(), now).filter(|before| *before != Copy::Absent);

@@ -144,7 +144,7 @@ impl Applier<'_> {
                 run.write(vec![line], false)?;
             }
             for directory in directories {
-                // It may be gone by now, with all that was in it.
+                // It may have been removed with its content.
                 if let Ok((directory, _)) = self.project.parent(&directory.join("name")) {
                     rustix::fs::fsync(directory)?;
                 }

@@ -29,7 +29,7 @@ pub struct Change {
     /// Runs by itself outside, and why.
     pub guarded: Option<String>,
     pub state: State,
-    /// It was changed outside too: what both say together, which is what is applied.
+    /// It was changed outside too: the merged text, which is what is applied.
     pub merged: Option<String>,
     /// Another name of the same file in the layer.
     pub same: Option<PathBuf>,

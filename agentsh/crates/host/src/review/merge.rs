@@ -114,7 +114,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was changed above a line that stayed and what was changed below it are both in what comes out.
+        /// The result has both the changes above an unchanged line and those below it.
         #[test]
         fn merge_keeps_changes_of_both_sides(
             above in "([abc\r]{0,2}\n){0,6}", ours in "([abc\r]{0,2}\n){0,6}",

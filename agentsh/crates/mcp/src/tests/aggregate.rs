@@ -384,7 +384,7 @@ fn aggregate_reports_a_server_that_does_not_start() {
     });
 }
 
-/// Who is there answers; who comes later has its lists announced.
+/// Servers that are ready answer; the lists of later ones are announced.
 #[test]
 fn silent_server_does_not_delay_the_others() {
     run(async || {

@@ -314,7 +314,7 @@ fn an_answer_that_fits_no_request_ends_the_only_one_after_a_while() {
             "{error}"
         );
         assert!((900..2500).contains(&sent.elapsed().as_millis()), "{:?}", sent.elapsed());
-        // Of two it is unclear which one was meant.
+        // With two of them it is unclear which one was meant.
         ask(&mut rig, &mut server, "3").await;
         ask(&mut rig, &mut server, "4").await;
         server.peer.send(misfit).await;

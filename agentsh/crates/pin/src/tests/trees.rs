@@ -117,7 +117,7 @@ fn linked_directories_are_trees_and_links_upwards_are_not() {
     assert!(resolved.unpinned.unwrap().contains("package/up"));
 }
 
-/// Who writes a link does not decide what is seen: neither an agent in the project, nor the author of a server.
+/// The author of a link does not decide what is shown: neither an agent in the project, nor the author of a server.
 #[test]
 fn links_to_what_a_person_keeps_show_nothing() {
     for place in ["project/app", "servers/app"] {

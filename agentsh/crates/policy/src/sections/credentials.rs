@@ -343,7 +343,7 @@ mod tests {
         let own = rule("a.example", 443);
         assert!(own.value.inspect && own.value.requests.len() == 1 && own.rule.id.contains("credentials"));
         assert!(rules.rule_for(&normalise("a.example").unwrap(), 80).is_none());
-        // What was open stays open, and is looked into.
+        // An open host stays open, and is inspected.
         assert!(rule("b.example", 443).value.inspect && rule("b.example", 443).value.requests.is_empty());
         assert!(!rule("b.example", 80).value.inspect);
     }

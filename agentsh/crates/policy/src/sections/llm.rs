@@ -120,7 +120,7 @@ impl LlmPolicy {
     pub fn on_secret(&self, kind: &str) -> OnSecret {
         let of_kind = self.secret_kinds.get(kind).map(|word| word.value);
         of_kind.unwrap_or_else(|| match kind {
-            // They are in every log of a repository.
+            // Every repository log contains them.
             "EMAIL" | "PHONE" => OnSecret::Off,
             _ => self.secrets.as_ref().map(|word| word.value).unwrap_or_default(),
         })

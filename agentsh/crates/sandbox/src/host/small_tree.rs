@@ -10,14 +10,14 @@ use rustix::fs::FileType;
 use super::{SmallTree, open_for_reading};
 use crate::types::FileKey;
 
-/// Of a file that is copied. Copies are kept from one start to the next.
+/// Maximum size of a file that is copied. Copies are kept from one start to the next.
 const SMALL_BYTES: u64 = 512 << 10;
-/// What a directory with few entries takes at most; links are short.
+/// Maximum size of a directory with few entries, and of a link.
 const SMALL_DIRECTORY_BYTES: u64 = 64 << 10;
 /// To look at so many files and directories costs about as much as the one mount that their copies replace.
 const SMALL_ENTRIES: usize = 8;
 
-/// Of a file or a directory.
+/// The keys of a small file or directory.
 pub(super) fn small(path: &Path) -> Option<SmallTree> {
     let mut found = Vec::new();
     let mut waiting = vec![path.to_owned()];

@@ -250,7 +250,7 @@ impl Builder<'_> {
         self.guard_said(&said, &bases, worktree);
     }
 
-    /// What these configurations say, with the global ones, all their includes, and the working trees that they name.
+    /// Reads these configurations, with the global ones, all their includes, and the working trees that they name.
     fn said_by_git(&mut self, mut waiting: Vec<PathBuf>, git: &Path) -> (GitConfig, Vec<PathBuf>) {
         for everywhere in &self.rules.git.files {
             // Whoever can write its directory speaks for every repository.

@@ -474,7 +474,7 @@ impl Builder<'_> {
         let fixed = targets.iter().copied().filter(|target| !is_movable(target));
         for target in fixed.chain(read.map(|(grant, _)| grant.as_path())) {
             for above in target.ancestors().skip(1).take_while(|above| lies_in_writable(above)) {
-                // What lies above one that was seen was seen with it.
+                // Parents of a seen directory were seen with it.
                 if !seen.insert(above) {
                     break;
                 }

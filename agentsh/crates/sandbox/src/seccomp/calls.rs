@@ -198,7 +198,8 @@ mod tests {
     use super::super::rules::RULES;
     use super::*;
 
-    /// What only x86-64 has, and what programs of aarch64 call in its place; `None` for what is of the processor alone.
+    /// Calls that only x86-64 has, and those that programs on aarch64 use instead; `None` for calls about the
+    /// processor.
     const OLDER: &[(Call, Option<Call>)] = &[
         (SYS_open, Some(SYS_openat)),
         (SYS_creat, Some(SYS_openat)),

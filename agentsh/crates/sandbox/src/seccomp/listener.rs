@@ -158,7 +158,7 @@ impl Listener {
         Some(Some(renamed).filter(|renamed| matters(renamed) && self.is_waiting(heard.id)))
     }
 
-    /// What an allowed call other than a rename or link does to which file. None for others. The caller can change the
+    /// What an allowed call does to which file. None for renames, links and other calls. The caller can change the
     /// path.
     #[must_use]
     pub fn touches(&self, heard: &Refused) -> Option<(MissingFile, FileEffect)> {

@@ -64,7 +64,7 @@ fn files_of_features_do_not_cover_what_the_user_granted() {
     let spec = merged(vec![credentials, policy]);
     let placed: Vec<_> = spec.placed.files.iter().map(|file| file.path.as_path()).collect();
     assert_eq!(placed, [Path::new("/home/u/.npmrc")]);
-    // What is placed in a masked directory has to be seen there.
+    // Files placed in a masked directory must be visible there.
     assert_eq!(spec.paths.unmasked, [PathBuf::from("/home/u/.npmrc")]);
 }
 

@@ -145,7 +145,7 @@ fn within_ids(found: &mut Vec<Entity>) {
     if found.iter().all(|entity| entity.kind != Kind::Id) {
         return;
     }
-    // Of equal starts, the longer value comes last.
+    // Of values with the same start, the longer one comes last.
     found.sort_by_key(|entity| (entity.start, entity.kind != Kind::Id, entity.end));
     let mut end = 0;
     found.retain(|entity| {

@@ -29,7 +29,7 @@ use agentsh_fleet::wire::{ApprovalAnswer, Ask, AskToken, Enrol, Login, Position,
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
 pub(crate) const MAX_BATCHES: usize = 48;
-/// Of one host, so that a single host cannot block all others.
+/// Limit for one host, so that a single host cannot block all others.
 const OF_ONE_HOST: usize = 4;
 /// How long a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

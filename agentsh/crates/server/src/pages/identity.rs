@@ -288,7 +288,7 @@ fn roles(written: &[String]) -> Result<BTreeMap<String, Role>, String> {
     Ok(roles)
 }
 
-/// What the signature does not prove: that the token was made for this sign-in, and now.
+/// Checks what the signature does not prove: that the token was made for this sign-in, and now.
 fn is_ours(claims: &Claims, client: &str, nonce: &str, now: Timestamp) -> Result<(), &'static str> {
     let leeway = i64::try_from(CLOCK_LEEWAY_S).unwrap_or_default();
     let age = now.as_second().saturating_sub(claims.iat);

@@ -44,14 +44,14 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const BATCH: usize = 512;
 /// The default for one request.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a receiver answers is not used.
+/// A receiver's answer is not used.
 const MAX_ANSWER: usize = 64 << 10;
 
 pub struct Settings {
     pub addresses: Addresses,
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub encoding: Encoding,
-    /// Of one request.
+    /// Timeout of one request.
     pub within: Duration,
     /// Bodies go as gzip.
     pub is_packed: bool,
@@ -101,7 +101,7 @@ struct State {
     failed: Option<String>,
 }
 
-/// What a request that was not taken may come to.
+/// How sending can fail.
 enum SendFailure {
     Later(String),
     Never(String),

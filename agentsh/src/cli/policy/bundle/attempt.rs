@@ -48,7 +48,8 @@ pub(super) struct Attempt {
     json: bool,
 }
 
-/// What would be refused: who did it, what, how often, in how many sessions, and by which rule.
+/// What would be refused: the key is the actor and the action; the value is how often, in how many sessions, and by
+/// which rule.
 type Refused = BTreeMap<(String, String), (u64, u64, String)>;
 
 /// The record of one host.
@@ -229,7 +230,7 @@ impl<'p> Judge<'p> {
     async fn look(&mut self, host: String, reader: &mut Reader, since: Timestamp) -> Result<Looked, Failure> {
         let mut looked = Looked { host, sessions: 0, calls: 0, refused: Refused::new(), is_cut: false };
         for (number, session) in (0_u64..).zip(reader.sessions(MAX_SESSIONS + 1).await?) {
-            // What came over is of the time that is asked about, even if the clock of its host is wrong.
+            // A transferred session is in the requested period, even if the clock of its host is wrong.
             let is_old = session.last_at.parse::<Timestamp>().is_ok_and(|at| at < since);
             if is_old && !self.against.is_fleet() {
                 continue;
@@ -272,7 +273,7 @@ impl<'p> Judge<'p> {
         Ok(looked)
     }
 
-    /// What is in force for an agent in a project, and what would be.
+    /// The policy in force for an agent in a project, and the one that would be.
     fn both(&self, agent: &str, project: &Path) -> Result<(Policy, Policy), Failure> {
         let here = agentsh_policy::Search { project: project.to_owned(), ..self.place.search(None, agent) };
         let failed = |error: agentsh_policy::PolicyError| Failure::Failed(error.to_string());

@@ -23,7 +23,7 @@ fn allowed() -> Vec<Ruled<NetworkRule>> {
         .collect()
 }
 
-/// What is forbidden in `text` under `key`, for messages of tests.
+/// The forbidden hosts in `text` under `key`, for test messages.
 pub(super) fn forbidden(text: &str, key: Option<&str>) -> Vec<String> {
     let rules = allowed();
     let mut found = Vec::new();
@@ -267,7 +267,7 @@ fn punctuation_after_a_host_is_not_part_of_it() {
             assert_eq!(forbidden(&text, Some("text")), Vec::<String>::new(), "{text}");
         }
     }
-    // What parsers read as more of the name.
+    // Characters that parsers read as part of the name.
     for behind in [
         "，x.evil.example",
         "．evil．example",

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What looks like a secret in an address that stood there whole is part of the address.
+/// A part of a complete address that looks like a secret counts as part of the address.
 #[test]
 fn link_from_a_result_may_be_followed_but_its_parts_may_not_leave() {
     let mut flow = flow();

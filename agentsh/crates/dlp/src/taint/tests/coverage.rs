@@ -169,7 +169,8 @@ fn server_that_appears_late_is_tracked_too() {
     assert!(coverage.secrets.values().any(|secret| secret.server == server("files")));
 }
 
-/// What an alert let pass has arrived: it is no news when it comes again, and it counts for what comes next.
+/// Pieces that an alert let pass have been sent: sending them again is no new finding, and they count for later
+/// calls.
 #[test]
 fn pieces_sent_after_an_alert_count_for_the_next_call() {
     let pieces = cut(6);

@@ -211,7 +211,7 @@ fn more_pieces_than_the_limit_are_a_finding() {
     for words in &results {
         remember(&mut judge, "files", true, &format!("Here is what was said: {}.", words.join(" ")));
     }
-    // Of each result less than a quarter.
+    // Less than a quarter of each result.
     let pieces: Vec<String> = results
         .iter()
         .enumerate()

@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-/// What one pattern again and again decodes to must not use up what the text needs.
+/// Decoding one repeated pattern must not use up the budget that the text needs.
 #[test]
 fn repetitive_decoded_text_is_not_decoded_further() {
     let deepest = |text: &str| {

@@ -84,7 +84,7 @@ fn a_line_about_destinations_says_nothing_about_copies_and_no_marker_is_made_to_
     }
 }
 
-/// What holds without any policy, but for the lines that say so.
+/// The same as without any policy, except for the lines that explain it.
 #[test]
 fn inspect_standard_preset_changes_nothing() {
     let values = |text: &str| {
