@@ -125,7 +125,7 @@ fn why_describes_the_sandbox_as_it_was_built() {
             "{mode:?} {outcome}"
         );
         assert!(
-            said("/run/new").contains("write: denied: `/run` is the sandbox's own, and read-only"),
+            said("/run/new").contains("write: denied: `/run` belongs to the sandbox, and is read-only"),
             "{outcome}"
         );
         assert!(said("/run/agentsh").contains("read: allowed: "), "{outcome}");

@@ -545,7 +545,7 @@ fn name_that_later_resolves_to_an_internal_address_is_not_dialled() {
     let mut command =
         place.agentsh(&["mcp", "run", "--id", "far", "--url", "https://nothing.fixture.net/mcp"]);
     let answer = Peer::start(&mut command).shake_hands();
-    assert!(answer["error"]["message"].as_str().unwrap().contains("no such name"), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("the name does not exist"), "{answer}");
 }
 
 #[test]

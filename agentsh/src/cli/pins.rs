@@ -38,7 +38,7 @@ pub enum PinsVerb {
     Reset {
         #[command(flatten)]
         which: Which,
-        /// Of all servers
+        /// The pins of all servers
         #[arg(long)]
         all: bool,
     },
@@ -49,7 +49,7 @@ pub struct Which {
     /// Only this server
     #[arg(long, value_name = "ID")]
     pub server: Option<String>,
-    /// Only servers configured by this project; empty: by the user's own configuration
+    /// Only servers configured by this project, or by the user's own configuration if empty
     #[arg(long, value_name = "PROJECT")]
     pub scope: Option<String>,
     /// Only the tool, prompt or resource with this name, not the server's program

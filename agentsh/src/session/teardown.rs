@@ -56,7 +56,7 @@ impl Session {
             return exit_code;
         }
         self.record.note(&format!(
-            "the exit status is {NOT_CHECKED}, because of what could not be set aside or checked"
+            "the exit status is {NOT_CHECKED}, because something could not be set aside or checked"
         ));
         NOT_CHECKED
     }

@@ -317,11 +317,11 @@ fn as_built(facts: &Facts, pid: i32, question: &Question, answer: Answer) -> Ans
     let (is_there, shown) = (found == path, found.display());
     match (answer.allow, wants_write) {
         (false, _) if answer.rule.file != "default" => answer,
-        (false, false) if is_there => own(true, format!("`{shown}` is the sandbox's own"), None),
+        (false, false) if is_there => own(true, format!("`{shown}` belongs to the sandbox"), None),
         (false, true) if read_only => {
-            own(false, format!("`{shown}` is the sandbox's own, and read-only"), answer.change)
+            own(false, format!("`{shown}` belongs to the sandbox, and is read-only"), answer.change)
         }
-        (false, true) if is_there => own(true, format!("`{shown}` is the sandbox's own"), None),
+        (false, true) if is_there => own(true, format!("`{shown}` belongs to the sandbox"), None),
         _ => answer,
     }
 }

@@ -40,7 +40,7 @@ pub struct Resolver {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    #[error("no such name, or none with an address")]
+    #[error("the name does not exist, or has no address")]
     NotFound,
     #[error("the name resolves to {address}, which is not public ({why})")]
     NotPublic { address: IpAddr, why: &'static str },

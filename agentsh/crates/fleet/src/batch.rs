@@ -40,7 +40,7 @@ pub struct Batch {
 /// Why a batch cannot be read. Nothing of it counts.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    #[error("the batch is not gzip, or broken off")]
+    #[error("the batch is not gzip, or is truncated")]
     NotGzip,
     #[error("the batch has more than {MAX_UNPACKED} bytes when it is unpacked")]
     TooLong,

@@ -181,11 +181,11 @@ fn found(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Vec<
 fn tell_absent(root: &Root, is_over: bool, say: Say<'_>) {
     let shown = as_path(root.0.clone());
     let then = match is_over {
-        true => format!("agentsh waits for it no longer, after {REMAINS_DAYS} days"),
-        false => format!("the next run in it does it, wherever it is within {REMAINS_DAYS} days"),
+        true => format!("agentsh gave it up after {REMAINS_DAYS} days"),
+        false => format!("the next run in it within {REMAINS_DAYS} days does the check, wherever it is then"),
     };
     let text = format!(
-        "the final check of {} is not done, because that directory is not there: {then}",
+        "the final check of {} is not done, because that directory is missing: {then}",
         shown.display()
     );
     say(&shown, GuardChange::NotPutBack, text);

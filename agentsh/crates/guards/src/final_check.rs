@@ -166,7 +166,7 @@ pub fn set_aside(entry: &Path, done: &Done, baseline: &Baseline) -> (GuardChange
         (true, _) => (
             GuardChange::SetAside,
             format!(
-                "{shown}: what makes git show other commits than it sends was set aside ({undo}): {names}"
+                "{shown}: git data that made git show other commits than it sends was set aside ({undo}): {names}"
             ),
         ),
     };

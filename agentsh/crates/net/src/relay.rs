@@ -101,7 +101,7 @@ async fn connection<R: Recorder + 'static>(
             &permit,
             Reason::TooManyConnections,
             format!(
-                "{} connections of this sandbox are open, of {} in all",
+                "this sandbox has {} open connections; all sandboxes together may have {}",
                 egress.own_connections.get(),
                 egress.connections.most
             ),
