@@ -40,8 +40,8 @@ impl Place {
     }
 }
 
-/// Data of a key in the tree of CIDR entries. The port stands before the address, so that an entry for one port
-/// never hides a wider one for another; port 0 is any port.
+/// Data of a key in the tree of CIDR entries. The port comes before the address, so that an entry for one port never
+/// hides a wider one for another; port 0 is any port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net {

@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(read(file.path()), None);
     }
 
-    /// Of each source one file in so many, by the hash of its name: the same ones for one lock file.
+    /// One file in `share` of each source, by the hash of its name: always the same ones for one lock file.
     fn sample(root: &Path, files: Vec<PathBuf>, share: u8) -> Vec<PathBuf> {
         let is_drawn = |file: &PathBuf| {
             let name = file.strip_prefix(root).unwrap_or(file);
@@ -339,7 +339,7 @@ mod tests {
         assert!(report.is_within(), "{found}");
     }
 
-    /// Of 256 files so many are judged, and so many bytes of each: the code of a test is slow.
+    /// Number of files of 256 that are judged, and bytes of each, because test builds are slow.
     const SHARE: u8 = 12;
     const SHORT: usize = 16_000;
     /// Fewer texts say nothing about one in a thousand.

@@ -61,7 +61,7 @@ pub fn main(options: &Options) -> Result<bool> {
 
 /// A compiler and what belongs to it.
 struct Toolchain {
-    /// Where the unpacked packages stand; nothing for a nightly of rustup.
+    /// Where the packages were unpacked; empty for a nightly of rustup.
     root: Option<PathBuf>,
     linker: PathBuf,
 }

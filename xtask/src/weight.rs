@@ -138,7 +138,7 @@ fn lines_below(directory: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// Lines before the tests that stand at the end of a file.
+/// Lines before the tests at the end of a file.
 fn product_lines(text: &str) -> u64 {
     let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     product.lines().count() as u64

@@ -26,7 +26,7 @@ pub struct ApproveArgs {
     files: Vec<PathBuf>,
 }
 
-/// Does what is asked; gives the exit status.
+/// Runs the verb, and returns the exit status.
 pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let context = Context::of_process()?;
     for path in &args.files {

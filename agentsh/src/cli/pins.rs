@@ -79,7 +79,7 @@ struct Listed<'a> {
     refused_digest: Option<&'a str>,
 }
 
-/// Does what is asked; gives the exit status.
+/// Runs the verb, and returns the exit status.
 pub async fn answer(
     verb: &PinsVerb,
     context: &Context,

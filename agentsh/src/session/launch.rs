@@ -185,7 +185,7 @@ async fn finish(
     let mut mounts = std::mem::take(&mut layout.mounts);
     context.host.keep();
     let shown_etc = match context.tier {
-        // Where it cannot be kept it is made, as ever.
+        // If it cannot be cached, it is made as usual.
         Tier::Namespaces => etc_cache::show_etc(&context.state, &mut mounts, &layout.copied).ok().flatten(),
         Tier::Container => None,
     };

@@ -31,7 +31,7 @@ const MAX_GONE: usize = 5;
 
 type Key = (Option<ServerId>, PathBuf, bool);
 
-/// Files that were looked for: by whom, and whether to write.
+/// Files that were looked for: the program, and whether for writing.
 #[derive(Debug, Default)]
 pub struct MissingFileLog {
     seen: BTreeSet<Key>,
@@ -73,8 +73,8 @@ pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Mis
 /// Directories of the sandbox itself: no grant replaces them by the host's.
 const OWN: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 
-/// Handles a call that changes a file, and continues. A mount that is read-only inside will refuse it. That is remembered,
-/// and not told, because many programs try it and go on without.
+/// Handles a call that changes a file, and continues. A mount that is read-only inside will refuse it. That is
+/// recorded but not reported, because many programs try it and continue without.
 pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect) {
     let exists = || path.symlink_metadata().is_ok();
     let Session { facts, live, .. } = session;

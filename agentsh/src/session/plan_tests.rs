@@ -311,7 +311,7 @@ fn shipped_policies_make_these_plans() {
     }
 }
 
-/// Where all guards go, a few stand for them.
+/// If all guards disappear, only a few are listed.
 const MAX_GONE_LINES: usize = 6;
 
 /// A hundred rows: each shows what it has that the plain plan of the same policy has not (`+`), and the other way (`-`).

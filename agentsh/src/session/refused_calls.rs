@@ -50,7 +50,7 @@ const COUNTERS: Purpose = Purpose {
     why: "they expose much of the kernel, and other processes",
     instead: "run it outside",
 };
-/// Programs try it and go on without: recorded, and no reason for a line.
+/// Programs try it and continue without: it is recorded but not printed.
 const FILE_EVENTS: Purpose = Purpose {
     what: "file events of the whole machine",
     why: "they name files of every process",

@@ -49,7 +49,7 @@ impl Teardown {
 }
 
 impl Session {
-    /// The exit status: a success counts as none if something remains that the final check could not take away.
+    /// The exit status: a success counts as a failure if something remains that the final check could not remove.
     #[must_use]
     pub fn exit_code(&self, exit_code: u8) -> u8 {
         if exit_code != 0 || !self.live.teardown.remains.get() {

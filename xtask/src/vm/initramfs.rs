@@ -12,7 +12,7 @@ use super::kernel::{self, Kernel};
 /// What the machine needs to find its disks and read them.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"];
 
-/// Mounts the first disk and goes on there.
+/// Mounts the first disk and continues there.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t devtmpfs dev /dev
 for module in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$module || echo no $module; done

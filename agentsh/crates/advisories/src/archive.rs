@@ -35,7 +35,7 @@ fn unreadable(error: &io::Error) -> String {
     format!("it cannot be read: {error}")
 }
 
-/// A part of the source that moves along with what is asked for.
+/// A buffered part of the source that moves with the reads.
 struct BufferedWindow<'s, S> {
     source: &'s S,
     bytes: Vec<u8>,

@@ -42,7 +42,7 @@ pub struct Advisory {
     pub fixed: Option<String>,
 }
 
-/// Longest text that is taken over from a record, in characters.
+/// Longest text that is copied from a record, in characters.
 const MAX_SUMMARY: usize = 200;
 
 /// The first line, as far as it is shown.

@@ -32,7 +32,7 @@ const fn json_of(
     Client { name, title, files, key, dialect, is_toml: false }
 }
 
-/// Every client whose configuration is known.
+/// Every client whose configuration format is known.
 pub const CLIENTS: &[Client] = &[
     json_of("claude", "Claude Code", &[".claude.json"], "mcpServers", Dialect::Typed),
     json_of(

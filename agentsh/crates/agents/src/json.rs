@@ -11,7 +11,7 @@ use agentsh_base::json::{JsonError, JsonErrorKind, MAX_DEPTH, MAX_FILE_VALUES, r
 /// Parses a whole file.
 ///
 /// # Errors
-/// For anything that is not JSON, for a key that stands twice in one object, and for comments.
+/// For anything that is not JSON, for a duplicate key in an object, and for comments.
 pub fn parse(text: &str, path: &Path) -> Result<Value, AgentError> {
     read_file(text.as_bytes()).map(|json| json.to_value()).map_err(|error| {
         let before = text.get(..error.offset).unwrap_or(text);

@@ -158,7 +158,7 @@ impl Worker {
         Ok(socket)
     }
 
-    /// The socket that is there, reached without a link that could lead elsewhere by now.
+    /// Opens the socket without following links, which may have changed meanwhile.
     fn local(&self, asked: &PendingConnect, path: &Path) -> io::Result<OwnedFd> {
         let directory = fs::read_link(format!("/proc/{}/cwd", asked.pid))?;
         let path = directory.join(path).canonicalize()?;

@@ -43,8 +43,7 @@ pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 pub use standalone::{MarkedText, Searched};
 
-/// Requests of the protocol itself, which a client sends by itself. In all others an agent may choose what
-/// is there.
+/// Requests of the protocol that a client sends by itself. An agent may choose the content of all others.
 const OF_PROTOCOL: [&str; 10] = [
     "initialize",
     "ping",

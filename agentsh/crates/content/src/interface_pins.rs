@@ -78,8 +78,8 @@ impl InterfacePins {
         })))
     }
 
-    /// A server is about to start, or a client begins a session with it: reads what is trusted by now. `basis` is that of
-    /// [`basis`], or the origin of its URL.
+    /// A server is about to start, or a client begins a session with it: reads what is trusted at this time. `basis`
+    /// is that of [`basis`], or the origin of its URL.
     ///
     /// # Errors
     /// When the pins cannot be read: the server must not start.

@@ -34,7 +34,7 @@ pub fn side_by_side<A: Send, B: Send>(
     }
 }
 
-/// Threads for what takes long: so many that one long judgement has a second processor, and no more.
+/// Threads for long jobs: enough for one long judgement to use a second processor.
 const APART: usize = 2;
 
 static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();

@@ -132,7 +132,7 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     if !starts([0x2000, 0, 0, 0], 3) {
         return Some("reserved, RFC 4291");
     }
-    // ISATAP: the last half says in so many words which IPv4 address is meant.
+    // ISATAP: the last half contains the IPv4 address.
     if matches!((bits >> 32) & 0xfdff_ffff, 0x5efe) {
         return Some("ISATAP tunnel, RFC 5214");
     }

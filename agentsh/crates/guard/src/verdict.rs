@@ -58,7 +58,7 @@ pub enum Reason {
     ToolNotListed,
     /// Something in a text that a policy does not let pass, such as a secret.
     SecretFound,
-    /// Something was taken out of a text that no person sees.
+    /// Invisible parts of a text were removed.
     TextCleaned,
     /// Servers may not ask for this at all.
     RequestNotAllowed,

@@ -236,7 +236,7 @@ impl Baseline {
                 }
             }
         }
-        // The stubs exist by now.
+        // The stubs exist at this point.
         found.present = found.arrivals();
         found.present.extend(rules.unmasked.iter().cloned());
         found
@@ -433,7 +433,7 @@ impl Baseline {
     }
 }
 
-/// Names in a repository's directory that are obeyed; a stub cannot stand at each of them.
+/// Names in a repository's directory that are obeyed; not each of them can have a stub.
 fn obeyed_files(directory: &Path) -> &'static [&'static str] {
     let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
     let other = others.find(|(name, _)| directory.file_name() == Some(name.as_ref()));

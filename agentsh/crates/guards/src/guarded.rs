@@ -113,7 +113,7 @@ pub struct Guarded {
     kept: RefCell<BTreeSet<PathBuf>>,
     /// Done, but the caller had stopped waiting; it will try again.
     unheard: RefCell<Option<NewName>>,
-    /// The same for removals: by whom, and what.
+    /// The same for removals: the process, and the path.
     unheard_removals: RefCell<BTreeSet<(u32, PathBuf)>>,
     /// Callers that wait for the answer about a path and a hash.
     asked: RefCell<BTreeMap<QuestionKey, Vec<(Refused, NewName)>>>,

@@ -140,7 +140,7 @@ impl NewRepositoryWatcher {
     }
 }
 
-/// Whether an entry is a repository by now, or part of a linked worktree.
+/// Whether an entry has become a repository, or part of a linked worktree.
 #[must_use]
 pub fn is_repository(entry: &Path) -> bool {
     is_repository_name(entry) || disarm_new::is_bare(entry) || entry.join(GIT_COMMON).exists()

@@ -31,7 +31,7 @@ pub fn restore(
             continue;
         }
         disarm_new::let_owner_write(path);
-        // Without room for a copy, or in the way of a directory that its owner may not change, it gets another name.
+        // Without room for a copy, or in a directory that its owner may not change, it is renamed.
         let undone = aside.keep(path, &is).and_then(|()| put_back(was, path));
         let undone = undone.or_else(|error| {
             let name = agentsh_host::copies::set_aside(path).map_err(|_| error)?;

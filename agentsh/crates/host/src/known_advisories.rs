@@ -36,8 +36,8 @@ pub struct Places {
     pub state: PathBuf,
 }
 
-/// Everything that counts by this policy, the worst first. What the server is made of is remembered where anything was ever
-/// fetched.
+/// All advisories that apply by this policy, the worst first. The server's packages are recorded if advisories were
+/// ever fetched.
 ///
 /// # Errors
 /// When what is known cannot be read.

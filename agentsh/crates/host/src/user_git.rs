@@ -148,7 +148,7 @@ impl<'a> Git<'a> {
         self.ask_for(words, directory, MAX_BYTES)
     }
 
-    /// Like [`Git::ask`], with an output of at most so many bytes.
+    /// Like [`Git::ask`], with an output of at most `most` bytes.
     pub fn ask_for(&self, words: &[OsString], directory: &Path, most: u64) -> Option<Vec<u8>> {
         let mut env = host_programs::environment(self.context);
         // Variables about another repository are not part of the user's configuration.

@@ -458,7 +458,7 @@ fn call_that_only_the_end_of_an_answer_has_is_judged() {
     );
     let (out, told) = through(Provider::OpenAiResponses, &changed);
     assert!(told.len() == 1 && !out.contains("secret"), "{out}");
-    // Arguments that stand in no item.
+    // Arguments that belong to no item.
     let delta =
         r#"{"type":"response.function_call_arguments.delta","output_index":1,"delta":"{\"secret\":1}"}"#;
     let done =
@@ -569,7 +569,7 @@ fn system_prompt_is_cut_before_its_first_byte_is_released() {
         "{out}"
     );
     assert!(!out.contains("ARE the") && !out.contains("oracle") && !out.contains("More"), "{out}");
-    // A beginning that is none in the end goes on as it came.
+    // A beginning that does not become the sentence is forwarded unchanged.
     let text = said(&["Sure: ", "you are the ", "internal pricing", " queen"]);
     assert_eq!(cut(Provider::Anthropic, &text, &[], needle.clone()), (text, vec![]));
     let in_arguments =
@@ -656,7 +656,7 @@ fn a_call_where_its_api_has_none_is_withheld() {
     assert_eq!((answer.body, answer.told), (None, vec![]));
 }
 
-/// Lines that are no event's do not go on: a client that reads the whole as JSON would find calls in it.
+/// Lines that belong to no event are not forwarded: a client that reads the whole as JSON would find calls in it.
 #[test]
 fn an_answer_that_only_claims_to_be_events_does_not_go_on() {
     let json = r#"{"content":[{"type":"tool_use","id":"t","name":"send","input":{}}]}"#;

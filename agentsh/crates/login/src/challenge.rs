@@ -5,7 +5,7 @@
 pub struct Challenge {
     /// The URL of its metadata.
     pub resource_metadata: Option<String>,
-    /// Names of rights, in their order.
+    /// Names of scopes, in order.
     pub scopes: Vec<String>,
     /// Such as `invalid_token` or `insufficient_scope`.
     pub error: Option<String>,

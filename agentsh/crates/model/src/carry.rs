@@ -34,7 +34,7 @@ use agentsh_store::escape;
 
 /// For the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Requests at one time of one connection, whose bodies are in memory.
+/// Maximum number of concurrent requests of a connection, because their bodies are in memory.
 const MAX_STREAMS: u32 = 32;
 /// Bytes on their way to and from the model in HTTP/2.
 const PIPE: usize = 64 << 10;

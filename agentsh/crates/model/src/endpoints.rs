@@ -43,7 +43,7 @@ pub fn is_everywhere(facts: &Facts) -> bool {
     facts.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
 }
 
-/// Where the agent's model is. `ends_tls` says whose TLS ends at the session's authority.
+/// Where the agent's model is. `ends_tls` says for which endpoints agentsh terminates TLS.
 #[must_use]
 pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool) -> Contribution {
     let mut part = Contribution::new(Feature::Adapter);

@@ -22,7 +22,7 @@ use agentsh_net::ask::Ask;
 use agentsh_policy::domain::{self, Host};
 use agentsh_store::{Event, escape, redact};
 
-/// Where the agent may connect to, and who is asked about other places.
+/// The hosts that the agent may connect to, and who is asked about others.
 pub struct Reachable {
     pub allow: Allowlist,
     pub ask: Option<Rc<dyn Ask>>,
@@ -59,7 +59,7 @@ impl Model {
         let _ = self.reachable.set(reachable);
     }
 
-    /// The request as forwarded, if the policy allows all that it makes the provider do.
+    /// The request as forwarded, if the policy allows everything that it makes the provider do.
     pub(super) async fn allow_hosted(
         &self,
         provider: Provider,

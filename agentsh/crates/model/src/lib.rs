@@ -109,7 +109,7 @@ impl Model {
         }
         let needs = Canary::of(policy);
         let ledger = RefCell::new(Ledger::new(policy));
-        // Without random bytes hashes are alike in all sessions, and still say no value.
+        // Without random bytes hashes are equal in all sessions, but still reveal no value.
         let mut key = [0; 32];
         let _ = getrandom::fill(&mut key);
         let env = &facts.context.env;

@@ -76,8 +76,8 @@ impl Role {
     }
 }
 
-/// One file that was opened, hashed and kept open. `file` reads the bytes that were hashed even when the path
-/// names another file by now.
+/// One file that was opened, hashed and kept open. `file` reads the bytes that were hashed even if the path names
+/// another file meanwhile.
 #[derive(Debug)]
 pub struct PinnedFile {
     /// Absolute, without links.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// What stands at a path.
+/// The kind of file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
@@ -126,7 +126,7 @@ pub const GIT_COMMON: &str = "commondir";
 /// Directories of every repository: one without a working tree is known by them.
 pub const GIT_BARE: [&str; 2] = ["objects", "refs"];
 
-/// The content of a stub file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
+/// The content of a stub file. Most are empty; git reads its own, where a dot means that nothing is elsewhere.
 #[must_use]
 pub fn stub_content(path: &std::path::Path) -> &'static [u8] {
     if path.ends_with(GIT_COMMON) { b".\n" } else { b"" }

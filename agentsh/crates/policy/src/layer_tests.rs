@@ -103,7 +103,7 @@ fn shown(path: &str) -> String {
     if path == "mcp.allowed_transports" {
         return "mcp.not_enforced".to_owned();
     }
-    // Over a list of allowed names, denied ones are taken away.
+    // Over a list of allowed names, denied ones are removed.
     path.replace("env_deny", "env_never")
 }
 

@@ -136,8 +136,8 @@ impl McpPolicy {
         self.written.insert(key.to_owned(), rule.clone());
     }
 
-    /// The answer of these lists and of every layer that takes away: a refusal wins, an enforced one first, of two
-    /// that are equal the first.
+    /// The strictest answer of these lists and of every narrowing layer: a refusal wins, before it an enforced one;
+    /// of two equal answers the first.
     fn strictest(&self, ask: impl Fn(&Self) -> ListAnswer) -> ListAnswer {
         let weight = |answer: &ListAnswer| match (answer.allow, answer.enforced) {
             (false, true) => 2,

@@ -217,7 +217,7 @@ impl OnFlow {
     }
 }
 
-/// From whose results to whose arguments, each a pattern of server names.
+/// Source (results) and target (arguments) of a flow, each a pattern of server names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowPair {
     pub from: String,

@@ -239,7 +239,7 @@ pub(super) fn merge_key(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, Po
     Ok(Loaded { policy, file, stages })
 }
 
-/// Takes away what `.agentsh.yaml` of the project takes away.
+/// Applies the restrictions of the project's `.agentsh.yaml`.
 fn narrow_by_project(
     loaded: &mut Loaded,
     request: &Search,

@@ -79,7 +79,7 @@ impl CertifiedKey {
     }
 }
 
-/// Whose certificates are accepted, and for whom.
+/// The accepted certificate authorities, and the accepted subjects.
 #[derive(Debug)]
 pub struct Authorities {
     roots: Vec<TrustAnchor<'static>>,

@@ -90,7 +90,7 @@ impl Framer {
         self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// How long the server wants to be left alone before the stream is taken up again.
+    /// The server's wait before the client reconnects.
     #[must_use]
     pub fn retry(&self) -> Option<Duration> {
         self.retry

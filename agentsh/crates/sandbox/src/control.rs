@@ -46,7 +46,7 @@ pub enum Handover {
     /// The ids are mapped: start. The plan and the standard descriptors are attached; the `passed` ones follow in
     /// further messages.
     Go { passed: usize },
-    /// Comes with so many of the passed descriptors, in the order of the plan's indexes.
+    /// Comes with `count` of the passed descriptors, in the order of the plan's indexes.
     Passed { count: usize },
 }
 

@@ -117,8 +117,8 @@ enum Entry<'p> {
 #[derive(Debug)]
 pub struct EtcLock(#[expect(dead_code, reason = "it holds the lock")] File);
 
-/// Puts one mount in the place of all that a plan makes in `/etc`, and of mounts there that may be copied and have nothing laid over
-/// them. Nothing is changed where that is little.
+/// Replaces all files that a plan makes in `/etc`, and mounts there that may be copied and have nothing mounted over
+/// them, by one mount. Changes nothing if there are few of them.
 ///
 /// # Errors
 /// When the directory cannot be made; the plan is as it was.
@@ -168,7 +168,7 @@ pub fn show_etc(
         entries.insert(&mount.target, Entry::Made(if is_file { &file } else { &directory }));
     }
     let (path, in_use) = kept(&state.join("etc"), &entries)?;
-    // Below all that is mounted in it.
+    // Before all mounts in it.
     let at = mounts.iter().position(|mount| in_etc(&mount)).unwrap_or_default();
     let copied: BTreeSet<PathBuf> = copied.into_keys().map(Path::to_owned).collect();
     mounts.retain(|mount| !is_kept(mount) && !copied.contains(&mount.target));

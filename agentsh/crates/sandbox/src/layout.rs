@@ -254,7 +254,7 @@ impl Builder<'_> {
             let kept = stubs.into_iter().filter(|(path, _)| !self.is_layered(path));
             self.layout.stubs = kept.collect();
         }
-        // What cannot be guarded is read-only by now.
+        // What cannot be guarded has been made read-only before.
         let mut placed = self.granted.clone();
         let held = self.held(&guards);
         for path in &held {

@@ -243,7 +243,7 @@ fn linked_working_tree_leads_to_its_repository() {
     is_bound(&layout, "/home/u/project/store/x/config", Access::ReadOnly);
     // Hooks where the configuration says, counted from the working tree.
     is_bound(&layout, "/home/u/project/tree/.husky", Access::ReadOnly);
-    // Held: renamed away, it could be made anew.
+    // It is held, because it could be replaced after a rename.
     is_bound(&layout, "/home/u/project/store/x", Access::ReadWrite);
     assert!(layout.repositories.contains(&PathBuf::from("/home/u/project/store/x")));
 }

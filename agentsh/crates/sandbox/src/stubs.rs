@@ -198,7 +198,7 @@ fn sweep(directory: &Path) -> bool {
     !records.is_empty()
 }
 
-/// In a writable directory a parent may be a link by now: links are not followed. Returns the parent.
+/// In a writable directory a parent may have become a link: links are not followed. Returns the parent.
 fn make_one(path: &Path, kind: Stub) -> io::Result<(&Path, OwnedFd)> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -75,7 +75,7 @@ pub struct FakeHost {
     /// Directories whose files have other names too, with what lies below.
     pub ambiguous: BTreeSet<PathBuf>,
     pub most_mounts: usize,
-    /// How often it was asked what stands somewhere.
+    /// Number of look-ups.
     pub looks: std::cell::Cell<usize>,
 }
 

@@ -16,7 +16,7 @@ use crate::types::ServerId;
 pub const MAX_DEFINITION: usize = 64 << 10;
 
 const PINNED: &str = "interface_pins WHERE trusted_by <> ''";
-/// Pins that were reset, until the server is pinned anew: each can be trusted again by its hash.
+/// Pins that were reset, until the server is pinned again: each can be trusted again by its hash.
 const FORGOTTEN: &str = "interface_pins WHERE trusted_by = ''";
 const CHANGED: &str = "interface_changes WHERE TRUE";
 

@@ -30,8 +30,8 @@ pub(crate) fn database_file(state_dir: &Path) -> PathBuf {
     state_dir.join("agentsh.db")
 }
 
-/// Makes the directory (0700) and the database file (0600), or takes away what others may do to existing ones.
-/// SQLite gives its `-wal` and `-shm` files the mode of the database.
+/// Makes the directory (0700) and the database file (0600), or removes the access of others to existing ones. SQLite
+/// gives its `-wal` and `-shm` files the mode of the database.
 pub(crate) fn prepare(state_dir: &Path) -> Result<(), StoreError> {
     let failed =
         |error: io::Error| StoreError::StateDir { path: state_dir.to_owned(), message: error.to_string() };

@@ -127,8 +127,8 @@ impl Reader {
         .await
     }
 
-    /// A journal in memory that holds these rows, which may come from many journals: what is asked of a journal can be asked
-    /// of them. Their places in it are their order; the chain is not that of a whole journal.
+    /// An in-memory journal with these rows, which may come from many journals, so that all queries work on them.
+    /// Their positions in it are their order; the chain is not that of a whole journal.
     ///
     /// # Errors
     /// When two rows have the same place in one session.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use agentsh_base::types::{RuleRef, SessionId};
 use agentsh_store::CommittedEvent;
 
-/// Longest text that is taken out of an event to be on its own, in bytes.
+/// Longest text that is extracted from an event, in bytes.
 const MAX_TEXT: usize = 1024;
 
 pub struct Entry {

@@ -29,7 +29,7 @@ impl<T> Queue<T> {
         self.shrink();
     }
 
-    /// The oldest ones, at most so many; [`Self::done`], [`Self::lost`] or [`Self::again`] has to follow.
+    /// The oldest ones, at most `most`; [`Self::done`], [`Self::lost`] or [`Self::again`] has to follow.
     pub fn take(&mut self, most: usize) -> Vec<(T, usize)> {
         let taken: Vec<_> = self.items.drain(..most.min(self.items.len())).collect();
         self.bytes -= taken.iter().map(|(_, size)| size).sum::<usize>();

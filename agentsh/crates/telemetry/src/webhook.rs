@@ -104,14 +104,14 @@ impl<R: Recorder + 'static> Webhook<R> {
         });
     }
 
-    /// Notes that so many events were lost: an alert may have been among them.
+    /// Notes that `events` events were lost: an alert may have been among them.
     pub fn lost(&self, event_id: &str, events: u64) {
         let why = format!("{events} events were recorded faster than they could be processed");
         self.inner.give_up(event_id, Value::Null, 0, &why);
     }
 
-    /// Waits for what is on the way, and puts on record what is not delivered by then. Gives how many alerts of all were
-    /// not delivered, and why the last of them.
+    /// Waits for pending alerts, and records those that were not delivered in time. Returns how many alerts were not
+    /// delivered in all, and why the last of them was not.
     pub async fn finish(&self, within: Duration) -> Option<(u64, String)> {
         let all_gone = async {
             loop {

@@ -41,7 +41,7 @@ struct Signed {
     name: String,
     hash: String,
     at: u64,
-    /// HMAC-SHA256 over all that, and over which server of which project at which registry it is about.
+    /// HMAC-SHA256 over these fields and over server, project and registry.
     signature: String,
 }
 
@@ -176,7 +176,7 @@ mod tests {
         let answer = VerificationOutcome { name: "n".to_owned(), hash: "h".to_owned(), at: 7 };
         keep(state.path(), &one, &answer).unwrap();
         assert_eq!(find(state.path(), &one), Some(answer.clone()));
-        // The same answer later is written down anew, in a while.
+        // The same answer is stored again after some time.
         keep(state.path(), &one, &VerificationOutcome { at: 8, ..answer.clone() }).unwrap();
         assert_eq!(find(state.path(), &one).unwrap().at, 7);
         keep(state.path(), &one, &VerificationOutcome { at: 7 + REWRITE_INTERVAL_S, ..answer.clone() })

@@ -21,7 +21,7 @@ use agentsh_terminal::output::{Context, Failure};
 const PAGE: u64 = 1000;
 /// Rows that are looked through for calls that an index does not find.
 const MAX_LOOKED: usize = 50_000;
-/// Sessions whose beginning is asked for one by one.
+/// Maximum number of sessions whose beginning is fetched one by one.
 const MAX_BEGINNINGS: usize = 2000;
 /// Events of a session that is reported.
 const MAX_REPORTED: usize = 200_000;
@@ -209,8 +209,8 @@ impl Fleet {
         self.host = Some(host.to_owned());
     }
 
-    /// Events of these types that were recorded since then, as a journal; the newest ones of each, and whether there are more.
-    /// What goes on may have begun before: the beginning of each session comes along.
+    /// Events of these types that were recorded since then, as a journal; the newest ones of each, and whether there
+    /// are more. A session may have begun earlier, so the beginning of each one is included.
     pub(in crate::cli) async fn since(
         &self,
         since: jiff::Timestamp,

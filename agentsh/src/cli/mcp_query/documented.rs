@@ -22,7 +22,7 @@ const POISONING: &str = "TOOL_POISONING_DETECTED";
 const CONTENT: &[&str] = &["mcp_content_detected"];
 const REFUSALS: &[&str] = &["gateway_answered", "mcp_server_refused"];
 
-/// A name, the types of the journal that hold its events, and what has to stand in a field of them.
+/// A name, the types of the journal that hold its events, and the required values of fields.
 type Alias = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
 
 /// Names of other products for events of the journal.

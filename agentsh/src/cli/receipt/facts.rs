@@ -25,9 +25,9 @@ pub struct Facts {
     pub predicate: Predicate,
     /// Where it was started.
     pub project: String,
-    /// The commits at which the project stood at its ends.
+    /// The commits of the project at the start and the end.
     pub heads: (Option<String>, Option<String>),
-    /// Other commits at which it stood between.
+    /// Other commits that it was at in between.
     pub left: Vec<String>,
 }
 
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!((&*server.pin, server.definitions.clone()), ("first-use", Some(format!("sha256:{list}"))));
     }
 
-    /// How long the facts of a session with so many events take, at best.
+    /// The best time for the facts of a session with this many events.
     async fn taken(events: usize) -> Duration {
         let dir = tempfile::tempdir().unwrap();
         let mut all = testing::events();

@@ -173,7 +173,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
     let facts::Facts { mut predicate, project, heads, left } = facts::of(&mut reader, session).await?;
     let repository = Repository::at(Path::new(&project))?;
     let (before, after) = (heads.0.as_deref(), heads.1.as_deref());
-    // Where the beginning is not known, all that came before would be the session's.
+    // If the start is unknown, all earlier commits would count as the session's.
     let mut made = match (before, after) {
         (Some(before), Some(after)) => repository.between(before, after)?,
         _ => Vec::new(),

@@ -141,8 +141,9 @@ impl Classifier {
         }))
     }
 
-    /// Scores of these texts, in their order, as far as possible. Together they take no longer than the timeout. A failed
-    /// piece does not remove the scores of others, because the text's author can choose a piece that breaks an answer.
+    /// Scores of these texts, in order, as far as available. All requests together take no longer than the timeout. A
+    /// failed piece does not remove the scores of others, because the text's author can choose a piece that breaks an
+    /// answer.
     pub async fn scores(self: &Rc<Self>, texts: &[String]) -> Scores {
         let end = tokio::time::Instant::now() + self.within;
         let mut asked = JoinSet::new();

@@ -79,7 +79,8 @@ fn checked(found: Secret) -> Result<Secret, String> {
     }
 }
 
-/// The output of a program of the user, run outside and not in the project, whose configuration is not the user's.
+/// The output of a program of the user, run outside, and not in the project, where the project's configuration could
+/// apply.
 async fn asked(context: &Context, name: &str, args: &[&str], input: String) -> Result<String, String> {
     let program =
         host_programs::find(context, name).ok_or_else(|| format!("there is no `{name}` in PATH"))?;

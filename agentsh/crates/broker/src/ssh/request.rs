@@ -18,7 +18,7 @@ pub struct Key {
     pub fingerprint: String,
     /// The host keys of its servers: where each of them is, and by which entry.
     pub hosts: BTreeMap<Vec<u8>, Ruled<SshHost>>,
-    /// All that name it, in their order. Never empty.
+    /// All entries that name the key, in order. Never empty.
     pub entries: Vec<Ruled<SshAccess>>,
 }
 

@@ -18,13 +18,13 @@ use super::{Content, since_1970};
 /// Definitions that are remembered once for all listings.
 const MAX_DEFINITIONS: usize = 16_384;
 
-/// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
+/// Size of a result from which freed memory is returned to the kernel.
 const MIN_TRIM_BYTES: usize = 256 << 10;
 /// Evicted results between two events about them.
 const EVICTIONS_PER_NOTICE: u64 = 1000;
 
 impl Content {
-    /// Remembers one result, after all that came before it.
+    /// Stores one result, after all earlier ones.
     pub(super) fn remember(&mut self, origin: Origin, leaves: &Leaves<'_>) -> OriginId {
         let (server, time) = (origin.server.clone(), origin.time);
         let stored = self.flow.remember(origin, leaves, &self.views);

@@ -124,8 +124,8 @@ impl InterfacePins {
         self.0.borrow().servers.get(server)?.drifted(&used, None).cloned()
     }
 
-    /// A person approved the new definition of an entry: it counts as trusted in this session, and clients list again. False
-    /// if the server offers another definition by now.
+    /// A person approved the new definition of an entry: it counts as trusted in this session, and clients list
+    /// again. False if the server offers another definition meanwhile.
     #[must_use]
     pub fn accept(&self, server: &ServerId, (kind, name): (Offered, &str), hash: &str) -> bool {
         let mut state = self.0.borrow_mut();

@@ -50,8 +50,7 @@ impl Default for Labels {
 }
 
 impl Labels {
-    /// The labels of a server: what the policy says, else what is known about the package that was pinned, else the
-    /// strictest.
+    /// The labels of a server: those of the policy, else those of the pinned package, else the strictest.
     #[must_use]
     pub fn resolve(source: Option<Source>, sink: Option<Sink>, package: Option<&str>) -> Self {
         let known = package.and_then(of_package).unwrap_or_default();

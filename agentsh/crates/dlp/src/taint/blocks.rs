@@ -67,7 +67,7 @@ impl Filling {
         }
     }
 
-    /// Shows what is there.
+    /// Passes the remaining grams to `each`.
     pub fn finish(&mut self, each: &mut impl FnMut(&Grams<'_>)) {
         if self.filled == 0 {
             return;

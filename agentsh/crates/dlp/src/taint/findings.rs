@@ -30,7 +30,7 @@ pub const PACKED: &str = "packed";
 const MAX_FINDINGS: usize = 16;
 /// Letters and digits of a passage outside common words.
 const MIN_CONTENT: usize = 16;
-/// Different letters and digits that a passage has, among the first so many.
+/// Number of different letters and digits that a passage must have near its beginning.
 const MIN_DISTINCT: usize = 7;
 const MAX_COUNTED: usize = 4096;
 /// Characters of context on each side.
@@ -164,7 +164,7 @@ impl<'c, 'a> Search<'c, 'a> {
 
     /// A hit in a text that decodes from a leaf.
     pub fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, how: impl FnOnce() -> Vec<&'static str>) {
-        // The link itself with its escapes taken out, say.
+        // For example the link itself without its escapes.
         let whole = 0..self.call.items[leaf].text.len();
         self.passage(hit, DECODED, (text, leaf), (hit.start, true), Some(whole), how);
     }
@@ -299,7 +299,7 @@ fn folded_words(passage: &str) -> Option<String> {
     Some(words)
 }
 
-/// Bytes of `text` from one symbol on, for so many of them.
+/// The byte range of `count` symbols of `text` from `first` on.
 fn byte_range(text: &str, first: usize, count: usize) -> Range<usize> {
     let start = byte_of(text, first).map_or(text.len(), |range| range.start);
     let end = byte_of(text, first + count.max(1) - 1).map_or(text.len(), |range| range.end);

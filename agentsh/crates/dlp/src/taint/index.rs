@@ -21,7 +21,7 @@ pub struct Index {
 /// From here on entries are put in order of their shards before they are stored: each shard is then read and
 /// written while it is in the processor's cache.
 const BATCH: usize = 256;
-/// A slot is prefetched so many entries before its turn, so that several memory reads overlap.
+/// A slot is prefetched this many entries before its turn, so that several memory reads overlap.
 const AHEAD: usize = 12;
 
 impl Default for Index {
@@ -202,7 +202,7 @@ impl Index {
         self.shards.iter().map(|slots| slots.capacity() * 8).sum::<usize>() + self.filter.size()
     }
 
-    /// Room for so many more entries.
+    /// Reserves room for `more` entries.
     fn reserve(&mut self, shard: usize, more: usize, floor: u32) {
         if (self.used[shard] as usize + more) * 4 <= self.shards[shard].len() * 3 {
             return;

@@ -15,9 +15,9 @@ pub(super) struct MovedResult {
 
 #[derive(Debug)]
 pub(super) enum Moved {
-    /// All places are so much less.
+    /// All positions decrease by this number.
     Down(u32),
-    /// These results, in their order, and nothing between them.
+    /// Only these results remain, in order and without gaps.
     Together(Vec<MovedResult>),
 }
 

@@ -15,7 +15,7 @@ const MIN_SECRET: usize = 10;
 const MAX_SECRET: usize = 512;
 /// Places of one piece in one secret.
 const MAX_REPEATS: usize = 2;
-/// Below so many symbols, a secret is made of words by people.
+/// A secret with fewer symbols counts as made of words by a person.
 const RANDOM: u32 = 16;
 /// So many symbols of a secret are as bad as all of it.
 const OF_WORDS: u32 = 8;

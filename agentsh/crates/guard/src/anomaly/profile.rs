@@ -11,7 +11,7 @@ use super::series::{Deviation, Series, Tuning, count};
 /// Bits of surprise that count, and those of an event that never happened in some hundred calls.
 const SURPRISE_BITS: f64 = 8.0;
 const MIN_CONFIDENT_SCORE: f64 = 10.0;
-/// After so many calls a tool is compared with itself, however short it was learned.
+/// After this many calls a tool is compared with itself, however short the learning time was.
 const LEARNING_CALLS: u64 = 200;
 /// Minimum score at which length and frequency are reported for a tool without a profile: more than one deviation is needed.
 const MIN_COMBINED_SCORE: f64 = 0.5;

@@ -29,8 +29,8 @@ struct Row {
 }
 
 impl Sequence {
-    /// In bits; None while too little is known. `tools`: how many the server has. Where little came after the tool before, how
-    /// often this one is called at all says more: `calls` of so many of the server.
+    /// In bits; None while too little is known. `tools`: how many the server has. If few calls followed the previous
+    /// tool, the overall frequency of this one counts more: its share of the server's calls.
     #[must_use]
     pub fn surprise(&self, before: &str, tool: &str, tools: usize, (calls, of): (u64, u64)) -> Option<f64> {
         let row = self.rows.get(before).filter(|row| row.all >= MIN_CALLS);

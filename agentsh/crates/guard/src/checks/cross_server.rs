@@ -15,7 +15,7 @@ use crate::verdict::{Outcome, Reason, Verdict};
 const MAX_TOOLS: usize = 20_000;
 /// Below this length, one different letter does not make a lookalike.
 const MIN_LENGTH: usize = 5;
-/// The finding of a server whose name another one imitates that answered first.
+/// The finding about a server whose name is imitated by another one that answered first.
 pub const RESEMBLED: &str = "resembled";
 
 #[derive(Clone, Debug)]

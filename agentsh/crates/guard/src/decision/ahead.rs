@@ -16,7 +16,7 @@ use crate::types::ServerId;
 
 use super::{Check, Report, Rewrite, Subject, SubjectKind};
 
-/// A part of one check's work, with all that it needs.
+/// A part of one check's work, with all its inputs.
 pub trait PrecomputeJob: Send {
     /// Looks at a subject. `rewrites` are those of the checks before, and get those of this one.
     fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Sighting;

@@ -23,7 +23,7 @@ use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
 
 /// The size of a batch, whose files are open together.
 pub const BATCH: usize = 64;
-/// Threads that wait for a disk: a file system brings what is asked for together to it in little more than the time of one.
+/// Threads that wait for a disk: a file system syncs several files together in little more than the time of one.
 const SYNCING: usize = 16;
 
 /// Why something is not applied that is in the layer otherwise than it was shown.
@@ -254,7 +254,7 @@ impl Applier<'_> {
         }
     }
 
-    /// The one step that changes the project. Gives what is there then, and what was there, where it has other names.
+    /// The one step that changes the project. Returns what is there afterwards, and other names of what was there.
     fn commit(
         &self,
         run: u32,
@@ -474,7 +474,7 @@ fn copy_file(from: &mut File, to: &mut File) -> io::Result<String> {
             break;
         }
     }
-    // A hole at the end, or a file that is shorter by now: its stamp will differ.
+    // A hole at the end, or a file that has become shorter: its stamp will differ.
     to.set_len(size)?;
     Ok(agentsh_base::hex(&hash.finalize()))
 }

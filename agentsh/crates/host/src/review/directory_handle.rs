@@ -174,7 +174,7 @@ impl DirectoryHandle {
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    /// At most so many bytes of a file; None for a larger one.
+    /// The content of a file of at most `most` bytes; None for a larger one.
     ///
     /// # Errors
     /// As [`Self::file`].

@@ -218,7 +218,7 @@ fn back(run: &Run, done: &Done) -> Step {
     }
 }
 
-/// Where the runs begin that belong to the last one of these: what was interrupted went on in the next.
+/// Index of the first run that belongs to the last one: an interrupted run is continued by the next.
 fn first_of_last(runs: &[Run]) -> usize {
     let belong = |at: &usize| {
         let pair = at.checked_sub(1).and_then(|before| runs.get(before)).zip(runs.get(*at));

@@ -126,7 +126,7 @@ fn aggregate_has_one_handshake_for_all_servers() {
             json!({"tools": {"listChanged": true, "x": 1.5}, "logging": {}, "prompts": {}})
         );
         assert!(result["instructions"].as_str().unwrap().contains("be \"kind\""));
-        // Only who can is asked.
+        // Only servers with this capability are asked.
         both.client
             .send(r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}"#)
             .await;

@@ -1,4 +1,4 @@
-//! Bad input of every kind, from both sides: refused, recorded, answered, and the connection goes on.
+//! Bad input of every kind, from both sides: refused, recorded, answered, and the connection continues.
 
 use std::time::{Duration, Instant};
 

@@ -191,7 +191,7 @@ impl Section<AgentPolicy> for Credentials {
     }
 }
 
-/// Where `gh` looks for the token of a host: of github.com in other variables than of a server of one's own.
+/// Where `gh` looks for the token of a host: different variables for github.com and for a self-hosted server.
 fn variables_of_gh(host: &str) -> [&'static str; 2] {
     match is_github(host) {
         true => ["GH_TOKEN", "GITHUB_TOKEN"],

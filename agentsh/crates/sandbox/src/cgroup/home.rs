@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(home(&scope, &users), scope);
         fs::write(manager.join("app.slice/cgroup.subtree_control"), "memory").unwrap();
         assert_eq!(home(&scope, &users), manager.join("app.slice"));
-        // A login by ssh stands outside of what is delegated; a group of one's own in a foreign one is kept.
+        // An ssh login is outside of the delegated groups; the user's own group inside a foreign one is kept.
         assert_eq!(home(&slice.join("session-3.scope"), &users), slice.join("session-3.scope"));
         assert_eq!(home(&manager, &users), manager);
         // Root: as before, the parent.

@@ -14,7 +14,7 @@ use crate::types::FileKey;
 const SMALL_BYTES: u64 = 512 << 10;
 /// Maximum size of a directory with few entries, and of a link.
 const SMALL_DIRECTORY_BYTES: u64 = 64 << 10;
-/// To look at so many files and directories costs about as much as the one mount that their copies replace.
+/// Maximum number of files and directories: checking more costs as much as the mount that their copies replace.
 const SMALL_ENTRIES: usize = 8;
 
 /// The keys of a small file or directory.

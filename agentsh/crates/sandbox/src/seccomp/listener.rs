@@ -31,7 +31,8 @@ fn held() -> MutexGuard<'static, BTreeMap<u64, (u32, Weak<OwnedFd>)>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Interrupts the calls of these threads, each of which must have a signal pending: they come again when it is over.
+/// Interrupts the calls of these threads, each of which must have a signal pending: the kernel repeats them
+/// afterwards.
 pub(crate) fn interrupt(threads: &[u32]) {
     const ERESTARTSYS: i32 = 512;
     held().retain(|id, (thread, listener)| {

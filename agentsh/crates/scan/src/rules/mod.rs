@@ -165,7 +165,7 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
-    /// Views are made of so much around a change.
+    /// Views contain only this much text around a change.
     #[test]
     fn rules_reach_no_further_than_a_view() {
         let reach = Patterns::builtin().matcher.reach();

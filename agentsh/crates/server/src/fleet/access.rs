@@ -150,8 +150,7 @@ pub(crate) fn revoke_host(db: &mut dyn Connection, host: &str) -> Result<(), Ref
     })
 }
 
-/// Takes nothing from who has a credential of this name any more; tokens of this name that were not used are void. Gives
-/// the number of credentials.
+/// Revokes all credentials with this name, and its unused tokens. Returns the number of credentials.
 pub(crate) fn revoke_people(db: &mut dyn Connection, name: &str) -> Result<u64, Refusal> {
     in_transaction(db, |db| {
         let values = [Value::text(name), Value::text(format!("{:.6}", Timestamp::now()))];

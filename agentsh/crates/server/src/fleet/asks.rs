@@ -16,7 +16,7 @@ pub(crate) const MAX_BODY: usize = 64 << 10;
 const OF_ONE_HOST: i64 = 64;
 /// Questions that are listed.
 const MAX_LISTED: i64 = 500;
-/// A question of a host that was silent for so many seconds is hidden until the host is back.
+/// Seconds after which questions of a silent host are hidden until it is back.
 const HOST_TIMEOUT_S: i64 = 60;
 /// How often it is noted that a host still asks, in seconds.
 const NOTE_INTERVAL_S: i64 = 10;

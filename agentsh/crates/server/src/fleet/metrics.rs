@@ -30,7 +30,7 @@ struct Counts {
 }
 
 impl Metrics {
-    /// A batch that was kept: so many bytes as it was sent, and how long it took until it was on disk.
+    /// Counts a stored batch: its size as sent, and the time until it was on disk.
     pub fn taken(&self, taken: &StoredBatch, bytes: usize, time: Duration) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.batches += 1;

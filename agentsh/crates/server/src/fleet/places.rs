@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use crate::fleet::schema::LOW_BITS;
 use crate::fleet::serve::OperatorLog;
 
-/// How far a place may be ahead of the clock of this server, in microseconds. A server whose clock is wrong by more is not
-/// followed: what arrives would stay until that time comes, whatever is to be forgotten.
+/// How far a place may be ahead of the clock of this server, in microseconds. A server whose clock is wrong by more
+/// is not followed, because its events would be kept until that time.
 const MAX_AHEAD: i64 = 3_600_000_000;
 /// Between two messages about a clock.
 const CLOCK_WARNING_INTERVAL: Duration = Duration::from_secs(60);

@@ -140,7 +140,7 @@ fn arrived_since(since: &str) -> Option<i64> {
     time.as_microsecond().checked_sub(MAX_CLOCK_LEAD_US)?.checked_mul(1 << LOW_BITS)
 }
 
-/// A page of at most so many rows. One row always fits.
+/// A page of at most `limit` rows. One row always fits.
 fn cut(found: Vec<(i64, Row)>, limit: usize) -> Rows {
     let mut taken = 0_usize;
     let mut rows = Rows::default();

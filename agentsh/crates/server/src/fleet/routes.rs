@@ -106,7 +106,8 @@ impl App {
         self.judge(&self.readers, move |db| person(db, &credential, least)).await
     }
 
-    /// The id of the host that asks, and its body of at most so many bytes. Nothing of it is read before the signature.
+    /// The id of the requesting host, and its body of limited size. Nothing of the body is read before the signature
+    /// is verified.
     pub async fn host(
         &self,
         method: &Method,

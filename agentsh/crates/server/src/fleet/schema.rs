@@ -1,7 +1,7 @@
 //! The tables, their versions, and the daily partitions of events.
 //!
-//! A migration only adds: a server of the version before goes on next to it. One that takes something away raises
-//! `oldest`, once no older server runs; those then say so instead of guessing.
+//! A migration only adds: a server of the previous version keeps working beside it. One that removes something raises
+//! `oldest`, once no older server runs; an older server then reports this instead of guessing.
 
 use agentsh_database::{Connection, Database, DbError, Value};
 use jiff::Timestamp;
@@ -12,7 +12,8 @@ pub(crate) const KEY: i64 = 7_452_382;
 /// The migrations from each version to the next, and the oldest server that can use the result.
 const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2), (1, V3), (1, V4), (1, V5)];
 
-/// Days whose tables are created in advance: an idle server, or one that cannot change tables, continues for so long.
+/// Days whose tables are created in advance: an idle server, or one that cannot change tables, can continue this
+/// long.
 const DAYS_AHEAD: i64 = 7;
 /// An id is the microsecond of arrival, followed by bits that distinguish servers.
 pub(crate) const LOW_BITS: u32 = 11;
@@ -93,9 +94,9 @@ const LATER: &[(&str, &str)] = &[
 ];
 /// The lock for building indexes.
 const COMPLETING: i64 = 7_452_384;
-/// A change of tables waits at most so long for users of the tables, because others wait behind it.
+/// Maximum time that a change of tables waits for users of the tables, because others wait behind it.
 const LOCKS: &str = "SET LOCAL lock_timeout = '5s'";
-/// A change of days waits at most so long for users of the table, because batches wait behind it.
+/// Maximum time that a change of days waits for users of the table, because batches wait behind it.
 const DAYS_LOCKS: &str = "SET LOCAL lock_timeout = '200ms'";
 
 /// ProjectAgentConfig the tables up to date, one server at a time.
@@ -303,7 +304,7 @@ mod tests {
         let newer: Vec<_> = VERSIONS.iter().copied().chain(more).collect();
         migrate(db.as_mut(), &newer[..VERSIONS.len() + 1]).unwrap();
         assert_eq!(version(db.as_mut()).unwrap(), own + 1);
-        // The server before it goes on.
+        // The previous server keeps working.
         prepare(&database).unwrap();
         migrate(db.as_mut(), &newer).unwrap();
         let why = prepare(&database).unwrap_err().to_string();

@@ -19,7 +19,7 @@ pub(crate) const NAMES: &str = "oidc:";
 const AT: &str = " at ";
 /// How long one counts, in seconds: a provider's revocation takes effect at the next sign-in.
 pub(crate) const SIGN_IN_LIFETIME_S: i64 = 8 * 3600;
-/// Expired sign-ins are deleted after so many seconds.
+/// Seconds after which expired sign-ins are deleted.
 const KEPT: i64 = 90 * 24 * 3600;
 
 /// A person according to the provider.

@@ -41,7 +41,7 @@ pub(crate) fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, St
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Connections whose greeting is over. A slow one delays no other.
+/// Connections after their TLS handshake. A slow handshake delays no other.
 pub(crate) struct TlsListener {
     address: SocketAddr,
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,

@@ -7,7 +7,7 @@ use agentsh_store::CommittedEvent;
 
 const START: &str = "2026-01-02T03:04:05Z";
 
-/// Events in their order, each a second after the one before.
+/// Events in order, one second apart.
 fn entries(bodies: &[Value]) -> Vec<Entry> {
     let start: Timestamp = START.parse().unwrap();
     let each = bodies.iter().zip(0u32..).map(|(body, at)| CommittedEvent {

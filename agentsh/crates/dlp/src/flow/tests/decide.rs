@@ -381,7 +381,7 @@ fn repeated_result_takes_no_memory_and_renews_its_lifetime() {
         assert_eq!(count, 2);
         assert!(apart > 60 || after < before + 400, "{apart}: {before} {after}");
         assert_eq!(flow.origins().last().unwrap().1.call, (1000 + apart).to_string());
-        // It came a second time, so its time begins anew.
+        // It was read a second time, so its lifetime starts again.
         for (now, is_known) in [(1000 + apart + lifetime - 1, true), (1000 + apart + lifetime + 61, false)] {
             let call = json!({"body": MEMO});
             let call = Leaves::of_value("send", &call);

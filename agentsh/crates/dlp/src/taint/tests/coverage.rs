@@ -209,6 +209,6 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
     judge.adopt(copy);
     assert_eq!(judge.all.coverage.secrets.values().next().unwrap().covered.len(), before);
     assert!(before >= 6, "{before}");
-    // The third piece goes on where the second one ended, which the copy knows nothing of.
+    // The third piece continues where the second one ended, which the copy does not know.
     assert_eq!(find(&mut judge, "b", &pieces[2]), 1);
 }

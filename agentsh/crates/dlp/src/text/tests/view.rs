@@ -228,7 +228,7 @@ fn finds_text_in_other_alphabets() {
         .map(|c| if c.is_ascii_lowercase() { char::from(b'a' + b'z' - c as u8) } else { c })
         .collect();
     let said = "nobody outside of this house may hear what the committee decided about the winter garden";
-    // Much else stands around it.
+    // It is surrounded by other text.
     let around = "all of these other words are plain english and come before and after it ".repeat(200);
     assert_eq!(
         found(&format!("{around}{}{around}", shifted(said, 0)), &said[20..60]).0,

@@ -11,7 +11,7 @@ fn bad(text: &str) -> String {
     parse("policy.yaml", text).expect_err("the policy was accepted").render()
 }
 
-/// Every line that is in force: its value, and where it stands.
+/// Every line that is in force: its value, and its place.
 fn lines(policy: &Policy) -> BTreeMap<String, (String, String)> {
     let shown = |line: crate::Line| (line.key, (line.value, line.rule.to_string()));
     policy.lines().into_iter().map(shown).collect()
@@ -71,7 +71,7 @@ fn inspect_line_wins_over_the_preset() {
     assert_eq!(value("llm.canary"), "hold");
 }
 
-/// A section that stands switches more on than its keys say.
+/// The presence of a section switches more on than its keys say.
 #[test]
 fn a_line_about_destinations_says_nothing_about_copies_and_no_marker_is_made_to_record_them() {
     let value = |text: &str, key: &str| line(text, key).0;
