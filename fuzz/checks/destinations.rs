@@ -1,5 +1,5 @@
-//! What is found stands in the text and is written in one way; nothing in front hides an address on a line of its
-//! own; an unlisted host is not allowed.
+//! Each found host is in the text, in one spelling; no text before it hides an address on its own line; an unlisted
+//! host is not allowed.
 
 use super::dlp::destination::{Destination, Target, find, find_in_views, judge};
 use super::dlp::text::{Decoded, Limits};

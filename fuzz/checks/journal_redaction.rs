@@ -1,4 +1,4 @@
-//! What the journal keeps of a value is bounded JSON without the secrets in it, wherever they stand.
+//! What the journal keeps of a value is bounded JSON without the secrets in it, wherever they are.
 
 use super::store::redact::{RedactionLimits, MAX_BYTES, arguments, redact, text, whole, within};
 

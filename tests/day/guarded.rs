@@ -58,7 +58,7 @@ fn git_config_settings_that_run_nothing_are_written() {
     }
 }
 
-/// Each with the words that are said of it.
+/// Each with the expected message.
 const REFUSED: &[(&str, &str)] = &[
     ("git config core.hooksPath h", "core.hookspath = h"),
     ("git config core.fsmonitor ./m", "core.fsmonitor = ./m"),
@@ -188,7 +188,7 @@ fn a_repository_is_not_guarded_while_git_makes_it() {
             echo guarded";
         let outcome = inside(&place, &[], script).expect_code(0);
         assert_eq!(outcome.stdout, "guarded\n", "{mode:?}: {outcome}");
-        // What git or the session wrote is no news.
+        // Changes by git or the session are not reported.
         assert!(!outcome.stderr.contains("changed during the run"), "{mode:?}: {outcome}");
     }
 }

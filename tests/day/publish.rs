@@ -18,7 +18,7 @@ for word in sys.argv[1:]:\n    address, port = word.rsplit('=', 1)\n    \
     threading.Thread(target=serve, args=(s,), daemon=True).start()\n\
 print('up', flush=True)\nsys.stdin.read()\n";
 
-/// A run whose server is up, and the address that it said.
+/// A run whose server is up, and the printed address.
 struct Served {
     child: Child,
     pub address: String,
@@ -151,7 +151,7 @@ fn published_port_is_reached_and_no_other_port() {
         assert_eq!(served.say("hello"), "");
         service.set_nonblocking(true).unwrap();
         assert!(service.accept().is_err(), "a service of this machine was reached");
-        // The agent listens where it likes, and is not heard.
+        // The agent may listen on any port, and is not reachable there.
         assert!(TcpStream::connect(("127.0.0.1", other)).is_err());
         served.end();
     }

@@ -57,7 +57,7 @@ fn connection_that_nobody_inside_answers_is_reported() {
             assert_eq!(reason(port), Some("loopback-port-not-open"), "{refused:?}");
             assert_eq!(reason(53), Some("udp-not-allowed"), "{refused:?}");
             assert!(reason(8080).is_some() && reason(free).is_none(), "{refused:?}");
-            // The command that was said opens it.
+            // The suggested command opens it.
             let port = format!("localhost:{port}");
             Outcome::of(&mut place.agentsh(&["policy", "allow", &port])).expect_code(0);
             let outcome =
@@ -189,10 +189,10 @@ fn write_below_a_read_only_directory_is_reported_with_rule_and_remedy() {
         ] {
             assert!(outcome.stdout.contains(&said), "{mode:?} {said}: {outcome}");
         }
-        // Programs try it and go on without: a run that did not fail says nothing.
+        // Programs try it and continue without: a run that did not fail reports nothing.
         let outcome = run(&[], "0").expect_code(0);
         assert!(!outcome.stderr.contains("own (write_file"), "{mode:?} {outcome}");
-        // What was said allows it.
+        // The suggested option allows it.
         let outcome = run(&["--write", &tools.display().to_string()], "3").expect_code(3);
         assert!(outcome.stderr.contains("nothing refused"), "{mode:?} {outcome}");
         assert!(tools.join("new").exists(), "{mode:?}");

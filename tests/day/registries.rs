@@ -1,4 +1,5 @@
-//! Package registries of the project's ecosystems: read, and nothing else; said by the user's configuration alone.
+//! Package registries of the project's ecosystems: reading is allowed, and nothing else; only the user's
+//! configuration names them.
 
 use crate::support::forge::{authority, forge};
 use crate::support::sandbox::{Kind, Sandbox};

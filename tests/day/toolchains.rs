@@ -1,4 +1,4 @@
-//! What PATH leads to works inside; what it fetched stays with the project.
+//! Programs on PATH work inside; what they fetch stays with the project.
 
 use crate::support::{Mode, Outcome, Place};
 
@@ -132,7 +132,7 @@ fn concurrent_runs_have_separate_cache_layers() {
     assert!(first.wait().unwrap().success());
 }
 
-/// What a policy hides is not shown by way of a cache.
+/// A path that a policy hides is not shown through a cache.
 #[test]
 fn package_cache_hidden_by_policy_is_not_shown() {
     for mode in Mode::all() {

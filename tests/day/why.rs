@@ -78,7 +78,7 @@ fn claude_code_and_codex_are_told_that_they_run_in_a_sandbox() {
         for part in [project.as_str(), "one.test", "/run/agentsh/agentsh why PATH|HOST|COMMAND", "EROFS"] {
             assert!(alone.contains(part), "{part}\n{alone}");
         }
-        // What the user says himself stays, and stays first.
+        // The user's own option is kept, and comes first.
         for own in [&["--append-system-prompt", "Be kind."][..], &["--append-system-prompt=Be kind."]] {
             let merged = told(&[&[claude.as_str()], own, &["hello"]].concat());
             assert!(merged.contains("Be kind.\n\nYou run inside an agentsh sandbox."), "{merged}");
@@ -98,7 +98,7 @@ fn claude_code_and_codex_are_told_that_they_run_in_a_sandbox() {
     }
 }
 
-/// What is so in every sandbox, and what no rule names because the sandbox brings it.
+/// Facts of every sandbox, and files that no rule names because they belong to the sandbox.
 #[test]
 fn why_describes_the_sandbox_as_it_was_built() {
     for mode in Mode::all() {

@@ -21,7 +21,7 @@ const DOCUMENTS: &[(&str, &str)] = &[
 ];
 /// More calls to each server than the inventory learns from, so that what is unusual is judged too.
 const DAYS: usize = 2;
-/// Of all calls, how many may alarm, in percent.
+/// Maximum percentage of calls that may raise an alarm.
 const MAX_ALERTED: usize = 2;
 
 /// The policy of a user who lets them work together: which of them stay on this machine, and what they may write.

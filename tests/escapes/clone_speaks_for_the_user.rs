@@ -209,7 +209,7 @@ fn user_settings_change_the_model_endpoint() {
 const POLICY: &str =
     "sandbox: {mcp: {servers: [{id: gh, env_allow: [GH_TOKEN], filesystem: {read: [\"~/letters\"]}}]}}\n";
 
-/// What a server called `gh` gets, declared by the file at `path`.
+/// Reports what a server called `gh` gets that the file at `path` declares.
 fn asks(place: &Place, path: &Path) -> Answers {
     place.policy(POLICY);
     place.set("GH_TOKEN", "TOPSECRET");

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::support::sandbox::{attempt, script};
 use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 
-/// What shows that the user has the programs that read these files.
+/// Directories that show that the user has the programs that read these files.
 const SIGNS: [&str; 4] = [".claude", ".vscode", ".cursor", ".config/zed"];
 
 #[test]

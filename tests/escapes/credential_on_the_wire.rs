@@ -123,7 +123,7 @@ fn credential_is_not_sent_after_a_redirection_or_without_tls() {
     }
 }
 
-/// What a project says of credentials takes away.
+/// A project's policy can only restrict credentials.
 #[test]
 fn project_policy_cannot_request_credentials() {
     for mode in Mode::all() {

@@ -11,7 +11,7 @@ fn number_of_processes_is_limited() {
             yes("many-processes 20"),
             no_with("many-processes 300", "REFUSED EAGAIN"),
             no("raise-limit"),
-            // Whoever is left can go on.
+            // The remaining processes can continue.
             yes("many-processes 20"),
         ]);
         assert_eq!(sandbox.place.outside(&["many-processes 300"]), ["DONE"]);

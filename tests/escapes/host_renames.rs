@@ -296,7 +296,7 @@ fn project_moved_by_the_host_is_checked_at_its_new_path() {
     }
 }
 
-/// The host moves a directory out of the project. Who works in it goes on to write there.
+/// The host moves a directory out of the project. A process that works in it keeps writing there.
 #[test]
 fn directory_moved_out_by_the_host_is_checked_at_its_new_path() {
     for mode in Mode::all() {

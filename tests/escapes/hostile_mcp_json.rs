@@ -46,7 +46,8 @@ fn arguments_in_mcp_json_open_nothing_outside_the_project() {
     }
 }
 
-/// What a command names is shown to it, masks or not: of a project's server only where programs are installed.
+/// Files that a command names are shown to it, even masked ones; for a project's server only where programs are
+/// installed.
 #[test]
 fn commands_in_mcp_json_show_nothing_outside_the_project() {
     for mode in Mode::all() {

@@ -53,7 +53,7 @@ fn hooks_of_submodules_are_read_only() {
     });
 }
 
-/// Where submodules lie stands a link: neither what it leads to is shown, nor can it be replaced.
+/// The directory of submodules is a link: its target is not shown, and the link cannot be replaced.
 #[test]
 fn symlink_in_place_of_submodules_opens_nothing() {
     everywhere(|sandbox| {
@@ -155,7 +155,7 @@ fn a_project_that_is_a_repository_keeps_its_other_guards() {
     });
 }
 
-/// What names a repository is written by whoever may write there: it opens nothing that is closed.
+/// A file that names a repository may be written by anybody who can write there, so it opens nothing that is closed.
 #[test]
 fn git_file_pointer_makes_nothing_writable() {
     everywhere(|sandbox| {
@@ -260,7 +260,7 @@ fn hooks_and_configurations_that_a_configuration_names_are_read_only() {
         place.write(main.join("worktrees/tree/commondir"), "../..\n");
         place.write("tree/.git", format!("gitdir: {}\n", main.join("worktrees/tree").display()));
         place.write("tree/.linked/pre-commit", "");
-        // What the user says for every repository.
+        // The user's setting for every repository.
         place.write(place.home.join(".gitconfig"), "[core]\n\thooksPath = .everywhere\n");
         place.write("tree/.everywhere/pre-commit", "");
         let project = place.project.display();

@@ -1,5 +1,5 @@
-//! A cloned repository brings a policy that grants itself something.
-//! Stopped by: a policy inside the project can only take away; anything wider is an error with its line.
+//! A cloned repository brings a policy that grants itself something. Stopped by: a policy inside the project can only
+//! narrow; anything wider is an error with its line.
 
 use crate::support::{Mode, Outcome, Place};
 

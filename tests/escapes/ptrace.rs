@@ -1,5 +1,5 @@
-//! Steer a process that is not one's own: the sandbox's first one, or one of another sandbox.
-//! Stopped by: the first process is not dumpable and outside the program's Landlock domain; others have no number here.
+//! Trace a foreign process: pid 1 of the sandbox, or one of another sandbox. Stopped by: pid 1 is not dumpable and
+//! outside the program's Landlock domain; processes of other sandboxes have no pid here.
 
 use serde_json::json;
 

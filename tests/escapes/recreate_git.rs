@@ -30,7 +30,7 @@ fn git_directory_cannot_be_replaced() {
     });
 }
 
-/// A repository may say that its configuration stands somewhere else, where it can be written.
+/// A repository may redirect its configuration to a writable place.
 #[test]
 fn git_configuration_cannot_be_redirected_elsewhere() {
     everywhere(|sandbox| {
@@ -99,7 +99,7 @@ fn missing_configuration_cannot_be_added_to_a_repository() {
         sandbox.holds(&[
             yes(format!("append {project}/config x")),
             yes(format!("append {project}/plain/config x")),
-            // What `commondir` leads to says what git runs in the other one.
+            // The target of `commondir` decides what git runs in the other repository.
             no(format!("append {project}/elsewhere/config x")),
         ]);
     });
@@ -253,7 +253,7 @@ fn git_status_at_the_top_runs_it_without_a_sandbox() {
     }
 }
 
-/// The twin: repositories are made as ever, in several steps, and used afterwards.
+/// The twin: repositories are made as usual, in several steps, and used afterwards.
 #[test]
 #[ignore = "takes long"]
 fn ordinary_repositories_can_be_made_during_the_run() {
@@ -356,7 +356,7 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
         for directory in ["hg", "lines"] {
             assert!(!place.project.join(directory).join(".hg/hgrc").exists(), "{mode:?}: {outcome}");
         }
-        // What is harmless stays.
+        // Harmless files stay.
         assert!(place.project.join("plain/.hg/hgrc").exists(), "{mode:?}: {outcome}");
         let config = fs::read_to_string(place.project.join("honest/.git/config")).unwrap();
         assert!(config.contains("name = N") && config.contains("https://x.test/a.git"), "{config}");
@@ -365,7 +365,7 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
     }
 }
 
-/// The host takes a nested repository away, and the agent makes it anew, at the same place.
+/// The host removes a nested repository, and the agent makes it again, at the same path.
 #[test]
 fn a_repository_that_the_host_removed_is_a_new_one_when_it_comes_again() {
     for mode in Mode::all() {
@@ -399,7 +399,7 @@ fn a_repository_that_the_host_removed_is_a_new_one_when_it_comes_again() {
     }
 }
 
-/// What the user's configuration names for every repository is looked for in new ones too.
+/// Files that the user's configuration names for every repository are searched for in new ones too.
 #[test]
 fn hooks_and_programs_that_count_from_each_working_tree_are_set_aside_in_new_repositories() {
     for mode in Mode::all() {
@@ -436,7 +436,8 @@ fn hooks_and_programs_that_count_from_each_working_tree_are_set_aside_in_new_rep
     }
 }
 
-/// Whoever removes what is guarded in a new repository makes it anew: what would run automatically is set aside then as well.
+/// A process that removes guarded files in a new repository makes it again: files that would run automatically are
+/// set aside then too.
 #[test]
 fn a_new_repository_that_lost_its_guards_is_guarded_again() {
     for mode in Mode::all() {
@@ -480,7 +481,7 @@ fn many_files_that_run_automatically_are_all_set_aside() {
     }
 }
 
-/// The host takes a guarded file away, as `git checkout` does, and the agent makes it anew; or the host puts it back.
+/// The host removes a guarded file, as `git checkout` does, and the agent makes it again; or the host puts it back.
 #[test]
 fn a_guarded_file_that_the_host_removed_is_a_new_one_when_it_comes_again() {
     for mode in Mode::all() {

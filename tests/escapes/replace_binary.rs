@@ -1,5 +1,5 @@
-//! Replace the server's program between the look at it and its start.
-//! Stopped by: the bytes that were hashed are the bytes that run, and others are refused.
+//! Replace the server's program between its check and its start. Stopped by: the hashed bytes are the bytes that run,
+//! and others are refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,7 @@
-//! What a run leaves in its layer, made so that applying it does more than write files of the project: links in the way,
-//! hooks, set-id bits, pipes and sockets, names that draw on the terminal.
-//! Stopped by: names are opened below the project without following links, what runs automatically has to be named, modes are
-//! cut to permissions, and only files, links and directories are made.
+//! A layer made so that applying it does more than write files of the project: links in the way, hooks, set-id bits,
+//! pipes and sockets, names that draw on the terminal. Stopped by: names are opened below the project without
+//! following links, what runs automatically has to be named, modes are cut to permissions, and only files, links and
+//! directories are made.
 
 use std::fs;
 use std::io::Write;

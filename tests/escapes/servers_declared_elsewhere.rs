@@ -46,7 +46,7 @@ fn servers_declared_deep_or_behind_links_are_found() {
         let early = as_claude(&place, "head -c 3 .claude/agents/early.md; head -c 3 elsewhere/text");
         assert_eq!(early.stdout.matches("---").count(), 1, "{mode:?} {early}");
 
-        // Too many to look at: none is shown, and it is said.
+        // Too many to check: none is shown, and a message says so.
         let place = Place::new(mode);
         place.write(".claude/agents/a.md", EVIL);
         for number in 0..2_100 {
@@ -81,7 +81,7 @@ fn project_instructions_do_not_count_as_the_users() {
         for (file, keys) in words.iter().chain([&reads]) {
             place.write(format!(".claude/{file}"), front(keys));
         }
-        // What the user wrote for himself stays.
+        // The user's own files stay.
         place.write(place.home.join(".claude/agents/own.md"), front(words[3].1));
         let outcome = as_claude(
             &place,
@@ -252,7 +252,7 @@ fn declarations_next_to_the_list_are_not_shown() {
             for word in kept.filter(|word| files.iter().any(|(_, text)| text.contains(word))) {
                 assert!(outcome.stdout.contains(&word), "{mode:?} {agent} {word} {outcome}");
             }
-            // Who enables a plugin gets its servers anyway.
+            // An agent that enables a plugin gets its servers anyway.
             let is_told = outcome.stderr.contains("declares are not started");
             assert_eq!(is_told, *agent != "claude", "{mode:?} {agent} {outcome}");
         }

@@ -110,7 +110,7 @@ fn unread_standard_error_does_not_block_the_session() {
     drop(reader);
 }
 
-/// The one thread that serves everybody stands still, whatever the reason: then nothing inside goes on.
+/// The one thread that serves all sandboxes is blocked, for whatever reason: then everything inside is ended.
 #[test]
 #[ignore = "takes long"]
 fn stopped_session_is_ended() {

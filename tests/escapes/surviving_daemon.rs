@@ -1,5 +1,5 @@
-//! A process that belongs to nobody, in a session of its own, to go on after the end.
-//! Stopped by: the process namespace ends with its first process.
+//! A process that belongs to nobody, in a session of its own, to survive the run. Stopped by: the process namespace
+//! ends with its first process.
 
 use serde_json::json;
 

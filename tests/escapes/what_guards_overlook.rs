@@ -44,7 +44,7 @@ fn closed_directory_is_hidden() {
     }
 }
 
-/// What the owner may not enter is not nothing: whoever opens it up later would run it.
+/// A directory that its owner may not enter is not empty: whoever opens it later would run its files.
 #[test]
 fn closed_directory_is_searched_at_the_end_of_the_run() {
     for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
@@ -53,7 +53,8 @@ fn closed_directory_is_searched_at_the_end_of_the_run() {
         let git = |name: &str| place.command("git").args(["init", "-q", name]).status().unwrap();
         assert!(git(".").success() && git("old").success());
         place.make_directory(&place.project.join("quiet"));
-        // Of a new repository, of what lies in one, of another system, of one without a working tree, and in a known one.
+        // In a new repository and inside one, of another version control system, without a working tree, and in a
+        // known repository.
         let arm = "printf '[core]\nfsmonitor = evil\n' >>";
         let script = format!(
             "for at in whole listed inner; do git init -q $at; {arm} $at/.git/config; done; \
@@ -182,7 +183,7 @@ fn hooks_of_a_new_repository_are_set_aside() {
         assert!(!text.contains("fsmonitor") && text.contains("name"), "{text}");
         assert!(!place.project.join("new/.git/hooks/post-checkout").exists());
         assert!(outcome.stderr.contains("new repository"), "{outcome}");
-        // The twin: git takes it, and it can be had again.
+        // The twin: git accepts it, and it can be restored.
         assert!(
             place
                 .command("git")
@@ -215,7 +216,7 @@ fn git_shows_exactly_the_commits_that_it_sends() {
              git replace HEAD~2:a HEAD:a; git clone -q --bare . ../remote.git; mv ../remote.git .",
         );
         let replaced = outside("git replace -l");
-        // What is honest stays: a cache that git makes again, and what the person replaced.
+        // Legitimate files stay: a cache that git makes again, and objects that the user replaced.
         let honest =
             "echo 4 > a; git commit -qam 4; git gc -q; git fetch -q --depth 1 file://$PWD/remote.git";
         let outcome = run(&place, honest).expect_code(0);
@@ -314,7 +315,7 @@ fn changed_instructions_are_shown_and_can_be_restored() {
     }
 }
 
-/// To take away needs no room: without any, the configuration of a repository gets another name.
+/// Disarming needs no disk space: on a full disk, the configuration of a repository is renamed.
 #[test]
 fn armed_configuration_on_a_full_disk_gets_another_name() {
     let mode = Mode::Invoker;
@@ -514,7 +515,8 @@ fn hooks_of_a_future_repository_cannot_be_made() {
     }
 }
 
-/// What the configuration of a shell, of ssh, of npm or of the session manager names in the project runs without being asked for.
+/// Files of the project that the configuration of a shell, ssh, npm or the session manager names run without a
+/// request.
 #[test]
 fn files_that_the_users_configurations_name_are_read_only() {
     everywhere(|sandbox| {
@@ -609,7 +611,7 @@ fn files_that_startup_files_of_the_home_name_are_read_only() {
     });
 }
 
-/// What the user's programs load need not be a word that is a file: each line names it in another way.
+/// Files that the user's programs load can be named in many ways: each line uses another one.
 #[test]
 fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
     for mode in Mode::all() {
@@ -854,7 +856,8 @@ fn policies_in_the_project_are_read_only() {
     }
 }
 
-/// What `--config` names is the user's word, too. What was changed while a sandbox could write it waits for his.
+/// A file that `--config` names counts as the user's, too. Content that changed while a sandbox could write it needs
+/// the user's approval.
 #[test]
 fn configurations_of_the_proxy_and_the_gateway_count_as_they_were_accepted() {
     for mode in Mode::all() {
@@ -995,7 +998,7 @@ fn other_names_of_a_guarded_file_are_read_only() {
     });
 }
 
-/// Of Mercurial, Jujutsu and Sapling, what was there before is no newcomer.
+/// Existing files of Mercurial, Jujutsu and Sapling do not count as new.
 #[test]
 fn existing_configuration_of_other_version_control_stays() {
     for mode in Mode::all() {
@@ -1011,7 +1014,7 @@ fn existing_configuration_of_other_version_control_stays() {
             let text = fs::read_to_string(place.project.join(file)).unwrap();
             assert_eq!(text, "[ui]\nusername = A\n", "{mode:?}: {file}");
         }
-        // A file that sends it elsewhere for its configuration. No empty one could stand there from the start.
+        // A file that redirects its configuration. No stub could reserve this name.
         let elsewhere = [".hg/sharedpath", "nested/.hg/sharedpath"];
         let script = format!("for f in {}; do echo /elsewhere > $f; done", elsewhere.join(" "));
         let outcome = run(&place, &script).expect_code(0);
@@ -1022,7 +1025,7 @@ fn existing_configuration_of_other_version_control_stays() {
     }
 }
 
-/// What some program obeys below the top, in a git directory, and between the top and where the run starts.
+/// Files that programs obey below the top, in a git directory, and between the top and the start directory.
 #[test]
 fn files_that_run_by_themselves_below_the_top_are_guarded() {
     const OBEYED: [&str; 9] = [
@@ -1065,7 +1068,7 @@ fn files_that_run_by_themselves_below_the_top_are_guarded() {
             assert!(outcome.stderr.contains(path), "{mode:?} {path} {outcome}");
         }
         assert!(place.project.join("below/file").exists() && place.project.join("other/.envrc").exists());
-        // And what is there stays as it is.
+        // Existing files stay unchanged.
         for path in OBEYED {
             place.write(path, "mine");
         }

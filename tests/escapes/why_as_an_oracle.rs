@@ -40,7 +40,7 @@ fn strange_questions_do_not_stop_the_session() {
     }
 }
 
-/// What the agent asks about is suggested as it is, and never as a pattern that it made up.
+/// The path that the agent asks about is suggested literally, and never as a pattern that the agent made up.
 #[test]
 fn why_does_not_suggest_a_pattern_asked_for_by_the_agent() {
     for mode in Mode::all() {

@@ -95,7 +95,7 @@ fn shell_files_of_a_writable_home_are_read_only() {
     });
 }
 
-/// A file in a directory: whoever can rename the directory can make the file anew.
+/// A file in a directory: whoever can rename the directory can replace the file.
 #[test]
 fn parent_directories_of_guarded_files_cannot_be_renamed() {
     everywhere(|sandbox| {

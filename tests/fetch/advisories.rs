@@ -1,4 +1,4 @@
-//! What others warn about, from their formats to the record, the results and the refusal.
+//! Security advisories, from their formats to the record, the results and the refusal.
 
 use minisign::KeyPair;
 use serde_json::{Value, json};
@@ -143,7 +143,7 @@ fn policy_blocks_exploited_packages_except_those_it_names() {
         place.user_policy(&format!("sandbox: {{mcp: {{advisories: {policy}}}}}\n"));
         assert_eq!(call_both(&place).text(0), "ok", "{policy}");
     }
-    // A project takes away, and gives nothing.
+    // A project can only restrict.
     place.user_policy("sandbox: {mcp: {advisories: {vendor: block}}}\n");
     place.write(".agentsh.yaml", "sandbox: {mcp: {advisories: {vendor: warn}}}\n");
     let wider = call_both(&place).outcome;

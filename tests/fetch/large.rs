@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::support::{Mode, Outcome, Place, processes};
 
-/// A record of a package of its own, filled up to so many bytes with what cannot be packed well.
+/// A record of its own package, padded to `size` bytes with text that compresses badly.
 fn record(number: usize, size: usize) -> String {
     let mut noise = String::with_capacity(size);
     let mut state = number as u64 + 1;
@@ -104,7 +104,7 @@ fn shows(place: &Place, id: &str) -> bool {
     Outcome::of(&mut place.agentsh(&["advisories", "show", id])).code == 0
 }
 
-/// Of memory, with a record of 2 MiB in several forms, and the program itself.
+/// Memory limit, for a record of 2 MiB in several forms and the program itself.
 const MAX_COUNT: u64 = 96 << 20;
 
 #[test]
@@ -192,7 +192,7 @@ fn advisory_lists_and_lines_may_be_of_any_size() {
     );
 }
 
-/// The signatures of a deny list stand next to it in its archive, whatever the size of that.
+/// The signatures of a deny list are next to it in its archive, whatever the archive's size.
 #[test]
 fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
     let place = Place::new(Mode::Invoker);

@@ -128,7 +128,7 @@ fn two_servers_of_one_package_fetch_it_once() {
     let looked = place.agentsh(&["scan", "servers"]).output().unwrap();
     assert_eq!(registry.downloads(), 1, "{}", String::from_utf8_lossy(&looked.stderr));
     assert_eq!(files(&store(&place).join("requests")).len(), 2);
-    // Who forgets a pin asks for what there is now, also when the other has just fetched it.
+    // After a reset of its pin, a server gets the newest version, even if another has just fetched an older one.
     registry.publish("greeter", "2.0.0", &answering("'two'"), &json!({}));
     let reset = place.agentsh(&["mcp", "pins", "reset", "--server", "a"]).output().unwrap();
     assert!(reset.status.success(), "{reset:?}");
@@ -200,7 +200,7 @@ fn install_scripts_run_only_when_the_policy_says_so() {
     assert!(ran());
 }
 
-/// What runs there can write everything that its sandbox shows, and nothing is written on its behalf outside.
+/// An install script can write only what its sandbox shows, and nothing is written on its behalf outside.
 #[test]
 #[ignore = "takes long"]
 fn install_scripts_find_no_credentials_and_lead_nobody_elsewhere() {

@@ -56,7 +56,7 @@ fn rewritten_history_of_a_host_is_reported() {
         assert!(refused.stderr.contains("rewritten"), "{refused}");
         let one = is_refused(at, &host, "rewritten");
         assert!(!one["incidents"][0]["session"].as_str().unwrap().is_empty(), "{one}");
-        // What was sent is there as it was.
+        // Earlier events are unchanged.
         assert_eq!(super::asked(at, &server, &["mcp", "events", "--limit", "1000"]), before);
 
         // An operator resolved it: forwarding continues, and the same problem is not reported again.

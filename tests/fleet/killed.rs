@@ -158,7 +158,7 @@ fn removal_of_a_day_in_use_is_delayed_and_blocks_nobody() {
     assert!(crate::support::eventually(|| !days().contains("events_20200101") && days().contains(&last)));
 }
 
-/// Days that are over go, and what was there does not come again.
+/// Expired days are removed, and their events are not sent again.
 #[test]
 fn expired_days_are_removed() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };

@@ -138,7 +138,7 @@ fn oidc_provider_identifies_the_user() {
             pages::post(&server, "/people/oidc:ada/revoke", &headers, &format!("token={form}"));
         assert_eq!(status, 200, "{answer}");
         assert_eq!(pages::page(&server, "/", &cookie).0, 401);
-        // Signing out ends it, also for who has a copy of the cookie.
+        // Signing out ends it, also for a copy of the cookie.
         told.provider.repents();
         let (_, answer) = sign_in(&server);
         let cookie = opened(&answer).unwrap();
@@ -251,7 +251,7 @@ fn invalid_oidc_options_are_reported_and_an_absent_provider_blocks_nobody_else()
     told.provider.says().metadata.insert("issuer".to_owned(), json!("https://evil.example"));
     let (status, answer) = server.raw("GET", "/sign-in/provider", &[], b"");
     assert!(status == 503 && answer.contains("is not valid"), "{answer}");
-    // Tokens open the pages as ever.
+    // Tokens open the pages as before.
     pages::sign_in(&server, "viewer", "vera");
     told.provider.repents();
     let (_, answer) = sign_in(&server);

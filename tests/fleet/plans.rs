@@ -14,7 +14,8 @@ const MAX_COUNT: u64 = 20_000;
 /// PostgreSQL rightly reads it without an index.
 const SMALL_PARTITION: u64 = 5_000;
 
-/// One a line, as somebody types it; `cargo xtask bench fleet` asks the same. `SESSION` is one of the middle of what is there.
+/// One per line, as typed; `cargo xtask bench fleet` uses the same. `SESSION` is a session from the middle of the
+/// database.
 const QUESTIONS: &str = include_str!("questions.txt");
 
 /// Fills the database as `cargo xtask bench fleet` does.
@@ -31,7 +32,7 @@ fn fill(at: &Place, bin: &Path, url: &str) {
     assert!(script.wait().unwrap().success());
 }
 
-/// What of a plan is more than it should be.
+/// The parts of a plan that cost more than they should.
 fn wrong(plan: &str) -> Vec<&str> {
     let number = |line: &str, before: &str| -> u64 {
         let rest = line.split_once(before).map_or("", |(_, rest)| rest);
@@ -101,7 +102,7 @@ fn fleet_queries_all_use_an_index() {
             "{words}: {plan}"
         );
     }
-    // What was asked for is what is there.
+    // The statistics match the data.
     let psql = |text: &str| {
         let mut command = at.command(bin.join("psql"));
         command.args(["-At", "-c", text]).arg(&cluster.url);

@@ -1,4 +1,4 @@
-//! What a fleet answers, next to what the host itself answers.
+//! Answers of a fleet, compared with those of the host itself.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn fleet_queries_answer_as_the_hosts_do() {
                 assert_eq!(theirs, host.listed(&own), "{words:?} of {name}");
             }
         }
-        // What an index finds, with the arguments of the call.
+        // Events found by an index, with the arguments of the call.
         let refused = asked(at, &server, &["mcp", "calls", "--action", "block"]);
         let mut names: Vec<&str> = refused.iter().map(|row| row["host"].as_str().unwrap()).collect();
         names.sort_unstable();

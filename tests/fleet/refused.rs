@@ -1,4 +1,4 @@
-//! What is not right is refused, and nothing of it is left behind.
+//! Invalid requests are refused, and leave nothing behind.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -172,7 +172,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
     assert!(refused.stderr.contains("only to this machine"), "{refused}");
 }
 
-/// More batches than a host may have under way: it is told to retry later, and the others go on.
+/// More batches than a host may have under way: it is told to retry later, and the others continue.
 #[test]
 fn batches_above_a_hosts_limit_are_told_to_retry_later() {
     let at = Place::new(Mode::Invoker);

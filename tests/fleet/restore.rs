@@ -11,7 +11,7 @@ fn own(host: &Place) -> usize {
     host.listed(&["mcp", "events", "--limit", "1000", "--json"]).len()
 }
 
-/// `back` puts the backup in the place of what is there.
+/// `back` replaces the database by the backup.
 fn comes_back(at: &Place, database: &str, backup: &dyn Fn(), back: &dyn Fn()) {
     let mut server = Server::start(at, database, &[]);
     server.login(at, "viewer");

@@ -51,7 +51,7 @@ fn decision_names_a_subject_that_its_author_cannot_choose() {
         let on_record = format!("oidc:root (1 at https://login.example) [{id}]");
         let now = read(&renamed);
         assert!(now.contains(&format!("Signed in as {on_record}")), "{now}");
-        // What he vouches for in the registry says so too: his sign-in in the place of the token's credential.
+        // Registry decisions name the subject too: the sign-in replaces the token's credential.
         let file = at.home.join(".local/state/agentsh/fleet/login.json");
         let mut login: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         login["credential"] = json!(renamed.strip_prefix("agentsh-fleet=").unwrap());

@@ -157,7 +157,7 @@ fn database_of_the_previous_version_is_migrated() {
     assert_eq!((database.version(), database.lacking().as_str()), (own, "0"));
 }
 
-/// What a server of version 4 writes, it can write into these tables, and what it keeps is asked for here.
+/// A server of version 4 can write into these tables, and its rows are queried here.
 #[test]
 fn rows_of_the_previous_versions_server_are_accepted() {
     let Some(database) = Database::start() else { return };
@@ -165,7 +165,7 @@ fn rows_of_the_previous_versions_server_are_accepted() {
     let server = Server::start(at, &database.cluster.url, &[]);
     let host = a_host(at, &server, 2);
     let before = asked(at, &server, &["mcp", "events", "--limit", "1000"]).len();
-    // A batch of one row, as that version takes it: it knows no `last_event`.
+    // A batch of one row, as that version stores it, without `last_event`.
     let row = "SELECT id + (60000000::bigint << 11), host, session, seq + 1, time, type, body, md5(hash) || md5(hash), \
                server_id, tool_name, action, severity, call FROM events ORDER BY id DESC LIMIT 1";
     database.say(&format!(
@@ -265,7 +265,7 @@ fn previous_server_version_works_beside_this_one() {
     session(&one, 2);
     forward(&one, &[]).expect_code(0);
     assert_eq!(database.version(), before);
-    // This version starts next to it, while its host goes on sending.
+    // This version starts next to it, while its host keeps sending.
     let server = std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             for _ in 0..3 {

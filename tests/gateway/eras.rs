@@ -78,7 +78,7 @@ fn local_server_with_sessions_serves_clients_without_sessions() {
     assert_eq!((&called["id"], &called["result"]["content"][0]["text"]), (&json!(3), &json!("ran look")));
     let gone = alone(&gateway, "/mcp/old", &request(4, "ping", json!({})), &[]);
     assert_eq!((gone.status, &gone.last()["error"]["code"]), (404, &json!(-32601)));
-    // And with a session, as ever.
+    // And with a session, as before.
     let id = gateway.shake_hands("/mcp/old", &[]);
     let called = gateway.post("/mcp/old", &[("Mcp-Session-Id", &id)], &call(5, "look", json!({})));
     assert_eq!(called.last()["result"]["content"][0]["text"], "ran look");

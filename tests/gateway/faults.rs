@@ -87,7 +87,7 @@ fn misbehaving_server_is_reported_and_recorded() {
         let told = refusal(&gateway, &session, id, tool);
         assert!(told.contains(says) && told.contains("server 'far'"), "{tool}: {told}");
     }
-    // Two answers: the first counts, the second is refused, and the session goes on.
+    // Two answers: the first counts, the second is refused, and the session continues.
     let headers = [("Mcp-Session-Id", session.as_str())];
     let twice = gateway.post("/mcp/far", &headers, &call(50, "twice", json!({})));
     assert_eq!(twice.last()["result"]["content"][0]["text"], "first", "{}", twice.body);
@@ -355,7 +355,7 @@ fn unread_answer_waits_at_the_server_and_blocks_nobody() {
     assert!(grown < 25 << 10, "{grown} KiB of 60 MB that nobody reads");
     let other = gateway.post("/mcp/far", &[("Mcp-Session-Id", &quick)], &call(2, "x", json!({}))).last();
     assert_eq!(other["result"]["content"][0]["text"], "fine");
-    // And all of it is there for who reads late.
+    // A late reader gets all of it.
     let lines = BufReader::new(stream).lines().map_while(Result::ok);
     let events = lines.filter(|line| line.starts_with("data: ")).count();
     assert_eq!(events, PIECES + 1);

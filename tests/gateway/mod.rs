@@ -51,7 +51,7 @@ impl Gateway {
             }
             said.push_str(&line);
         };
-        // What it says later must not stop it.
+        // Later output must not block it.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
         Self { child, address }
     }

@@ -97,7 +97,7 @@ fn tokens_are_checked_with_the_keys_that_the_issuer_publishes() {
     assert_eq!(knock(&gateway, &issuer.token(json!({}))).0, 200);
     // Clocks differ by less than a minute.
     assert_eq!(knock(&gateway, &issuer.token(json!({"exp": now() - 30, "nbf": now() + 30}))).0, 200);
-    // By more: that is said in the shape of the protocol.
+    // With a larger skew the refusal has the form of the protocol.
     for (skewed, says) in
         [(json!({"exp": now() - 120}), "Expired"), (json!({"nbf": now() + 120}), "Immature")]
     {

@@ -94,7 +94,7 @@ fn invalid_tokens_are_refused() {
     }
 }
 
-/// What other clients take as well.
+/// Spellings that other clients accept too.
 #[test]
 fn unusually_spelled_tokens_are_accepted() {
     for (name, value) in [

@@ -25,7 +25,7 @@ fn asked(place: &Place, authority: &Authority) -> (Peer, Value, String) {
     assert_eq!((&question["server"], &question["name"]), (&json!("far"), &json!("login files:write")));
     assert_eq!(question["login"], format!("agentsh login {url} --scope files:write"), "{question}");
     let question = question["id"].as_str().unwrap().to_owned();
-    // Everything else of the session goes on.
+    // Everything else in the session continues.
     assert_eq!(peer.text("read", json!({})), "from afar");
     (peer, id, question)
 }

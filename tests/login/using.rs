@@ -74,7 +74,7 @@ fn token_is_renewed_before_it_expires() {
     assert_eq!(refused, 2);
 }
 
-/// Two sessions with one login: a refresh token is good once, and both go on.
+/// Two sessions with one login: a refresh token is valid once, and both continue.
 #[test]
 fn sessions_share_a_renewed_token() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
@@ -142,7 +142,7 @@ fn a_token_that_is_never_taken_is_not_renewed_without_end() {
     assert_eq!(authority.traded().len(), 2, "renewed once");
     let calls = authority.mcp.asked().iter().filter(|asked| asked.rpc() == "tools/call").count();
     assert_eq!(calls, 3, "the one before, and this one twice");
-    // What is recorded is on disk a moment later.
+    // Events are on disk a moment later.
     let failed = || place.events("mcp_server_unavailable").iter().any(|event| event["tool_name"] == "read");
     assert!(crate::support::eventually(failed));
     let words = || place.events("server_login").iter().map(|event| event["what"].clone()).collect::<Vec<_>>();

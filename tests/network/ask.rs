@@ -106,7 +106,7 @@ fn unknown_host_is_refused_where_nobody_can_answer() {
     }
 }
 
-/// What an agent contacts by itself is refused at once, and is in the record alone.
+/// Hosts that an agent contacts by itself are refused at once, and only recorded.
 #[test]
 fn telemetry_hosts_of_an_agent_are_refused_without_a_question() {
     for place in places() {

@@ -1,4 +1,4 @@
-//! The programs are taken away from outside, and the session dies: nothing gets out.
+//! The eBPF programs are removed from outside, and the session dies: nothing gets out.
 
 #![allow(unsafe_code, reason = "bpf(2) has no safe wrapper for links of somebody else")]
 
@@ -40,7 +40,7 @@ struct Policed {
     peer: Peer,
     supervisor: i32,
     group: PathBuf,
-    /// Of that group and of those below it: programs are attached to both.
+    /// That group and those below it: programs are attached to both.
     groups: BTreeSet<u64>,
 }
 

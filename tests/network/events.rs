@@ -101,7 +101,7 @@ fn refused_connection_is_reported_once_with_the_command_that_allows_it() {
         let refused = report["refused_connections"].as_array().unwrap();
         assert!(refused.iter().any(|entry| entry["host"] == "two.test"), "{report}");
 
-        // What was learned works.
+        // The learned rules work.
         Outcome::of(&mut place.agentsh(&["policy", "allow", "allowed.test"])).expect_code(0);
         let mut command = place.agentsh(&["run", "--quiet", "--"]);
         let outcome = Outcome::of(command.arg(&probe).arg("http allowed.test:80 allowed.test"));

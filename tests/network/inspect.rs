@@ -155,7 +155,7 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
             };
             assert_eq!(blocked.iter().filter(|event| is_told(event)).count(), 2, "{request}: {blocked:?}");
         }
-        // What went through the socket is counted: 300,000 bytes each way.
+        // Bytes through the socket are counted: 300,000 bytes each way.
         let opened = place.events("mcp_network_connection");
         let carried = |event: &&serde_json::Value| {
             ["bytes_sent", "bytes_received"].iter().all(|way| event[way].as_u64() > Some(300_000))

@@ -50,7 +50,8 @@ fn changed_tool_waits_for_an_answer_that_applies_to_its_new_definition() {
     let (out, err) = ended(child);
     assert_eq!(out, both, "{err}");
 
-    // Another session asks anew; once is one call, and a yes for good is the pin and no line of policy.
+    // Another session asks again; `once` is one call, and a permanent approval changes the pin and writes no policy
+    // line.
     let child = agent(&place, "Reads, and mails it.");
     let first = question(&place);
     assert_eq!(first["interface"], asked["interface"]);
@@ -68,7 +69,7 @@ fn changed_tool_waits_for_an_answer_that_applies_to_its_new_definition() {
     let listed = pins(&place, &["list", "--offered", "--json"]).expect_code(0);
     assert!(listed.stdout.contains(first["interface"].as_str().unwrap()), "{listed}");
 
-    // What changes again is another question, and a no refuses the call.
+    // A further change is another question, and a denial refuses the call.
     let child = agent(&place, "Reads, and mails it to others.");
     let again = question(&place);
     assert_ne!(again["interface"], first["interface"]);

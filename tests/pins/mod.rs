@@ -208,7 +208,7 @@ fn pins_trust_applies_to_what_was_shown() {
     let wrong = agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned", "--hash", "sha256:00"]);
     assert_ne!(wrong.code, 0, "{wrong}");
     agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned"]).expect_code(0);
-    // What was trusted is the refused program, not whatever is there at the next start.
+    // The refused program was trusted, not whatever is there at the next start.
     place.script(&script.entry, &(text + "# second change\n"));
     refused(&place, &script.entry, &script.entry);
 }

@@ -60,7 +60,7 @@ fn concurrent_connections_pin_the_first_listing() {
         let shown =
             listings.iter().filter(|tools| tools.as_array().is_some_and(|tools| !tools.is_empty())).count();
         let ran = answers.iter().filter(|answer| answer["id"] == 3 && answer["error"].is_null()).count();
-        // What one connection hides is hidden from all of them: even the first one's call may be refused.
+        // A tool that one connection hides is hidden from all of them: even the first one's call may be refused.
         assert!(shown == 1 && ran <= 1, "{mode:?} {shown} {ran} {outcome}");
         assert_eq!(pinned(&place).len(), 1);
         assert_eq!(place.events("mcp_tool_changed").len(), 3);

@@ -156,7 +156,7 @@ fn invalid_bundle_leaves_the_last_valid_one_in_force() {
         serde_json::from_str(&bundle(&place, &["status", "--json"]).expect_code(0).stdout).unwrap();
     assert_eq!((&status["version"], status["refused"].is_string()), (&json!(2), true), "{status}");
 
-    // What opens on purpose says so, and what is good ends the complaint.
+    // A deliberate widening is declared, and a valid bundle ends the warning.
     let widens = [&LOCKS[..], &["--widen", "agent.network"]].concat();
     publish(&place, &source, &all(&wider, &widens, 6)).expect_code(0);
     assert!(
@@ -200,7 +200,7 @@ fn locked_section_can_only_be_narrowed() {
         assert_eq!(answer["error"]["data"]["reason"], "tool-denied", "{answer}");
     }
     peer.finish();
-    // What was approved once must not keep everything from starting.
+    // An earlier approval must not prevent the start.
     place.write(place.home.join(".config/agentsh/approved.yaml"), network);
     let outcome = place.shell("true");
     assert_eq!(outcome.code, 0, "{outcome}");

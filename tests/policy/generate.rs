@@ -48,13 +48,13 @@ fn the_same_tools_may_be_called_again_and_no_others() {
         assert_eq!(peer.text("echo", json!({"text": "again"})), "again");
         assert!(peer.call("add", json!({"a": 1, "b": 2})).get("error").is_some());
         peer.finish();
-        // What is there stays.
+        // An existing file is kept.
         let again = Outcome::of(place.agentsh(&["policy", "generate", "--output"]).arg(&file));
         assert_eq!(again.code, 2, "{again}");
     }
 }
 
-/// What goes from server to server in a session is part of what it needs.
+/// Data flows between servers in a session are part of what it needs.
 #[test]
 fn a_session_with_several_servers_may_do_the_same_again_and_no_more() {
     let place = Place::new(Mode::Invoker);
@@ -170,7 +170,7 @@ fn policy_generate_needs_a_session() {
     assert_eq!(outcome.code, 2, "{outcome}");
 }
 
-/// What a session was granted, by its policy and on its command line, is granted again, and nothing that it was not.
+/// Exactly what a session was granted, by its policy and its command line, is granted again.
 #[test]
 fn files_that_were_granted_are_granted_again() {
     for mode in Mode::all() {
@@ -255,7 +255,7 @@ fn files_missed_by_a_learning_run_are_generated() {
         assert_eq!(again.stdout, "data\n", "{again}\n{text}");
         assert_eq!(std::fs::read_to_string(at("out/known")).unwrap(), "x\n", "{again}");
         assert_eq!(std::fs::read_to_string(place.project.join(".envrc")).unwrap(), "before\n");
-        // What is refused for its arguments is refused while a run learns too.
+        // A call that is refused for its arguments is refused in a learning run too.
         let late = at("later.yaml");
         let script = "umask 0; echo > f; chmod u+s f; python3 -c 'import os; os.open(\"g\", os.O_CREAT | os.O_WRONLY, 0o4755)'; \
                       find . -perm /6000; unshare -r true && echo unshared";

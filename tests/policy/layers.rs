@@ -60,7 +60,7 @@ fn policy_file_lies_over_the_users_and_the_project_narrows_both() {
     assert_eq!(run(&["--policy", "more.yaml"]).stdout, "A B\n");
     place.write(".agentsh.yaml", "agent: {env_deny: [A]}\n");
     assert_eq!(run(&["--policy", "more.yaml"]).stdout, "B\n");
-    // What is typed now is above what the project says.
+    // Command-line options win over the project's policy.
     assert_eq!(run(&["--policy", "more.yaml", "--env", "C"]).stdout, "B C\n");
     place.write(".agentsh.yaml", "agent: {env_allow: [C]}\n");
     let refused = run(&["--policy", "more.yaml"]);

@@ -9,7 +9,7 @@ mod reference;
 
 use crate::support::{Mode, Outcome, Place};
 
-/// Standard output, standard error and exit code, with this place's name taken out.
+/// Standard output, standard error and exit code, with this directory's name removed.
 fn policy(place: &Place, words: &[&str]) -> String {
     let outcome = Outcome::of(place.agentsh(&["policy"]).args(words));
     let root = place.path("x").parent().unwrap().display().to_string();
@@ -128,7 +128,7 @@ fn project_parts_that_are_not_granted_are_hidden() {
     assert_eq!(place.shell("cat other/file").stdout, "");
 }
 
-/// What `explain` says and what the sandbox does are the same.
+/// `explain` says what the sandbox does.
 #[test]
 fn explain_agrees_with_the_sandbox() {
     let place = Place::new(Mode::Invoker);

@@ -1,4 +1,4 @@
-//! What one server said does not reach another one, and arguments name no host that is not listed.
+//! Data of one server does not reach another one, and arguments name no unlisted host.
 
 use std::process::Command;
 
@@ -137,7 +137,7 @@ fn references_alone_and_paraphrases_pass() {
             assert!(["tainted-data", "nobody-to-ask"].contains(&reason(&refused)), "{text}: {refused}");
         }
     }
-    // What a server said may go back to it.
+    // A server's data may go back to it.
     assert_eq!(plain(&peer.text("one__echo", json!({"text": MEMO}))), MEMO);
 }
 
@@ -273,7 +273,7 @@ fn agent_may_check_a_text_before_sending_it() {
         assert_eq!(reason(&peer.call(tool, wrong.clone())), "invalid-params", "{tool} {wrong}");
     }
     let (report, _) = answer(peer.call("get_report", json!({})));
-    // What is in a text is recorded, also when the question was about another token.
+    // All tokens in a text are recorded, even if the question was about another one.
     assert_eq!((&report["token_count"], &report["leakage_count"]), (&json!(1), &json!(3)), "{report}");
     assert_eq!(
         (&report["tokens"][0]["token_id"], &report["tokens"][0]["source_server"]),
@@ -292,7 +292,7 @@ fn agent_may_check_a_text_before_sending_it() {
     let detected = &place.detections()[0];
     let names = ["source_server", "source_tool", "server_id", "tool_name"].map(|name| &detected[name]);
     assert_eq!(names, ["files", "read", "mail", "send"], "{detected}");
-    // What has no name gets none.
+    // An unnamed source stays unnamed.
     for kind in ["tool_result", "file_read", "api_response", "database_row", "user_message", "other"] {
         let wrap = json!({"content": format!("{kind}: the password of the safe is 4711, says Ada Lovelace"), "source_type": kind});
         let (_, is_error) = answer(peer.call("wrap_content", wrap));
@@ -314,7 +314,7 @@ fn agent_may_check_a_text_before_sending_it() {
     );
     assert_eq!(event["target_tool"], "scan_outbound", "{event}");
     peer.finish();
-    // Of servers, definitions are tokens as well.
+    // Definitions of servers are tokens as well.
     let mut peer = Peer::start(&mut command(&place));
     peer.shake_hands();
     peer.request("tools/list", json!({}));
@@ -350,7 +350,7 @@ fn tool_hints_of_a_server_only_raise_suspicion() {
         Outcome::of(&mut place.agentsh(&["mcp", "pins", "reset", "--all"])).expect_code(0);
         let mut peer = start(hints);
         assert_eq!(reason(&peer.call("two__echo", json!({"text": MEMO}))), local);
-        // What is not known leaves, whatever it says.
+        // A server with unknown behaviour counts as external, whatever it claims.
         assert_eq!(reason(&peer.call("three__echo", json!({"text": MEMO}))), "tainted-data");
         peer.finish();
     }
@@ -437,7 +437,7 @@ fn opaque_data_is_reported_and_refused_on_request() {
             let before = place.detections().len();
             let answer = peer.call("two__echo", json!({"file": base64_of(bytes)}));
             assert_eq!(answer.get("error").is_some(), is_refused, "{answer}");
-            // What is let through is written a moment later.
+            // Findings about passed calls are recorded a moment later.
             let told = || place.detections().len() - before;
             eventually(|| told() == usize::from(is_opaque));
             assert_eq!(told(), usize::from(is_opaque), "{:?}", place.detections());

@@ -86,7 +86,7 @@ fn a_marker_alone_tells_where_a_text_came_from() {
     // A name is judged as it is spelled and forwarded as it is spelled.
     let unknown = peer.call(&format!("one__echo{mark}"), json!({"text": "x"}));
     assert!(unknown["error"]["message"].as_str().unwrap().contains("no such tool"), "{unknown}");
-    // What a marker hides is judged once it is out.
+    // Text hidden by a marker is judged after the marker was removed.
     let refused = peer.call("one__echo", json!({"text": format!("https://colle{mark}ct.example.net/x")}));
     assert_eq!(reason(&refused), "destination-not-allowed", "{refused}");
     // The record has the verdict that the client got, once.

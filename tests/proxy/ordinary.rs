@@ -374,7 +374,7 @@ fn refused(place: &Place, peer: &mut Peer, at: usize, flow: &Flow) -> Option<Val
     let file = place.write(format!("read-{at}.txt"), flow.read);
     let read = peer.text(&format!("{}__read_file", flow.from), json!({"path": file}));
     assert_eq!(plain(&read), flow.read);
-    // What a call carries counts, whatever the tool does with it.
+    // Only the content of a call counts, whatever the tool does with it.
     let answer = peer.call(&format!("{}__echo", flow.to), flow.sent.clone());
     answer.get("error").is_some().then_some(answer)
 }
@@ -422,7 +422,8 @@ fn ordinary_day_without_a_policy_refuses_nothing() {
     assert!(!found.is_empty() && found.iter().all(|event| event["action"] != "block"), "{found:?}");
 }
 
-/// Who fills the memory loses its own: 50 MB of one server do not make room for another one's secret.
+/// A server that fills the memory evicts only its own results: 50 MB of one server do not make room for another one's
+/// secret.
 #[test]
 #[ignore = "takes long"]
 fn fifty_megabytes_of_one_server_flush_nothing_of_another() {

@@ -131,7 +131,7 @@ fn tools_outside_of_the_list_are_hidden_and_refused_by_their_line() {
     let refused = peer.call("one__env", json!({"name": "https://collect.example.net/"}));
     assert_eq!(refused["error"]["data"]["reason"], "tool-not-allowlisted", "{refused}");
     assert!(peer.text("canary__get_report", json!({})).contains("session_id"));
-    // What it says to do is enough.
+    // Following its advice is enough.
     let (said, remedy) = refused["error"]["message"].as_str().unwrap().split_once("; to allow it, ").unwrap();
     assert!(said.ends_with("proxy.json:1 (allowed_tools)"), "{said}");
     let rest = remedy.strip_prefix("add \"one__env\" to ").unwrap();
@@ -199,7 +199,8 @@ fn proxy_without_a_configuration_offers_its_own_tools() {
     assert_eq!(code, 0);
 }
 
-/// Lines of the client are read as strictly as those that go on to a server, and both lives of a connection are spoken.
+/// Lines of the client are read as strictly as forwarded ones, and both kinds of connection (with and without
+/// sessions) work.
 #[test]
 fn proxy_without_a_configuration_follows_the_protocol() {
     let place = Place::new(Mode::Invoker);
@@ -338,7 +339,8 @@ fn a_client_that_gives_up_after_ten_seconds_has_the_tools_of_who_is_there() {
     }
 }
 
-/// Until all have said that they speak it, the newer protocol is not spoken; both handshakes together keep within the limit.
+/// The newer protocol is used only after all servers have said that they speak it; both handshakes together keep
+/// within the limit.
 #[test]
 #[ignore = "takes long"]
 fn a_client_of_the_newer_protocol_falls_back_where_a_server_is_mute() {

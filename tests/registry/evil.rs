@@ -100,7 +100,7 @@ fn attempts_to_bypass_the_registry_are_detected() {
             let word = if words.contains("approval") && word == "changed" { "timed-out" } else { word };
             assert!(verdicts.contains(&json!(word)), "{words} {word}: {verdicts:?}");
         }
-        // The honest one is the same as ever.
+        // The honest server is unaffected.
         let (seen, ran, errors) = shown(&place, "honest");
         assert!(seen.contains("Get weather") && ran, "{words}: {seen} {errors}");
         let log = Outcome::of(

@@ -43,8 +43,8 @@ fn a_started_server_has_the_hash_of_its_listing() {
     }
 }
 
-/// What is registered is all that a server offers, also what is kept from agents here: else a registry would hear of a change
-/// that there is not, and could not be distinguished from one that there is.
+/// Everything that a server offers is registered, also what is hidden from agents here: otherwise hiding a tool would
+/// look like a change of the interface.
 #[test]
 fn tools_hidden_from_agents_are_part_of_the_hash() {
     let place = Place::new(Mode::Invoker);

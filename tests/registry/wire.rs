@@ -1,5 +1,5 @@
-//! What servers offer is what the registry says they offer, on the wire: every mode, against `agentsh registry serve`, with a
-//! server that changes what it lists.
+//! Servers' interfaces are compared with the registry on the wire: every mode, against `agentsh registry serve`, with
+//! a server that changes what it lists.
 
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ fn a_server_that_lists_something_else_the_second_time_is_caught() {
         }
         peer.finish();
     }
-    // One that says it under another name is not a stranger who may introduce himself.
+    // A server that claims another name does not count as a new one that may register.
     place.write(place.project.join("turns"), "1");
     place.write(place.project.join("name"), "weather-pro");
     let (names, _, errors) = seen(&place);
@@ -223,7 +223,7 @@ fn policy_decides_when_the_registry_is_unreachable() {
     let (names, said, errors) = says("mode: verify");
     assert!(names.is_empty() && !said["error"].is_null(), "{errors}");
     assert_eq!(says("mode: verify, on_unreachable: cached").0, ["Reads."]);
-    // What was kept is signed: a line that something else wrote is not an answer.
+    // Cached answers are authenticated: a line that another program wrote is ignored.
     let kept = place.home.join(".local/state/agentsh/vouched.json");
     let text = std::fs::read_to_string(&kept).unwrap();
     let forged = text.replace("\"signature\":\"", "\"signature\":\"0");

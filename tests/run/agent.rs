@@ -235,6 +235,6 @@ fn agent_configuration_cannot_be_changed_from_inside() {
     let answers = script(&place, &attempts);
     assert_eq!(std::fs::read(place.home.join(".claude.json")).unwrap(), before);
     assert_ne!(answers.json[1], "DONE", "{}", answers.outcome);
-    // What it makes next to its own settings is set aside, and the project does not have it.
+    // Files that it makes next to its own settings are set aside, and do not reach the project.
     assert!(!place.project.join(".claude").exists(), "{}", answers.outcome);
 }

@@ -239,7 +239,7 @@ fn advice_opens_no_port_of_an_agent_outside() {
             let is_advised = outcome.stderr.contains(&format!("`agentsh policy allow localhost:{port}`"));
             assert_eq!(is_advised, !is_agent, "{mode:?} {name} {outcome}");
             assert_eq!(outcome.stderr.contains("Cline listens there"), is_agent, "{mode:?} {name} {outcome}");
-            // Nor to who asks.
+            // Nor to an agent that asks.
             assert_eq!(outcome.stdout.contains("policy allow"), !is_agent, "{mode:?} {name} {outcome}");
             assert_eq!(outcome.stdout.contains("Cline listens there"), is_agent, "{mode:?} {name} {outcome}");
         }

@@ -1,4 +1,4 @@
-//! What a person answers while a call waits: `agentsh approvals`.
+//! A person answers while a call waits: `agentsh approvals`.
 
 use std::process::{Child, Stdio};
 
@@ -239,7 +239,7 @@ fn signed(secret: &str, question: &Value, answer: &str, scope: &str) -> Value {
     json!({"nonce": nonce, "approval": id, "answer": answer, "scope": scope, "by": "ada", "signature": format!("sha256={hex}")})
 }
 
-/// Without a terminal and without `headless: wait`: who is asked is at the other end of a webhook.
+/// Without a terminal and without `headless: wait`: the person is asked through a webhook.
 #[test]
 #[ignore = "takes long"]
 fn a_signed_question_is_answered_by_a_signed_reply() {

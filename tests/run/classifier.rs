@@ -62,7 +62,7 @@ fn suspicious_result_gets_a_warning_and_one_question() {
     }
 }
 
-/// What a policy that names nothing but an address has: 0.8, and a second.
+/// Defaults of a policy with only an address: 0.8, and one second.
 #[test]
 fn classifier_defaults_are_one_second_and_a_score_of_0_8() {
     let place = Place::new(Mode::Invoker);
@@ -75,7 +75,7 @@ fn classifier_defaults_are_one_second_and_a_score_of_0_8() {
     place.user_policy(&format!("sandbox: {{mcp: {{classifier: {{url: \"{}\"}}}}}}\n", server.url()));
     let mut peer = Peer::ready(&place, &[]);
     assert_eq!(texts(&peer.call("echo", json!({"text": HARMLESS}))), [HARMLESS]);
-    // Of any length.
+    // Texts of any length.
     assert!(texts(&peer.call("echo", json!({"text": "figures"})))[0].contains("0.80"));
     let slow = format!("{HARMLESS}, and slow");
     let start = Instant::now();
@@ -100,7 +100,7 @@ fn result_that_the_classifier_blocks_does_not_reach_the_client() {
     assert_eq!(peer.text("echo", json!({"text": HARMLESS})), HARMLESS);
     peer.finish();
 
-    // Of a listing, the entry alone is left out, and what was left out cannot be called.
+    // Only the entry is removed from a listing, and a removed tool cannot be called.
     let tool = |name: &str, about: &str| json!({"name": name, "description": about, "inputSchema": {"type": "object"}});
     let listing = json!({"tools/list": [{"tools": [tool("good", HARMLESS), tool("bad", ATTACK)]}]});
     let file = place.write("answers.json", listing.to_string());
@@ -200,7 +200,7 @@ fn malformed_or_unreachable_classifier_is_ignored() {
     assert!(!place.events("mcp_classifier_unavailable").is_empty());
 }
 
-/// A piece that the classifier chokes on hides neither the others nor what other servers say.
+/// A piece that breaks the classifier's answer hides neither other pieces nor texts of other servers.
 #[test]
 fn malformed_classifier_answer_leaves_other_scores() {
     let place = Place::new(Mode::Invoker);
@@ -225,7 +225,7 @@ fn malformed_classifier_answer_leaves_other_scores() {
     assert_eq!(events.len(), 7, "{events:?}");
 }
 
-/// Who sends a text chooses its length: what is beyond the last piece is not passed off as looked at.
+/// The sender of a text chooses its length: the part beyond the last piece is not reported as classified.
 #[test]
 fn text_beyond_the_classifiers_limit_is_reported_as_not_scanned() {
     let place = Place::new(Mode::Invoker);

@@ -246,7 +246,7 @@ fn container_tier_enforces_network_rules() {
     assert!(outcome.stdout.contains("connected"), "{outcome}");
 }
 
-/// What goes around `connect`.
+/// Packets that bypass `connect`.
 #[test]
 fn packets_and_sockets_that_bypass_connect_are_refused() {
     let Some(place) = place() else { return };
@@ -345,7 +345,7 @@ fn container_tier_serves_an_mcp_server() {
     assert_eq!(peer.finish().0, 0);
 }
 
-/// What a job of a CI runs, without the CI.
+/// The steps of a CI job, without the CI.
 #[test]
 fn ci_action_runs_and_keeps_the_exit_status() {
     let Some(place) = place() else { return };

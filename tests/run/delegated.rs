@@ -17,7 +17,7 @@ const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// One directory in each hierarchy that limits are taken from. Everything is undone when it is dropped.
 struct Handed {
     directories: Vec<PathBuf>,
-    /// What the root of version 2 did not hand down before.
+    /// Controllers that the root of version 2 did not delegate before.
     enabled: Option<(PathBuf, Vec<&'static str>)>,
 }
 
@@ -146,7 +146,7 @@ fn delegated_cgroup_contains_the_users_sandboxes() {
     assert!(held["got"].as_str().unwrap().ends_with("by cgroup"), "{held}");
     assert!(eventually(|| handed.is_as_it_was()), "{:?}", handed.directories);
 
-    // What fits is given.
+    // Memory within the limit can be used.
     Outcome::of(&mut handed.agentsh(&place, &["run", "--quiet", "--", "true"])).expect_code(0);
 
     let outcome = Outcome::of(&mut handed.agentsh(&place, &["doctor", "--json"]));

@@ -1,4 +1,4 @@
-//! What an agent finds around it.
+//! The environment of an agent.
 
 use crate::support::{Mode, Outcome, Place};
 

@@ -1,4 +1,4 @@
-//! What one server said does not reach another one through an agent that agentsh started, where the policy asks for it.
+//! Data of one server does not reach another one through an agent that agentsh started, if the policy forbids it.
 
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ fn agent_does_not_carry_text_of_one_server_to_another() {
         let before = place.detections().len();
         assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
         assert_eq!(place.detections().len(), before);
-        // Where it is only to be recorded, it goes on.
+        // With `alert` the call continues.
         place.policy("version: 1\nsandbox: {mcp: {exfiltration: {on_detection: alert, marker: off}}}\n");
         assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
         assert_eq!(place.detections().last().unwrap()["action"], "alert");
@@ -196,7 +196,7 @@ fn exfiltration_pair_rule_lists_values_that_may_pass() {
     }
 }
 
-/// What, from where, who can allow it and how.
+/// The refusals name the data, its source, and who can allow it and how.
 #[test]
 fn exfiltration_refusals_match_their_snapshots() {
     let place = Place::new(Mode::Invoker);
@@ -216,7 +216,7 @@ fn exfiltration_refusals_match_their_snapshots() {
     insta::assert_snapshot!(told);
 }
 
-/// Of values, of places, and of what a project file holds.
+/// Refusals about values, hosts, and secrets of project files.
 #[test]
 fn exfiltration_refusals_of_values_and_places_match_their_snapshots() {
     let place = Place::new(Mode::Invoker);

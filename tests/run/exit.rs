@@ -142,7 +142,7 @@ fn unwritable_database_prevents_the_start() {
             let permissions = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
             std::fs::set_permissions(&database, permissions(0o400)).unwrap();
             nothing_runs("attempt to write a readonly database");
-            // What SQLite puts next to it has the mode that it had.
+            // SQLite's further files have the mode of the database.
             for entry in std::fs::read_dir(database.parent().unwrap()).unwrap().flatten() {
                 if entry.file_name().to_string_lossy().starts_with("agentsh.db") {
                     std::fs::set_permissions(entry.path(), permissions(0o600)).unwrap();
@@ -256,7 +256,7 @@ fn exit_status_of_a_wrong_command_line_is_as_documented() {
     assert_eq!(Outcome::of(&mut place.agentsh(&["mcp", "run", "--no-such-option"])).code, 125);
 }
 
-/// What is not there is the answer no, not a failure.
+/// A missing layer is the answer no, not a failure.
 #[test]
 fn exit_status_is_1_without_anything_to_review_or_undo() {
     let place = Place::new(Mode::Invoker);

@@ -1,10 +1,10 @@
-//! Bad input on the wire: an error to the side that waits, an event, and the connection goes on.
+//! Bad input on the wire: the waiting side gets an error, an event is recorded, and the connection continues.
 
 use serde_json::{Value, json};
 
 use crate::support::{Mode, Peer, Place};
 
-/// What a client may get wrong, and the code of the answer.
+/// Mistakes of a client, and the code of the answer.
 const FROM_CLIENT: [(&[u8], i64); 10] = [
     (b"{\"jsonrpc\":\"2.0\",\"id\":901,\"method\":\"ping\"", -32700),
     (b"nonsense", -32700),

@@ -1,5 +1,5 @@
-//! What counts between two servers over a session: what a person agreed to, what a policy permits, what the agent read itself,
-//! and answers that are little each.
+//! Data flows between two servers over a session: approved ones, permitted ones, data that the agent read itself, and
+//! small answers.
 
 use std::process::Stdio;
 
@@ -237,7 +237,7 @@ fn a_secret_that_the_agent_showed_its_model_reaches_no_server() {
     assert!(passed["result"]["content"][0]["text"].as_str().unwrap().contains(SECRET), "{passed}");
 }
 
-/// Of more results than are looked at in one request, the newest are: the others were sent before.
+/// If a request has more results than are searched, the newest are searched: the others were sent before.
 #[test]
 fn of_many_results_the_newest_are_remembered() {
     let agent = Showing::new();

@@ -26,7 +26,7 @@ struct Receiver {
 #[derive(Clone, Copy)]
 enum Manner {
     Takes,
-    /// This status, to so many calls; then it takes.
+    /// Answers this many calls with this status, and accepts later ones.
     Says(u8, usize),
     /// This status in the head, without a body.
     SaysAtOnce(u8),

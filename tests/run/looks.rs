@@ -6,7 +6,7 @@ fn in_terminal(place: &Place, words: &[&str], columns: u16) -> String {
     place.set("TERM", "xterm-256color");
     let mut pty = Pty::sized(place.agentsh(words), columns);
     pty.wait();
-    // What was written may still be on its way.
+    // Events may not be on disk yet.
     let settled = || {
         let before = pty.text();
         std::thread::sleep(std::time::Duration::from_millis(20));

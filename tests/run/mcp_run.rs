@@ -184,8 +184,8 @@ fn calls_of_a_file_finish_before_the_server_ends() {
     }
 }
 
-/// A server that goes on after the end of its input may finish what it was asked, as long as the answers are read;
-/// one that does not end by itself gets SIGTERM before it is killed.
+/// A server that continues after the end of its input may finish its calls, as long as the answers are read; one that
+/// does not end by itself gets SIGTERM before it is killed.
 #[test]
 #[ignore = "takes long"]
 fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
@@ -219,7 +219,7 @@ fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
     assert!(start.elapsed() < Duration::from_millis(3400), "{:?}", start.elapsed());
 }
 
-/// What a server asks a client that has closed its input is answered in its place.
+/// A server's request to a client that has closed its input is answered on its behalf.
 #[test]
 fn a_server_is_told_that_its_client_has_ended() {
     let place = Place::new(Mode::Invoker);

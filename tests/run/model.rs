@@ -298,7 +298,8 @@ fn answer_whose_calls_were_refused_ends_as_one_without_calls() {
     }
 }
 
-/// What one call alone does not show: how many there are, and what was read before. In one answer, and over all of them.
+/// Facts that a single call does not show: the number of calls, and earlier reads. In one answer, and over all
+/// answers.
 #[test]
 fn rates_and_flows_between_servers_hold_in_a_models_answers() {
     let place = Place::new(Mode::Invoker);
@@ -339,7 +340,7 @@ fn rates_and_flows_between_servers_hold_in_a_models_answers() {
     }
 }
 
-/// What a call says is judged as on the wire, and is recorded as there; what a person decides is asked on the wire.
+/// A call's content is judged and recorded as at the server connection; questions to a person are asked there.
 #[test]
 fn rules_about_what_a_call_says_hold_for_the_model_too() {
     let place = Place::new(Mode::Invoker);
@@ -414,7 +415,7 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
     }
 }
 
-/// Thirty characters are what a sentence needs, and the words of a replacement are those of the page unless others are written.
+/// A sentence needs thirty characters, and the replacement text is the documented one unless the policy sets another.
 #[test]
 fn short_prompt_has_no_canary_and_a_replacement_has_its_default_text() {
     let place = Place::new(Mode::Invoker);
@@ -454,7 +455,7 @@ fn short_prompt_has_no_canary_and_a_replacement_has_its_default_text() {
     assert_eq!(said(&both, second), withheld);
 }
 
-/// What a model says after the sentence is neither sent nor waited for.
+/// Text after the sentence is neither sent nor waited for.
 #[test]
 fn the_connection_to_a_model_ends_at_the_sentence() {
     let place = Place::new(Mode::Invoker);
@@ -653,7 +654,7 @@ fn a_path_of_a_gateway_is_judged_and_one_that_nobody_knows_is_refused() {
     let heard = model.asked().len();
     let seen = curl(&place, &model, "/v1/messages", &format!("-H 'Host: localhost' {body}"));
     assert!(seen.ends_with(" 200") && model.asked().len() == heard + 1, "{seen}");
-    // What the built-in policy of the agent lists, and what the user does.
+    // Requests that the built-in policy of the agent lists, and those that the user lists.
     assert!(curl(&place, &model, "/api/event_logging/batch", body).contains("passed"));
     place.user_policy("version: 1\nllm: {allow: [\"POST /api/talk\"]}\n");
     assert!(curl(&place, &model, "/api/talk", body).contains("passed"));

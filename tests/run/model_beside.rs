@@ -1,4 +1,4 @@
-//! What goes to the model's host where no model speaks: budgets, secrets and keys hold there too.
+//! Requests to the model's host that are no model calls: budgets, secrets and keys apply there too.
 
 use serde_json::json;
 

@@ -18,7 +18,7 @@ enum End {
     Stalls,
 }
 
-/// What it writes, in pieces of which each may be repeated.
+/// The bytes that it writes, in pieces that may each be repeated.
 type Said = Vec<(Vec<u8>, usize)>;
 
 /// A model that says these bytes on every connection.
@@ -57,7 +57,7 @@ fn speak(mut stream: &TcpStream, said: &Said, end: End) -> Option<()> {
     match end {
         End::Closes => {}
         End::Resets => {
-            // What was said arrives first.
+            // Time for earlier data to arrive first.
             std::thread::sleep(Duration::from_millis(50));
             let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
             nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger).unwrap();

@@ -10,7 +10,7 @@ fn run_in(place: &Place, directory: &Path) -> Outcome {
     )
 }
 
-/// What is missing there cannot be covered: keys, programs and what starts with the next login would be anybody's.
+/// Missing files there cannot be guarded: a sandbox could make keys, programs and files that run at the next login.
 #[test]
 fn project_cannot_be_the_home() {
     for mode in Mode::all() {
@@ -25,7 +25,7 @@ fn project_cannot_be_the_home() {
     }
 }
 
-/// Of a directory in the home, what is guarded is guarded also where it is missing.
+/// In a directory of the home, guarded names are guarded even if the files are missing.
 #[test]
 fn missing_startup_files_of_a_granted_directory_are_not_made() {
     for mode in Mode::all() {

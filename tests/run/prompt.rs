@@ -79,8 +79,8 @@ fn an_agent_that_does_one_task_waits_for_an_answer_on_the_terminal() {
     }
 }
 
-/// What the agent left behind on the terminal reads no answer and paints over no question, and what was typed before a
-/// question answers nothing.
+/// Background processes of the agent read no answer and draw over no question, and keys typed before a question do
+/// not answer it.
 #[test]
 fn agent_processes_cannot_answer_or_hide_a_question() {
     let place = Place::new(Mode::Invoker);
@@ -191,7 +191,7 @@ fn a_process_that_will_not_stand_still_makes_no_answer_count() {
             command.env("TERM", "xterm");
             let mut terminal = Pty::start(command);
             terminal.expect("tick");
-            // What the agent switched on is off before the question.
+            // Modes that the agent switched on are off before the question.
             terminal.expect("\x1b\\\x1b7");
             terminal.expect("\x1b[0m\x1b(B");
             terminal.expect("n (no)? ");
@@ -217,7 +217,7 @@ fn a_process_that_will_not_stand_still_makes_no_answer_count() {
     }
 }
 
-/// What the agent stopped or turned round on the terminal keeps no question from being read.
+/// Output that the agent stopped, or directions that it reversed, do not make a question unreadable.
 #[test]
 fn a_stopped_terminal_shows_the_question() {
     if !crate::day::has("python3") {

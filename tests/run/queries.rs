@@ -1,4 +1,4 @@
-//! What the record is asked: calls that got nowhere, servers of several projects, words that nothing has.
+//! Queries of the record: calls that reached no server, servers of several projects, unknown words.
 
 use serde_json::{Value, json};
 
@@ -213,7 +213,7 @@ fn sessions_are_listed() {
     assert_eq!(place.listed(&["sessions", "--json", "--limit", "1"]), sessions[..1]);
     assert_eq!(place.listed(&["report", "list", "--json"]), sessions);
     assert_eq!(place.listed(&["report", "list", "--json", "--limit", "1"]), sessions[..1]);
-    // What is listed can be asked about, and all times are of one zone.
+    // Listed sessions can be queried, and all times are in one zone.
     let id = sessions[1]["session"].as_str().unwrap();
     ask(&place, &["report", id]).expect_code(0);
     place.set("TZ", "Asia/Tokyo");
@@ -273,7 +273,7 @@ fn an_older_journal_is_read_checked_and_gone_on_with() {
     Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
 }
 
-/// What cannot be recorded does not run: not even its first instruction.
+/// A program that cannot be recorded does not run, not even its first instruction.
 #[test]
 fn run_does_not_start_when_the_journal_cannot_be_written() {
     let place = Place::new(Mode::Invoker);

@@ -229,7 +229,7 @@ fn receipt_names_commits_that_head_left() {
         refused(verify(&place, &place.home, &file, &["--commit", "other"]), "it is not about commit");
         let not = std::fs::read_to_string(place.project.join("not")).unwrap();
         assert!(!statement.to_string().contains(not.trim()), "{statement}");
-        // What git has thrown away since is not claimed.
+        // Commits that git has pruned are not listed.
         outside(
             &place,
             "git worktree remove --force tree; git reflog expire --expire=all --all; git gc -q --prune=now",
@@ -244,7 +244,7 @@ fn receipt_names_commits_that_head_left() {
     }
 }
 
-/// Of statements, as the specification of in-toto describes them.
+/// The schema of statements, as the specification of in-toto describes them.
 fn schema() -> Value {
     serde_json::from_str(include_str!("../fixtures/in-toto-statement.schema.json")).unwrap()
 }
@@ -371,7 +371,7 @@ fn receipt_of_another_commit_is_refused() {
     rewrite(&place.home.join(".local/state/agentsh/agentsh.db"), "\"verb\":\"run\"", "\"verb\":\"ran\"");
     refused(check(&[]), "the record of its session was rewritten");
 
-    // What a person makes of it afterwards is theirs.
+    // A person's later changes count as theirs.
     outside(&place, "git commit -q --amend -m other");
     refused(check(&[]), "it is not about commit");
     // Neither a tag with the name of the file, nor a repository that git does not read, hides that.
@@ -437,7 +437,7 @@ fn reviewed(place: &Place, script: &str) {
     agentsh(place, &["review", "--apply"]).expect_code(0);
 }
 
-/// What a person took over is named by its digest, before anybody commits it.
+/// Applied files are named by their digest, before anybody commits them.
 #[test]
 fn receipt_of_an_applied_review_binds_its_files() {
     for mode in Mode::all() {

@@ -106,7 +106,7 @@ fn claude_code_permissions_are_kept_for_the_project() {
                 assert_eq!(std::fs::read_to_string(command).unwrap(), "as it was");
             }
             assert!(!place.project.join(".claude/skills").exists(), "{mode:?}");
-            // What it made next to them is not lost.
+            // Files that it made next to them are not lost.
             let skill = place.project.join(".claude/skills/s/SKILL.md").display().to_string();
             Outcome::of(&mut place.agentsh(&["undo", &skill])).expect_code(0);
             assert_eq!(std::fs::read_to_string(&skill).unwrap(), "mine\n");
@@ -114,7 +114,7 @@ fn claude_code_permissions_are_kept_for_the_project() {
     }
 }
 
-/// What the policy hides of the directory stays hidden, and what it says of a file there is not given either.
+/// Files of the directory that the policy hides stay hidden, and remembered answers about them are not given back.
 #[test]
 fn files_hidden_beside_claude_settings_stay_hidden() {
     for mode in Mode::all() {

@@ -541,7 +541,7 @@ fn name_that_later_resolves_to_an_internal_address_is_not_dialled() {
     let heard = std::fs::read_to_string(place.internet_log()).unwrap();
     assert!(heard.contains("tcp 93.184.216.34 443") && !heard.contains("tcp 127.0.0.1"), "{heard}");
     assert_eq!(place.events("mcp_server_unavailable").len(), 2);
-    // What has no address is refused.
+    // A name without an address is refused.
     let mut command =
         place.agentsh(&["mcp", "run", "--id", "far", "--url", "https://nothing.fixture.net/mcp"]);
     let answer = Peer::start(&mut command).shake_hands();

@@ -1,4 +1,4 @@
-//! What is said after a run.
+//! The summary and report after a run.
 
 use serde_json::Value;
 

@@ -200,7 +200,7 @@ const DAY: &str = "export GIT_AUTHOR_DATE='2030-01-01T00:00:00Z' GIT_COMMITTER_D
 const DAY_OF_NODE: &str = "; npm install --offline --no-audit --no-fund --silent >/dev/null; npm run -s build; npm version -s patch --no-git-tag-version >/dev/null";
 const DAY_OF_CARGO: &str = "; CARGO_INCREMENTAL=0 cargo build -q --offline --manifest-path crate/Cargo.toml; crate/target/debug/made > said";
 
-/// What a tool writes about times and inodes is another one in each run.
+/// Files with times and inodes, which differ in each run.
 fn is_of_its_run(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path == Path::new(".git/index")
@@ -336,7 +336,7 @@ fn file_changed_outside_is_a_conflict_and_stays() {
     }
 }
 
-/// What was changed on both sides is merged where the changes do not touch; nothing outside is lost by it.
+/// Files changed on both sides are merged if the changes do not touch; no outside change is lost.
 #[test]
 fn texts_that_were_changed_on_both_sides_are_merged() {
     for mode in Mode::all() {
@@ -416,7 +416,7 @@ fn a_merge_leaves_the_layer_as_the_agent_left_it() {
         if !place.mode.is_root() {
             assert!(outcome.stdout.contains("conflict: sub/shut: "), "{outcome}");
             assert_eq!(read("sub/shut"), text("2", "outside"));
-            // Who takes his edit back does not get it back as the agent's.
+            // A user who reverts an edit does not get it back as the agent's.
             place.write("sub/shut", text("2", "7"));
         }
         review(&place, &["--apply", "--keep"]).expect_code(0);
@@ -430,7 +430,7 @@ fn a_merge_leaves_the_layer_as_the_agent_left_it() {
         review(&place, &["--apply", "--keep"]).expect_code(0);
         assert_eq!(read("both"), text("inside", "outside"));
 
-        // Taken back, done again, taken back, and merged anew.
+        // Undone, redone, undone, and merged again.
         for expected in ["2", "inside", "2"] {
             review(&place, &["--undo", "both"]).expect_code(0);
             assert_eq!(read("both"), text(expected, "outside"), "{mode:?}");
@@ -544,7 +544,7 @@ fn git_works_inside_and_its_commits_arrive() {
             "one\n",
             "{mode:?}"
         );
-        // `git status` writes its index anew.
+        // `git status` rewrites its index.
         let first = review(&place, &["--apply"]);
         assert!(first.code == 0 || first.stdout.contains("conflict: .git/index"), "{first}");
         let log = git("git log --format=%s main; git fsck --no-dangling; cat s w file");
@@ -652,7 +652,7 @@ fn a_script_of_the_project_is_the_agent() {
     }
 }
 
-/// What the policy hides or only lets read stays so.
+/// Files that the policy hides or makes read-only stay so.
 #[test]
 fn review_layer_obeys_the_policy() {
     for mode in Mode::all() {
@@ -822,7 +822,7 @@ fn all_whole(
     }
 }
 
-/// Kills an apply or undo so long after its start.
+/// Kills an apply or undo `time` after its start.
 fn killed_after(place: &Place, words: &[&str], time: Duration) {
     let words: Vec<&str> = std::iter::once("review").chain(words.iter().copied()).collect();
     let mut command = place.agentsh(&words);
@@ -912,7 +912,7 @@ fn kill_a_layer(kills: &mut Kills, drawn: &mut Drawn) {
         kills.between += u64::from(now != before && now != after);
         all_whole(&before, &after, &now);
         if moment % 3 == 2 {
-            // What was interrupted is taken back as far as it came, and that is interrupted too.
+            // An interrupted apply is undone as far as it came, and the undo is interrupted too.
             killed_at(&place, &["--undo"], lines);
             all_whole(&before, &after, &snapshot(&place.project));
         }
@@ -991,7 +991,7 @@ fn paths_of_the_review_list_can_be_named_from_a_subdirectory() {
     assert!(place.project.join("three").exists());
 }
 
-/// What is applied is what was shown, by content; nothing of a file is left out of what is shown.
+/// Exactly the shown content is applied, and every file is shown completely.
 #[test]
 fn review_applies_only_what_was_shown() {
     for mode in Mode::all() {
@@ -1025,7 +1025,7 @@ fn review_applies_only_what_was_shown() {
             ("one\n", "new\n", "in\n")
         );
         assert!(!place.project.join("c.txt").exists());
-        // Shown anew, it is applied.
+        // After another review it is applied.
         Outcome::of(&mut place.agentsh(&["review"])).expect_code(0);
         Outcome::of(&mut place.agentsh(&["review", "--apply"])).expect_code(0);
         assert_eq!((read("a.txt").as_str(), read("c.txt").as_str()), ("evil\n", "never shown\n"));

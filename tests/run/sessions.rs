@@ -11,7 +11,7 @@ use crate::support::{Mode, Outcome, Place, eventually};
 
 const STAND_INS: [&str; 4] = [".zed", ".cursor", ".vscode", ".claude"];
 
-/// What shows that their programs are in use.
+/// Directories that show that their programs are in use.
 const SIGNS: [&str; 4] = [".config/zed", ".cursor", ".vscode", ".claude"];
 
 fn place_with_signs(mode: Mode) -> Place {
@@ -66,13 +66,13 @@ fn stubs_of_a_killed_run_are_removed_by_the_next_run() {
     }
 }
 
-/// What the user makes during a run is not taken away with the stub.
+/// A file that the user makes during a run is not removed with the stub.
 #[test]
 fn stub_filled_by_the_user_stays() {
     let place = place_with_signs(Mode::Invoker);
     let mut child = start(&place, "one");
-    // Who renames is known once names are watched, some milliseconds after the start; before that, what takes the place of a
-    // stub is set aside.
+    // Renames are attributed once names are watched, some milliseconds after the start; before that, a file that
+    // replaces a stub is set aside.
     std::thread::sleep(std::time::Duration::from_millis(500));
     // While lost stubs are made again their directory may be gone for a moment; an editor makes it then.
     let settings = place.project.join(".vscode");

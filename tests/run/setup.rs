@@ -1,4 +1,4 @@
-//! What makes agentsh work on a machine: `setup`, `man`, and what `run` says where it cannot.
+//! Setting up a machine: `setup`, `man`, and the messages of `run` where it cannot work.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

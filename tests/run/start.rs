@@ -1,4 +1,5 @@
-//! What a start costs, counted: it does not depend on the speed of the machine. `[start]` of `weight.toml` says how much it may.
+//! The cost of a start, counted in calls, so that it does not depend on the speed of the machine. `[start]` of
+//! `weight.toml` says how much it may.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -95,7 +96,7 @@ fn traced(place: &Place) -> (u64, u64) {
     (calls, syncs)
 }
 
-/// Secrets stand in variables and on command lines.
+/// Variables and command lines may contain secrets.
 #[test]
 fn zygote_holds_no_variables_or_arguments() {
     const SECRET: &str = "rather-long-and-unlikely-to-be-anywhere";
@@ -196,7 +197,7 @@ fn git_settings_are_cached_until_the_configuration_changes() {
     };
     configure("One");
     assert_eq!(name(), "One");
-    // What changed a moment ago is not kept.
+    // A file that changed a moment ago is not cached.
     let kept = place.home.join(".local/state/agentsh/git");
     assert!(!kept.exists());
     std::thread::sleep(std::time::Duration::from_millis(2100));

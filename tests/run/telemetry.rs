@@ -1,4 +1,4 @@
-//! What others hear of a session: an OTLP receiver, a file, a syslog and webhooks.
+//! Telemetry of a session: an OTLP receiver, a file, a syslog and webhooks.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -259,7 +259,7 @@ fn unreachable_telemetry_receiver_is_reported_and_delays_nothing() {
     let told = told.unwrap_or_else(|| panic!("{outcome}"));
     assert!(told.contains("log records and") && !told.contains(" 0 log records"), "{told}");
     assert!(outcome.stderr.contains("telemetry: webhooks: 2 events were not delivered: "), "{outcome}");
-    // What was recorded is whole.
+    // The record is complete.
     assert_eq!(place.events("session_ended").len(), 1);
     drop(silent);
 

@@ -155,7 +155,7 @@ fn control_z_stops_the_job_and_fg_resumes_it() {
     }
 }
 
-/// What a full-screen program does: the key is a letter to it, and it stops itself.
+/// As full-screen programs do: Ctrl-Z is an ordinary key to it, and it stops itself.
 #[test]
 fn a_program_that_stops_itself_gives_the_terminal_to_the_shell() {
     let raw = "stty raw -echo; echo rea''dy; head -c 1 >/dev/null; stty sane; kill -STOP \\$\\$; echo ba''ck; tty; exit 5";
@@ -208,7 +208,7 @@ fn a_shell_inside_is_suspended_and_resumed() {
     }
 }
 
-/// In the background, and without a shell around it, an agent goes on.
+/// In the background, and without a shell around it, an agent continues.
 #[test]
 fn stopped_agent_goes_on_where_nobody_could_resume_it() {
     for mode in Mode::all() {
@@ -419,7 +419,7 @@ fn terminal_modes_and_input_of_full_screen_programs_pass() {
     }
 }
 
-/// A window that changes its size while the program is stopped has it when the program goes on.
+/// A window that changes its size while the program is stopped has it when the program continues.
 #[test]
 fn window_size_changed_while_stopped_reaches_the_agent() {
     for mode in Mode::all() {

@@ -63,7 +63,7 @@ fn ordinary_definition_is_clean() {
     assert_eq!(answer.lines[0]["id"], "a");
 }
 
-/// A character that reads as itself is no disguise, and is none of what stands beside it.
+/// A character that reads as itself is no disguise, and does not make its surroundings one.
 #[test]
 fn a_bullet_beside_escapes_changes_nothing() {
     let escaped: String =
@@ -163,7 +163,7 @@ fn disguised_orders_are_found() {
         let row = json!({"id": 1, "text": format!("The weather is fine. {text}")});
         assert_eq!(verdict(&["output"], &row), "block", "{text}");
     }
-    // What people write is not a disguise.
+    // Ordinary texts are not disguised.
     for text in [
         "می\u{200c}خواهم بروم",
         "👩\u{200d}👩\u{200d}👧\u{200d}👦 🏳\u{fe0f}\u{200d}🌈",

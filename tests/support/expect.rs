@@ -1,4 +1,4 @@
-//! What is expected of an attempt.
+//! Expected outcomes of attempts.
 
 pub struct Expected {
     pub line: String,

@@ -10,7 +10,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 });
 
-/// What the schemas say of texts: an expression, and the same as code.
+/// Text patterns of the schemas: an expression, and the same as code.
 type Pattern = (&'static str, fn(&str) -> bool);
 
 const PATTERNS: [Pattern; 2] = [
@@ -47,7 +47,7 @@ pub fn strangers(database: &Path) -> Vec<String> {
 /// # Errors
 /// What is wrong with the event.
 pub fn check(event: &Value) -> Result<(), String> {
-    // Of one that was too long only a part is kept, which says so.
+    // Only a part of an overlong event is kept, and it says so.
     if event.get("left_out_bytes").is_some() {
         return Ok(());
     }

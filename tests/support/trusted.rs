@@ -35,7 +35,7 @@ pub fn server(secret: &str) -> Arc<ServerConfig> {
     Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap())
 }
 
-/// A place where the user says whom he trusts, and how it is said there.
+/// A place where the user configures trusted authorities, and how to write it.
 pub type Source = (&'static str, fn(&Place, &Path));
 
 pub const SOURCES: [Source; 10] = [

@@ -1,4 +1,5 @@
-//! What people do in a project, as scripts: by subject, each with what it needs and what has to come of it.
+//! Tasks of people in a project, as scripts, by subject: each with the programs that it needs and the expected
+//! result.
 
 pub mod git;
 pub mod machine;
@@ -19,7 +20,7 @@ pub struct Task {
     pub flags: &'static [&'static str],
     /// Where below the project it starts.
     pub place: &'static str,
-    /// A task that is refused, and what is said of it.
+    /// The expected message if the task is refused.
     pub refused: Option<&'static str>,
 }
 
@@ -50,7 +51,7 @@ pub const fn works(name: &'static str, needs: &'static [&'static str], inside: &
     Task { name, needs, before: "", inside, after: "", flags: &[], place: "", refused: None }
 }
 
-/// A task that is refused, with this among what is said.
+/// A task that is refused, with this text in the message.
 pub const fn refused(
     name: &'static str,
     needs: &'static [&'static str],

@@ -22,7 +22,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Speaks until it is dropped.
 pub struct Behind {
-    /// Who vouches for it, as PEM.
+    /// The certificate of its authority, as PEM.
     pub authority: String,
     addresses: Vec<SocketAddr>,
     over: Arc<AtomicBool>,

@@ -18,7 +18,7 @@ use recordings::{Recording, Seed};
 
 /// Recordings of the second test, which are played on one connection.
 const MUTATIONS: u64 = 500;
-/// No client waits for so long for what is here already.
+/// Maximum wait for data that has already arrived.
 const SOON: Duration = Duration::from_secs(5);
 /// A busy machine starts two programs.
 const START: Duration = Duration::from_secs(30);
@@ -51,12 +51,12 @@ enum Rule {
     IdInUse,
     /// A call whose HTTP answer no client can take ends with an error that says what it was.
     Told,
-    /// What a server said in such an answer all the same is passed on.
+    /// The valid part of such an answer is passed on.
     Saved,
     /// The stream of an answer that ends without it ends the call; it may come by another stream, which one of the two SDKs waits
     /// for.
     EndsWithItsStream,
-    /// A session that is lost is begun anew, and what the server offers may be something else then.
+    /// A lost session is started again, and the server may offer something else then.
     Begun,
     /// A request of a server that has ended is withdrawn, because it cannot get the answer.
     Withdrawn,
@@ -68,7 +68,7 @@ enum Through {
     Gateway,
 }
 
-/// Who speaks with the server, directly or not.
+/// The client of the server, direct or through agentsh.
 enum Speaker {
     Http(HttpClient),
     Lines(Box<Peer>),
@@ -283,7 +283,7 @@ impl Speaker {
             if is_over {
                 break;
             }
-            // Little else can come of a server that ended, and agentsh itself goes on.
+            // Little else can come from a server that ended, and agentsh itself keeps running.
             if recording.end.is_some() && recording.ids().all(|(id, _)| is_answered(&heard, id)) {
                 deadline = deadline.min(Instant::now() + LAST_WORDS);
             }
@@ -367,7 +367,7 @@ fn differences(recording: &Recording, direct: &[Heard], through: &[Heard]) -> Ve
         };
         found.push((rule, format!("request {id}: directly {one:?}, through agentsh {other:?}")));
     }
-    // What is the same on both sides has one order, and nothing is said twice or made up.
+    // Common messages have the same order on both sides, and none is repeated or invented.
     let rest = |heard: &[Heard]| -> Vec<Heard> {
         let is_same = |one: &&Heard| match one {
             Heard::Result(id, _) | Heard::Error(id, _) => !differ.contains(id),

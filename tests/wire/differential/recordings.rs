@@ -1,4 +1,4 @@
-//! What a server says to two calls, as public reports show it, and mutations of that.
+//! A server's answers to two calls, as public reports show them, and mutations of these.
 
 use std::fmt::Write;
 
@@ -79,7 +79,7 @@ pub struct Recording {
     pub lines: Vec<String>,
     /// Where the bytes are cut, to be written one after the other.
     cuts: Vec<usize>,
-    /// Of members with one name and unequal values.
+    /// Whether there are members with one name and unequal values.
     pub has_unequal: bool,
     /// The last line has no end.
     open: bool,
