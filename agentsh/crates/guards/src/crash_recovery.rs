@@ -121,8 +121,7 @@ impl CrashMarker {
         around.all(|(root, _)| is_in_place(root))
     }
 
-    /// Does the final check, at the present paths of the directories. What fails in it, or cannot be reached, remains
-    /// to be done.
+    /// Does the final check, at the present paths. What fails in it, or cannot be reached, remains to be done.
     pub fn close(self, check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) {
         // Where each is, the kernel says; one that was removed holds nothing.
         let (moved, absent) = found(self.roots.iter().chain(&self.moved_out).filter_map(|(root, held)| {

@@ -159,8 +159,7 @@ pub enum NamedKind {
     Commands,
     /// It decides about every sandbox, so no message advises granting it.
     Own,
-    /// Everyday files that run when a person starts them, or whose variables are loaded: writable, and reported at
-    /// the end.
+    /// Everyday files that a person starts, or whose variables are loaded: writable, and reported at the end.
     Told,
 }
 

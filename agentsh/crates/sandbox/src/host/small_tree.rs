@@ -50,8 +50,7 @@ fn small_entry(path: &Path) -> Option<(FileKey, Option<std::fs::File>)> {
     let found = file.metadata().ok()?;
     let (size, mode) = (found.len(), found.mode() & 0o777);
     let is_small = if found.is_dir() {
-        // In most file systems the size shows that there are many entries; listing them would take longer than a
-        // mount.
+        // In most file systems the size shows many entries; listing them would take longer than a mount.
         size <= SMALL_DIRECTORY_BYTES && mode & EVERYBODY_ENTERS == EVERYBODY_ENTERS
     } else {
         found.is_file() && size <= SMALL_BYTES && mode & EVERYBODY_READS != 0

@@ -198,8 +198,7 @@ mod tests {
     use super::super::rules::RULES;
     use super::*;
 
-    /// Calls that only x86-64 has, and those that programs on aarch64 use instead; `None` for calls about the
-    /// processor.
+    /// Calls of x86-64 alone, and those that aarch64 has instead; `None` for calls about the processor.
     const OLDER: &[(Call, Option<Call>)] = &[
         (SYS_open, Some(SYS_openat)),
         (SYS_creat, Some(SYS_openat)),

@@ -31,8 +31,7 @@ fn held() -> MutexGuard<'static, BTreeMap<u64, (u32, Weak<OwnedFd>)>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Interrupts the calls of these threads, each of which must have a signal pending: the kernel repeats them
-/// afterwards.
+/// Interrupts the calls of these threads, each of which must have a signal pending: the kernel repeats them.
 pub(crate) fn interrupt(threads: &[u32]) {
     const ERESTARTSYS: i32 = 512;
     held().retain(|id, (thread, listener)| {
