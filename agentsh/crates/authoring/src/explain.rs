@@ -167,7 +167,7 @@ pub async fn explain(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let server = of.server.as_deref();
-    let (from, question) = match asked(server, args) {
+    let (from, question) = match question_of(server, args) {
         Ok(asked) => asked,
         Err(why) => {
             writeln!(err, "error: {why}")?;
@@ -281,7 +281,7 @@ fn note(of_server: bool, answer: &Answer, question: &Question) -> Option<&'stati
 }
 
 /// The subject and the question.
-fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>, Question), String> {
+fn question_of(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>, Question), String> {
     let from = server.map(|id| ServerId(id.to_owned()));
     if let Some(text) = &args.tool {
         return match (agentsh_policy::tool(text), from) {

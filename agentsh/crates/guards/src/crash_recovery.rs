@@ -124,7 +124,7 @@ impl CrashMarker {
     /// Does the final check, at the present paths. What fails in it, or cannot be reached, remains to be done.
     pub fn close(self, check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) {
         // Where each is, the kernel says; one that was removed holds nothing.
-        let (moved, absent) = found(self.roots.iter().chain(&self.moved_out).filter_map(|(root, held)| {
+        let (moved, absent) = located(self.roots.iter().chain(&self.moved_out).filter_map(|(root, held)| {
             if is_in_place(root) {
                 return Some((root.clone(), Vec::new()));
             }
@@ -165,7 +165,7 @@ fn is_in_place(root: &Root) -> bool {
 }
 
 /// Where directories are now, by where they may be, and those that are nowhere.
-fn found(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Vec<Root>) {
+fn located(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Vec<Root>) {
     let (mut moved, mut absent) = (Vec::new(), Vec::new());
     for (root, others) in roots {
         let from = as_path(root.0.clone());
@@ -315,7 +315,7 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
     }
     let others: Vec<PathBuf> = writable.iter().map(|path| path.to_path_buf()).collect();
     let roots = std::mem::take(&mut left.roots).into_iter();
-    let (moved, absent) = found(roots.map(|root| (root, others.clone())));
+    let (moved, absent) = located(roots.map(|root| (root, others.clone())));
     let check = FinalCheck {
         unprotected: left.unprotected.clone(),
         ..FinalCheck::of(state, &left.session, Vec::new(), left.baseline.clone().at(&[]))

@@ -54,7 +54,7 @@ const TURNS: &str = "messages";
 ///
 /// # Errors
 /// When a client of another API would find calls in it too, which would not be judged.
-fn speaks(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
+fn provider_of_answer(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
     let Some(members) = tree.as_object() else { return Ok(None) };
     let is =
         |name: &str, word: &str| tree.member(name).and_then(Json::as_text).is_some_and(|text| text == word);
@@ -87,7 +87,7 @@ fn speaks(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
 
 /// Whether an answer is anywhere in it.
 fn holds_answer(tree: &Json<'_>, turns: bool) -> Result<bool, LlmError> {
-    if speaks(tree, turns)?.is_some() {
+    if provider_of_answer(tree, turns)?.is_some() {
         return Ok(true);
     }
     match tree {
@@ -109,7 +109,7 @@ fn write(
     told: &mut Vec<EngineEvent>,
     out: &mut Vec<u8>,
 ) -> Result<(), LlmError> {
-    if let Some(provider) = speaks(tree, turns)? {
+    if let Some(provider) = provider_of_answer(tree, turns)? {
         let text = tree.to_compact();
         let answer = Answer::of(provider, text.as_bytes(), None, "", judge)?;
         told.extend(answer.told);

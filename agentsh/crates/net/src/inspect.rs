@@ -68,8 +68,8 @@ pub async fn both_ways(
     let result = {
         let both = async {
             tokio::try_join!(
-                up(from_program, to_server, &shared),
-                down(from_server, &mut to_program, (inside, &shared), answers)
+                forward_requests(from_program, to_server, &shared),
+                forward_answers(from_server, &mut to_program, (inside, &shared), answers)
             )
         };
         tokio::select! {
@@ -184,7 +184,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-async fn up(
+async fn forward_requests(
     mut program: impl AsyncRead + Unpin,
     mut server: impl AsyncWrite + Unpin,
     shared: &Shared<'_>,
@@ -222,7 +222,7 @@ async fn up(
     Ok(server.shutdown().await?)
 }
 
-async fn down(
+async fn forward_answers(
     mut server: impl AsyncRead + Unpin,
     program: &mut (impl AsyncWrite + Unpin),
     (inside, shared): (&TcpStream, &Shared<'_>),

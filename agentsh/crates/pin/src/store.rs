@@ -48,7 +48,7 @@ impl Store {
         field(&self.owner);
         wanted.specs.iter().for_each(|spec| field(spec));
         let digest = hex(&hash.finalize().into());
-        self.root.join("requests").join(plain(&digest))
+        self.root.join("requests").join(hex_of_digest(&digest))
     }
 
     /// The tree that answered the same request before.
@@ -130,7 +130,7 @@ fn content_hash(tree: &PinnedTree) -> String {
             hash.update(field);
         }
     }
-    plain(&hex(&hash.finalize().into())).to_owned()
+    hex_of_digest(&hex(&hash.finalize().into())).to_owned()
 }
 
 fn directory_name(registry: Registry) -> &'static str {
@@ -140,7 +140,7 @@ fn directory_name(registry: Registry) -> &'static str {
     }
 }
 
-fn plain(digest: &str) -> &str {
+fn hex_of_digest(digest: &str) -> &str {
     digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 

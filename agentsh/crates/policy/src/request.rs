@@ -66,8 +66,9 @@ impl RequestRule {
                 return false;
             }
         }
-        let is_meant =
-            |target: &str| components(target).is_some_and(|wanted| path::is(&written(&self.path), &wanted));
+        let is_meant = |target: &str| {
+            components(target).is_some_and(|wanted| path::is(&rule_components(&self.path), &wanted))
+        };
         let with = |slash: &str| target.replace("%2f", slash).replace("%2F", slash);
         let as_slash = with("/");
         // Some servers read it as part of a name, so it matches any letter. A literal path names it in full.
@@ -82,7 +83,7 @@ impl RequestRule {
             && glob::covers(&self.method, &inner.method)
             && (self.path == inner.path
                 || self.path == "/**"
-                || path::is_pattern_covered(&written(&self.path), &written(&inner.path)))
+                || path::is_pattern_covered(&rule_components(&self.path), &rule_components(&inner.path)))
     }
 }
 
@@ -93,7 +94,7 @@ impl std::fmt::Display for RequestRule {
 }
 
 /// A rule's path: a slash at its end is a separate component, as in [`components`].
-fn written(path: &str) -> Vec<String> {
+fn rule_components(path: &str) -> Vec<String> {
     path.split('/').skip(1).map(str::to_owned).collect()
 }
 

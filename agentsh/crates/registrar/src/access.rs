@@ -111,10 +111,10 @@ fn random_token() -> Result<String, TokenError> {
 /// # Errors
 /// For a name that was rebound to this address, and for pages of other sites.
 pub fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Result<(), Refusal> {
-    site::same_site(&asked(method, headers), hosts).map_err(Refusal::Foreign)
+    site::same_site(&browser_request(method, headers), hosts).map_err(Refusal::Foreign)
 }
 
-fn asked<'a>(method: &Method, headers: &'a HeaderMap) -> site::BrowserRequest<'a> {
+fn browser_request<'a>(method: &Method, headers: &'a HeaderMap) -> site::BrowserRequest<'a> {
     // A header that is not text is not from a page of this site.
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     site::BrowserRequest {

@@ -167,7 +167,7 @@ pub fn show_etc(
             matches!(mount.what, NodeContent::Bind { kind: Kind::File, .. } | NodeContent::Copy { .. });
         entries.insert(&mount.target, Entry::Made(if is_file { &file } else { &directory }));
     }
-    let (path, in_use) = kept(&state.join("etc"), &entries)?;
+    let (path, in_use) = kept_directory(&state.join("etc"), &entries)?;
     // Before all mounts in it.
     let at = mounts.iter().position(|mount| in_etc(&mount)).unwrap_or_default();
     let copied: BTreeSet<PathBuf> = copied.into_keys().map(Path::to_owned).collect();
@@ -179,7 +179,7 @@ pub fn show_etc(
 }
 
 /// The directory with these entries, made if it is missing.
-fn kept(place: &Path, entries: &BTreeMap<&Path, Entry<'_>>) -> io::Result<(PathBuf, EtcLock)> {
+fn kept_directory(place: &Path, entries: &BTreeMap<&Path, Entry<'_>>) -> io::Result<(PathBuf, EtcLock)> {
     // A directory from before a power loss may be on disk in parts.
     let boot = proc_file::value("/proc/sys/kernel/random/boot_id")?;
     let hash: String = agentsh_base::hex(hash(&encoded(&(boot, entries))?).iter().take(16));

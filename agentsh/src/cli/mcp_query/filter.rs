@@ -72,7 +72,7 @@ impl Filter {
                     session = Some(reader.session(which).await?);
                 }
                 if let Some(server) = &self.server {
-                    known(server, &reader.server_ids().await?)?;
+                    check_known_server(server, &reader.server_ids().await?)?;
                 }
                 if let Some(kind) = &self.kind {
                     known_type(kind, reader.kinds().await?)?;
@@ -145,7 +145,7 @@ fn known_type(kind: &str, mut kinds: Vec<String>) -> Result<(), Failure> {
     one_of("--type", Some(kind), &kinds.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn known(server: &str, ids: &[String]) -> Result<(), Failure> {
+fn check_known_server(server: &str, ids: &[String]) -> Result<(), Failure> {
     if ids.iter().any(|id| id == server) {
         return Ok(());
     }

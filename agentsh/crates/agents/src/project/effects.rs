@@ -46,7 +46,7 @@ pub(super) fn of_instructions(text: &str) -> Vec<String> {
         if let Some((key, value)) = line.split_once(':')
             && KEYS.contains(&key)
         {
-            acts.push(format!("its front matter sets '{key}'{}", told(value)));
+            acts.push(format!("its front matter sets '{key}'{}", value_text(value)));
         }
     }
     for piece in text.split("!`").skip(1) {
@@ -126,7 +126,7 @@ fn of_member(name: &str, value: &Value, around: &Value) -> Option<String> {
     }
 }
 
-fn told(value: &str) -> String {
+fn value_text(value: &str) -> String {
     let value = value.trim();
     if value.is_empty() { String::new() } else { format!(": {}", shown(value)) }
 }

@@ -69,7 +69,7 @@ impl Passages<'_> {
                 self.hasher.each_short_block(units(range.clone()), |block| {
                     see(range.start + block.at, block.own());
                     shadow.extend(block.own().iter().map(|gram| hash::shadow(*gram)));
-                    for (at, gram) in kept(block.at, block.own()) {
+                    for (at, gram) in kept_grams(block.at, block.own()) {
                         let first = before.replace(gram);
                         tags.extend(
                             first.map(|first| (hash::long(first, gram), (range.start + at - SHORT) as u32)),
@@ -83,7 +83,7 @@ impl Passages<'_> {
 
     /// Whether a run of known n-grams may go through these, the first of which is at `at`.
     fn may_be_known(&self, text: &[u8], at: usize, grams: &[u64]) -> bool {
-        let mut seeming = kept(at, grams).filter(|(_, gram)| self.known.may_have(hash::tag(*gram)));
+        let mut seeming = kept_grams(at, grams).filter(|(_, gram)| self.known.may_have(hash::tag(*gram)));
         // A single known n-gram is mostly chance, so its neighbours decide.
         seeming.any(|(at, _)| {
             let end = (at + SHORT + SHORT).min(text.len());
@@ -119,7 +119,7 @@ fn count(text: &[u8]) -> usize {
 }
 
 /// The n-grams from `at` on whose position is a multiple of [`SHORT`]. Any run of [`SHORT`] n-grams contains one.
-fn kept(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
+fn kept_grams(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
     let first = at.next_multiple_of(SHORT) - at;
     grams
         .iter()

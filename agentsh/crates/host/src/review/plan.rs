@@ -100,7 +100,7 @@ impl Review {
                     path == named || (path.starts_with(named) && guarded.is_named_by(named, &trees))
                 })
         };
-        out.unknown = selection.paths.iter().filter(|named| !known(&changes, named)).cloned().collect();
+        out.unknown = selection.paths.iter().filter(|named| !has_change(&changes, named)).cloned().collect();
         let mut chosen: Vec<&Change> = Vec::new();
         for change in changes.iter().filter(|change| selection.names(&change.path)) {
             let path = change.path.clone();
@@ -270,7 +270,7 @@ fn of_paths(runs: &[Run], selection: &Selection) -> Vec<Step> {
     steps
 }
 
-fn known(changes: &[Change], named: &Path) -> bool {
+fn has_change(changes: &[Change], named: &Path) -> bool {
     changes.iter().any(|change| change.path.starts_with(named))
 }
 

@@ -137,7 +137,7 @@ impl Listener {
     #[must_use]
     pub fn looked_for(&self, heard: &Refused) -> Option<MissingFile> {
         let looks = files::of(heard.call).filter(|looks| files::goes_on(looks, &heard.arguments))?;
-        let mut wanted = wanted(heard, looks);
+        let mut wanted = missing_file(heard, looks);
         if !self.is_waiting(heard.id) {
             wanted.path = PathBuf::new();
         }
@@ -153,7 +153,7 @@ impl Listener {
         matters: impl Fn(&RenameCall) -> bool,
     ) -> Option<Option<RenameCall>> {
         let Some(name) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
-        let (from, to) = (wanted(heard, name.from), wanted(heard, name.to));
+        let (from, to) = (missing_file(heard, name.from), missing_file(heard, name.to));
         let renamed = RenameCall { from, to, only_new: name.only_new, is_link: name.is_link };
         Some(Some(renamed).filter(|renamed| matters(renamed) && self.is_waiting(heard.id)))
     }
@@ -163,7 +163,7 @@ impl Listener {
     #[must_use]
     pub fn touches(&self, heard: &Refused) -> Option<(MissingFile, FileEffect)> {
         let (looks, touch) = files::touches(heard.call, &heard.arguments)?;
-        let mut wanted = wanted(heard, looks);
+        let mut wanted = missing_file(heard, looks);
         if !self.is_waiting(heard.id) {
             wanted.path = PathBuf::new();
         }
@@ -277,7 +277,7 @@ fn send(listener: &OwnedFd, answer: libc::seccomp_notif_resp) -> io::Result<()> 
 }
 
 /// The path of a call and its directory.
-fn wanted(heard: &Refused, looks: &PathArgument) -> MissingFile {
+fn missing_file(heard: &Refused, looks: &PathArgument) -> MissingFile {
     let argument = |index: usize| heard.arguments.get(index).copied();
     let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
     let flags = looks.flags.map_or(0, |flags| files::low(argument(flags)));

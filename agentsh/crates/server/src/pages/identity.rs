@@ -227,8 +227,8 @@ impl Provider {
         let text = text.map_err(refused)?;
         let keys = self.signers.for_token(&text).await.map_err(SignInRefusal::Later)?;
         let claims: Claims =
-            token::claims(&text, &self.oauth, &keys, &self.client).map_err(|why| not(&why))?;
-        is_ours(&claims, &self.client, &words.nonce, Timestamp::now()).map_err(not)?;
+            token::claims(&text, &self.oauth, &keys, &self.client).map_err(|why| invalid_token(&why))?;
+        is_ours(&claims, &self.client, &words.nonce, Timestamp::now()).map_err(invalid_token)?;
         self.identity(&claims)
     }
 
@@ -325,7 +325,7 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-fn not(why: &str) -> SignInRefusal {
+fn invalid_token(why: &str) -> SignInRefusal {
     SignInRefusal::Not(format!("The identity provider's token is not valid: {why}."))
 }
 
