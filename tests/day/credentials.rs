@@ -95,7 +95,7 @@ fn answers_of_a_host_with_a_secret_are_not_compressed() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_push_is_a_right_of_its_own() {
+fn push_needs_its_own_rule() {
     if !has("git") {
         return;
     }

@@ -129,7 +129,7 @@ fn every_repository_has_the_identity_that_it_has_outside() {
 /// A submodule, `--separate-git-dir`, and a link as Google's repo tool makes them: told with the option that shows it, usable
 /// with it, and guarded as any other repository.
 #[test]
-fn a_repository_that_lies_elsewhere_is_shown_once_agreed() {
+fn repository_outside_the_project_is_shown_after_consent() {
     if !has("git") {
         return;
     }
@@ -253,7 +253,7 @@ fn unusual_git_configurations_are_read() {
 
 /// `git clone --shared`, after its remote was removed: what it reads elsewhere is shown once agreed, and only to be read.
 #[test]
-fn objects_that_a_repository_borrows_are_shown_once_agreed() {
+fn borrowed_git_objects_are_shown_after_consent() {
     if !has("git") {
         return;
     }

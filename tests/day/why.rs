@@ -61,7 +61,7 @@ fn why_outside_of_a_session_names_the_command_to_use() {
 }
 
 #[test]
-fn claude_code_and_codex_are_told_that_they_run_in_a_sandbox() {
+fn briefing_of_claude_code_and_codex_names_the_sandbox() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.user_policy("agent: {network: {allow: [one.test]}}\n");

@@ -367,7 +367,7 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
 
 /// The host removes a nested repository, and the agent makes it again, at the same path.
 #[test]
-fn a_repository_that_the_host_removed_is_a_new_one_when_it_comes_again() {
+fn repository_removed_by_the_host_counts_as_new_when_made_again() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");
@@ -483,7 +483,7 @@ fn many_files_that_run_automatically_are_all_set_aside() {
 
 /// The host removes a guarded file, as `git checkout` does, and the agent makes it again; or the host puts it back.
 #[test]
-fn a_guarded_file_that_the_host_removed_is_a_new_one_when_it_comes_again() {
+fn guarded_file_removed_by_the_host_counts_as_new_when_made_again() {
     for mode in Mode::all() {
         for puts_back in [false, true] {
             let place = Place::new(mode);

@@ -613,7 +613,7 @@ fn files_that_startup_files_of_the_home_name_are_read_only() {
 
 /// Files that the user's programs load can be named in many ways: each line uses another one.
 #[test]
-fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
+fn files_named_in_any_form_or_still_missing_are_guarded() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);

@@ -203,7 +203,7 @@ fn install_scripts_run_only_when_the_policy_says_so() {
 /// An install script can write only what its sandbox shows, and nothing is written on its behalf outside.
 #[test]
 #[ignore = "takes long"]
-fn install_scripts_find_no_credentials_and_lead_nobody_elsewhere() {
+fn install_scripts_see_no_credentials_and_cannot_redirect_the_fetch() {
     if !has_npm() {
         return;
     }

@@ -40,7 +40,7 @@ pub(super) fn question(at: &Place, server: &Server<'_>) -> Value {
 
 #[test]
 #[ignore = "takes long"]
-fn an_approver_elsewhere_answers_for_a_session() {
+fn fleet_approver_answers_for_a_session() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);
         server.login(at, "approver");

@@ -243,7 +243,7 @@ fn an_unusual_call_is_refused_where_calls_are_graded() {
 }
 
 #[test]
-fn warnings_about_a_server_stand_beside_its_answers() {
+fn warnings_about_a_server_accompany_its_answers() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| match asked.rpc().as_str() {

@@ -201,7 +201,7 @@ fn a_sandboxed_server_is_served_and_every_session_is_its_own() {
 }
 
 #[test]
-fn a_server_asks_its_client_and_tells_of_progress_on_the_stream() {
+fn server_requests_and_progress_are_sent_on_the_stream() {
     let place = Place::new(Mode::Invoker);
     let gateway = Gateway::start(&place, &file(&place, OPEN));
     let id = gateway.shake_hands("/mcp/fs", &[]);
@@ -279,7 +279,7 @@ fn keys_open_their_endpoints_and_sessions_are_bound_to_them() {
 }
 
 #[test]
-fn pages_of_others_large_messages_and_nonsense_reach_no_server() {
+fn cross_site_oversized_and_malformed_requests_reach_no_server() {
     let place = Place::new(Mode::Invoker);
     let keys = "limits: {message_bytes: 10000}\npublic_url: https://mcp.example.com/base\n";
     let gateway = Gateway::start(&place, &file(&place, &format!("{OPEN}{keys}")));

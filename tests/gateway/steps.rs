@@ -126,7 +126,7 @@ fn servers_that_are_not_public_or_in_plain_text_have_statuses_and_codes_of_their
 }
 
 #[test]
-fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
+fn hidden_html_is_removed_from_every_result_if_the_policy_says_so() {
     const PAGE: &str = "<p>The price is 5.</p><!-- build 7 --><p hidden>draft</p><div style=\"display: none\">more</div>\
                         <noscript>turn it on</noscript><input type=hidden name=a value=token><iframe width=0 height=0></iframe>\
                         <p style=\"position:absolute;left:-9999px\">far</p><p style=\"visibility:hidden\">unseen</p>\
@@ -329,7 +329,7 @@ fn rules_know_the_network_and_the_headers_of_a_client_and_no_server_hears_of_the
 }
 
 #[test]
-fn rules_about_clients_are_not_enforced_where_nobody_knows_them_and_the_report_says_so() {
+fn rules_about_clients_are_reported_as_not_enforced_outside_a_gateway() {
     let place = Place::new(Mode::Invoker);
     place.policy(ABOUT_CLIENTS);
     Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);
@@ -343,7 +343,7 @@ fn rules_about_clients_are_not_enforced_where_nobody_knows_them_and_the_report_s
 }
 
 #[test]
-fn a_rule_sees_no_credential_and_a_key_opens_from_its_networks_alone() {
+fn rules_see_no_credential_and_a_key_works_only_from_its_networks() {
     let place = Place::new(Mode::Invoker);
     let file = place.write(
         "wrong.yaml",

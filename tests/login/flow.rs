@@ -143,7 +143,7 @@ fn an_answer_to_another_login_is_dropped() {
 }
 
 #[test]
-fn a_browser_is_opened_where_there_is_one() {
+fn browser_is_opened_if_there_is_one() {
     let place = Place::new(Mode::Invoker);
     let authority = Authority::start();
     let browser =

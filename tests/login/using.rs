@@ -188,7 +188,7 @@ fn missing_scopes_are_named_with_the_command_that_requests_them() {
 }
 
 #[test]
-fn a_token_goes_to_no_other_origin_and_no_other_server() {
+fn token_is_sent_only_to_its_own_origin_and_server() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     let other = HttpServer::start(|_| Reply::status(401));
@@ -262,7 +262,7 @@ esac
 "#;
 
 #[test]
-fn the_desktops_store_of_secrets_has_the_tokens_where_there_is_one() {
+fn desktop_secret_store_holds_the_tokens_if_available() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     let keyring = place.home.join("keyring");
     place.make_directory(&keyring);

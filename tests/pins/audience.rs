@@ -41,7 +41,7 @@ fn seen(place: &Place, capabilities: Value) -> (Vec<String>, bool, String) {
 
 #[test]
 #[ignore = "takes long"]
-fn further_tools_for_a_capable_client_are_no_change() {
+fn additional_tools_for_a_capable_client_are_no_change() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let offer = |file: &str, tools: Value| place.write(place.project.join(file), tools.to_string());

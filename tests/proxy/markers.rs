@@ -16,7 +16,7 @@ fn marker(marked: &str) -> String {
 }
 
 #[test]
-fn prose_is_marked_and_comes_back_as_it_was() {
+fn prose_is_marked_and_returned_unmarked() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let target = place.write("copy.txt", "");
@@ -75,7 +75,7 @@ fn texts_that_are_no_prose_get_no_marker() {
 }
 
 #[test]
-fn a_marker_alone_tells_where_a_text_came_from() {
+fn marker_alone_identifies_the_source_of_a_text() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place);
     let source = place.write("memo.txt", MEMO);

@@ -105,7 +105,7 @@ fn crashed_server_is_restarted_and_others_are_unaffected() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_missing_and_the_others_work() {
+fn absent_server_is_reported_and_the_others_work() {
     let place = Place::new(Mode::Invoker);
     let server = place.program("fixture_server");
     let file =
@@ -294,7 +294,7 @@ fn slow_ones(place: &Place, listed: &str) -> Peer {
 
 #[test]
 #[ignore = "takes long"]
-fn a_client_that_gives_up_after_ten_seconds_has_the_tools_of_who_is_there() {
+fn client_with_a_ten_second_timeout_gets_the_tools_of_ready_servers() {
     let place = Place::new(Mode::Invoker);
     let listed = place.project.join("listed");
     let began = Instant::now();

@@ -414,7 +414,7 @@ pub fn the_command_line(place: &Place) {
 }
 
 #[test]
-fn metrics_of_the_registry_are_there_for_prometheus() {
+fn registry_serves_prometheus_metrics() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     let body = json!({"name": "wx", "hash": EMPTY, "interface": []});

@@ -244,7 +244,7 @@ fn policy_decides_when_the_registry_is_unreachable() {
 }
 
 #[test]
-fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
+fn kiji_variables_are_read_and_an_invalid_mode_is_an_error() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     offer(&place, "Reads.");

@@ -74,7 +74,7 @@ fn opencode_and_amp_configurations_are_rewritten() {
 
 /// It writes a file into `.opencode` wherever there is one, and ends when it cannot.
 #[test]
-fn opencode_writes_beside_its_settings_and_the_project_stays_as_it_is() {
+fn opencode_can_write_beside_its_settings_without_changing_the_project() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.script(

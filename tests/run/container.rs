@@ -100,7 +100,7 @@ fn container_tier_restores_changed_hook_files() {
 
 /// Where there is no room for a copy, or the directory is closed, what was changed gets another name.
 #[test]
-fn hook_files_are_restored_whatever_is_in_the_way() {
+fn hook_files_are_restored_despite_obstacles() {
     for (name, close) in
         [("closed", "chmod 555 .git/hooks"), ("many", "for n in $(seq 2100); do : > .git/hooks/$n; done")]
     {

@@ -469,7 +469,7 @@ fn exfiltration_refusal_says_whose_data_would_leave_and_where() {
 }
 
 #[test]
-fn letters_with_others_between_do_not_reach_another_server() {
+fn interleaved_letters_do_not_reach_another_server() {
     let place = Place::new(Mode::Invoker);
     let memo = two_servers(&place);
     place.policy(BLOCKS);

@@ -153,7 +153,7 @@ fn help_texts_end_with_examples() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_127_and_one_that_cannot_be_executed_126() {
+fn exit_status_is_127_for_a_missing_program_and_126_for_an_unexecutable_one() {
     let place = Place::new(Mode::Invoker);
     let run = |words: &[&str]| Outcome::of(&mut place.agentsh(words));
     // The `--` is optional.

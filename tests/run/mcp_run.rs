@@ -221,7 +221,7 @@ fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
 
 /// A server's request to a client that has closed its input is answered on its behalf.
 #[test]
-fn a_server_is_told_that_its_client_has_ended() {
+fn request_of_a_server_is_answered_after_its_client_ended() {
     let place = Place::new(Mode::Invoker);
     let ask = json!({"method": "ping", "params": {}});
     let file = place.write("calls.jsonl", format!("{OPENING}{}\n", call(5, "ask", &ask)));

@@ -661,7 +661,7 @@ fn a_path_of_a_gateway_is_judged_and_one_that_nobody_knows_is_refused() {
 }
 
 #[test]
-fn a_compressed_request_is_read_and_goes_on_as_it_was_read() {
+fn compressed_request_is_forwarded_decompressed() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));
     place.write(place.project.join("request.json"), "{\"model\":\"m\",\"messages\":[]}");
@@ -767,7 +767,7 @@ fn budgets_refuse_in_the_shape_of_the_provider() {
 }
 
 #[test]
-fn secrets_in_requests_are_told_replaced_or_refused() {
+fn secrets_in_requests_are_reported_replaced_or_refused() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));
     let token = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");

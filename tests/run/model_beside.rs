@@ -79,7 +79,7 @@ fn token_counting_requests_are_budgeted_and_searched() {
 }
 
 #[test]
-fn a_key_reaches_its_own_provider_alone() {
+fn model_key_reaches_only_its_own_provider() {
     let place = Place::new(Mode::Invoker);
     place.user_policy("version: 1\nllm: {credentials: broker}\n");
     let (own, other) = (model(), model());

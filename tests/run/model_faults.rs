@@ -195,7 +195,7 @@ fn model_answer_with_a_false_length_is_an_error() {
 
 /// Clients that asked for no stream read JSON whatever its type says.
 #[test]
-fn json_that_is_said_to_be_events_is_judged_as_json() {
+fn json_declared_as_an_event_stream_is_judged_as_json() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(
         "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: agent, tool: Bash}]}}\n",

@@ -153,7 +153,7 @@ fn a_project_of_another_owner_is_writable_for_root() {
 
 /// A script next to the project: the files around it are not shown with it, and the project stays as writable as it is.
 #[test]
-fn a_script_above_the_project_is_shown_alone() {
+fn script_above_the_project_is_shown_without_its_directory() {
     let script = "import os, sys\nopen('made', 'w').write('x')\nprint(sorted(os.listdir('..')))\n";
     for mode in Mode::all() {
         let place = Place::new(mode);

@@ -32,7 +32,7 @@ fn decided(place: &Place) -> Vec<(Value, Value, Value)> {
 }
 
 #[test]
-fn an_agent_that_does_one_task_waits_for_an_answer_on_the_terminal() {
+fn agent_for_one_task_waits_for_an_answer_on_the_terminal() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = [add(2), add(2), add(3), add(4), add(4)].join("\n");
@@ -178,7 +178,7 @@ libc.syscall(60, 0)
 /// A process of which the first thread has ended is stopped as any other; where one can wake itself, no answer counts.
 #[test]
 #[ignore = "takes long"]
-fn a_process_that_will_not_stand_still_makes_no_answer_count() {
+fn answer_does_not_count_if_a_process_cannot_be_stopped() {
     for mode in Mode::all() {
         for how in ["sleeps", "wakes"] {
             let place = Place::new(mode);
@@ -219,7 +219,7 @@ fn a_process_that_will_not_stand_still_makes_no_answer_count() {
 
 /// Output that the agent stopped, or directions that it reversed, do not make a question unreadable.
 #[test]
-fn a_stopped_terminal_shows_the_question() {
+fn question_is_shown_on_a_stopped_terminal() {
     if !crate::day::has("python3") {
         return;
     }
@@ -240,7 +240,7 @@ fn a_stopped_terminal_shows_the_question() {
 /// The terminal modes that an agent sets apply to the agent: a question gets the modes from before the run, and the
 /// agent gets its own back.
 #[test]
-fn a_question_has_the_modes_of_before_the_run() {
+fn question_uses_the_terminal_modes_from_before_the_run() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.set("TERM", "xterm-256color");

@@ -250,7 +250,7 @@ fn schema() -> Value {
 }
 
 #[test]
-fn the_schema_of_statements_refuses_what_is_none() {
+fn statement_schema_refuses_other_documents() {
     let good = serde_json::json!({"_type": "https://in-toto.io/Statement/v1", "predicateType": "urn:x:1", "predicate": {},
         "subject": [{"name": "commit", "digest": {"gitCommit": "ab12"}}]});
     fits(&good, &schema()).unwrap();
@@ -565,7 +565,7 @@ fn a_commit_of_exactly_what_a_review_applied_is_bound_by_the_record() {
 }
 
 #[test]
-fn a_receipt_goes_into_notes_and_tells_more_where_asked() {
+fn receipt_is_written_to_git_notes_and_includes_requested_details() {
     if !has("git") {
         return;
     }

@@ -101,7 +101,7 @@ fn broken_stream_is_resumed() {
 }
 
 #[test]
-fn errors_of_a_remote_server_are_told_to_the_caller() {
+fn errors_of_a_remote_server_are_returned_to_the_caller() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| match asked.message()["params"]["name"].as_str() {
@@ -182,7 +182,7 @@ fn lost_remote_session_is_started_again() {
 
 /// Once for each message: a server that knows no session at all is not asked for ever. What else is not found ends no session.
 #[test]
-fn a_call_that_is_not_found_in_a_new_session_either_is_told_and_the_session_goes_on() {
+fn call_rejected_by_a_new_session_too_is_an_error_and_the_session_continues() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| match asked.body.contains("gone") {
@@ -312,7 +312,7 @@ fn content_type_of_an_answer_without_a_body_is_ignored() {
 
 /// Both SDKs take an answer that is compressed unasked. What is judged is what it says.
 #[test]
-fn a_compressed_answer_is_read_as_it_comes() {
+fn compressed_answer_is_decoded_as_it_arrives() {
     let place = Place::new(Mode::Invoker);
     place.user_policy("sandbox: {mcp: {output_inspection: {enabled: true, on_detection: block}}}\n");
     let how = |asked: &Asked| match asked.message()["params"]["name"].as_str() {

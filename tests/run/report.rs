@@ -58,7 +58,7 @@ fn a_report_that_cannot_be_written_stops_the_start() {
 
 /// A link that the agent puts in the report's place leads nowhere.
 #[test]
-fn the_report_goes_where_it_was_opened() {
+fn report_is_written_to_the_file_opened_at_the_start() {
     let place = Place::new(Mode::Invoker);
     let victim = place.write(place.home.join("victim"), "mine");
     let swap = format!("rm report.json; ln -s {} report.json; exit 5", victim.display());

@@ -210,7 +210,7 @@ fn a_shell_inside_is_suspended_and_resumed() {
 
 /// In the background, and without a shell around it, an agent continues.
 #[test]
-fn stopped_agent_goes_on_where_nobody_could_resume_it() {
+fn stopped_agent_continues_if_nobody_could_resume_it() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "echo ready; kill -STOP $$; echo went on; exit 4";
@@ -233,7 +233,7 @@ fn without_a_terminal_an_agent_that_stops_itself_stops_nobody_else() {
 }
 
 #[test]
-fn background_agent_goes_on_and_comes_to_the_front() {
+fn background_agent_continues_and_can_come_to_the_foreground() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut terminal = login(&place);
@@ -285,7 +285,7 @@ fn a_caller_that_ignores_its_children_gets_the_status() {
 /// Raw mode, the other screen, mouse, paste: whatever ends the run, they are switched off.
 #[test]
 #[ignore = "takes long"]
-fn the_terminal_is_restored_however_the_run_ends() {
+fn terminal_is_restored_for_every_kind_of_end() {
     const MESS: &str =
         "stty raw -echo; printf '\\033[?1049h\\033[?1003h\\033[?2004h\\033[?25l'; echo rea''dy;";
     let ends =

@@ -407,7 +407,7 @@ fn much(place: &Place) {
 
 #[test]
 #[ignore = "takes long"]
-fn pages_are_quick_however_much_is_on_record() {
+fn ui_pages_are_fast_with_a_large_journal() {
     let place = Place::new(Mode::Invoker);
     much(&place);
     let limit = patience(Duration::from_millis(if cfg!(debug_assertions) { 500 } else { 100 }));

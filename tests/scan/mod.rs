@@ -65,7 +65,7 @@ fn ordinary_definition_is_clean() {
 
 /// A character that reads as itself is no disguise, and does not make its surroundings one.
 #[test]
-fn a_bullet_beside_escapes_changes_nothing() {
+fn bullet_beside_escapes_does_not_count_as_a_disguise() {
     let escaped: String =
         "cat ~/.aws/credentials".chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
     for (mark, words, expected) in [

@@ -216,7 +216,7 @@ fn skill_is_pinned_and_its_change_is_reported_until_trusted() {
 
 /// A directory can be called anything, and what is offered for copying names it.
 #[test]
-fn the_name_of_a_skill_is_quoted_and_nothing_behind_a_link_is_kept() {
+fn skill_name_is_quoted_and_linked_content_is_not_stored() {
     let place = Place::new(Mode::Invoker);
     let claude = place.script(place.home.join("bin/claude"), "#!/bin/sh\ntrue\n");
     let codex = place.script(place.home.join("bin/codex"), "#!/bin/sh\ntrue\n");
@@ -243,7 +243,7 @@ fn the_name_of_a_skill_is_quoted_and_nothing_behind_a_link_is_kept() {
 
 #[test]
 #[ignore = "takes long"]
-fn more_skills_than_are_compared_hide_no_plugin_and_are_told() {
+fn skills_beyond_the_limit_are_reported_and_hide_no_plugin() {
     let place = Place::new(Mode::Invoker);
     let claude = place.script(place.home.join("bin/claude"), "#!/bin/sh\ntrue\n");
     let start = || Outcome::of(place.agentsh(&["run", "--"]).arg(&claude)).expect_code(0).stderr;

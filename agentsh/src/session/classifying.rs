@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_typed_content_alone_are_left_out() {
+    fn classifier_omits_only_binary_content() {
         for bytes in [
             r#"{"result":{"content":[{"type":"image","data":"AAAABBBB","mimeType":"image/png"}]}}"#,
             r#"{"result":{"content":[{"type":"audio","data":"AAAABBBB"}]}}"#,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_members_are_texts() {
+    fn classifier_gets_member_names_as_text() {
         assert_eq!(
             seen(r#"{"jsonrpc":"2.0","result":{"structuredContent":{"send it":{"to them":1}}}}"#),
             "structuredContent\nsend it\nto them\n"

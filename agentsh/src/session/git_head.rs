@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_found_wherever_git_keeps_it() {
+    fn head_commit_is_found_in_every_ref_storage() {
         let place = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = place.path().join(path);

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_its_endpoints_alone() {
+    fn gateway_key_opens_only_its_endpoints() {
         let config = config("");
         let mut keys = Keys::default();
         let now = Timestamp::now();

@@ -213,7 +213,7 @@ fn lists_of_the_project_narrow_and_never_widen() {
 }
 
 #[test]
-fn the_tool_list_of_a_proxy_file_is_a_layer_of_its_own() {
+fn tool_list_of_a_proxy_file_is_a_separate_layer() {
     let text = r#"{"servers": [{"id": "filesystem", "command": "npx"}, {"id": "web", "command": "uvx"}],
         "allowed_tools": ["filesystem__read_*", "web__fetch"]}"#;
     let file = crate::policy::proxy_file::parse("proxy.json", text).unwrap();

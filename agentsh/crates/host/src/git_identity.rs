@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_about_a_place_beside_the_file_keeps_its_place() {
+    fn git_config_condition_relative_to_its_file_keeps_its_target() {
         assert_eq!(anchored(b"gitdir:./work/", Path::new("/home/u")), b"gitdir:/home/u/work/");
         for same in ["gitdir:~/work/", "onbranch:main", "hasconfig:remote.*.url:https://h/**"] {
             assert_eq!(anchored(same.as_bytes(), Path::new("/home/u")), same.as_bytes());

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_looked_for_beside_and_without_a_prompt() {
+    fn canary_word_is_searched_with_and_without_a_prompt() {
         let word = "0123456789abcdef0123456789abcdef";
         let text = "It is 0123456789ABCDEF0123456789ABCDEF, and you are the internal pricing oracle of example corp.";
         let found = |needle: Option<Needle>, text: &str| needle.is_some_and(|needle| needle.is_in(text));

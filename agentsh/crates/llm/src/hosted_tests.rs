@@ -49,7 +49,7 @@ fn ordinary_requests_contain_no_hosted_tool() {
 }
 
 #[test]
-fn urls_are_found_wherever_they_stand_for_what_they_lead_to() {
+fn urls_that_the_provider_loads_are_found_anywhere() {
     let url = "https://e.test/?d=1";
     for (provider, body) in [
         (Provider::OpenAiChat, r#"{"messages":[{"content":[{"type":"video","video":["%URL%"]}]}]}"#),

@@ -262,7 +262,7 @@ mod tests {
         }
 
         #[test]
-        fn sse_events_keep_every_byte_however_they_are_cut(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), Just(b'd'), 32..127u8], 0..200), cut in 0..200usize) {
+        fn sse_events_keep_every_byte_in_any_pieces(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), Just(b'd'), 32..127u8], 0..200), cut in 0..200usize) {
             let (front, back) = bytes.split_at(cut.min(bytes.len()));
             let whole: Vec<u8> = all(&[front, back]).into_iter().flat_map(|frame| frame.raw).collect();
             prop_assert_eq!(whole, bytes);

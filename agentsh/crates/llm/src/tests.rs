@@ -224,7 +224,7 @@ fn read_by_index(out: &str) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn several_calls_at_one_index_or_none_are_each_judged_and_written_apart() {
+fn calls_with_the_same_or_no_index_are_judged_separately() {
     let zero = r#""index":0,"#;
     for (first, second) in [(zero, zero), ("", "")] {
         let chunks_of = |names: [&str; 2]| {
@@ -249,7 +249,7 @@ fn several_calls_at_one_index_or_none_are_each_judged_and_written_apart() {
 }
 
 #[test]
-fn a_call_behind_its_end_is_another_one_and_a_name_in_pieces_is_written_whole() {
+fn call_data_after_its_end_starts_another_call() {
     let zero = r#""index":0,"#;
     let text = chat(&[
         &chunk(&call(zero, "a", "read", "{}"), "\"tool_calls\""),
@@ -271,7 +271,7 @@ fn a_call_behind_its_end_is_another_one_and_a_name_in_pieces_is_written_whole() 
 
 /// With every piece of a call some gateways say its id and name again, and some an empty name.
 #[test]
-fn a_piece_that_says_again_which_call_it_is_of_begins_none() {
+fn piece_that_repeats_id_and_name_starts_no_new_call() {
     for (again, name) in [("a", "read"), ("a", ""), ("", "")] {
         let piece = format!(
             r#"{{"index":0,"id":"{again}","type":"function","function":{{"name":"{name}","arguments":"1}}"}}}}"#
@@ -290,7 +290,7 @@ fn a_piece_that_says_again_which_call_it_is_of_begins_none() {
 }
 
 #[test]
-fn choices_and_calls_of_a_whole_answer_are_counted_whatever_their_index() {
+fn choices_and_calls_without_streaming_are_counted_by_position() {
     let call = |name: &str| {
         format!(
             r#"{{"index":0,"id":"{name}","type":"function","function":{{"name":"{name}","arguments":"{{}}"}}}}"#
@@ -315,7 +315,7 @@ fn choices_and_calls_of_a_whole_answer_are_counted_whatever_their_index() {
 }
 
 #[test]
-fn blocks_at_one_index_are_put_apart_and_one_in_another_is_withheld() {
+fn blocks_with_the_same_index_are_separated_and_nested_ones_withheld() {
     let block = |name: &str| {
         [
             format!(r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"tool_use","id":"{name}","name":"{name}","input":{{}}}}}}"#),
@@ -345,7 +345,7 @@ fn blocks_at_one_index_are_put_apart_and_one_in_another_is_withheld() {
 }
 
 #[test]
-fn an_item_of_responses_that_is_told_twice_with_other_words_is_withheld() {
+fn repeated_item_with_different_content_is_withheld() {
     let item = |kind: &str, name: &str| {
         format!(
             r#"{{"type":"response.output_item.{kind}","output_index":0,"item":{{"type":"function_call","id":"f","call_id":"{name}","name":"{name}","arguments":"{{}}"}}}}"#
@@ -624,7 +624,7 @@ fn answers_without_streaming_are_rewritten() {
 
 /// Some client reads that place: text that was not judged is not passed on.
 #[test]
-fn a_call_where_its_api_has_none_is_withheld() {
+fn call_at_an_unexpected_place_is_withheld() {
     let call = r#"{"type":"tool_use","id":"t","name":"send","input":{}}"#;
     let chat = r#"{"id":"c","type":"custom","function":{"name":"read","arguments":"{}"},"custom":{"name":"send","input":""}}"#;
     let item = r#"{"type":"function_call","call_id":"c","name":"send","arguments":"{}"}"#;

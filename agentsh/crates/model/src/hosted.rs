@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_that_two_parsers_may_read_differently_is_none() {
+    fn ambiguous_url_is_not_accepted() {
         let of = |text| place(text).map(|(_, name, port, target)| format!("{name} {port} {target}"));
         assert_eq!(of("https://A.test/p?q=1#f").as_deref(), Some("a.test 443 /p?q=1"));
         assert_eq!(of("http://a.test:8080").as_deref(), Some("a.test 8080 /"));

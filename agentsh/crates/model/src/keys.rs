@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_becomes_the_key_in_the_headers_of_keys_alone() {
+    fn placeholder_is_replaced_only_in_key_headers() {
         let mut headers = headers();
         keys().put(&mut headers, PLACE).unwrap();
         assert_eq!(headers["authorization"], "Bearer sk-real");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_in_the_query_becomes_the_key_too() {
+    fn placeholder_in_the_query_is_replaced_too() {
         let keys = keys();
         let put = |uri: &str, to| {
             let mut request = Request::builder().uri(uri).body(()).unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_to_its_own_places_and_over_no_open_line() {
+    fn model_key_is_sent_only_to_its_endpoints_and_over_tls() {
         let put = |to| {
             let mut headers = headers();
             let put = keys().put(&mut headers, to);

@@ -261,7 +261,7 @@ fn dns_classes_and_edns_options_are_handled() {
 }
 
 #[test]
-fn a_flood_of_wildcard_names_ends_and_leaves_spelled_out_names_alone() {
+fn flood_of_wildcard_names_is_limited_and_exact_names_still_resolve() {
     let allow = ours();
     let mut pool = FakeIpPool::new(&allow);
     for number in 0..MAX_WILDCARD_NAMES {
@@ -276,7 +276,7 @@ fn a_flood_of_wildcard_names_ends_and_leaves_spelled_out_names_alone() {
 }
 
 #[test]
-fn a_pair_is_its_names_alone() {
+fn address_pair_belongs_to_one_name() {
     let mut pool = FakeIpPool::new(&ours());
     let (first, first6) = pool.address_of("api.example.com").unwrap();
     let (second, _) = pool.address_of("a.one.test").unwrap();

@@ -261,7 +261,7 @@ fn probes(policies: [&Policy; 2]) -> Vec<(Question, &'static [&'static str])> {
 
 /// Not what is shown, but what is answered.
 #[test]
-fn a_line_changes_only_the_answers_it_is_about_and_one_that_adds_takes_nothing_away() {
+fn policy_line_changes_only_its_own_answers() {
     // A deny list, or a list that allows nothing else.
     let narrows = |path: &str| ["deny", "denied", "exec.", "allowed_"].iter().any(|word| path.contains(word));
     let (context, server) =
@@ -301,7 +301,7 @@ proptest! {
 
     /// Over any policy that ships and any layers in any order.
     #[test]
-    fn a_line_changes_only_itself_whatever_lies_below(
+    fn policy_line_changes_only_itself_over_any_layers(
         base in 0..builtin::POLICIES.len(),
         below in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         top in any::<prop::sample::Index>(),

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_tree_is_copied_unless_something_lies_over_it() {
+    fn small_tree_is_copied_unless_something_is_mounted_over_it() {
         let state = tempfile::tempdir().unwrap();
         // The machine's own: a plan names it by where it is.
         let (path, key) = (PathBuf::from("/etc/passwd"), key_of(Path::new("/etc/passwd")).unwrap());

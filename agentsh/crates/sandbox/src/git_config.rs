@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_found_however_they_are_written() {
+    fn git_config_hook_settings_are_found_in_any_spelling() {
         for text in [
             "[core]\n\thooksPath = .githooks\n",
             "[core] hooksPath=.githooks",

@@ -97,7 +97,7 @@ fn grants_are_mounted_shortest_first_over_a_private_home() {
 }
 
 #[test]
-fn a_grant_is_held_in_its_place_where_its_surroundings_can_be_moved() {
+fn grant_is_held_in_place_if_its_parents_can_be_renamed() {
     let guards = |outer| {
         let layout = spec(|spec| {
             spec.paths.grants =

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pin_stays_until_the_change_is_trusted_and_another_program_begins_anew() {
+    async fn pin_stays_until_a_change_is_trusted_and_another_program_gets_new_pins() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         let all = WhichInterface::default;
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pins_of_an_older_version_are_those_of_a_client_that_said_nothing() {
+    async fn pins_of_an_older_version_belong_to_a_client_without_capabilities() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         store.note_interfaces(vec![pin("p1", "a", "1")], Vec::new()).await.unwrap();

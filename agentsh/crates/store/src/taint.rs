@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_once_and_closed_to_others() {
+    fn taint_key_is_made_once_and_unreadable_for_others() {
         let state = tempfile::tempdir().unwrap();
         let path = key_file(&state.path().join("taint.db"));
         assert_eq!(key(&path, &[1; 32]).unwrap(), [1; 32]);

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_file_is_said_to_be_damaged() {
+    async fn damaged_journal_file_is_reported_as_damaged() {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..20 {
             write(dir.path(), session(number), events()).await;

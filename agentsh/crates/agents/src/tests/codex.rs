@@ -106,7 +106,7 @@ fn untrusted_codex_project_starts_no_servers() {
 }
 
 #[test]
-fn a_trusted_project_adds_servers_and_changes_none_of_the_users() {
+fn trusted_codex_project_adds_servers_and_changes_none_of_the_users() {
     let world = with_user();
     let trust = trusted(&world);
     world.write(&world.home(".codex/config.toml"), format!("{USER}\n{trust}"));

@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn grams_depend_on_their_symbols_alone(before in "[a-z]{0,30}", gram in "[a-z]{10}", after in "[a-z]{0,30}") {
+        fn hash_of_a_gram_depends_on_its_symbols_alone(before in "[a-z]{0,30}", gram in "[a-z]{10}", after in "[a-z]{0,30}") {
             let alone = short(&hasher(), gram.as_bytes());
             let within = short(&hasher(), format!("{before}{gram}{after}").as_bytes());
             prop_assert_eq!(alone[0], within[before.len()]);

@@ -247,7 +247,7 @@ fn input_request_of_a_server_becomes_a_request_to_an_old_client() {
 }
 
 #[test]
-fn a_refusal_of_the_gateway_itself_is_no_reason_to_ask_again() {
+fn refusal_by_the_gateway_does_not_start_a_second_handshake() {
     let mut between = Translation::with_sessions();
     between.on_client_message(br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#);
     let refusal = line(

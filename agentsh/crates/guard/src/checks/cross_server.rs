@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_after_a_read_elsewhere_is_refused_for_a_while() {
+    fn send_after_a_read_from_another_server_is_refused_for_a_while() {
         let mut guard = guard(true);
         assert_eq!(call(&mut guard, 0, "mail", "send_email"), "");
         assert_eq!(call(&mut guard, 1, "secrets", "read_password"), "");

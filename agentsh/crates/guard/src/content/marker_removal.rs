@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_goes_in_and_comes_out() {
+    fn marker_is_added_and_removed() {
         let prose = "The ferry leaves at nine, so please bring the tickets and \"something\" warm to wear.\nWho is late \
              waits for the next one, which is slower and does not call at the small islands.";
         for escape in [false, true] {

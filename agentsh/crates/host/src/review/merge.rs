@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carriage_return_alone_ends_no_line() {
+    fn merge_does_not_end_a_line_at_a_lone_carriage_return() {
         let text = |two: &str, five: &str| format!("x\ry\n1\n{two}\n3\n4\n{five}\n6\n7\n");
         let merged = merge(&text("2", "5"), &text("two", "5"), &text("2", "five"));
         assert_eq!(merged, Some(text("two", "five")));

@@ -51,7 +51,7 @@ async fn begins(has_begun: &mpsc::Receiver<()>) {
 }
 
 #[test]
-fn a_long_call_makes_its_own_connection_wait_in_order_and_no_other() {
+fn long_call_delays_only_its_own_connection() {
     run(async || {
         let (mut a, mut b, has_begun, go) = two_connections();
         let (mut server_a, mut server_b) = (a.server().await, b.server().await);

@@ -122,7 +122,7 @@ async fn ask(rig: &mut Rig, server: &mut Server, id: &str) {
 }
 
 #[test]
-fn bad_answers_of_the_server_close_the_request_they_belong_to() {
+fn malformed_server_answers_fail_their_requests() {
     let big = "x".repeat(50_000);
     let table: Vec<(Vec<u8>, &str)> = vec![
         (br#"{"jsonrpc":"2.0","id":7,"result":{"x":NaN}}"#.to_vec(), "invalid-json"),
@@ -156,7 +156,7 @@ fn bad_answers_of_the_server_close_the_request_they_belong_to() {
 }
 
 #[test]
-fn an_unreadable_answer_without_an_id_closes_the_only_request() {
+fn unreadable_answer_without_an_id_fails_the_only_pending_request() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -172,7 +172,7 @@ fn an_unreadable_answer_without_an_id_closes_the_only_request() {
 }
 
 #[test]
-fn bad_requests_of_the_server_are_answered_to_the_server() {
+fn malformed_server_requests_are_answered_with_errors() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -228,7 +228,7 @@ fn answers_without_a_request_are_dropped() {
 }
 
 #[test]
-fn an_answer_finds_its_request_however_its_id_is_spelled() {
+fn answer_is_matched_to_its_request_for_any_spelling_of_the_id() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -290,7 +290,7 @@ fn lines_that_are_no_answer_do_not_end_a_request() {
 }
 
 #[test]
-fn an_answer_that_fits_no_request_ends_the_only_one_after_a_while() {
+fn answer_that_fits_no_request_fails_the_only_pending_one_after_a_delay() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;

@@ -43,7 +43,7 @@ const READ: &str = r#"{"name":"read","description":"d","inputSchema":{"type":"ob
 const WRITE: &str = r#"{"name":"write","inputSchema":{}}"#;
 
 #[test]
-fn a_denied_call_is_on_disk_before_it_is_refused_and_never_arrives() {
+fn denied_call_is_recorded_before_it_is_refused_and_not_forwarded() {
     let mut setup = setup();
     setup.policy = denying("wri*");
     run(async || {

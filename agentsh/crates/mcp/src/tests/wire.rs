@@ -94,7 +94,7 @@ fn messages_of_every_kind_are_forwarded_in_both_directions() {
 
 /// A result that no client accepts ends the call; for methods outside the protocol the form of the result is unknown.
 #[test]
-fn a_result_that_is_no_object_is_an_error_and_of_other_methods_it_passes() {
+fn result_that_is_no_object_is_an_error_for_known_methods_only() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_2_is_found_alone_and_beside_version_1() {
+    fn cgroup_v2_is_found_alone_and_on_hybrid_hosts() {
         let pure = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
         assert_eq!(from_text(pure), Some("/sys/fs/cgroup".into()));
         let hybrid = "30 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\

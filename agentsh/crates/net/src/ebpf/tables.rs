@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_is_a_prefix_of_what_lies_in_it() {
+    fn network_key_is_a_prefix_of_its_addresses() {
         let (bits, data) = net_key(7, "10.1.2.3/8".parse().unwrap(), Some(443));
         assert_eq!(bits, 96 + 96 + 8);
         let inside = Net::new(7, words("10.200.0.1".parse().unwrap()), 443).to_bytes();

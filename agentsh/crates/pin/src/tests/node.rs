@@ -94,7 +94,7 @@ fn preloaded_modules_and_settings_are_pinned_too() {
 }
 
 #[test]
-fn inline_code_is_covered_and_said_to_be_inline() {
+fn inline_code_is_hashed_and_reported_as_inline() {
     let machine = Machine::new();
     let one = machine.ok(&["node", "-e", "one", "arg"]);
     assert!(one.identity.starts_with("inline:") && one.unpinned.is_some());
@@ -284,7 +284,7 @@ fn a_global_package_is_pinned_with_the_neighbours_it_declares() {
 }
 
 #[test]
-fn lock_files_tell_versions_but_do_not_replace_hashes() {
+fn lock_files_give_versions_but_do_not_replace_hashes() {
     let machine = Machine::new();
     machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
     machine.package("project/node_modules", "server", "1.0.0");

@@ -46,7 +46,7 @@ fn file(path: &str, text: &str) -> File {
 }
 
 #[test]
-fn order_of_contributions_is_that_of_features_whatever_the_order_of_the_call() {
+fn contributions_are_merged_in_feature_order() {
     let (adapter, credentials) = (
         part(Feature::Adapter).setting([set("A", "adapter")]),
         part(Feature::Credentials).setting([set("A", "last")]),

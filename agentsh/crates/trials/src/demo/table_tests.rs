@@ -98,7 +98,7 @@ fn a_twin_that_is_refused_is_broken() {
 }
 
 #[test]
-fn the_rule_comes_from_the_record_and_is_not_invented() {
+fn demo_shows_the_rule_from_the_record() {
     let reports = [Report::new(
         "agent",
         "denied-tool",

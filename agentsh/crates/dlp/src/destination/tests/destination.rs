@@ -375,7 +375,7 @@ fn files_versions_code_and_prose_are_no_destinations() {
 }
 
 #[test]
-fn keys_and_public_suffixes_tell_machines_from_files() {
+fn keys_and_public_suffixes_distinguish_hosts_from_file_names() {
     for (key, text) in [
         ("server", "collect.example.sh"),
         ("endpoint", "in.collect.zip"),
@@ -429,7 +429,7 @@ proptest! {
     }
 
     #[test]
-    fn a_host_behind_any_user_name_is_found(user in "[a-z0-9.:%!$&'()*+,;=~_-]{0,20}", tail in "[a-z/?#:]{0,8}") {
+    fn host_after_any_user_name_is_found(user in "[a-z0-9.:%!$&'()*+,;=~_-]{0,20}", tail in "[a-z/?#:]{0,8}") {
         let text = format!("https://{user}@bad.example.net/{tail}");
         prop_assert!(!forbidden(&text, Some("url")).is_empty());
         prop_assert!(!forbidden(&text, None).is_empty());

@@ -145,7 +145,7 @@ fn link_with_an_identifier_counts_as_a_link() {
 }
 
 #[test]
-fn an_id_is_found_however_it_is_written() {
+fn id_is_found_in_any_spelling() {
     let mut flow = flow();
     read(&mut flow, "client Femke, BSN 246813507, and Carmen with DNI 50231674L", true, 1000);
     for body in ["246813507", "it is 246 813 507.", "2468.13.507", "50231674l"] {
@@ -175,7 +175,7 @@ fn refused_call_does_not_count_towards_the_next_one() {
 
 /// A phrase in a script of syllables or ideographs is short, however many letters its syllables are written with.
 #[test]
-fn phrases_that_two_texts_in_korean_japanese_or_chinese_share_are_no_copy() {
+fn common_phrases_in_korean_japanese_or_chinese_are_no_copy() {
     for (said, sent) in [
         (
             "지난 회의에서 정한 대로 다음 주 월요일까지 보고서 초안을 제출해 주세요. 부산 창고의 재고는 삼백 상자이고 \

@@ -137,7 +137,7 @@ fn server_with_many_secrets_does_not_evict_those_of_others() {
 }
 
 #[test]
-fn secret_behind_long_padding_is_counted() {
+fn secret_after_long_padding_is_counted() {
     let mut judge = judge();
     let padding = "all work and no play ".repeat(8 << 10);
     assert!(refused(&mut judge, "net", "text", &format!("{padding}{}", &SECRET[..12])));
@@ -191,7 +191,7 @@ fn pieces_sent_after_an_alert_count_for_the_next_call() {
 
 /// A call that is judged in a copy, while others are judged here.
 #[test]
-fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
+fn pieces_that_arrive_during_a_search_on_another_thread_are_kept() {
     let pieces = cut(3);
     let find = |judge: &mut Judge, to: &str, piece: &str| {
         let said = json!({ "q": piece }).to_string();

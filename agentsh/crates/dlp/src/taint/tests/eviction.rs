@@ -94,7 +94,7 @@ fn public_server_does_not_evict_results_of_a_private_one() {
 }
 
 #[test]
-fn secrets_stay_when_the_text_around_them_goes() {
+fn secrets_are_kept_when_their_result_is_evicted() {
     let mut memory = memory(1 << 20);
     let secrets: Vec<String> =
         (0..40_u64).map(|number| words(number, 40).replace([' '], "7") + "Q9").collect();

@@ -121,7 +121,7 @@ fn pieces_of_public_texts_and_of_code_are_not_followed() {
 }
 
 #[test]
-fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
+fn pieces_that_arrive_during_a_search_on_another_thread_are_kept() {
     let pieces = cut(18);
     let mut judge = judge();
     let mut copy = judge.clone();
