@@ -130,7 +130,7 @@ fn address_block_rule_does_not_open_the_fleet_server() {
                 && event["rule"]["id"] == "fleet"
         };
         assert!(refused.iter().any(said), "{refused:?}");
-        // A name that cannot be looked up may be any address; a name that does not exist is none.
+        // A name that cannot be looked up may be any address; a name that does not exist has no address.
         enrolled("https://nobody.test");
         sandbox.holds(&[yes("tls 10.9.8.7:443")]);
     });

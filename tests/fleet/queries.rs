@@ -65,7 +65,7 @@ fn fleet_queries_answer_as_the_hosts_do() {
         let html =
             Outcome::of(&mut at.agentsh(&["report", id, "--format", "html", "--fleet", &server.url()]));
         assert!(html.expect_code(0).stdout.contains("</html>"));
-        // Words that nothing has, and a host that is none.
+        // Words that no record has, and a host that does not exist.
         for words in [vec!["mcp", "calls", "--host", "other"], vec!["mcp", "events", "--session", "ffffffff"]]
         {
             let mut all = words.clone();

@@ -93,7 +93,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
     assert_eq!(server.raw("GET", "/v1/events", &[], b"").0, 401);
     assert_eq!(server.raw("GET", "/v1/events", &[("Authorization", "Bearer agf_0")], b"").0, 401);
 
-    // Batches that are none.
+    // Invalid batches.
     let whole =
         Batch { after: At { id: 0, hash: None }, rows: vec![row(1, "01980000-0000-7000-8000-000000000001")] };
     let packed = whole.packed().unwrap();

@@ -179,7 +179,7 @@ fn rows_of_the_previous_versions_server_are_accepted() {
     );
     assert_eq!(asked(at, &server, &["mcp", "events", "--limit", "1000"]).len(), before + 1);
     assert_eq!(hosts(at).0.len(), 2);
-    // The row is none that the host wrote: that is found, whichever server accepted it.
+    // The host did not write this row; that is found, whichever server accepted it.
     let said = forward(&host, &["--check"]);
     assert!(said.code != 0, "{said}");
 }

@@ -134,7 +134,7 @@ fn an_answer_is_about_all_that_is_forwarded_and_about_the_client_that_asked() {
         let refused = said(other);
         assert!(refused.contains("approval-denied"), "{refused}");
     }
-    // A denial of one client's call is none of the other's.
+    // A denial of one client's call does not apply to the other's.
     assert!(said(ask(0, 4, json!({"to": "alpha"}))).contains("alpha"));
     // With the key its questions end, and no other's.
     let (gone, left) = (ask(1, 5, json!({"to": "beta"})), ask(0, 5, json!({"to": "beta"})));

@@ -290,7 +290,7 @@ fn cross_site_oversized_and_malformed_requests_reach_no_server() {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     assert_eq!(ask(&[("Origin", "https://evil.example.com")], ping), (403, "BLOCKED_ORIGIN".into()));
     assert_eq!(ask(&[("Host", "evil.example.com")], ping), (403, "BLOCKED_ORIGIN".into()));
-    // Its own origin is none of others.
+    // The gateway's own origin is not a foreign one.
     let own = [("Host", "mcp.example.com"), ("Origin", "https://mcp.example.com")];
     assert_eq!(ask(&own, ping), (400, "NO_SESSION".into()));
     let bound = format!("http://{}", gateway.address);

@@ -473,7 +473,7 @@ fn receipt_of_an_applied_review_binds_its_files() {
             outside(&place, "git init -q -b main . && git add . && git commit -qm one");
             let there = check(&["--commit", "HEAD"]).expect_code(0);
             assert!(there.stdout.contains("4 files in commit "), "{there}");
-            // A receipt of some files is none of a commit with more.
+            // A receipt of some files does not cover a commit with more.
             outside(&place, "echo x > more && git add . && git commit -qm more");
             let more = "also changes 'more', which is not one of the files of the receipt";
             refused(check(&["--commit", "HEAD"]), more);

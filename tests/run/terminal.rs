@@ -385,7 +385,7 @@ fn refusal_is_reported_while_the_agent_draws() {
     let notice = text.find("\x1b]9;agentsh: refused: the agent -> refused.example (").expect("told beside");
     assert!(notice < text.find("drawn").unwrap(), "{text:?}");
     let after = &text[text.find("drawn").unwrap()..];
-    // Once: in the summary, or as a message where there is none.
+    // Once: in the summary, or as a message if there is no summary.
     assert!(!after.contains("agentsh: refused: "), "{text:?}");
     assert!(after.contains(": the agent -> refused.example ("), "{text:?}");
     let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));

@@ -26,7 +26,7 @@ const PATTERNS: [Pattern; 2] = [
     }),
 ];
 
-/// The events in a journal that are none, each with what is wrong.
+/// The invalid events in a journal, each with what is wrong.
 pub fn strangers(database: &Path) -> Vec<String> {
     let Ok(open) =
         rusqlite::Connection::open_with_flags(database, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)

@@ -278,7 +278,7 @@ impl Which {
     /// With the whole name of what is named: a skill or plugin also goes by its name without the place, if only one does.
     ///
     /// # Errors
-    /// When a server is named that has neither a pin nor a refused state.
+    /// When a named server has neither a pin nor a refused state.
     async fn known(&self, store: &PinStore) -> Result<Self, Failure> {
         let Some(server) = &self.server else { return Ok(self.clone()) };
         let ids = store.servers().await?;

@@ -146,7 +146,7 @@ fn begin(
 /// Creates stubs, which are removed even if this process dies.
 ///
 /// # Errors
-/// When one cannot be created: nothing may start without it.
+/// When one cannot be created: no sandbox may start without it.
 pub fn stubs(context: &Context, layout: &Layout) -> std::io::Result<StubFiles> {
     let wanted = stubs::wanted(&layout.stubs);
     if !wanted.is_empty() {

@@ -309,7 +309,7 @@ impl Egress {
     /// Registers a new sandbox's cgroup with the programs.
     ///
     /// # Errors
-    /// When that fails: then it must not start.
+    /// When that fails: then the program must not start.
     pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<EgressContext<Journal>>, String> {
         let network = &self.session.live.network;
         let session = Rc::clone(&self.session);

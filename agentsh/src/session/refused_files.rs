@@ -32,7 +32,7 @@ type Owner = Option<ServerId>;
 #[derive(Debug, Default)]
 pub struct Files {
     sandboxes: RefCell<BTreeMap<u32, Owner>>,
-    /// None: not ours.
+    /// None: the domain is not one of this session.
     domains: RefCell<BTreeMap<String, Option<Owner>>>,
     pending: RefCell<Vec<(String, Vec<String>, String)>>,
     told: RefCell<BTreeSet<(Owner, String, Vec<String>)>>,

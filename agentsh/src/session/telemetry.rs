@@ -90,7 +90,7 @@ fn hook(written: &EventWebhook, env: &Environment) -> Result<Hook, String> {
 /// None without a receiver.
 ///
 /// # Errors
-/// Why the configured one cannot be used.
+/// Why the configured exporter cannot be used.
 fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Settings>, String> {
     let variable = |name: &str| env.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
     if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {

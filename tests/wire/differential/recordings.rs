@@ -29,7 +29,7 @@ const ROWS: &[&[&str]] = &[
     &[r#"{"jsonrpc":"2.0","id":{a},"result":{"content":[{"type":"text","text":"x","type":"text"}]}}"#, B],
     &[r#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":{a},"id":{a},"result":{}}"#, B],
     &[r#"{"jsonrpc":"2.0","id":{a},"id":{a},"result":{"x":1,"x":2}}"#, B],
-    // Answers that are none, not wanted, or come twice.
+    // Answers that are invalid, unsolicited, or repeated.
     &[A, A, B, B],
     &[r#"{"jsonrpc":"2.0","id":999999999,"result":{}}"#, A, B],
     &[r#"{"jsonrpc":"2.0","id":"unknown","error":{"code":-32000,"message":"x"}}"#, A, B],

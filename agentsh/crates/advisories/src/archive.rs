@@ -69,7 +69,7 @@ impl<S: Source> BufferedWindow<'_, S> {
 /// Hands every file to `take`, with its name, until they and their names are more than `most` bytes together.
 ///
 /// # Errors
-/// What is wrong with the archive, or what `take` says. Archives of more than 4 GiB are not read.
+/// The archive is invalid, or `take` failed. Archives of more than 4 GiB are not read.
 pub fn each(
     source: &impl Source,
     most: u64,

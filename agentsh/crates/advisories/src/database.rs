@@ -93,7 +93,7 @@ impl Database {
     /// To be read. None: nothing was ever fetched.
     ///
     /// # Errors
-    /// When there is one that cannot be used.
+    /// A database exists, but cannot be used.
     pub fn open(data: &Path) -> Result<Option<Self>, DatabaseError> {
         let path = data.join(FILE);
         if !path.exists() {

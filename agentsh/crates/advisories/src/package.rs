@@ -37,7 +37,7 @@ impl Ecosystem {
         }
     }
 
-    /// A name as everybody of this ecosystem writes it: PyPI takes many spellings for one.
+    /// The normal spelling of a name in this ecosystem: PyPI accepts several spellings of one name.
     #[must_use]
     pub fn name(self, written: &str) -> String {
         match self {

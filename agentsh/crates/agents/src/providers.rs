@@ -66,7 +66,7 @@ const PROVIDERS: &[Provider] = &[
 /// Providers with which the user has an account, and providers whose address is changed, according to the environment.
 ///
 /// # Errors
-/// For a base URL that is none.
+/// The base URL is invalid.
 pub(super) fn of_environment(context: &Context<'_>) -> Result<Vec<Endpoint>, AgentError> {
     let value = |name: &&&str| context.env.get(**name).filter(|value| !value.is_empty());
     let mut found = Vec::new();

@@ -173,7 +173,7 @@ fn listed(list: &Path) -> Vec<(String, PathBuf)> {
 /// Reads a tree. `left`: bytes that may still be read, of all trees.
 ///
 /// # Errors
-/// What cannot be read, or that there is too much.
+/// Part of the tree cannot be read, or it is too large.
 pub fn read(tree: &Tree, left: &mut u64) -> Result<Content, String> {
     let mut walk = Walk { tree, left, entries: 0, content: Content::default() };
     let root = open(tree).map_err(|error| walk.failed(Path::new(""), error))?;

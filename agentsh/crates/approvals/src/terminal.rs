@@ -141,7 +141,7 @@ impl Terminal {
         Some(PendingQuestion(task.abort_handle()))
     }
 
-    /// None: the person gave no answer, or the terminal was not free when its turn came.
+    /// None: the person gave no answer, or the terminal was in use when the question's turn came.
     async fn until_answered(&self, approvals: &Approvals, item: &Item) -> Option<Answer> {
         let freezer = match &self.0.group {
             Some(directory) => Freezer::group(directory),

@@ -10,7 +10,7 @@ pub enum AuditAnswer<'a> {
     Flagged(&'a str),
 }
 
-/// None: it is not an answer, whatever else it contains.
+/// None: the text is not an answer, whatever it contains.
 pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
     let text = without_thoughts(text.trim())?;
     if let Some(rest) = text.strip_prefix("CLEAN ") {

@@ -94,7 +94,7 @@ impl Auditors {
     /// The auditors of a file; None when it names none. Keys come from the named variables of `env` alone.
     ///
     /// # Errors
-    /// Another number than two, a key that is not there, an address that is none.
+    /// There are not exactly two, a key is missing, or an address is invalid.
     pub fn of_file(
         file: &ProxyFile,
         env: &BTreeMap<String, String>,

@@ -29,7 +29,7 @@ fn is_there(command: &str, context: &PathContext, path: Option<&String>) -> bool
     path.is_some_and(|path| std::env::split_paths(path).any(|directory| directory.join(command).is_file()))
 }
 
-/// Shipped policies name files that may not exist.
+/// The rules that are not from shipped policies, because those name files that may not exist.
 fn own<T>(list: &[Ruled<T>]) -> impl Iterator<Item = &Ruled<T>> {
     list.iter().filter(|entry| entry.rule.line > 0 && !entry.rule.file.starts_with("built-in:"))
 }

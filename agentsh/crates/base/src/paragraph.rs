@@ -71,7 +71,7 @@ pub fn is_terminal(stream: &impl AsFd) -> bool {
     known.map_or_else(ask, |known| *known.get_or_init(ask))
 }
 
-/// How wide the terminal is; None for what is none.
+/// How wide the terminal is; None if the output is not a terminal.
 #[must_use]
 pub fn columns(stream: &impl AsFd) -> Option<usize> {
     if !is_terminal(stream) {

@@ -42,7 +42,7 @@ pub struct OutboundConnection {
 /// order.
 ///
 /// # Errors
-/// The error of the last address that failed, `TimedOut`, or `AddrNotAvailable` when there is none.
+/// The error of the last address that failed, `TimedOut`, or `AddrNotAvailable` when there are no addresses.
 pub async fn dial(addresses: &[IpAddr], port: u16, timeouts: Timeouts) -> io::Result<OutboundConnection> {
     match timeout(timeouts.total, race(addresses, port, timeouts.attempt_delay)).await {
         Ok(done) => done,

@@ -93,7 +93,7 @@ impl Decoder {
     /// The next piece of the text; None where more has to be pushed.
     ///
     /// # Errors
-    /// Says what cannot be read. Nothing more can be read then.
+    /// Says what cannot be read; nothing after it can be read.
     pub fn next_piece(&mut self) -> Result<Option<Bytes>, String> {
         next(&mut self.stages, self.ended)
     }

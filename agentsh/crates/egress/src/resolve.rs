@@ -97,7 +97,7 @@ impl Resolver {
     /// Only addresses that are public or in `permitted` are among them.
     ///
     /// # Errors
-    /// As [`ResolveError`] says; `NotPublic` when no other address is left.
+    /// As [`ResolveError`] says; `NotPublic` when no permitted address is left.
     pub async fn resolve(&self, name: &str, permitted: &[IpNet]) -> Result<Vec<IpAddr>, ResolveError> {
         vetted(self.lookup(name).await?.addresses, permitted)
     }

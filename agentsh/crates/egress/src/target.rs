@@ -216,7 +216,7 @@ impl Target {
     /// The addresses to connect to.
     ///
     /// # Errors
-    /// When the name cannot be resolved, or leads to what is not allowed.
+    /// When the name cannot be resolved, or has an address that is not allowed.
     pub async fn resolve(&self, rules: &Rules, lookup: &Lookup) -> Result<Vec<IpAddr>, Refused> {
         match self.literal() {
             Some(address) => Ok(vec![address.to_canonical()]),

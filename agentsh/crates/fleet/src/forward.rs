@@ -53,7 +53,7 @@ pub struct Forwarded {
 /// each new reason.
 ///
 /// # Errors
-/// What does not go away by waiting.
+/// Errors that waiting does not resolve.
 pub async fn forward(
     client: &Client,
     state_dir: &Path,

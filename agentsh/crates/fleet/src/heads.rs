@@ -45,7 +45,7 @@ pub fn packed(until: i64, heads: &Heads) -> Result<Vec<u8>, Unreadable> {
 }
 
 /// # Errors
-/// What no host packs.
+/// The bytes are not what a host packs.
 pub fn unpacked(bytes: &[u8]) -> Result<(i64, Claimed), Unreadable> {
     let text = batch::unpack(bytes)?;
     let mut lines = text.lines();

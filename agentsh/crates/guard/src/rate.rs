@@ -26,7 +26,7 @@ impl Bucket {
     /// Takes one call.
     ///
     /// # Errors
-    /// How long until a call would be allowed (None: never). A refused call costs nothing.
+    /// The time until a call would be allowed (None: never). A refused call costs nothing.
     pub fn take(&mut self, now: Duration) -> Result<(), Option<Duration>> {
         let elapsed = now.saturating_sub(self.at).as_nanos();
         self.at = self.at.max(now);

@@ -464,7 +464,7 @@ mod tests {
         // A file at a name that was free is new.
         fs::create_dir(place.path().join("missing")).unwrap();
         assert!(!baseline.holds(&place.path().join("missing")));
-        // Made before, and renamed: the time of its birth says nothing.
+        // It was made before, and then renamed: its time of birth says nothing.
         fs::create_dir(&other).unwrap();
         fs::rename(&git, place.path().join("moved")).unwrap();
         assert!(baseline.holds(&place.path().join("moved")));

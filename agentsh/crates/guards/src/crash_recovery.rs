@@ -65,7 +65,7 @@ pub struct CrashMarker {
 
 impl CrashMarker {
     /// # Errors
-    /// When it cannot be written: then nothing that may write may start.
+    /// When it cannot be written: then no sandbox that may write may start.
     pub fn begin(check: &FinalCheck, session: &str, guards: &[Mount], since: SystemTime) -> io::Result<Self> {
         let name = uuid::Uuid::now_v7().to_string();
         let path = place(&check.state).join(&name);

@@ -16,7 +16,7 @@ use agentsh_store::{Event, escape};
 use super::files;
 use super::remember::{self, Stamp};
 
-/// A longer token is none.
+/// A longer text is not a token.
 const MAX_TOKEN: usize = 64 << 10;
 
 /// The logins of one run.
@@ -29,11 +29,11 @@ struct Login {
     path: PathBuf,
     copy: PathBuf,
     own: Vec<String>,
-    /// As they were last looked at.
+    /// As they were when last read.
     outside: Map<String, Value>,
     inside: Map<String, Value>,
     stamps: [Option<Stamp>; 2],
-    /// One line for each run.
+    /// Whether this run has reported it; one line per run is enough.
     is_told: bool,
 }
 

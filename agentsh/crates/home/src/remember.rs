@@ -177,7 +177,7 @@ pub(super) fn stamp(found: &Metadata) -> Stamp {
     (found.ino(), found.size(), found.ctime(), found.ctime_nsec())
 }
 
-/// A file of the user, and its identity; empty if there is none.
+/// The content of a user's file, and its identity; empty if there is no such file.
 pub(super) fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,

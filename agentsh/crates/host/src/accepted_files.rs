@@ -79,7 +79,7 @@ fn judge(state: &Path, path: &Path, what: &'static str, content: &[u8]) -> Resul
     Ok(())
 }
 
-/// That a file holds what the user wants.
+/// Records that a file has the content that the user wants.
 ///
 /// # Errors
 /// When the list cannot be written.
@@ -111,10 +111,10 @@ fn hash(content: &[u8]) -> String {
     agentsh_base::hex(&Sha256::digest(content))
 }
 
-/// Notes that a sandbox may write in these directories since then, but not where `is_kept`.
+/// Notes that a sandbox may write in these directories from then on, except where `is_kept`.
 ///
 /// # Errors
-/// When it cannot be noted: then nothing that may write may start.
+/// When it cannot be noted: then no sandbox that may write may start.
 pub fn began(
     state: &Path,
     id: &str,

@@ -131,7 +131,7 @@ impl Copy {
     /// Restores the path. Files are created again: a program that holds an old one open changes nothing.
     ///
     /// # Errors
-    /// What was not kept, or may not be made.
+    /// There is no copy, or it may not be put back.
     pub fn put_back(&self, path: &Path) -> io::Result<()> {
         let place = DirectoryEntry::of(path)?;
         let path = place.path();

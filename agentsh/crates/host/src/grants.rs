@@ -15,7 +15,7 @@ const MAX_ENTRIES: usize = 200_000;
 /// The grants of a policy's filesystem rules on this host.
 ///
 /// # Errors
-/// Why nothing may start with these rules.
+/// Why no sandbox may start with these rules.
 pub fn contribution(policy: &FilesystemPolicy, context: &PathContext) -> Result<Contribution, String> {
     let each = |list: &[Ruled<String>]| {
         let mut found = Vec::new();

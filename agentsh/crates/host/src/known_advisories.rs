@@ -40,7 +40,7 @@ pub struct Places {
 /// ever fetched.
 ///
 /// # Errors
-/// When what is known cannot be read.
+/// When the known advisories cannot be read.
 pub async fn about(
     context: &Context,
     policy: &AdvisoryPolicy,

@@ -148,7 +148,7 @@ mod tests {
             "Bearer resource_metadata=\"https://mcp.example.com/.well-known/oauth-protected-resource\",\n  \
              scope=\"files:read files:write\"",
         );
-        // A line break within a header is none of HTTP's any more.
+        // Line breaks within a header are obsolete in HTTP.
         assert_eq!(found.unwrap().scopes, Vec::<String>::new());
         let found = read(
             "Bearer error=\"insufficient_scope\", scope=\"files:read files:write\", \

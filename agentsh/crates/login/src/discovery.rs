@@ -29,7 +29,7 @@ pub struct LoginServer {
 /// Finds the authorization server of a server.
 ///
 /// # Errors
-/// When there is none, when what they say does not fit together, and when one of them may not be asked.
+/// When there is none, when their metadata contradict each other, or when one of them may not be asked.
 pub async fn discover(clients: &Clients, server: &Url) -> Result<LoginServer, LoginError> {
     let challenge = knock(clients, server).await?.unwrap_or_default();
     let Some(resource) = resource(clients, server, &challenge).await? else {

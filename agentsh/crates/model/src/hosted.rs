@@ -1,6 +1,5 @@
 //! Tools that the provider runs for a request: treated as tools of the agent, allowed if the agent itself may reach
-//! the same place, or as far as a rule names them. For others a person is asked, or they are refused, like a
-//! connection.
+//! the same place, or if a rule names them. For the rest a person is asked, or they are refused, as for a connection.
 
 use std::rc::Rc;
 

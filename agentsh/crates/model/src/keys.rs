@@ -61,7 +61,7 @@ impl Keys {
     /// With a key of another account, requests would go to that account, under the name of the user's own model.
     ///
     /// # Errors
-    /// When the user's key for that place is known and the request has another one.
+    /// When the user's key for that place is known and the request has a different key.
     pub(super) fn check<B>(&self, request: &Request<B>, to: ChannelTarget<'_>) -> Result<(), String> {
         let Ok(host) = domain::normalise(to.host) else { return Ok(()) };
         let mut own = self.own.iter().filter(|(place, _)| is_at(place, &host, to.port)).peekable();

@@ -90,7 +90,7 @@ type Outgoing = Either<Full<Bytes>, Incoming>;
 type Reply = Response<Either<Full<Bytes>, Either<Incoming, JudgedStream>>>;
 
 impl Model {
-    /// None: the policy wants no model's answers judged, or no model is where they can be.
+    /// None: by the policy no model's answers are judged, or no model is where they can be.
     #[must_use]
     pub fn of(
         (facts, record): (&Rc<Facts>, &Rc<Record>),

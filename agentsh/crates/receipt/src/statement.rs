@@ -121,7 +121,7 @@ pub struct Organisation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// None: the agent's sandbox, or what holds for all.
+    /// None: it holds for the agent's sandbox, or for all.
     pub server: Option<String>,
     pub layer: String,
     /// `enforced`, `degraded` or `absent`.

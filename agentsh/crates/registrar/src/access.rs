@@ -41,7 +41,7 @@ impl Operators {
     /// was made.
     ///
     /// # Errors
-    /// A file that others can read, or that says something else.
+    /// Other users can read the file, or it has another form.
     pub fn from_file(path: &Path) -> Result<(Self, bool), TokenError> {
         let shown = path.display().to_string();
         let failed = |error| TokenError::Io { path: shown.clone(), error };

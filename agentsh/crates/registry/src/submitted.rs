@@ -18,7 +18,7 @@ pub struct ComponentError {
 /// Reads the components. Members that `kiji1` does not know count as well: the hash is over what was sent.
 ///
 /// # Errors
-/// A component of another shape than its kind has, with half of a surrogate pair, or one too many.
+/// A component has a shape that its kind does not have, or half of a surrogate pair, or there are too many.
 pub fn submitted(components: &[Json<'_>]) -> Result<Vec<Component>, ComponentError> {
     if components.len() > MAX_COMPONENTS {
         return Err(ComponentError {

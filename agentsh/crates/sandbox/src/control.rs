@@ -99,7 +99,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// # Errors
-/// When the other side is gone.
+/// When the other process has ended.
 pub fn send<T: Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(cause(libc::ENOENT), Cause::Missing);
         assert_eq!(cause(libc::ENOEXEC), Cause::NotExecutable);
         assert_eq!(cause(libc::EACCES), Cause::Other);
-        // A message that ends like one is none.
+        // A message that only ends like one is not one.
         assert_eq!(Cause::of(&io::Error::other("x (os error 8)")), Cause::Other);
     }
 }

@@ -199,7 +199,7 @@ impl Journal {
     /// result.
     ///
     /// # Errors
-    /// When something that was recorded is not on disk.
+    /// When a recorded event could not be written.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (done, closed) = oneshot::channel();
         {

@@ -133,7 +133,7 @@ impl PinStore {
     /// Makes the refused state of a server its pin. With `digest`, only when it is that one.
     ///
     /// # Errors
-    /// When there is none, when it is another one, or when the pin is not on disk.
+    /// When there is no candidate, when it is another one, or when the pin cannot be written.
     pub async fn trust_candidate(
         &self,
         server: &ServerId,

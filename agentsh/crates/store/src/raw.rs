@@ -71,7 +71,7 @@ impl Reader {
     /// The rows after the place `after`: at most `rows`, and no more once their bodies have `bytes` together.
     ///
     /// # Errors
-    /// When the database cannot be read, or holds what no journal does.
+    /// When the database cannot be read, or holds rows that no journal writes.
     pub async fn raw_after(&mut self, after: i64, rows: u32, bytes: usize) -> Result<Vec<Raw>, StoreError> {
         self.ask(move |connection| {
             let sql = |error: rusqlite::Error| StoreError::sql("reading rows", &error);
@@ -95,7 +95,7 @@ impl Reader {
     /// The rows of a session behind its row `after`, at most `rows`.
     ///
     /// # Errors
-    /// When the database cannot be read, or holds what no journal does.
+    /// When the database cannot be read, or holds rows that no journal writes.
     pub async fn raw_of(
         &mut self,
         session: SessionId,

@@ -55,7 +55,7 @@ impl Registered {
     /// With what policy and environment ask for.
     ///
     /// # Errors
-    /// When they ask for something that is not known.
+    /// When the settings ask for something unknown.
     pub fn new(
         policy: &InterfacePolicy,
         env: &BTreeMap<String, String>,
@@ -77,7 +77,7 @@ impl Registered {
         self.0.settings.as_ref()
     }
 
-    /// What was seen counts only when the registry has answered about it: until then, other connections to the server use the
+    /// What was seen takes effect once the registry has answered about it: until then, other connections use the
     /// earlier answer.
     fn note(&self, server: &ServerId, seen: &BTreeSet<String>, standing: RegistryStatus) {
         let known = RegisteredServer { standing, seen: seen.clone(), is_told: false };

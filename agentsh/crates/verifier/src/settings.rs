@@ -56,7 +56,7 @@ impl Settings {
     /// this one, where it is enrolled at a fleet.
     ///
     /// # Errors
-    /// When either says something that cannot be done.
+    /// When the policy or the environment asks for something impossible.
     pub fn of(
         policy: &InterfacePolicy,
         env: &BTreeMap<String, String>,

@@ -73,7 +73,7 @@ struct Drawing<'f> {
     columns: [(usize, usize); 3],
     width: usize,
     boxes: Vec<(&'f End, TopLeft)>,
-    /// Boxes of each column that found no room.
+    /// Number of boxes of each column for which there was no room.
     left_out: [usize; 3],
     height: usize,
     /// Rows that the servers take.

@@ -68,7 +68,7 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
     };
     let name = args.name.clone().unwrap_or_else(own_name);
     let mut file = match known {
-        // Asked before, and not answered.
+        // Enrolment was requested before, but not answered.
         Some(known) if known.host.is_empty() && known.url == args.url => HostFile { name, ..known },
         _ => HostFile {
             url: args.url.clone(),

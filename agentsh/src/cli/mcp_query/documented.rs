@@ -59,7 +59,7 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static [&'static str])> 
     NAMES.into_iter().chain(ALSO.map(|(name, kinds, _)| (name, kinds)))
 }
 
-/// Types of the journal for a type of the page that is none of the journal's.
+/// Types of the journal for a type that only the page has.
 pub fn held_in(name: &str) -> Option<&'static [&'static str]> {
     names().find(|(known, _)| *known == name).map(|(_, kinds)| kinds)
 }
@@ -137,7 +137,7 @@ fn of_kind(event: &Value) -> Option<&'static str> {
         "tool-shadowing" | "cross-server" => "mcp_cross_server_blocked",
         "removed" => return None,
         _ if event.get("jsonrpc_id").is_none_or(Value::is_null) => "mcp_detection",
-        // Secrets, unusual calls and rules of the policy are no instructions of a result, and an argument is none either.
+        // Secrets, unusual calls, rules of the policy and arguments are not instructions in a result.
         "not-classified" => return None,
         _ if !is_poisoned(event) => return None,
         _ => "mcp_output_inspection",

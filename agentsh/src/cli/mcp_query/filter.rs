@@ -50,7 +50,7 @@ pub struct Filter {
 
 impl Filter {
     /// # Errors
-    /// For words that cannot be meant, and for a server or session that is not on record.
+    /// For invalid values, and for a server or session that is not on record.
     pub(super) async fn resolve(
         &self,
         query: &Query,

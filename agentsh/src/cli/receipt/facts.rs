@@ -34,7 +34,7 @@ pub struct Facts {
 /// The length and the head of a session's chain.
 ///
 /// # Errors
-/// A sentence, where a row is not the one that was written.
+/// A sentence that says which row is not the one that was written.
 async fn walk(
     reader: &mut Reader,
     session: SessionId,

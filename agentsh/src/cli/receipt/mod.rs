@@ -166,7 +166,7 @@ pub(in crate::cli) fn put(
 /// The receipt of a session that has ended.
 ///
 /// # Errors
-/// When its record is not whole, when it has no commit and no file was applied, or when the key cannot be used.
+/// When its record is incomplete, when it has no commit and no applied file, or when the key cannot be used.
 pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<Receipt, Failure> {
     let mut reader = Reader::open(state).await?.ok_or(StoreError::NoSession)?;
     let session = reader.session(session).await?;

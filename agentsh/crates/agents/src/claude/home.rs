@@ -133,7 +133,7 @@ pub(super) fn remembered(sources: &Sources) -> KeptFile {
 
 /// Variables with a key of the user.
 const KEYS: [&str; 2] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
-/// Others by which Claude Code may come to an account.
+/// Other variables that may give Claude Code an account.
 const FURTHER_KEYS: [&str; 4] = [
     "ANTHROPIC_CUSTOM_HEADERS",
     "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR",

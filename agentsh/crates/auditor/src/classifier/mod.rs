@@ -83,7 +83,7 @@ impl Classifier {
     /// The classifier of a policy; None where it names none.
     ///
     /// # Errors
-    /// An address that may not be used, or a key that is not there.
+    /// The address may not be used, or the key is missing.
     pub fn of_policy(
         policy: &ClassifierPolicy,
         env: &BTreeMap<String, String>,

@@ -90,7 +90,7 @@ pub fn record(
 /// machine only if the server is, in a private network only if the rules of the server name it.
 ///
 /// # Errors
-/// When this machine cannot resolve names, or the policy names a proxy that is none.
+/// When this machine cannot resolve names, or the policy's proxy is invalid.
 pub fn clients(
     session: &LoginSession,
     id: &ServerId,

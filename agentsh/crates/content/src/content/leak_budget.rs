@@ -181,7 +181,7 @@ impl LeakBudget {
         BudgetVerdict::Within
     }
 
-    /// None: it is not one of a few.
+    /// None: it is not one of a small set of values.
     fn count(&self, server: &ServerId, value: &Json<'_>, values: &BTreeSet<&str>) -> Option<Counted> {
         let declared = self.declared.get(server);
         let (mut counted, mut open) = (Counted::default(), vec![value]);

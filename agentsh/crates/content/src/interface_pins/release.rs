@@ -159,7 +159,7 @@ impl InterfacePins {
     /// of every session.
     ///
     /// # Errors
-    /// When it is not on disk, or when something else of this name waits too: that may be what the person saw.
+    /// When it is not on disk, or another definition of this name waits too: the person may have seen that one.
     pub async fn confirm(
         &self,
         store: &PinStore,

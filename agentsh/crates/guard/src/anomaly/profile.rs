@@ -307,7 +307,7 @@ mod tests {
             }
             assert!(highest >= enough, "{calls}: {highest}");
         }
-        // One new tool that is a little longer than the others is none.
+        // One new tool that is a little longer than the others is not an anomaly.
         let (profile, now) = usual(600);
         let one = profile.call("stat", 110, Some("list"), now, &tuning());
         assert!(one.what.len() == 1 && one.composite < 0.5, "{one:?}");

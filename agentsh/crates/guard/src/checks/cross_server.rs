@@ -21,9 +21,9 @@ pub const RESEMBLED: &str = "resembled";
 #[derive(Clone, Debug)]
 pub struct CrossServer {
     policy: CrossServerPolicy,
-    /// By what a name looks like: who had it first, and how it was spelled.
+    /// For each skeleton of a name (what it looks like): the first server that had it, and its spelling there.
     tools: BTreeMap<String, (ServerId, String)>,
-    /// By what a name looks like: the second server that has it, where neither may use it.
+    /// For each skeleton: the second server that has it, if neither may use it.
     collided: BTreeMap<String, ServerId>,
     /// Servers in the order in which they were declared, where one is known.
     order: Vec<ServerId>,

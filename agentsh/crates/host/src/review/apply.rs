@@ -78,7 +78,7 @@ struct ReadyStep {
 
 impl Applier<'_> {
     /// # Errors
-    /// When the journal cannot be written: nothing is done that is not in it.
+    /// When the journal cannot be written: only steps that are in it are carried out.
     pub fn apply(&self, run: &mut Run, steps: Vec<Step>) -> io::Result<Outcome> {
         let old = DirectoryHandle::open(&run.old())?;
         let mut outcome = Outcome::default();

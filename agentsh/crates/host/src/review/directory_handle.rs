@@ -146,7 +146,7 @@ impl DirectoryHandle {
     /// The directory in which a path is a name.
     ///
     /// # Errors
-    /// When there is none, or a link is on the way.
+    /// When that directory does not exist, or a component of its path is a link.
     pub fn parent<'p>(&self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let above = path.parent().unwrap_or(Path::new(""));

@@ -9,7 +9,7 @@ use super::EbpfError;
 /// Mount point of the version 2 hierarchy, also on a hybrid host.
 ///
 /// # Errors
-/// When none is mounted.
+/// When cgroup2 is not mounted.
 pub fn cgroup2_mount() -> Result<PathBuf, EbpfError> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     from_text(&mounts).ok_or(EbpfError::NoCgroup2)
@@ -26,7 +26,7 @@ pub fn cgroup_id(directory: BorrowedFd<'_>) -> io::Result<u64> {
 /// This process's cgroup.
 ///
 /// # Errors
-/// When there is none, or its directory cannot be examined.
+/// When this process has no cgroup, or its directory cannot be examined.
 pub fn own_cgroup() -> Result<u64, EbpfError> {
     use std::os::unix::fs::MetadataExt;
     let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

@@ -17,7 +17,7 @@ use crate::yaml::Value;
 /// The policy in force, each key with its place if it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LlmPolicy {
-    /// None: where the model is spoken to without TLS, and where the agent is known to trust the session.
+    /// None: only if the model is reached without TLS, or the agent is known to trust the session's authority.
     pub enabled: Option<Ruled<bool>>,
     pub canary: Option<Ruled<OnLeak>>,
     pub canary_sentences: Option<Ruled<Sentences>>,

@@ -359,7 +359,7 @@ impl Builder<'_> {
 /// Limit of guarded repositories per sandbox, and mounts for each.
 const MAX_REPOSITORIES: usize = 2_000;
 const MOUNTS_EACH: usize = 9;
-/// Directories that are hidden because they contain too many.
+/// Maximum number of directories that are hidden because they contain too many repositories.
 const MAX_HIDDEN: usize = 100;
 /// Limit of hooks of one repository that are checked for links.
 pub(super) const MAX_HOOKS: usize = 10_000;

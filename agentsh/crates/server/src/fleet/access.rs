@@ -69,7 +69,7 @@ impl Claim {
     }
 
     /// # Errors
-    /// A clock that is wrong.
+    /// The host's clock is wrong.
     pub fn is_now(&self) -> Result<(), Refusal> {
         let now = Timestamp::now().as_millisecond();
         let is_near = self.time.parse::<i64>().is_ok_and(|time| time.abs_diff(now) <= SKEW_MS.unsigned_abs());

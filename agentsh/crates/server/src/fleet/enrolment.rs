@@ -19,7 +19,7 @@ pub type NewToken = AskToken;
 /// Creates a token directly in a database: the first one, on the server's own machine.
 ///
 /// # Errors
-/// When the database cannot be used, or the token is none.
+/// When the database cannot be used, or the token is invalid.
 pub fn make_token(database: &Database, asked: &NewToken) -> Result<GotToken, DbError> {
     schema::prepare(database)?;
     let mut db = database.connect(None)?;

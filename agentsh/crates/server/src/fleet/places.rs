@@ -39,7 +39,7 @@ impl Places {
     /// An id larger than `place`, which another server may have given, unless that is too far ahead.
     ///
     /// # Errors
-    /// When the clock of this server says a time that no place can have.
+    /// When the time of this server's clock does not fit into an id.
     pub fn behind(&self, place: i64, now: Timestamp) -> Result<i64, DbError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = now.as_microsecond();

@@ -98,10 +98,10 @@ struct Claims {
 }
 
 impl Identity {
-    /// None: people have tokens alone. Must be called inside a `LocalSet`.
+    /// None: people have only tokens. Must be called inside a `LocalSet`.
     ///
     /// # Errors
-    /// What of the options cannot be.
+    /// Which option is invalid, and why.
     pub(crate) fn start(args: &OidcArgs) -> Result<Option<Self>, String> {
         let (Some(issuer), Some(client), Some(public)) =
             (&args.oidc_issuer, &args.oidc_client, &args.public_url)
