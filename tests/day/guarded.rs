@@ -1,4 +1,5 @@
-//! Files that are guarded by name, and what programs inside want to make of them: git's configuration may say what runs nothing.
+//! Files that are guarded by name, and how programs inside want to change them: git's configuration may get settings
+//! that run nothing.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! The ordinary tasks of `docs/a-day.md`, done by the real programs: what works, works; what is refused says why.
+//! The ordinary tasks of `docs/a-day.md`, done by the real programs: each gives the result that its row says, and a
+//! refusal says why.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Servers inside that this machine reaches.
+//! Servers inside the sandbox whose ports are published on this machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! Package registries of the project's ecosystems: reading is allowed, and nothing else; only the user's
-//! configuration names them.
+//! Package registries of the project's ecosystems: only reading is allowed, and only the user's configuration names
+//! them.
 
 use crate::support::forge::{authority, forge};
 use crate::support::sandbox::{Kind, Sandbox};

@@ -1,4 +1,4 @@
-//! The project's own git remotes over https: fetching works, and nothing else on their hosts does.
+//! The project's own git remotes over https: only fetching is allowed on their hosts.
 
 use super::credentials::inside;
 use super::has;

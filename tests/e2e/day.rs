@@ -1,4 +1,4 @@
-//! A day of ordinary work over real servers: nothing is refused, and next to nothing alarms.
+//! A day of ordinary work over real servers: nothing is refused, and there are almost no alarms.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! A newcomer's first minutes with agentsh, in a clean root of Debian: the package, `doctor`, the demo, an agent in tmux with
-//! one server, suspend and resume, one refusal that is allowed by doing what is said about it, and the report.
+//! A newcomer's first minutes with agentsh, in a clean root of Debian: the package, `doctor`, the demo, an agent in
+//! tmux with one server, suspend and resume, one refusal that is then allowed by following its message, and the
+//! report.
 //!
 //! `cargo xtask walk` makes the root and starts this with `AGENTSH_E2E_ROOT` set. Everything is typed into a terminal of 80
 //! columns, and read from it.

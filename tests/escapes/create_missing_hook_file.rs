@@ -1,6 +1,5 @@
-//! A hook file that is not there yet.
-//! Stopped by: an empty, read-only stub for the time of the run where the user has the program that reads it; otherwise it is
-//! set aside as soon as it appears, and a stub takes its place.
+//! A hook file that does not exist yet. Stopped by: an empty, read-only stub for the time of the run where the user
+//! has the program that reads it; otherwise it is set aside as soon as it appears, and a stub takes its place.
 
 use std::fs;
 

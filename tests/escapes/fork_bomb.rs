@@ -1,5 +1,4 @@
-//! Processes without end.
-//! Stopped by: a limit that its own user cannot lift.
+//! Endless processes. Stopped by: a limit that the sandbox's user cannot lift.
 
 use crate::support::{everywhere, no, no_with, yes};
 

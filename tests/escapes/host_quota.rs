@@ -1,5 +1,5 @@
-//! What the kernel counts per user or for the whole machine, across sandboxes: used up inside, it is missing outside.
-//! Stopped by: lower shares in the sandbox's user namespace, limits, and calls that do not exist.
+//! Resources that the kernel counts per user or for the whole machine, across sandboxes: used up inside, they are
+//! missing outside. Stopped by: lower shares in the sandbox's user namespace, limits, and calls that do not exist.
 
 use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no, no_with, yes};

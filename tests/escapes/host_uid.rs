@@ -1,5 +1,5 @@
-//! A process that is root on the host, whatever it is called inside.
-//! Stopped by: sandboxes run under the caller's id, or under one that nobody has.
+//! A process that is root on the host, whatever its id inside. Stopped by: sandboxes run under the caller's id, or
+//! under an id that no user has.
 
 use crate::support::sandbox::Kind;
 use crate::support::{Mode, Peer, Place, eventually, everywhere, no, processes, yes};

@@ -1,5 +1,5 @@
-//! Memory without end, in every shape: private, shared, in files that no process maps, in temporary directories.
-//! Stopped by: a cgroup, or else by rlimits and a watchdog.
+//! Unlimited memory, of every kind: private, shared, in files that no process maps, in temporary directories. Stopped
+//! by: a cgroup, or else by rlimits and a watchdog.
 
 use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 

@@ -1,5 +1,5 @@
-//! One server looks for another's files, processes and secrets; or for the agent's.
-//! Stopped by: a sandbox for each.
+//! One server looks for the files, processes and secrets of another, or of the agent. Stopped by: each has its own
+//! sandbox.
 
 use serde_json::json;
 

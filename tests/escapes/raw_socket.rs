@@ -1,5 +1,4 @@
-//! Sockets below and next to TCP and UDP.
-//! Stopped by: the filter names the kinds that exist.
+//! Sockets below and next to TCP and UDP. Stopped by: the filter lists the permitted kinds.
 
 use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no, yes};

@@ -1,5 +1,5 @@
 //! Refusals are reported, so a program provokes them over and over, with names that it makes up, to fill the record,
-//! to draw on the terminal, or to answer itself. Stopped by: one word for each name and purpose, few of them shown,
+//! to draw on the terminal, or to answer itself. Stopped by: one report for each name and purpose, few of them shown,
 //! all of them escaped, and the descriptor at which refusals are answered never reaches the program.
 
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! MCP servers that are declared where nobody looks: behind many files, deep down, behind links, in what cannot be read, in
-//! plugins. The agent would start them itself, past proxy and pins.
-//! Stopped by: what cannot be looked at in full is not shown; the user's plugins are bridged, others are not started.
+//! MCP servers that are declared where agentsh might not look: among many files, deep down, behind links, in
+//! unreadable files, in plugins. The agent would start them itself, past proxy and pins. Stopped by: directories that
+//! cannot be searched completely are hidden; the user's plugins are bridged, other plugins are not started.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,5 +1,6 @@
-//! The agent's ssh agent, used by a program that speaks its protocol itself: weak signatures, names without end, requests that are
-//! none of signing, and refusals without end. Stopped by: the session reads every request, judges it, and counts what it refuses.
+//! The agent's ssh agent, used by a program that speaks its protocol itself: weak signatures, endless names, requests
+//! other than signing, and endless refusals. Stopped by: the session reads every request, judges it, and counts what
+//! it refuses.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A process that belongs to nobody, in a session of its own, to survive the run. Stopped by: the process namespace
+//! A process without a parent, in its own session, that wants to survive the run. Stopped by: the process namespace
 //! ends with its first process.
 
 use serde_json::json;

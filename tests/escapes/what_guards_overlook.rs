@@ -1,6 +1,6 @@
-//! Ways past guards that are made by looking: what cannot be looked at, what is too much, what leads elsewhere, and what
-//! comes into being after the look.
-//! Stopped by: hiding what cannot be looked into, following what links and configurations name, and a look at the end.
+//! Ways past guards that a search decides: unreadable directories, too many files, links elsewhere, and files made
+//! after the search. Stopped by: hiding what cannot be searched, following links and configurations, and a search at
+//! the end.
 
 use std::ffi::OsStr;
 use std::fs;

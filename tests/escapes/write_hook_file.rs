@@ -1,5 +1,5 @@
-//! Files that somebody else runs later: git hooks, editor tasks, agent settings.
-//! Stopped by: read-only mounts inside the writable project.
+//! Files that other programs run later: git hooks, editor tasks, agent settings. Stopped by: read-only mounts inside
+//! the writable project.
 
 use std::fs;
 

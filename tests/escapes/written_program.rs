@@ -1,5 +1,5 @@
-//! Run what was written during the session, where the policy lists the programs that may run.
-//! Stopped by: no right to execute where there is one to write, mounts that execute nothing, memory files that never can.
+//! Run a file that was written during the session, where the policy lists the programs that may run. Stopped by: no
+//! directory is both writable and executable, mounts are noexec, and memory files cannot be executed.
 
 use crate::support::{everywhere, no, yes};
 

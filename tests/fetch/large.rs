@@ -1,4 +1,4 @@
-//! Sources of advisories that are larger than what they may take of memory.
+//! Sources of advisories that are larger than the memory they may use.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

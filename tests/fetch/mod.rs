@@ -1,4 +1,4 @@
-//! What a launcher would download is fetched once, in a sandbox, and runs from then on without registry.
+//! The package that a launcher would download is fetched once, in a sandbox, and then runs without the registry.
 
 mod advisories;
 mod authorities;

@@ -1,4 +1,5 @@
-//! How the database answers: every question of the command line looks at no more rows than it gives, however many there are.
+//! Plans of the database: every query of the command line reads only the rows that it returns, however many there
+//! are.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

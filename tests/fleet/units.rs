@@ -1,4 +1,4 @@
-//! The units of systemd: their verbs are verbs, and their conditions hold where they should.
+//! The units of systemd: the verbs that they run exist, and their conditions hold where they should.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

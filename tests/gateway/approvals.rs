@@ -1,4 +1,4 @@
-//! A person is asked about a call, and the client is shown where.
+//! A person is asked about a call, and the client is shown where to answer.
 
 use super::*;
 use crate::support::asking::{question, waiting};

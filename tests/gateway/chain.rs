@@ -1,4 +1,5 @@
-//! The steps that a request passes, from the door to the record: each refuses with a code of its own, in their order.
+//! The steps that a request passes, from the first check to the record: each refuses with its own code, in this
+//! order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! Web pages of listed origins, and what else knocks at an endpoint before it speaks the protocol.
+//! Web pages of listed origins, and other requests that reach an endpoint before the protocol starts.
 
 use std::io::{BufRead, BufReader, Read};
 

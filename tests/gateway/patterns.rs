@@ -1,5 +1,6 @@
-//! What the page of ThornGuard names as examples of poisoned definitions and results: in definitions all of them are found; in
-//! results what is an order or a lasting preference, since pages, logs and code have paths, names of tools and odd characters.
+//! The examples of poisoned definitions and results on ThornGuard's page. In definitions all of them are found; in
+//! results only orders and lasting preferences, since pages, logs and code contain paths, names of tools and odd
+//! characters.
 
 use super::*;
 use crate::support::http_server::Asked;

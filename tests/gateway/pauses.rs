@@ -1,5 +1,5 @@
-//! A server may end the stream of an answer before the answer, and say when it wants to be asked again. A client that can come
-//! back hears the same; for everybody else the gateway waits.
+//! A server may end the stream of an answer before the answer, and say when it wants to be asked again. A client that
+//! can reconnect is told the same; for all others the gateway waits.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

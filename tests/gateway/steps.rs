@@ -1,5 +1,5 @@
-//! What the page of ThornGuard promises of its steps, through the gateway: codes and statuses, signatures that no policy
-//! switches off, hidden HTML, rules about who asks, what is usual, the inventory, redaction.
+//! The promises of ThornGuard's page about its steps, through the gateway: codes and statuses, signatures that no
+//! policy switches off, hidden HTML, rules about who asks, what is usual, the inventory, redaction.
 
 use super::*;
 use crate::support::http_server::Asked;

@@ -1,4 +1,4 @@
-//! Tokens of an authorization server, whose keys are fetched, change, and are not there.
+//! Tokens of an authorization server whose keys are fetched, change, or are missing.
 
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};

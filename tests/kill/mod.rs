@@ -1,4 +1,4 @@
-//! `kill -9` of agentsh at any moment: nothing survives it, and nothing that was answered is forgotten.
+//! `kill -9` of agentsh at any moment: no process survives it, and no answered call is forgotten.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Providers' additions to and deviations from the specification, in the forms that their documents show. Each gets a
-//! login.
+//! Providers' additions to and deviations from the specification, in the forms that their documents show. A login
+//! succeeds with each.
 
 use serde_json::{Value, json};
 

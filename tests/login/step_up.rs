@@ -1,4 +1,4 @@
-//! A call that needs further rights waits for them, in the queue of everything that a person is asked.
+//! A call that needs further rights waits for them, in the queue of all questions to a person.
 
 use std::time::Duration;
 

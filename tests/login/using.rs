@@ -1,4 +1,4 @@
-//! Sessions put the token on the wire, renew it, and ask for it.
+//! Sessions send the token, renew it, and ask for a login.
 
 use serde_json::json;
 

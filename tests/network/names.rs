@@ -1,4 +1,4 @@
-//! An allowed name works over TLS and HTTP, IPv4 and IPv6; nothing rides along on its connection.
+//! An allowed name works over TLS and HTTP, IPv4 and IPv6; its connection carries nothing else.
 
 use super::{backends, heard, online};
 use crate::support::sandbox::{Kind, Sandbox};

@@ -1,4 +1,4 @@
-//! Ways out that are no host names: addresses, other resolvers, other protocols, the machine's own ports.
+//! Ways out other than host names: addresses, other resolvers, other protocols, the machine's own ports.
 
 use super::{heard, online};
 use crate::support::{no, yes};

@@ -1,4 +1,4 @@
-//! A tool that is not what was trusted, where a person is asked about it.
+//! A person is asked about a tool that differs from its trusted definition.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;

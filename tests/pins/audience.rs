@@ -1,5 +1,5 @@
-//! Servers show more to clients that can do more: that is not a change, and what is trusted for one kind of client is not taken for
-//! what another one is shown.
+//! Servers list more for clients that support more: that is not a change, and the pins of one kind of client are not
+//! compared with the listing of another.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The program of a server is what was agreed to, or it does not start.
+//! The program of a server is the pinned one, or it does not start.
 
 mod asked;
 mod audience;

@@ -1,4 +1,4 @@
-//! Two who meet a server at once: one of them is first.
+//! Two sessions meet a new server at once: one of them pins first.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `agentsh policy allow`: what is typed is in the right file, and the next run has it.
+//! `agentsh policy allow`: the rule is written to the right file, and the next run uses it.
 
 use std::os::unix::fs::PermissionsExt;
 

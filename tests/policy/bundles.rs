@@ -1,4 +1,4 @@
-//! The signed policy of an organisation: made, fetched, in force, and refused where it is not what it should be.
+//! The signed policy of an organisation: made, fetched, in force, and refused when it is wrong.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `agentsh policy generate`: what a session needed, as a policy under which it runs again.
+//! `agentsh policy generate`: makes a policy from what a session needed, under which it runs again.
 
 use serde_json::{Value, json};
 

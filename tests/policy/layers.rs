@@ -1,4 +1,5 @@
-//! Policy files that add up, as people write them: over the built-in policy, over each other, on the command line.
+//! Policy files that are combined, as people write them: over the built-in policy, over each other, on the command
+//! line.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `docs/policy.md`, its schema and the starter file say what the reader reads.
+//! `docs/policy.md`, its schema and the starter file say what the code reads.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A call that everything else lets pass is put to two models before it is forwarded.
+//! A call that all other checks allow is shown to two models before it is forwarded.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Configurations that cannot be meant: the proxy does not start, and says where and what to do.
+//! Wrong configurations: the proxy does not start, and says where the mistake is and what to do.
 
 use serde_json::json;
 

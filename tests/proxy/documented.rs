@@ -1,4 +1,4 @@
-//! What the page of `@exfil/canary` promises: defaults, limits and words.
+//! The promises of the page of `@exfil/canary`: defaults, limits and words.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Prose of results carries an invisible marker; nobody else sees one, and no server gets one back.
+//! Prose of results carries an invisible marker; only the model sees it, and no server gets one back.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A day of a developer in `proxy`, with labels: what is read from one server and what is said to another one then, as people
+//! A day of a developer in `proxy`, with labels: data is read from one server and then sent to another, as people
 //! work. Prose and code of the project may leave (`shareable`), secrets and what colleagues wrote may not.
 
 use serde_json::{Value, json};

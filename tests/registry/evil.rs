@@ -1,4 +1,4 @@
-//! A server that tries every way around the registry: none of what it wants to be read arrives at a client.
+//! A server that tries every way around the registry: nothing that it wants the model to read reaches a client.
 
 use serde_json::{Value, json};
 

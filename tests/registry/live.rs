@@ -1,4 +1,4 @@
-//! Interfaces of servers that are started for it, in their sandbox.
+//! Interfaces of servers that are started in their sandbox to be listed.
 
 use crate::support::{Mode, Place};
 

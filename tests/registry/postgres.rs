@@ -1,4 +1,5 @@
-//! The registry on PostgreSQL, as Debian has it. The server is started here, and skipped where there is none.
+//! The registry on PostgreSQL as Debian packages it. The test starts the server, and is skipped where PostgreSQL is
+//! missing.
 
 use super::{pages, server};
 use crate::support::{Mode, Place, postgres, skip};

@@ -1,5 +1,5 @@
-//! Every route of the registry, as its router lists them: under a name that was rebound, from a page of another site, without an
-//! operator's token and with one that counts no more.
+//! Every route of the registry, as its router lists them: under a name that was rebound, from a page of another site,
+//! without an operator's token, and with one that is no longer valid.
 
 use super::server::Registry;
 use crate::support::routes::of_router;

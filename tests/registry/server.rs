@@ -1,4 +1,4 @@
-//! The registry as a server: what clients of kiji are answered, and what needs an operator.
+//! The registry as a server: the answers to clients of kiji, and the requests that need an operator.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

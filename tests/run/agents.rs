@@ -1,4 +1,4 @@
-//! Agents next to Claude Code and Codex: a fixture under the name of each finds bridges where the real one looks.
+//! Agents other than Claude Code and Codex: a fixture under the name of each finds bridges where the real one looks.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The documents as a book: what it lists is there, and what it tells people to write is good.
+//! The documents as a book: the files that it lists exist, and the policies that it shows are valid.
 
 use std::collections::BTreeSet;
 use std::fs;

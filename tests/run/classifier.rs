@@ -1,4 +1,5 @@
-//! A classifier on this machine sees the texts of servers; one that does not answer costs little time and is reported.
+//! A classifier on this machine sees the texts of servers; one that does not answer causes little delay and is
+//! reported.
 
 use std::time::{Duration, Instant};
 

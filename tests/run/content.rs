@@ -1,4 +1,4 @@
-//! Servers that speak to the model: in the definition of a tool, in a result, in a request.
+//! Servers that give the model instructions: in the definition of a tool, in a result, in a request.
 
 use serde_json::json;
 

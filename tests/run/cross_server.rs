@@ -1,4 +1,5 @@
-//! Several servers looked at together: tools that pass for others, data that is read here and sent there.
+//! Several servers looked at together: tools that imitate others, data that is read from one server and sent to
+//! another.
 
 use std::time::Duration;
 

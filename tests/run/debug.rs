@@ -1,4 +1,4 @@
-//! Debuggers, sanitizers and large reservations of addresses work on what is one's own.
+//! Debuggers, sanitizers and large reservations of addresses work on the program's own processes.
 
 use std::path::Path;
 

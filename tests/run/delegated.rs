@@ -1,4 +1,4 @@
-//! A control group that was handed to an ordinary user, with agentsh alone in it, as systemd does for a service with
+//! A control group that belongs to an ordinary user, with only agentsh in it, as systemd does for a service with
 //! `Delegate=`: limits of memory and processor are held by groups below it.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! `agentsh doctor` and `agentsh demo`: they try the real thing.
+//! `agentsh doctor` and `agentsh demo`: they really try what they report.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! However a session ends, a server has its input closed, gets SIGTERM after a grace period, and is killed after another; and what
-//! it does then is not a crash.
+//! However a session ends, a server has its input closed, gets SIGTERM after a grace period, and is killed after
+//! another; and its exit is then not reported as a crash.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The environment of an agent.
+//! The environment variables of an agent.
 
 use crate::support::{Mode, Outcome, Place};
 

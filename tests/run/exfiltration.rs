@@ -1,4 +1,4 @@
-//! Data of one server does not reach another one through an agent that agentsh started, if the policy forbids it.
+//! Data of one server does not reach another through an agent under `agentsh run`, if the policy forbids it.
 
 use serde_json::{Value, json};
 

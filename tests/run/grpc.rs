@@ -1,4 +1,5 @@
-//! OTLP over gRPC: a receiver that takes it, one that says no, one that says later, a dead one and a slow one.
+//! OTLP over gRPC: a receiver that accepts, one that refuses, one that asks to retry later, a dead one and a slow
+//! one.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, TcpListener};

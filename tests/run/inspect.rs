@@ -1,4 +1,5 @@
-//! `inspect`: one section for what is done about each finding, and `policy explain --content`, which says what is found.
+//! `inspect`: the section that says what is done about each finding, and `policy explain --content`, which lists the
+//! findings.
 
 use serde_json::{Value, json};
 

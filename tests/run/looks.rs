@@ -1,4 +1,4 @@
-//! What people see: colour where it is wanted, examples, exit statuses as a shell gives them.
+//! The output that people see: colours where wanted, examples, exit statuses like those of a shell.
 
 use crate::support::{Mode, Outcome, Peer, Place, Pty, eventually, without_colour};
 

@@ -1,4 +1,4 @@
-//! The channel between an agent and its model: what a scripted model wants to call, and what the agent gets to see.
+//! The channel between an agent and its model: the calls of a scripted model, and what the agent receives.
 
 use base64::Engine;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Requests to the model's host that are no model calls: budgets, secrets and keys apply there too.
+//! Requests to the model's host that are not model calls: budgets, secrets and keys apply there too.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! A model that breaks the rules: what it does ends with an error that its provider's clients read and an event, within
-//! bounded memory, and nothing hangs.
+//! A model that breaks the rules: each case ends with an event and an error that its provider's clients can read,
+//! within bounded memory, and nothing hangs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

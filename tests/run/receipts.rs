@@ -1,4 +1,4 @@
-//! Receipts: what others can verify about a session.
+//! Receipts, with which other people can verify a session.
 
 use std::path::{Path, PathBuf};
 

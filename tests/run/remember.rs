@@ -1,4 +1,4 @@
-//! What an agent asks once: answered once.
+//! Questions that an agent asks once per project or home are asked only once.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! `agentsh run --review` and `agentsh review`: what was written inside, shown, applied, taken back, thrown away.
+//! `agentsh run --review` and `agentsh review`: changes that were made inside are shown, applied, undone and
+//! discarded.
 
 use std::collections::BTreeMap;
 use std::fs;

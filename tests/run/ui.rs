@@ -1,4 +1,4 @@
-//! `agentsh ui`: every page of a real record, an approval given by a form, and everybody who must not come in.
+//! `agentsh ui`: every page of a real record, an approval given by a form, and requests that must be refused.
 
 use std::io::BufRead;
 use std::process::{Child, Stdio};

@@ -1,4 +1,4 @@
-//! Linux below Windows, as far as a machine without Windows can be one: its kernel says that it is.
+//! Linux on Windows (WSL), as far as a machine without Windows can imitate it: only its kernel's name says so.
 
 use std::process::Command;
 

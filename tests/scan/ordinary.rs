@@ -1,4 +1,5 @@
-//! Ordinary texts raise no alarm. What every machine has that builds this: the packages that it is built from.
+//! Ordinary texts raise no alarm. The texts are on every machine that builds agentsh: the packages that it is built
+//! from.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Expected outcomes of attempts.
+//! The expected outcomes of attempts.
 
 pub struct Expected {
     pub line: String,

@@ -1,4 +1,4 @@
-//! A machine of one's own, as far as a test can have one: a home, a project, and the user who works there.
+//! The machine of one test, as far as a test can have one: a home, a project, and the user who works there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Whether every event that a test had recorded is what `docs/events.schema.json` says.
+//! Checks every event that a test recorded against `docs/events.schema.json`.
 
 use std::path::Path;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! Certificates of an unknown authority, and every place where a user can say that he trusts it.
+//! Certificates of an unknown authority, and every way in which a user can trust it.
 
 use std::fs;
 use std::path::Path;

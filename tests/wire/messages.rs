@@ -1,4 +1,4 @@
-//! Sizes and mixtures that a table does not show.
+//! Sizes and combinations that the table of `vectors` does not cover.
 
 use serde_json::json;
 

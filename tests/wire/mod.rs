@@ -1,4 +1,4 @@
-//! Nothing is lost on the wire: what is sent on one side comes out on the other, but for white space between tokens.
+//! Nothing is lost on the wire: what is sent on one side comes out on the other, except white space between tokens.
 
 mod differential;
 mod documented;

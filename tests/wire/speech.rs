@@ -1,5 +1,5 @@
-//! All that servers say to a client is looked through: structured results, resources, prompts, errors, notifications, requests;
-//! and what agents send to servers.
+//! Everything that servers send to a client is searched: structured results, resources, prompts, errors,
+//! notifications, requests; so is everything that agents send to servers.
 
 use serde_json::{Value, json};
 

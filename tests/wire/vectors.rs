@@ -1,4 +1,5 @@
-//! One line per kind of message, with members nobody knows, numbers no float holds, and every way to write a letter.
+//! One line per kind of message, with unknown members, numbers that no float can hold, and every way to write a
+//! letter.
 
 pub struct Message {
     /// The request that `line` answers, which must be pending before.

@@ -1,4 +1,4 @@
-//! Files of the project: those that are anybody's, and those that instruct or start something.
+//! Files of the project: ordinary ones, and those that instruct an agent or start a program.
 
 use super::{Task, refused, works};
 

@@ -1,4 +1,4 @@
-//! A model that says what the test tells it to: a loopback HTTP server that streams the real wire formats.
+//! A model that answers as the test tells it to: a loopback HTTP server that streams the real wire formats.
 
 pub mod anthropic;
 pub mod calls;

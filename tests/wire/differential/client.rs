@@ -1,4 +1,4 @@
-//! An MCP client over HTTP that takes what both official SDKs take: a thread for each message it posts.
+//! An MCP client over HTTP that accepts what both official SDKs accept: a thread for each message it posts.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

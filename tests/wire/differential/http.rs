@@ -1,5 +1,5 @@
-//! The same over HTTP: what a server says to two calls is in the bodies of their answers or comes by the stream for
-//! everything else; directly, through `agentsh mcp run --url`, and through `agentsh gateway`.
+//! The same over HTTP: what a server says to two calls is in the bodies of their answers or on the stream for all
+//! other messages; directly, through `agentsh mcp run --url`, and through `agentsh gateway`.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -1,6 +1,7 @@
-//! A client gets from a server through agentsh what it gets from it directly: results, errors, order and ends. A server
-//! plays recordings, each once directly and once through `agentsh mcp run` or `agentsh gateway`; the client takes what both
-//! official SDKs take. Recordings are the rows of [`recordings`], and mutations of them from a seed.
+//! A client gets from a server through agentsh what it gets from it directly: results, errors, order and ends. A
+//! server plays recordings, each once directly and once through `agentsh mcp run` or `agentsh gateway`; the client
+//! accepts what both official SDKs accept. Recordings are the rows of [`recordings`], and mutations of them from a
+//! seed.
 
 mod client;
 mod http;
