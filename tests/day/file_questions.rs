@@ -85,7 +85,7 @@ fn elsewhere(place: &Place, wait: &str, script: &str) -> Child {
 }
 
 #[test]
-fn guarded_file_change_is_decided_elsewhere_for_these_bytes() {
+fn decision_elsewhere_about_a_guarded_file_covers_only_the_shown_bytes() {
     for mode in Mode::all() {
         let place = project(mode);
         let script = "sed -i s/one/two/ CLAUDE.md && echo first; sed -i s/one/three/ CLAUDE.md || echo second; \

@@ -305,7 +305,7 @@ fn told(layout: &Layout) -> String {
 }
 
 #[test]
-fn shipped_policies_make_these_plans() {
+fn plans_of_shipped_policies_match_their_snapshots() {
     for (name, _) in builtin::POLICIES {
         insta::assert_snapshot!(format!("plan_{name}"), planned(name, |_| {}));
     }

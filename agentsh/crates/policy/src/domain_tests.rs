@@ -6,7 +6,7 @@ use super::domain::*;
 use super::model::HostPattern;
 
 #[test]
-fn domain_patterns_match_these_hosts() {
+fn domain_patterns_match_the_hosts_of_the_table() {
     for (pattern, host, expected) in [
         ("example.com", "example.com", true),
         ("example.com", "EXAMPLE.com.", true),
@@ -96,7 +96,7 @@ fn domain_rule_matches_its_ports() {
 }
 
 #[test]
-fn domain_pattern_covers_these_patterns() {
+fn domain_pattern_covers_the_narrower_patterns_of_the_table() {
     for (outer, inner, expected) in [
         ("**.example.com", "*.example.com", true),
         ("**.example.com", "**.a.example.com", true),

@@ -62,7 +62,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn glob_matches_these_texts() {
+    fn glob_matches_the_texts_of_the_table() {
         for (pattern, text, expected) in [
             ("read_*", "read_file", true),
             ("read_*", "read_", true),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn glob_covers_these_globs() {
+    fn glob_covers_the_narrower_globs_of_the_table() {
         for (outer, inner, expected) in [
             ("*", "a*b", true),
             ("a*", "ab*", true),

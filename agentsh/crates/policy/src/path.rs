@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn path_patterns_cover_these_paths() {
+    fn path_patterns_cover_the_paths_of_the_table() {
         for (pattern, path, expected) in [
             (".", "src/main.rs", true),
             (".", "/home/u/src/app", true),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn path_patterns_cover_these_patterns() {
+    fn path_patterns_cover_the_narrower_patterns_of_the_table() {
         for (outer, inner, expected) in [
             (".", "src", true),
             (".", "**/*.rs", true),

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn request_rule_matches_these_requests() {
+    fn request_rule_matches_the_requests_of_the_table() {
         for (text, method, target, expected) in [
             ("GET /repos/**", "GET", "/repos/a/b?x=1", true),
             ("GET /repos/**", "GET", "/repos", true),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn request_rule_covers_these_rules() {
+    fn request_rule_covers_the_narrower_rules_of_the_table() {
         for (outer, inner, expected) in [
             ("* /**", "GET /a/**", true),
             ("GET /a/**", "GET /a/b", true),

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn big_values_say_what_is_missing() {
+    fn shortened_values_say_what_was_left_out() {
         let shown = redact(&Value::Array(vec!["word ".repeat(30).into(); 100]));
         let last = shown.as_array().unwrap().last().unwrap();
         assert!(last.as_str().unwrap().ends_with("more left out]"), "{last}");
