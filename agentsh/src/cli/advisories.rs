@@ -69,7 +69,7 @@ pub async fn run(args: AdvisoriesArgs, out: &mut dyn Write, err: &mut dyn Write)
     })
 }
 
-/// Where it all is, and what the policy says.
+/// The directories, and the policy about advisories.
 struct AdvisoryContext {
     places: Places,
     policy: AdvisoryPolicy,

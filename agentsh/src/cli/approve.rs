@@ -62,7 +62,7 @@ fn read(path: &PathBuf) -> std::io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
     std::fs::File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
-    // As the adapters read it.
+    // Without a byte order mark, as the adapters read it.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 

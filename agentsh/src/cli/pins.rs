@@ -147,7 +147,7 @@ fn by(trusted: Option<TrustedBy>) -> &'static str {
     }
 }
 
-/// Programs, and what they offer.
+/// Prints the pins of programs and of interfaces.
 fn both(out: &mut dyn Write, programs: &[impl Serialize], offered: &[impl Serialize]) -> Result<(), Failure> {
     let values = programs.iter().map(serde_json::to_value).chain(offered.iter().map(serde_json::to_value));
     json(out, &values.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::other)?)

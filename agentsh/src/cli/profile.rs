@@ -299,7 +299,7 @@ fn ask_server(
             _ => silent(),
         })?;
         let server = client.peer_info().and_then(|peer| Some(peer.server_info.as_ref()?.name.clone()));
-        // Nothing is asked any more.
+        // No further request is sent.
         let _ = client.cancel().await;
         Ok((server, tools.tools.len()))
     };

@@ -250,7 +250,7 @@ fn is_inner(change: &Change) -> bool {
     change.path.iter().any(|part| part == ".git")
 }
 
-/// Gives what it says is to be there.
+/// Prints one change. Returns the new state that it shows.
 fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Result<Option<Mark>, Failure> {
     let difference = diff::of(trees, change);
     let letter = match change.what() {

@@ -47,7 +47,7 @@ struct ResolverAnswers {
     dns: Option<Records>,
     #[serde(default)]
     cname: Vec<String>,
-    /// One answer after the other, for connections that follow each other.
+    /// Answers for successive connections, in order.
     dns_seq: Option<Vec<Records>>,
 }
 

@@ -144,7 +144,7 @@ pub struct Live {
 /// State of the servers.
 pub struct KnownServers {
     pub pins: Arc<PinStore>,
-    /// Interfaces as they were trusted.
+    /// The trusted interfaces of servers.
     pub interfaces: interface_pins::InterfacePins,
     /// The registry's answers.
     pub registered: Registered,

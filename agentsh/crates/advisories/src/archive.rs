@@ -21,7 +21,7 @@ const HEAD: usize = 30;
 /// Bytes of the directory in memory at once: more than one entry can have.
 const WINDOW: usize = 512 << 10;
 
-/// Whether it looks like one.
+/// Whether the bytes begin like an archive.
 #[must_use]
 pub fn is_zip(bytes: &[u8]) -> bool {
     bytes.starts_with(LOCAL_HEADER_SIGNATURE)

@@ -214,7 +214,7 @@ impl Database {
             records.sort_by(|one, other| (&one.id, other.modified_at()).cmp(&(&other.id, one.modified_at())));
             let mut told = None;
             for record in records {
-                // One source cannot remove what another one says of this version.
+                // A source cannot withdraw another source's advisory about this version.
                 let Some(hit) = record.hits(package).filter(|_| told.as_ref() != Some(&record.id)) else {
                     continue;
                 };

@@ -38,7 +38,7 @@ pub struct Advisory {
     pub severity: Severity,
     /// Text of others: to be escaped where it is shown.
     pub summary: String,
-    /// The version that mends it.
+    /// The first fixed version.
     pub fixed: Option<String>,
 }
 

@@ -103,7 +103,7 @@ impl Record {
         Ok(record)
     }
 
-    /// The packages that it is about, as far as they can run here.
+    /// The packages that it is about, without those of ecosystems that cannot run here.
     pub fn packages(&self) -> impl Iterator<Item = (Ecosystem, String)> {
         self.affected.iter().filter_map(|affected| {
             let named = affected.package.as_ref()?;
@@ -121,7 +121,7 @@ impl Record {
         self.affected.iter().filter_map(|affected| affected.hits(package)).min_by_key(|hit| hit.is_unsure)
     }
 
-    /// The worst that it says of itself; what says nothing that is known here counts as medium.
+    /// The highest severity that it states; an advisory without a known one counts as medium.
     #[must_use]
     pub fn level(&self) -> Severity {
         // Malicious packages.

@@ -83,7 +83,7 @@ const WRAPPER_COMMAND: [&str; 3] = ["mcp", "run", "--id"];
 pub struct ChangedConfiguration {
     pub text: String,
     pub done: Vec<String>,
-    /// Left as they are, each with the reason.
+    /// Servers that are left unchanged, each with the reason.
     pub left: Vec<(String, String)>,
 }
 

@@ -60,7 +60,7 @@ pub enum Transport {
 pub enum RemoteKind {
     Http,
     Sse,
-    /// A way that is known and not spoken.
+    /// A known transport that agentsh does not support.
     Other,
 }
 

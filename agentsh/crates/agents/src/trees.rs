@@ -50,7 +50,7 @@ pub struct Tree {
     top: PathBuf,
     /// It is in the project, and not in the user's home.
     pub of_project: bool,
-    /// A link leads to it. What it holds may be anything, so that none of it is kept.
+    /// It is reached by a link. Its content may be anything, so none of it is kept.
     pub is_linked: bool,
 }
 

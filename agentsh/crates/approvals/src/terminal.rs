@@ -66,7 +66,7 @@ struct Inner {
     group: Option<PathBuf>,
     /// The modes for a question: those before the run.
     modes: Termios,
-    /// One question after the other.
+    /// Held while a question is asked: one after the other.
     turn: Mutex<()>,
     holds: Cell<bool>,
 }

@@ -24,7 +24,7 @@ use agentsh_terminal::output::Failure;
 const FROM_COMMAND: &str = "paths on the server's command line are granted when it starts, for writing too, and \
     so is what its profile takes from its arguments and variables; this answer is about the policy alone";
 
-/// Programs that look into others.
+/// Programs that inspect other processes.
 const TRACERS: [&str; 7] = ["gdb", "gdbserver", "lldb", "strace", "ltrace", "perf", "rr"];
 const TRACING: &str =
     "it reaches only processes of its own sandbox, not those of this machine, other servers or the agent";
@@ -78,7 +78,7 @@ pub struct Explained {
     beware: Option<String>,
     /// The profile's reason.
     reason: Option<String>,
-    /// The server that was named, when nothing is known of it.
+    /// The named server, if it is unknown.
     unknown: Option<ServerId>,
 }
 

@@ -34,7 +34,7 @@ fn own<T>(list: &[Ruled<T>]) -> impl Iterator<Item = &Ruled<T>> {
     list.iter().filter(|entry| entry.rule.line > 0 && !entry.rule.file.starts_with("built-in:"))
 }
 
-/// Where a pattern begins to be one, if it is one.
+/// The directory above the first wildcard of a pattern; None for a plain path.
 fn start_of(pattern: &str, context: &PathContext) -> Option<PathBuf> {
     let special = |part: &str| part.contains(['*', '?', '[']);
     if !special(pattern) {

@@ -11,7 +11,7 @@ pub enum Wsl {
     Two,
 }
 
-/// Where this process runs; None where that is not below Windows.
+/// The kind of WSL in which this process runs; None outside WSL.
 #[must_use]
 pub fn here() -> Option<Wsl> {
     static HERE: OnceLock<Option<Wsl>> = OnceLock::new();

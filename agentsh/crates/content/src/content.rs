@@ -78,7 +78,7 @@ pub struct Content {
     listed: BTreeSet<(ServerId, String)>,
     /// How often was judged what goes to each server.
     judged: BTreeMap<ServerId, u64>,
-    /// Nothing here refuses what was judged last, and it is not known yet whether it goes.
+    /// The content checks allow the item judged last, but it is not known yet whether it is forwarded.
     undecided: bool,
 }
 

@@ -7,7 +7,7 @@ use rayon_core::{ThreadPool, ThreadPoolBuilder};
 /// Shorter texts, in bytes, take less time than another thread does to wake up.
 pub(crate) const LONG: usize = 64 * 1024;
 
-/// The thread that asked first, and one more.
+/// A pool of two: the thread that asked first, and one more.
 static BOTH: OnceLock<Option<ThreadPool>> = OnceLock::new();
 
 /// Does both; side by side when the text that they look at has a `length` that is worth it and a second thread can be

@@ -76,8 +76,8 @@ impl Decoder {
         Ok(Some(Self { stages, ended: false }))
     }
 
-    /// The next bytes as they came, when [`Decoder::next_piece`] has nothing more; None where nothing more comes. Data that breaks off
-    /// ends there, as it does for the clients that read it.
+    /// Takes the next received bytes, when [`Decoder::next_piece`] has no more text; None at the end. Truncated data
+    /// ends where it breaks off, as it does for the clients.
     pub fn push(&mut self, bytes: Option<Bytes>) {
         self.ended = bytes.is_none();
         if let (Some(first), Some(bytes)) = (self.stages.first_mut(), bytes) {

@@ -120,7 +120,7 @@ pub struct RevokePeople {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Revoked {
-    /// Credentials; 0 where there was a token alone.
+    /// Number of revoked credentials; 0 if there was only a token.
     pub revoked: u64,
 }
 
@@ -219,7 +219,7 @@ pub struct Ask {
     pub expires_at: i64,
 }
 
-/// A question that waits, as people see it.
+/// A waiting question as people see it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Waiting {
     pub id: String,

@@ -57,7 +57,7 @@ fn server_lists_allow_and_deny_servers() {
     let deny = McpPolicy {
         server_policy: ListMode::Denylist,
         denied_servers: vec![at("bad_?".to_owned(), 20)],
-        // A list of the other mode says nothing.
+        // A list of the other mode has no effect.
         allowed_servers: vec![at("bad_1".to_owned(), 21)],
         ..enforced()
     };
@@ -283,7 +283,7 @@ fn the_strictest_wins_and_every_finding_stays() {
     assert_eq!((decision.verdict.outcome, decision.verdict.rule.line), (Outcome::Allow, 4));
 }
 
-/// A check that remembers nothing, and says on which thread it looked.
+/// A check that remembers nothing, and reports the thread on which it ran.
 #[derive(Debug)]
 struct Where;
 

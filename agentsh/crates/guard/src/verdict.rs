@@ -50,7 +50,7 @@ pub enum Reason {
     InterfaceChanged,
     /// The server offers something that was never trusted.
     InterfaceNotPinned,
-    /// A server that is known offers something more.
+    /// A known server offers an additional item.
     InterfaceAdded,
     /// The registry does not vouch for what a server offers.
     InterfaceNotVouched,

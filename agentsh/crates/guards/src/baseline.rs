@@ -249,7 +249,7 @@ impl Baseline {
         Self { private: real.collect(), ..self }
     }
 
-    /// The host removed what was there: what comes next is new.
+    /// The host removed the entry: the next one at this path is new.
     pub(super) fn forget(&mut self, path: &Path) {
         self.present.remove(path);
     }

@@ -40,7 +40,7 @@ struct UnfinishedWatch {
     session: String,
     roots: Vec<Root>,
     baseline: Stored,
-    /// Guarded files that nothing protects, and what was there.
+    /// Guarded files that no mount protects, with their former content.
     #[serde(default)]
     unprotected: BTreeMap<PathBuf, Copy>,
     /// When it was reported that a check remains to be done.
@@ -57,7 +57,7 @@ pub type Say<'s> = &'s mut dyn FnMut(&Path, GuardChange, String);
 pub struct CrashMarker {
     path: PathBuf,
     locked: File,
-    /// Where they are, the kernel says.
+    /// The kernel knows their current paths.
     roots: Vec<(Root, File)>,
     /// Directories that the host has moved out of them: who was inside can still write there.
     moved_out: Vec<(Root, File)>,
@@ -123,7 +123,7 @@ impl CrashMarker {
 
     /// Does the final check, at the present paths. What fails in it, or cannot be reached, remains to be done.
     pub fn close(self, check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) {
-        // Where each is, the kernel says; one that was removed holds nothing.
+        // The kernel knows the current path of each; removed ones are empty.
         let (moved, absent) = located(self.roots.iter().chain(&self.moved_out).filter_map(|(root, held)| {
             if is_in_place(root) {
                 return Some((root.clone(), Vec::new()));
@@ -154,7 +154,7 @@ fn ended(state: &Path, marker: &Path) {
     let _ = accepted_files::ended(state, &name);
 }
 
-/// None: it was removed, and holds nothing.
+/// None: the directory was removed.
 fn place_of(held: &File) -> Option<PathBuf> {
     held.metadata().ok().filter(|found| found.nlink() > 0)?;
     fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd())).ok()

@@ -35,7 +35,7 @@ pub struct FinalCheck {
 }
 
 impl FinalCheck {
-    /// Without instruction files, because it is not known what was there.
+    /// Without instruction files, because their former content is unknown.
     pub fn of(state: &Path, session: &str, directories: Vec<PathBuf>, baseline: Baseline) -> Self {
         Self {
             project: PathBuf::new(),

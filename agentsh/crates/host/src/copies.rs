@@ -109,7 +109,7 @@ impl Copy {
         }
     }
 
-    /// Nothing was there, or only what keeps the place.
+    /// Whether the path was missing, or had only a stub.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         match self {

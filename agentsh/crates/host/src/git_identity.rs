@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::user_git::setting_of;
 
-    /// As git says it with `-z`.
+    /// The settings as git prints them with `-z`.
     fn taken(said: &[&[u8]]) -> Vec<u8> {
         let mut text = Vec::new();
         for setting in said.iter().filter_map(|said| setting_of(said)).filter(is_harmless) {

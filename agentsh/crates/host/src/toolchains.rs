@@ -30,14 +30,14 @@ pub struct Toolchains {
     /// Ids of the tables that apply.
     pub found: Vec<String>,
     pub grants: Vec<Grant>,
-    /// Links that lead to what is shown, with what they say.
+    /// Links that lead to shown paths, with their targets as written.
     pub links: BTreeMap<PathBuf, PathBuf>,
     pub hidden: Vec<PathBuf>,
     /// Places of caches inside.
     pub caches: BTreeSet<PathBuf>,
     /// Names of variables that pass.
     pub env: BTreeSet<String>,
-    /// Variables that are set where they are not.
+    /// Variables that are set if they are missing.
     pub set: BTreeMap<String, String>,
 }
 

@@ -280,7 +280,7 @@ impl Stream {
         in_arguments(needle, &call.arguments)
     }
 
-    /// Decides everything that is open, as it is.
+    /// Decides about everything that is still open, as received so far.
     fn close(&mut self, judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
         let open: Vec<Key> = self.drafts.keys().copied().collect();
         for key in open {

@@ -27,7 +27,7 @@ fn put_meta<'a>(members: &mut Vec<(&'a str, Json<'a>)>, name: &'a str, value: Js
     }
 }
 
-/// The sentences as JSON, and where they go.
+/// The sentences as JSON, and the position where they are inserted.
 #[derive(Debug, Default)]
 pub(super) struct Advice {
     blocks: Vec<String>,

@@ -49,7 +49,7 @@ pub(super) struct Upstream {
 }
 
 enum Sender {
-    /// One request after the other.
+    /// HTTP/1.1: one request after the other.
     One(Mutex<client1::SendRequest<Outgoing>>),
     Many(client2::SendRequest<Outgoing>),
 }

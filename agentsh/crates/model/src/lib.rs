@@ -376,7 +376,7 @@ impl Model {
             let Ok(lines) = agentsh_base::json::read(read.lines.as_bytes()) else { continue };
             let server = ServerId(FILES.to_owned());
             let matter = SubjectKind::OwnRead { tool: &read.tool, lines: &lines };
-            // Nothing is decided about it: it is remembered.
+            // It is not judged, only remembered.
             let _ = self.wire.0.borrow_mut().decide(&server, matter, std::time::Duration::ZERO);
         }
     }

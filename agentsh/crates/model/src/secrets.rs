@@ -9,7 +9,7 @@ use agentsh_policy::{LlmPolicy, OnModelSecret as OnSecret};
 use agentsh_scan::Redaction;
 use agentsh_store::SecretFound;
 
-/// Secrets of one request that are recorded one by one.
+/// Maximum number of secrets of one request that are recorded one by one.
 const MAX_LISTED: usize = 16;
 /// Results of the agent's own tools with a secret in them, of one request.
 const MAX_READ: usize = 256;

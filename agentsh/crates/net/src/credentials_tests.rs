@@ -98,7 +98,7 @@ fn placeholders_are_refused_outside_their_host_and_header() {
     refused("git.test", true, &other, "override-not-allowed");
     let push = format!("POST /a/b/git-receive-pack HTTP/1.1\r\n{bearer}\r\n");
     refused("git.test", true, &push, "credential-not-allowed");
-    // Another spelling is another text: it stays what it is.
+    // An escaped placeholder is another text, and is not replaced.
     assert_eq!(ask("git.test", true, "GET /?t=agentsh%5f0011223344556677%5f1 HTTP/1.1\r\n\r\n"), Ok(None));
 }
 

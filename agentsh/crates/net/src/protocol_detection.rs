@@ -21,7 +21,7 @@ use crate::policy::{RequestRule, Ruled};
 pub enum FirstBytes {
     /// These bytes, then the rest.
     Tls(Vec<u8>),
-    /// Requests that are judged one by one.
+    /// HTTP, whose requests are judged one by one.
     Http(Box<Http>),
 }
 

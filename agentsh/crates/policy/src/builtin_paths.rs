@@ -12,7 +12,7 @@ pub enum Kind {
     Dir,
 }
 
-/// What happens to files that are written there.
+/// How files that are written there are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// Runs by itself, outside of any sandbox: guarded always.

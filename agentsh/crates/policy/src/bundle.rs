@@ -34,7 +34,7 @@ pub struct Bundle {
     pub widens: Locks,
     /// The key that signed it.
     pub signer: String,
-    /// All of it, as it is kept.
+    /// The whole bundle, as stored.
     pub text: String,
     /// The file name in its rules.
     file: String,

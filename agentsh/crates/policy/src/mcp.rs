@@ -6,7 +6,7 @@ use super::model::{ListMode, Ruled, ToolRule};
 use super::sections::McpPolicy;
 use crate::types::{RuleRef, ServerId};
 
-/// A tool as far as it is known when it is judged.
+/// What is known of a tool when it is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Tool<'a> {
     pub server: &'a ServerId,

@@ -132,7 +132,7 @@ fn narrowed(user: &str, project: &str) -> Result<Policy, String> {
 fn a_project_narrows_a_profile_and_never_widens_it() {
     let github = github();
     let project = |text: &str| format!("version: 1\nsandbox: {{mcp: {{servers: [{{id: gh, {text}}}]}}}}");
-    // Nothing of what the profile gives is left.
+    // No grant of the profile is left.
     let none = narrowed("version: 1", &project("network: {allow: []}")).unwrap();
     assert!(!connect(&none, "gh", Some(&github), "api.github.com").allow);
     // A grant of any profile may be named; it applies only if the profile is this server's.

@@ -209,7 +209,7 @@ pub(super) fn with_organisation(
 const ORGANISATION: &str = "organisation";
 const APPROVED: &str = "approved";
 
-/// The built-in policy and the layers over it, as far as none of them says that it starts from something else.
+/// The built-in policy and the layers over it. A layer that names another base drops those before it.
 pub(super) fn merge_key(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, PolicyError> {
     let start = layers.iter().rposition(|layer| layer.raw.extends != Extends::Below).unwrap_or(0);
     layers.drain(..start);

@@ -32,7 +32,7 @@ pub struct Toolchain {
     /// Variables that pass when they are set.
     #[serde(default)]
     pub env: Vec<String>,
-    /// Variables that are set where they are not.
+    /// Variables that are set if they are missing.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
 }

@@ -35,7 +35,7 @@ impl Interface {
         crate::hash(self.components.iter().map(|component| component.canonical.as_str()))
     }
 
-    /// The components as one JSON array, as a registry takes it.
+    /// The components as one JSON array, in the form that a registry accepts.
     #[must_use]
     pub fn to_json(&self) -> String {
         let texts: Vec<&str> = self.components.iter().map(|component| component.canonical.as_str()).collect();

@@ -10,7 +10,7 @@ use crate::listing::{MAX_COMPONENTS, has_lone_surrogate};
 pub struct ComponentError {
     /// In the array.
     pub index: usize,
-    /// The member, where it is one.
+    /// The member with the mistake, if the mistake is in one.
     pub member: Option<&'static str>,
     pub reason: &'static str,
 }

@@ -149,7 +149,7 @@ pub(crate) struct Link {
     open: RefCell<HashMap<Key, OpenRequest>>,
     /// Accepted requests whose answers come over the general stream.
     pub expected: RefCell<HashMap<Key, Outgoing>>,
-    /// Reads that stream, as long as there is one.
+    /// The task that reads that stream, while it is open.
     pub listener: RefCell<Option<AbortHandle>>,
     /// The server did not take a message without an answer at once.
     is_slow: Cell<bool>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// One event, as it is dispatched.
+/// One event as the specification dispatches it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// Empty for `message`, which is what an event without a name is.

@@ -113,7 +113,7 @@ enum Entry<'p> {
     Copied(&'p SmallTree),
 }
 
-/// A directory that is shown as `/etc`; it stays as long as this.
+/// A directory that is shown as `/etc`. It is not removed while this value exists.
 #[derive(Debug)]
 pub struct EtcLock(#[expect(dead_code, reason = "it holds the lock")] File);
 
@@ -154,7 +154,7 @@ pub fn show_etc(
     if entries.len() < MIN_ENTRIES || mounts.iter().any(is_etc) {
         return Ok(None);
     }
-    // Where the others are mounted.
+    // The directory and file on which the others are mounted.
     let (directory, file) =
         (NodeContent::Directory { mode: 0o755 }, NodeContent::File { content: Vec::new(), mode: 0o444 });
     let is_mounted = |mount: &Mount| {

@@ -54,7 +54,7 @@ pub struct Repositories {
 /// A file or directory that is small and that everybody may read, with the keys of its files and directories, which
 /// show a change. A link changes with the directory that holds it.
 pub type SmallTree = Vec<(PathBuf, FileKey)>;
-/// Links, with what they say.
+/// Links, with their targets as written.
 pub type Links = Vec<(PathBuf, PathBuf)>;
 
 /// Directories in a `.git` besides the repository itself.

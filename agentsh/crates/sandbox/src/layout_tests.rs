@@ -320,7 +320,7 @@ fn equal_hosts_give_equal_layouts() {
 #[test]
 fn deep_git_directory_is_looked_up_once() {
     let deep = format!("{PROJECT}/{}.git/config", "d/".repeat(150));
-    // Git runs something there, so that it has to stay where it is.
+    // Its setting runs a command, so it has to stay guarded at its path.
     let host = host(&[&format!("{deep} = [core] sshCommand = x")]);
     let layout = layout(&bare(), &host);
     is_bound(&layout, &deep, Access::ReadOnly);

@@ -145,7 +145,7 @@ pub struct GitEverywhere {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     pub kind: NamedKind,
-    /// Who says so: `~/.bashrc:3 names it`.
+    /// The reason, such as `~/.bashrc:3 names it`.
     pub why: String,
 }
 

@@ -15,7 +15,7 @@ use crate::finding::Scan;
 use crate::rules::Channel;
 use crate::scan::{is_blob_at, is_identifier_at, sanitised};
 
-/// A place, and the text that replaces it.
+/// A range, and the text that replaces it.
 pub type Tagged = (Range<usize>, String);
 
 /// The parts to remove or replace.

@@ -53,7 +53,7 @@ const WHOLE_NAMES: [&str; 4] = ["pass", "pw", "psw", "passe"];
 /// Words between a name and its value.
 const COPULAS: [&str; 9] = ["is", "ist", "lautet", "est", "es", "to", "was", "é", "è"];
 
-/// Longest name that is read as one.
+/// Longest text that counts as a name.
 const MAX_NAME: usize = 60;
 /// Bytes and words before a value in which its name may be.
 const NAME_WINDOW_BYTES: usize = 80;

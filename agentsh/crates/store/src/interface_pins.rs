@@ -276,7 +276,7 @@ fn execute(connection: &Connection, verb: &str, which: &WhichInterface) -> rusql
     query.execute(connection)
 }
 
-/// All of it or nothing.
+/// Makes all changes or none.
 fn change<T>(
     connection: &mut Connection,
     work: impl FnOnce(&Connection) -> rusqlite::Result<T>,

@@ -59,7 +59,7 @@ struct State {
     /// Until then more is to come soon.
     gathers: bool,
     broken: Option<String>,
-    /// Nothing is taken any more.
+    /// No further event is accepted.
     closing: bool,
     /// The writer is gone; None while it works.
     finished: Option<Result<(), StoreError>>,

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::types::SessionId;
 
-/// Says that a session runs, as long as it lives.
+/// Marks a session as running until it is dropped.
 #[derive(Debug)]
 pub struct RunningMark {
     /// Holds the lock.

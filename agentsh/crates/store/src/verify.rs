@@ -40,7 +40,7 @@ pub struct SessionCheck {
 pub enum SessionState {
     /// Its end is recorded.
     Ended,
-    /// It runs, or it was killed: nothing wrong with that.
+    /// It runs, or it was killed: neither is an error.
     OpenOrKilled,
     Broken,
 }

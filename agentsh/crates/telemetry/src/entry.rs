@@ -47,7 +47,7 @@ impl Entry {
         self.fields.get(name)?.as_u64()
     }
 
-    /// The rule that decided, as people write it.
+    /// The rule that decided, in the form in which people write it.
     #[must_use]
     pub fn rule(&self) -> Option<String> {
         let rule: RuleRef = serde_json::from_value(self.fields.get("rule")?.clone()).ok()?;

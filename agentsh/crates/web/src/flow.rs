@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::escape::shorten;
 use crate::{Html, Tone};
 
-/// Boxes of one column; more are one box.
+/// Maximum number of boxes of one column; further ones are combined into one.
 const MAX_BOXES: usize = 16;
 /// Maximum length of a name in a box, and of a line's label.
 const NAME: usize = 64;

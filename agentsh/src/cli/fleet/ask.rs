@@ -166,7 +166,7 @@ impl Fleet {
             }
         }
         let raws = raws(&rows)?;
-        // Where nothing is left, all of it was forgotten.
+        // If no event is left, all were removed.
         let events = u64::try_from(session.events).unwrap_or_default();
         let forgotten = raws.first().map_or(events, |first| first.seq.saturating_sub(1));
         let mut problems = 0;

@@ -92,7 +92,7 @@ impl Filter {
         })
     }
 
-    /// Options that would change nothing would look as if they had.
+    /// Refuses options that do not apply to the query: ignored ones would seem to work.
     fn fits(&self, query: &Query) -> Result<(), Failure> {
         let events = ["events"].as_slice();
         let (verb, has) = match query {

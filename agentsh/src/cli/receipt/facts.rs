@@ -27,7 +27,7 @@ pub struct Facts {
     pub project: String,
     /// The commits of the project at the start and the end.
     pub heads: (Option<String>, Option<String>),
-    /// Other commits that it was at in between.
+    /// Other commits that were checked out in between.
     pub left: Vec<String>,
 }
 

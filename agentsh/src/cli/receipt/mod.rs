@@ -84,7 +84,7 @@ pub(in crate::cli) struct Accept {
     issuer: Option<String>,
 }
 
-/// A receipt as it is written, and what is in it.
+/// A receipt as written, and its content.
 pub struct Receipt {
     pub statement: Statement,
     pub text: String,

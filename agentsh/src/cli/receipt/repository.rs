@@ -112,7 +112,7 @@ impl Repository {
         Some(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
-    /// SHA-256 of a file as a commit has it, empty where what it has is no file that can be read; None: it has nothing there.
+    /// SHA-256 of a file in a commit; empty if the entry is not a readable file; None: the commit has no such entry.
     pub fn hash_in(&self, commit: &str, name: &str) -> Option<String> {
         if let Some(content) = self.answer(&["cat-file", "blob", &format!("{commit}:{name}")]) {
             return review::hash(content.as_slice()).ok();

@@ -399,7 +399,7 @@ fn claude_endpoints_follow_the_configured_model() {
         &[("CLAUDE_CODE_USE_FOUNDRY", "true"), ("ANTHROPIC_FOUNDRY_RESOURCE", "acme")],
         &[("acme.services.ai.azure.com", 443)],
     );
-    // A key counts as the only account where nothing else could be one.
+    // A key counts as the only account if no other setting could be an account.
     let only_keys = |prepare: &dyn Fn(&mut World)| {
         let mut world = World::new();
         world.set("ANTHROPIC_API_KEY", "k");

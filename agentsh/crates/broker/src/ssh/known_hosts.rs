@@ -71,7 +71,7 @@ async fn lines(context: &Context, name: &str) -> Lines {
         let (mut lines, mut revoked) = (Vec::new(), Vec::new());
         for file in files.iter().filter(|file| file.is_file()) {
             let args = ["-F", &name, "-f", &file.display().to_string()].map(str::to_owned);
-            // It fails if it finds nothing.
+            // The program fails if it finds no key.
             let said = credentials::ask_program(&program, &args, &home, &env, "").unwrap_or_default();
             read(&said, &mut lines, &mut revoked);
         }

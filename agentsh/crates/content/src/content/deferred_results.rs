@@ -58,7 +58,7 @@ impl DeferredResults {
 
     /// All, or those before the first that another thread still reads.
     pub fn take(&mut self, all: bool) -> Vec<Deferred> {
-        // The other thread has it no more.
+        // The other thread has finished with it.
         let is_read =
             |waiting: &Deferred| waiting.read.as_ref().is_none_or(|read| Arc::strong_count(read) == 1);
         let ready = self.results.iter().take_while(|waiting| all || is_read(waiting)).count();

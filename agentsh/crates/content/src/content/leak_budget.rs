@@ -273,7 +273,7 @@ impl Counted {
     }
 }
 
-/// Two digits or more: one says as little as yes and no.
+/// At least two digits: one digit reveals as little as yes or no.
 fn is_number(text: &str) -> bool {
     (2..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -29,7 +29,7 @@ pub struct WithheldEntry {
     pub name: String,
     /// The hash of the definition that is offered now.
     pub hash: String,
-    /// In what it is another one.
+    /// What differs from the pin.
     pub what: String,
     pub rule: RuleRef,
     /// The entry is hidden from the agent. Otherwise it is shown, and recorded as changed.

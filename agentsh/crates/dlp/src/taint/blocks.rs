@@ -9,7 +9,7 @@ pub const SHORT: usize = 10;
 
 /// Neighbouring grams, and those just before them.
 pub(super) struct Grams<'b> {
-    /// Where the first one begins.
+    /// The start of the first one.
     pub at: usize,
     pub buffer: &'b [u64],
 }
@@ -19,7 +19,7 @@ impl<'b> Grams<'b> {
         &self.buffer[EARLIER..]
     }
 
-    /// Each with where it begins.
+    /// Each with its start.
     #[inline]
     pub fn each(&self, each: &mut impl FnMut(usize, u64)) {
         self.own().iter().enumerate().for_each(|(at, gram)| each(self.at + at, *gram));

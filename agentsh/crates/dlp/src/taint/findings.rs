@@ -132,7 +132,7 @@ impl<'c, 'a> Search<'c, 'a> {
         Provenance { origin: id, leaves: (self.leaving)(origin) }
     }
 
-    /// More leaves than was looked at: it may be anything.
+    /// More leaves than were examined: the data may come from any source.
     pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
         if let Some(origin) = hits.uncounted() {
             let (shown, provenance) =

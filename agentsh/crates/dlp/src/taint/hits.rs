@@ -10,7 +10,7 @@ use agentsh_secrets::values::Kind;
 
 /// Hits of one scan in what would leave, and as many in what may go there. Chosen: more is one finding by itself.
 const MAX_HITS: usize = 256;
-/// Hits that are asked whether they cover a place already.
+/// Number of recent hits that are checked for already covering a place.
 const RECENT: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

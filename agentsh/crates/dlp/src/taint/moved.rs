@@ -9,7 +9,7 @@ pub(super) struct MovedResult {
     pub start: u32,
     pub keeps: Keeps,
     pub spans: Box<[Span]>,
-    /// None: nothing of it is remembered.
+    /// None: it is no longer remembered.
     pub now: Option<u32>,
 }
 

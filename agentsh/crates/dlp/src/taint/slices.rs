@@ -13,7 +13,7 @@ const MIN_MARKS: usize = 3;
 const MIN_SECRET: usize = 10;
 /// Symbols of a secret that count.
 const MAX_SECRET: usize = 512;
-/// Places of one piece in one secret.
+/// Maximum number of places of one piece in one secret.
 const MAX_REPEATS: usize = 2;
 /// A secret with fewer symbols counts as made of words by a person.
 const RANDOM: u32 = 16;

@@ -184,7 +184,7 @@ fn unpack<const BITS: usize, const GROUP: usize>(
             (readable_bytes(&bytes), bytes.len())
         };
         let (plain, length) = read(0);
-        // Where all of it is readable, nothing else is more.
+        // If all of it is readable, no other reading is better.
         if plain < length
             && let Some(((readable, length), best)) =
                 (1..GROUP).map(|offset| (read(offset), offset)).max_by_key(|((readable, _), _)| *readable)

@@ -62,7 +62,7 @@ pub struct Score {
 }
 
 impl Tool {
-    /// Too little is known of it: it is only looked at.
+    /// Whether enough calls or time have passed to judge it; until then it is only observed.
     #[must_use]
     pub fn is_learned(&self, now: u64, learning_s: u64) -> bool {
         self.calls >= LEARNING_CALLS || self.is_past(now, learning_s)

@@ -10,7 +10,7 @@ use super::series::count;
 const UNSEEN_COUNT: f64 = 0.1;
 /// Calls after a tool before the first finding.
 const MIN_CALLS: u64 = 20;
-/// Tools that others are remembered to follow, and those that follow one.
+/// Maximum number of tools with remembered successors, and of successors of one tool.
 const MAX_ROWS: usize = 512;
 const MAX_NEXT: usize = 128;
 
@@ -75,7 +75,7 @@ mod tests {
         assert!(sequence.surprise("read", "delete", 3, (0, 0)).is_some_and(|bits| bits > 8.0));
         assert!(sequence.surprise("read", "list", 3, (0, 0)).is_some_and(|bits| bits < 0.1));
         assert_eq!(sequence.surprise("list", "delete", 3, (0, 0)), None);
-        // Nothing is known of what comes after it, but it is hardly ever called.
+        // Its successors are unknown, but it is hardly ever called.
         assert!(sequence.surprise("delete", "delete", 3, (1, 400)).is_some_and(|bits| bits > 8.0));
     }
 

@@ -114,7 +114,7 @@ impl OffloadJob {
         })
     }
 
-    /// Takes as long as it takes.
+    /// May take long, unlike the decision itself.
     #[must_use]
     pub fn run(self) -> PrecomputedFindings {
         // It was serialised from a parsed value, so this cannot fail.

@@ -254,7 +254,7 @@ impl Applier<'_> {
         }
     }
 
-    /// The one step that changes the project. Returns what is there afterwards, and other names of what was there.
+    /// The one step that changes the project. Returns the new state of the path, and other names of the former file.
     fn commit(
         &self,
         run: u32,

@@ -125,7 +125,7 @@ mod tests {
             prop_assert_eq!(merged, Some(text(&ours, &theirs)));
         }
 
-        /// One side alone is what comes out, and the sides can change places.
+        /// If one side changed nothing, the result is the other side; exchanging the sides changes nothing.
         #[test]
         fn merge_is_symmetric_and_keeps_a_one_sided_change(
             original in "([abc\r]{1,2}\n){0,8}", inside in "([abc\r]{1,2}\n){0,8}",

@@ -92,7 +92,7 @@ pub struct Layer {
     pub directory: PathBuf,
     /// Before the lock is released, so that no reader sees half of it.
     _originals: Copying,
-    /// Locked for as long as it is open.
+    /// The lock is held while this file is open.
     _running: File,
 }
 

@@ -275,7 +275,7 @@ fn loopback_is_allowed_and_a_reused_socket_keeps_no_state() {
     let (_server, peer) = own.accept().unwrap();
     assert_eq!(client.peer_addr().unwrap(), place);
     assert_eq!(world.loaded.original(world.cgroup, peer), None);
-    // A connection that never was leaves nothing behind.
+    // A connection that was never made leaves no entry.
     world.allow("198.18.0.1:443");
     drop(world.relay_v4);
     let error = connect("198.18.0.1:443".parse().unwrap()).unwrap_err();

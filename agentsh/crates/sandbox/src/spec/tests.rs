@@ -174,7 +174,7 @@ fn every_explanation_names_the_rule_that_opened_it() {
     assert_eq!(spec.explain(Path::new("/home/u/other")).visibility, Visibility::Absent);
 }
 
-/// Places that nothing built in knows.
+/// Paths that no built-in rule contains.
 const PLACES: [&str; 12] = [
     "/home/u/p",
     "/home/u/p/a",

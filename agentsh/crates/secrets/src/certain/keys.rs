@@ -115,7 +115,7 @@ const BODY_WITH_END: usize = 16;
 /// Where the last line is missing.
 const BODY_WITHOUT_END: usize = 40;
 
-/// From the line that begins it to the one that ends it, or to where something else begins.
+/// From its first line to its last, or to the start of another block.
 pub(super) fn private_keys(text: &str, found: &mut Vec<Secret>) {
     static BEGIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("-----BEGIN "));
     let bytes = text.as_bytes();

@@ -271,7 +271,7 @@ pub(crate) fn days(db: &mut dyn Connection) -> Result<Vec<String>, DbError> {
 pub(crate) fn forget(db: &mut dyn Connection, now: Timestamp, keep: u32) -> Result<u64, DbError> {
     let oldest = day_of(now) - i64::from(keep);
     if !db.is_postgres() {
-        // Before every id there is: nothing goes.
+        // The limit is before every id: no row is removed.
         let Some(first) = first_of(oldest) else { return Ok(0) };
         return db.change("DELETE FROM events WHERE id < $1", &[Value::Int(first)]);
     }

@@ -130,7 +130,7 @@ pub struct Flowed {
     /// None: a host that is not listed.
     pub from: Option<ServerId>,
     pub to: ServerId,
-    /// The host, where it is about one.
+    /// The host, if the row is about one.
     pub host: Option<String>,
     /// Calls that carried a copy of it.
     pub copies: u64,

@@ -58,7 +58,7 @@ struct Histogram {
 }
 
 struct Counts {
-    /// One more than there are bounds.
+    /// One count per bucket: one more than there are bounds.
     counts: Vec<u64>,
     sum: f64,
 }

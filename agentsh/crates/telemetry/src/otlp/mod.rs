@@ -189,7 +189,7 @@ impl Shared {
             let traces = self.drain("span", addresses.traces.as_ref(), |state| &mut state.traces, spans_of);
             let logs = self.drain("log", addresses.logs.as_ref(), |state| &mut state.logs, logs_of);
             let (traces, logs) = tokio::join!(traces, logs);
-            // Behind them: they say what was dropped.
+            // Sent last, because the metrics count what was dropped.
             let metrics = self.metrics().await;
             if is_last {
                 return;

@@ -76,7 +76,7 @@ pub struct Row {
     pub attack: String,
     pub attempted: String,
     pub outcome: Outcome,
-    /// The answers, as they came.
+    /// The received answers.
     pub happened: String,
     /// The layer or rule that they came from.
     pub refused_by: String,

@@ -18,9 +18,9 @@ use agentsh_policy::{Answer, Bundle, PathContext, Policy, Question};
 use agentsh_store::{Reader, escape};
 use agentsh_terminal::output::{Context, Failure, NO, OK};
 
-/// Sessions that are looked at, the newest ones.
+/// Maximum number of sessions that are examined, the newest ones.
 const MAX_SESSIONS: u64 = 20_000;
-/// In place of a bundle: there is none.
+/// Stands for "no bundle" in place of a bundle's name.
 const NONE: &str = "none";
 /// A path at which there is no file.
 const MISSING_DIRECTORY: &str = "/nonexistent";
@@ -58,7 +58,7 @@ struct Looked {
     sessions: u64,
     calls: u64,
     refused: Refused,
-    /// There is more than was looked at.
+    /// There are more sessions than were examined.
     is_cut: bool,
 }
 
@@ -154,7 +154,7 @@ impl Looked {
 enum ComparedBundle {
     /// On the record of this machine: what is in force here, with this bundle of the organisation.
     Here(Option<Bundle>),
-    /// On that of other machines: the bundle that is in force there, and the file that says so.
+    /// On the records of other machines, with the bundle in force there, and its file.
     Fleet(Option<(Bundle, PathBuf)>),
 }
 

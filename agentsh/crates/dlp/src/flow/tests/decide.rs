@@ -48,7 +48,7 @@ fn said(flow: &mut Flow, by: &str, text: &str, private: bool, at: u64) -> Stored
     flow.remember(origin, &Leaves::of(&tree), &Views::NONE)
 }
 
-/// As it comes off the wire.
+/// Stores a line as it comes off the wire.
 fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
     let result = json!({"content": [{"type": "text", "text": text}]}).to_string();
     let origin = Origin {
@@ -79,7 +79,7 @@ fn rules(judged: &Judged) -> Vec<&'static str> {
     judged.findings.iter().map(|flowed| flowed.finding.rule).collect()
 }
 
-/// A text that nothing else has anything in common with.
+/// A text that shares nothing with any other.
 fn page(number: u64) -> String {
     let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let word = |_| {

@@ -1,4 +1,4 @@
-//! What the section means, and what it refuses.
+//! What the section decides, and what it refuses.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;
