@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the standard library asks for, and the archives that answer.
+/// Libraries that the standard library links against, and the archives that replace them.
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("gcc_s", &["libgcc_eh.a", "libgcc.a"]),
     ("c", &["libc.a", "libgcc_eh.a", "libgcc.a"]),

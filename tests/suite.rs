@@ -1,5 +1,5 @@
-//! The black-box suite: starts the real binary as a user does, without network and without other programs than
-//! those that are built with it and a POSIX shell.
+//! The black-box suite: starts the real binary as a user does, without network, and with no other programs than a
+//! POSIX shell and those that are built with it.
 //!
 //! `cargo test` builds the fixtures; to run this target alone, `cargo build --examples` first.
 

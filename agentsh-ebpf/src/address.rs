@@ -70,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn loopback_is_told_from_what_looks_like_it() {
+    fn loopback_addresses_are_distinguished_from_similar_ones() {
         for inside in ["127.0.0.1", "127.255.255.255", "0.0.0.0", "::1", "::", "::ffff:127.0.0.53"] {
             assert!(is_loopback(words(inside.parse().unwrap())), "{inside}");
         }
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_survives(address_ in any::<IpAddr>()) {
+        fn address_round_trips_through_words(address_ in any::<IpAddr>()) {
             prop_assert_eq!(address(words(address_)), address_.to_canonical());
         }
     }

@@ -61,7 +61,7 @@ pub enum Reason {
     NotAllowed = 1,
     /// The relay's listener was dialled directly.
     Listener = 2,
-    /// The process's cgroup is below the policed one, but nobody described it.
+    /// The process's cgroup is below the policed one, but it has no description in the map.
     Unknown = 3,
     /// A datagram to somewhere else than loopback and the resolver.
     Datagram = 4,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_comes_from_its_place() {
+    fn event_fields_are_read_from_their_offsets() {
         let mut record = bytes(1, 4);
         record[4..6].copy_from_slice(&10_u16.to_ne_bytes());
         record[6..8].copy_from_slice(&262_u16.to_ne_bytes());
@@ -224,7 +224,7 @@ mod tests {
         }
 
         #[test]
-        fn right_headers_with_any_rest_are_read(rest in any::<[u8; 32]>(), kind in 0_u8..8, reason in 0_u8..12) {
+        fn event_with_a_valid_header_and_any_body_is_read(rest in any::<[u8; 32]>(), kind in 0_u8..8, reason in 0_u8..12) {
             let mut record = bytes(kind, reason);
             record[56..].copy_from_slice(&rest);
             record[32..64].copy_from_slice(&rest);

@@ -28,7 +28,7 @@ pub mod limits {
     pub const NETS: usize = 4096;
     /// Connections that were begun and that the relay has not accepted yet.
     pub const ORIGINS: usize = 16_384;
-    /// Ended connections whose byte counts can still be asked for; the oldest goes first.
+    /// Ended connections whose byte counts are kept; the oldest is dropped first.
     pub const TRAFFIC: usize = 2048;
     /// Bytes of the event ring: a power of two, of whole pages.
     pub const RING: usize = 256 * 1024;

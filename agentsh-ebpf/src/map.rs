@@ -40,8 +40,8 @@ impl Place {
     }
 }
 
-/// Data of a key in the tree of CIDR entries. The port stands before the address, so that an entry for one port
-/// never hides a wider one for another; port 0 is any port.
+/// Data of a key in the tree of CIDR entries. The port comes before the address, so that an entry for one port never
+/// hides a wider one for another; port 0 is any port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net {
@@ -163,7 +163,7 @@ impl Origin {
     }
 }
 
-/// What is kept with a redirected socket and freed with it.
+/// Data stored with a redirected socket and freed with it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Socket {
@@ -291,13 +291,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_survives(cgroup in any::<u64>(), address in any::<[u32; 4]>(), port in any::<u16>()) {
+        fn place_round_trips_through_bytes(cgroup in any::<u64>(), address in any::<[u32; 4]>(), port in any::<u16>()) {
             let place = Place::new(cgroup, address, port);
             prop_assert_eq!(Place::from_bytes(&place.to_bytes()), place);
         }
 
         #[test]
-        fn any_origin_and_traffic_can_be_read(origin in any::<[u8; Origin::SIZE]>(), traffic in any::<[u8; Traffic::SIZE]>()) {
+        fn origin_and_traffic_are_read_from_any_bytes(origin in any::<[u8; Origin::SIZE]>(), traffic in any::<[u8; Traffic::SIZE]>()) {
             let read = Origin::from_bytes(&origin);
             prop_assert!(origin.starts_with(&read.cookie.to_ne_bytes()));
             prop_assert!(origin[32..].starts_with(&read.comm));
@@ -306,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn the_port_comes_before_the_address_in_the_tree() {
+    fn network_key_bytes_hold_the_port_before_the_address() {
         let bytes = Net::new(0x0102, words("10.0.0.0".parse().unwrap()), 443).to_bytes();
         assert_eq!(bytes[..12], [0, 0, 0, 0, 0, 0, 1, 2, 1, 187, 0, 4]);
         assert_eq!(bytes[22..], [255, 255, 10, 0, 0, 0]);
     }
 
     #[test]
-    fn a_sandbox_without_listeners_says_so() {
+    fn sandbox_record_says_which_listeners_exist() {
         let sandbox = Sandbox::new(None, Some("[::1]:7".parse().unwrap()), None);
         assert_eq!(sandbox.listeners, listener::V6);
         let tail: [[u8; 2]; 4] = [0_u16, 7, 0, 2].map(u16::to_ne_bytes);

@@ -15,7 +15,7 @@ macro_rules! targets {
         mod $target;
     )*
 
-    /// What `fuzz/Cargo.toml` has to name too.
+    /// Targets that `fuzz/Cargo.toml` must name too.
     const TARGETS: &[&str] = &[$(stringify!($target)),*];
 
     mod corpus {

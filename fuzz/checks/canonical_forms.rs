@@ -1,5 +1,5 @@
-//! A definition has one form and one hash, however its members are ordered and spaced; an outline tells no change where there
-//! is none. The registry's form is another one, of which the same holds.
+//! A definition has one form and one hash, however its members are ordered and spaced; an outline reports no change
+//! where there is none. The same holds for the registry's form.
 
 use super::guard::interface::{canonical, hash};
 use super::guard::outline::{changed, is_same_but, outline};

@@ -1,5 +1,5 @@
-//! What is found stands in the text and is written in one way; nothing in front hides an address on a line of its own;
-//! what nobody listed is not allowed.
+//! Each found host is in the text, in one spelling; no text before it hides an address on its own line; an unlisted
+//! host is not allowed.
 
 use super::dlp::destination::{Destination, Target, find, find_in_views, judge};
 use super::dlp::text::{Decoded, Limits};
@@ -7,7 +7,7 @@ use super::policy::domain::{Host, normalise, parse_rule};
 use super::policy::{NetworkRule, Ruled};
 use super::types::RuleRef;
 
-/// Names under which a text stands: those mean different things.
+/// Keys of a text, which differ in meaning.
 const KEYS: [Option<&str>; 6] =
     [None, Some("url"), Some("command"), Some("path"), Some("text"), Some("host")];
 

@@ -1,5 +1,5 @@
-//! What goes on of a result is JSON of the same form, and going on once more changes little that was settled: numbers, names
-//! and lists stay.
+//! A forwarded result is JSON of the same form, and forwarding it again changes little: numbers, names and lists
+//! stay.
 
 use super::guard::Rewrite;
 use super::json::{Json, read};

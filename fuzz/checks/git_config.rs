@@ -1,5 +1,4 @@
-//! Nothing is found that is not written; what was found is found again when it is written plainly, also behind whatever
-//! else stands in the file.
+//! Only written settings are found; they are found again when written plainly, whatever precedes them in the file.
 
 use super::sandbox::git_config::{GitConfig, parse};
 

@@ -1,10 +1,10 @@
-//! What the journal keeps of a value is bounded JSON without the secrets in it, wherever they stand.
+//! What the journal keeps of a value is bounded JSON without the secrets in it, wherever they are.
 
 use super::store::redact::{RedactionLimits, MAX_BYTES, arguments, redact, text, whole, within};
 
 /// Drawn, and in no word list.
 const TOKEN: &str = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9";
-/// As much of it as nobody writes by chance.
+/// A part long enough not to occur by chance.
 const PART: &str = "aB3dE6gH9jK2";
 
 pub fn check(data: &[u8]) {

@@ -1,5 +1,5 @@
-//! Any pieces give the same answer, the same record and the same end; what nobody refuses keeps its bytes; what was refused
-//! does not come through under its id.
+//! Any pieces give the same answer, the same record and the same end; what is not refused keeps its bytes; what was
+//! refused does not come through under its id.
 
 use super::llm::canary::{Needle, REPLACEMENT};
 use super::llm::{
@@ -19,7 +19,7 @@ pub fn check(data: &[u8]) {
         let free = input.stream(input.text.len().max(1), &mut Nobody, None);
         if free.end.is_ok() && free.told.is_empty() {
             if input.is_changed() {
-                // What clients could read in two ways is written in one, which is plain from then on.
+                // A text that clients could read in two ways is written unambiguously, which is then stable.
                 let again =
                     Input { text: &free.out, needle: None, provider: input.provider, form: input.form };
                 let again = again.stream(free.out.len().max(1), &mut Nobody, None);
@@ -34,7 +34,7 @@ pub fn check(data: &[u8]) {
     }
     for told in &whole.told {
         let EngineEvent::Blocked { call, .. } = told else { continue };
-        // An id that says nothing else may stand anywhere.
+        // An id without further meaning may occur anywhere.
         let id = format!("\"{}\"", call.id);
         let is_only_this = call.id.len() > 3 && String::from_utf8_lossy(input.text).matches(&id).count() == 1;
         if is_only_this && input.form == Form::Stream {
@@ -49,7 +49,7 @@ fn lines(text: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// What becomes of an input, as text: the record, the tokens, the end, and behind an empty line what goes on.
+/// The outcome for an input, as text: the record, the tokens, the end, and after an empty line the forwarded bytes.
 #[allow(dead_code, reason = "golden files alone ask for it")]
 pub fn transcript(data: &[u8]) -> Option<String> {
     let input = Input::read(data)?;
@@ -137,7 +137,7 @@ impl<'a> Input<'a> {
         Some(Self { provider, form, needle, text })
     }
 
-    /// Whether events were written anew or left out.
+    /// Whether events were rewritten or left out.
     fn is_changed(&self) -> bool {
         let mut stream = Stream::new(self.provider, None, REPLACEMENT);
         // The caller knows that it can be read.

@@ -1,4 +1,4 @@
-//! What is believed of somebody who wants a login: no scope that breaks a line, no other server, no other issuer.
+//! What is accepted from a server that wants a login: no scope that breaks a line, no other server, no other issuer.
 
 use super::login::Url;
 use super::login::challenge::{Challenge, is_scope};

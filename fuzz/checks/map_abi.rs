@@ -1,4 +1,4 @@
-//! Whatever stands in a map or in the ring: the fields come from their places, what another version wrote is refused,
+//! For any bytes in a map or in the ring: fields are read from their offsets, records of another version are refused,
 //! a key finds exactly the addresses of its network.
 
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::net::ebpf::{self, NetEvent};
 
 pub fn check(data: &[u8]) {
     event(data);
-    // The same bytes behind a right header.
+    // The same bytes after a valid header.
     let mut framed = [0; Event::SIZE];
     framed.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
     framed[..2].copy_from_slice(&ABI_VERSION.to_ne_bytes());
@@ -69,7 +69,7 @@ fn event(bytes: &[u8]) {
     }
 }
 
-/// The name of a task is what stands before the first NUL, however it is written.
+/// The name of a task ends at the first NUL, in any encoding.
 fn task(name: &str, bytes: &[u8]) {
     let written = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     assert_eq!(name, String::from_utf8_lossy(written));

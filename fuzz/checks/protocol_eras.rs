@@ -1,4 +1,4 @@
-//! Between two protocols: whatever either side says, what goes on are messages, and not more than a few for each.
+//! Between two protocols: for any input of either side, only messages are forwarded, and at most a few for each.
 
 use super::gateway::translation::{Step, Translation};
 use super::json;

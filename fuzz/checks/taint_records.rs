@@ -74,12 +74,12 @@ fn signed(mut bytes: &[u8]) {
     assert!(judge.memory.is_empty());
 }
 
-/// What is left over, or something that was remembered nowhere.
+/// The remaining input, or a text that was never remembered.
 fn data_of(rest: &[u8], largest: usize) -> &[u8] {
     if rest.is_empty() || largest == 0 { b"the words of a call that nobody remembered" } else { rest }
 }
 
-/// What one memory wrote, another one with the same key finds in the same way.
+/// A record of one memory gives the same results in another one with the same key.
 fn written(text: &str) {
     let mut first = judge(KEY);
     let origin = Origin {

@@ -21,7 +21,7 @@ fn heard(place: &Place) -> String {
     std::fs::read_to_string(place.internet_log()).unwrap_or_default()
 }
 
-/// Nothing of a place that the agent, or who reads the record, can see holds the token.
+/// The token is nowhere that the agent, or a reader of the record, can see.
 fn holds_no_token(place: &Place, outcome: &Outcome) {
     assert!(!outcome.stdout.contains(TOKEN) && !outcome.stderr.contains(TOKEN), "{outcome}");
     let record = std::fs::read(place.home.join(".local/state/agentsh/agentsh.db")).unwrap();
@@ -78,7 +78,7 @@ fn a_private_repository_is_cloned_and_fetched_without_its_token() {
     });
 }
 
-/// What a server says of the secret can only be found in what is not compressed; answers in chunks come as they are.
+/// A secret can only be found in an uncompressed answer; chunked answers are passed unchanged.
 #[test]
 fn answers_of_a_host_with_a_secret_are_not_compressed() {
     if !has("curl") {
@@ -95,7 +95,7 @@ fn answers_of_a_host_with_a_secret_are_not_compressed() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_push_is_a_right_of_its_own() {
+fn push_needs_its_own_rule() {
     if !has("git") {
         return;
     }
@@ -112,7 +112,7 @@ fn a_push_is_a_right_of_its_own() {
         assert!(!heard(place).contains("receive-pack"), "{}", heard(place));
         holds_no_token(place, &outcome);
         std::fs::remove_dir_all(place.project.join("copy")).unwrap();
-        // What it says makes it work.
+        // Following its advice makes it work.
         policy(
             place,
             ", allow: [\"GET /**\", \"HEAD /**\", \"POST /**/git-upload-pack\", \"POST /git/private.git/git-receive-pack\"]",
@@ -199,7 +199,7 @@ fn gh_works_without_its_token() {
             "gh auth status; gh api user; gh pr list -R ada/one; code=$?; env | grep ENTERPRISE; \
              grep -rl {first}''{second} ~ /tmp 2>/dev/null; exit $code"
         );
-        // What reads by POST is a right of its own: the same path changes things.
+        // Reading by POST needs its own rule: the same path can also change data.
         rule("");
         let outcome = inside(&place, &script);
         assert_ne!(outcome.code, 0, "{mode:?}: {outcome}");

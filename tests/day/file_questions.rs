@@ -33,7 +33,7 @@ fn on_a_terminal(place: &Place, script: &str) -> Pty {
 const CHOICE: &str = "y (once), s (for this session), n (no)? ";
 
 #[test]
-fn a_person_decides_on_the_terminal_about_a_guarded_file() {
+fn guarded_file_change_is_decided_on_the_terminal() {
     for mode in Mode::all() {
         let place = project(mode);
         let script = "git config core.hooksPath h || echo refused-one\n\
@@ -75,7 +75,7 @@ fn a_person_decides_on_the_terminal_about_a_guarded_file() {
     }
 }
 
-/// With nobody at its terminal, and a policy that waits for `agentsh approvals`.
+/// Without a person at its terminal, and a policy that waits for `agentsh approvals`.
 fn elsewhere(place: &Place, wait: &str, script: &str) -> Child {
     place.user_policy(&format!(
         "agent: {{filesystem: {{guard: all}}}}\nsandbox: {{mcp: {{approvals: {{wait: {wait}, headless: wait}}}}}}\n"
@@ -85,7 +85,7 @@ fn elsewhere(place: &Place, wait: &str, script: &str) -> Child {
 }
 
 #[test]
-fn a_person_decides_elsewhere_about_these_bytes() {
+fn decision_elsewhere_about_a_guarded_file_covers_only_the_shown_bytes() {
     for mode in Mode::all() {
         let place = project(mode);
         let script = "sed -i s/one/two/ CLAUDE.md && echo first; sed -i s/one/three/ CLAUDE.md || echo second; \
@@ -143,7 +143,7 @@ fn a_signal_does_not_interrupt_a_call_that_waits_for_an_answer() {
 /// A question that nobody answers, one whose caller goes away, and one that cannot be shown.
 #[test]
 #[ignore = "takes long"]
-fn without_an_answer_a_guarded_file_stays() {
+fn guarded_file_stays_without_an_answer() {
     for mode in Mode::all() {
         let place = project(mode);
         let child = elsewhere(&place, "1s", "echo x >new; mv -f new .mcp.json; echo $?; cat .mcp.json");
@@ -165,7 +165,7 @@ fn without_an_answer_a_guarded_file_stays() {
 
 /// A tree that is neither the old one nor the new one helps nobody: git does all of it, or nothing.
 #[test]
-fn git_changes_all_of_a_tree_or_nothing() {
+fn git_changes_the_whole_tree_or_nothing() {
     let setup = "git checkout -qb other; mkdir .github; echo new >.github/ci.yml; echo two >.config; echo two >a; \
         echo two >zz/deep; git rm -q gone/file; echo '{\"x\": 1}' >.vscode/settings.json; git add -A; git commit -qm two; \
         git checkout -q main; git checkout -qb plain; echo three >a; git commit -qam three; git checkout -q main";
@@ -225,7 +225,7 @@ fn git_changes_all_of_a_tree_or_nothing() {
     }
 }
 
-/// Every way to change a guarded file that the kernel refuses is told, with the line.
+/// Every way to change a guarded file that the kernel refuses is reported, with the line.
 #[test]
 fn changes_that_a_read_only_mount_refuses_are_reported() {
     for (command, path) in [

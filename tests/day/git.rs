@@ -50,7 +50,7 @@ fn a_commit_has_the_name_of_its_user() {
 }
 
 #[test]
-fn started_below_the_top_the_whole_repository_is_there() {
+fn run_in_a_subdirectory_shows_the_whole_repository() {
     if !has("git") {
         return;
     }
@@ -71,9 +71,9 @@ fn started_below_the_top_the_whole_repository_is_there() {
     }
 }
 
-/// A repository of somebody else further up gives nobody more than he asked for, and the home is never a project.
+/// Another user's repository above the project adds nothing to what was asked for, and the home is never a project.
 #[test]
-fn a_repository_around_the_home_is_not_the_project() {
+fn repository_that_contains_the_home_is_not_the_project() {
     if !has("git") {
         return;
     }
@@ -129,7 +129,7 @@ fn every_repository_has_the_identity_that_it_has_outside() {
 /// A submodule, `--separate-git-dir`, and a link as Google's repo tool makes them: told with the option that shows it, usable
 /// with it, and guarded as any other repository.
 #[test]
-fn a_repository_that_lies_elsewhere_is_shown_once_agreed() {
+fn repository_outside_the_project_is_shown_after_consent() {
     if !has("git") {
         return;
     }
@@ -166,7 +166,7 @@ fn a_repository_that_lies_elsewhere_is_shown_once_agreed() {
 
 /// With any kind of file at a guarded name the run starts, and the files next to it are there.
 #[test]
-fn odd_things_at_guarded_names_keep_no_run_from_starting() {
+fn unusual_files_at_guarded_names_do_not_prevent_the_start() {
     for mode in Mode::all() {
         for (make, after) in [
             ("ln -s .cursor .cursor", ""),
@@ -190,10 +190,10 @@ fn odd_things_at_guarded_names_keep_no_run_from_starting() {
     }
 }
 
-/// What somebody inside has made, he also takes away, when its guards stand: a clone, a working tree, a submodule. What was there
-/// before stays.
+/// A process inside can remove what it made, although it is guarded: a clone, a working tree, a submodule. What was
+/// there before stays.
 #[test]
-fn repositories_that_were_made_inside_are_removed_and_moved_as_ever() {
+fn repositories_made_inside_can_be_removed_and_moved() {
     if !has("git") {
         return;
     }
@@ -224,7 +224,7 @@ fn repositories_that_were_made_inside_are_removed_and_moved_as_ever() {
 
 /// A configuration that nobody may write to, and one that is a link into the project: git reads it, and changes the first.
 #[test]
-fn odd_configurations_are_read() {
+fn unusual_git_configurations_are_read() {
     if !has("git") {
         return;
     }
@@ -253,7 +253,7 @@ fn odd_configurations_are_read() {
 
 /// `git clone --shared`, after its remote was removed: what it reads elsewhere is shown once agreed, and only to be read.
 #[test]
-fn objects_that_a_repository_borrows_are_shown_once_agreed() {
+fn borrowed_git_objects_are_shown_after_consent() {
     if !has("git") {
         return;
     }
@@ -294,9 +294,9 @@ fn the_index_means_the_same_inside_and_outside() {
     }
 }
 
-/// What an agent has written into a configuration is nobody's word, wherever agentsh is started next.
+/// What an agent wrote into a configuration does not count as the user's choice, wherever agentsh is started next.
 #[test]
-fn remotes_that_an_agent_made_are_asked_about_elsewhere_too() {
+fn remotes_added_by_an_agent_need_consent_in_other_directories_too() {
     if !has("git") {
         return;
     }

@@ -1,4 +1,5 @@
-//! Files that are guarded by name, and what programs inside want to make of them: git's configuration may say what runs nothing.
+//! Files that are guarded by name, and how programs inside want to change them: git's configuration may get settings
+//! that run nothing.
 
 use std::fs;
 
@@ -58,7 +59,7 @@ fn git_config_settings_that_run_nothing_are_written() {
     }
 }
 
-/// Each with the words that are said of it.
+/// Each with the expected message.
 const REFUSED: &[(&str, &str)] = &[
     ("git config core.hooksPath h", "core.hookspath = h"),
     ("git config core.fsmonitor ./m", "core.fsmonitor = ./m"),
@@ -81,7 +82,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
 ];
 
-/// What git learns of a configuration that it may not change is no setting; a setting that somebody makes is one.
+/// `git init` changes no setting of a configuration that it may not change; an explicit change of a setting does.
 #[test]
 fn git_init_in_a_repository_changes_no_setting() {
     if !has("git") {
@@ -188,14 +189,14 @@ fn a_repository_is_not_guarded_while_git_makes_it() {
             echo guarded";
         let outcome = inside(&place, &[], script).expect_code(0);
         assert_eq!(outcome.stdout, "guarded\n", "{mode:?}: {outcome}");
-        // What git or the session wrote is no news.
+        // Changes by git or the session are not reported.
         assert!(!outcome.stderr.contains("changed during the run"), "{mode:?}: {outcome}");
     }
 }
 
 /// A file `commondir`, which reserves the name in other repositories, would make git wait for a lock of its own.
 #[test]
-fn a_repository_of_reftables_works_and_is_guarded() {
+fn reftable_repository_works_and_is_guarded() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         if Outcome::of(place.command("git").args(["init", "-q", "--ref-format=reftable", "."])).code != 0 {
@@ -249,7 +250,7 @@ fn repositories_too_deep_for_a_path_are_disarmed() {
 
 /// A directory that holds a repository is moved as any other; its guards move with it, and what is made in its place is new.
 #[test]
-fn a_directory_with_a_repository_is_moved() {
+fn directory_that_contains_a_repository_can_be_moved() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("lib/file", "");
@@ -319,7 +320,7 @@ fn a_sparse_checkout_is_set_inside() {
 
 /// A mount point cannot be renamed from inside, which the kernel says as EBUSY.
 #[test]
-fn a_repository_that_is_to_be_renamed_is_told() {
+fn rename_of_a_guarded_repository_is_reported() {
     if !has("git") {
         return skip("git is not installed");
     }

@@ -1,4 +1,4 @@
-//! A day of work inside: the things that people do in a project, done by the real programs. The table is
+//! A day of work inside: the tasks that people do in a project, done by the real programs. The table is
 //! `docs/a-day.md`.
 
 pub mod credentials;
@@ -12,7 +12,7 @@ mod refusals;
 mod registries;
 mod remotes;
 mod ssh;
-mod things;
+mod tasks;
 mod toolchains;
 mod why;
 
@@ -31,7 +31,7 @@ fn tools(place: &Place) -> Vec<PathBuf> {
     all.chain(cargo).filter(is_readable).collect()
 }
 
-/// Puts them behind the programs of the machine.
+/// Appends them to PATH, after the programs of the machine.
 fn use_tools(place: &Place) {
     let mut path = "/usr/local/bin:/usr/bin:/bin".to_owned();
     for directory in tools(place) {

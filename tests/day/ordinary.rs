@@ -1,22 +1,23 @@
-//! The ordinary things of `docs/a-day.md`, done by the real programs: what works, works; what is refused says why.
+//! The ordinary tasks of `docs/a-day.md`, done by the real programs: each gives the result that its row says, and a
+//! refusal says why.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::things::{self, Thing};
+use super::tasks::{self, Task};
 use crate::support::{Mode, Outcome, Place, skip};
 
 const MINE: &str =
     "[user]\n\tname = Ada Example\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n";
 
-fn all() -> Vec<(&'static str, &'static [Thing])> {
+fn all() -> Vec<(&'static str, &'static [Task])> {
     vec![
-        ("Git", things::git::THINGS),
-        ("Files of the project", things::project::THINGS),
-        ("Languages and tools", things::programs::THINGS),
-        ("The machine and the network", things::machine::THINGS),
+        ("Git", tasks::git::TASKS),
+        ("Files of the project", tasks::project::TASKS),
+        ("Languages and tools", tasks::programs::TASKS),
+        ("The machine and the network", tasks::machine::TASKS),
     ]
 }
 
@@ -39,7 +40,7 @@ fn copy(place: &Place, number: usize) -> PathBuf {
         );
         place.make_directory(&template);
         let mut command = place.command("sh");
-        command.args(["-ec", include_str!("things/template.sh")]).current_dir(&template);
+        command.args(["-ec", include_str!("tasks/template.sh")]).current_dir(&template);
         Outcome::of(&mut command).expect_code(0);
     }
     let own = place.home.join(format!("day/{number}"));
@@ -52,29 +53,29 @@ fn script(command: &mut Command, directory: &Path, text: &str) -> Outcome {
     Outcome::of(command.args(["-ec", text]).current_dir(directory))
 }
 
-/// What went wrong with one thing.
-fn surprise(place: &Place, number: usize, thing: &Thing) -> Option<String> {
+/// What went wrong with one task.
+fn surprise(place: &Place, number: usize, task: &Task) -> Option<String> {
     // For one that does not end.
-    eprintln!("{}", thing.name);
+    eprintln!("{}", task.name);
     let project = copy(place, number);
-    let told = |what: &str, outcome: &Outcome| Some(format!("{}: {what}: {outcome}", thing.name));
-    let before = script(&mut place.command("sh"), &project, thing.before);
+    let told = |what: &str, outcome: &Outcome| Some(format!("{}: {what}: {outcome}", task.name));
+    let before = script(&mut place.command("sh"), &project, task.before);
     if before.code != 0 {
         return told("cannot be prepared", &before);
     }
     let mut words = vec!["run", "--quiet"];
-    words.extend(thing.flags);
+    words.extend(task.flags);
     words.extend(["--", "sh"]);
     let mut command = place.agentsh(&words);
-    let outcome = script(&mut command, &project.join(thing.place), thing.inside);
+    let outcome = script(&mut command, &project.join(task.place), task.inside);
     let said = format!("{}{}", outcome.stdout, outcome.stderr);
-    match thing.refused {
+    match task.refused {
         Some(_) if outcome.code == 0 => return told("is not refused", &outcome),
         Some(says) if !said.contains(says) => return told("does not say why", &outcome),
         None if outcome.code != 0 => return told("does not work", &outcome),
         _ => {}
     }
-    let after = script(&mut place.command("sh"), &project, thing.after);
+    let after = script(&mut place.command("sh"), &project, task.after);
     if after.code != 0 {
         return told("leaves something else behind", &after);
     }
@@ -83,62 +84,62 @@ fn surprise(place: &Place, number: usize, thing: &Thing) -> Option<String> {
 }
 
 fn do_all(subject: &str) {
-    let (_, things) = all().into_iter().find(|(name, _)| *name == subject).unwrap();
+    let (_, tasks) = all().into_iter().find(|(name, _)| *name == subject).unwrap();
     for mode in Mode::all() {
         let place = Place::new(mode);
         super::use_tools(&place);
         let mut surprises = String::new();
         let mut count = 0;
-        for (number, thing) in things.iter().enumerate() {
-            if let Some(missing) = thing.needs.iter().find(|program| !is_installed(&place, program)) {
-                skip(&format!("{}: {missing} is not installed", thing.name));
+        for (number, task) in tasks.iter().enumerate() {
+            if let Some(missing) = task.needs.iter().find(|program| !is_installed(&place, program)) {
+                skip(&format!("{}: {missing} is not installed", task.name));
                 continue;
             }
-            if let Some(surprise) = surprise(&place, number, thing) {
+            if let Some(surprise) = surprise(&place, number, task) {
                 count += 1;
                 writeln!(surprises, "{surprise}").unwrap();
             }
         }
-        assert!(surprises.is_empty(), "{mode:?}: {count} of {}:\n{surprises}", things.len());
+        assert!(surprises.is_empty(), "{mode:?}: {count} of {}:\n{surprises}", tasks.len());
     }
 }
 
 #[test]
 #[ignore = "takes long"]
-fn git_every_day() {
+fn everyday_git_commands_work() {
     do_all("Git");
 }
 
 #[test]
 #[ignore = "takes long"]
-fn files_every_day() {
+fn everyday_file_commands_work() {
     do_all("Files of the project");
 }
 
 #[test]
 #[ignore = "takes long"]
-fn languages_every_day() {
+fn everyday_language_tools_work() {
     do_all("Languages and tools");
 }
 
 #[test]
 #[ignore = "takes long"]
-fn the_machine_every_day() {
+fn everyday_system_commands_work() {
     do_all("The machine and the network");
 }
 
 /// The document lists what is tested, and nothing else.
 #[test]
-fn the_document_is_the_table() {
+fn documented_day_commands_match_the_table() {
     let mut text = String::new();
-    for (subject, things) in all() {
-        writeln!(text, "### {subject}\n\n| thing | works | what is said |\n|---|---|---|").unwrap();
-        for thing in things {
-            let (works, said) = match thing.refused {
+    for (subject, tasks) in all() {
+        writeln!(text, "### {subject}\n\n| task | works | message |\n|---|---|---|").unwrap();
+        for task in tasks {
+            let (works, said) = match task.refused {
                 Some(says) => ("no", format!("`{says}` …")),
                 None => ("yes", String::new()),
             };
-            writeln!(text, "| {} | {works} | {said} |", thing.name).unwrap();
+            writeln!(text, "| {} | {works} | {said} |", task.name).unwrap();
         }
         text.push('\n');
     }

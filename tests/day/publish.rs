@@ -1,4 +1,4 @@
-//! Servers inside that this machine reaches.
+//! Servers inside the sandbox whose ports are published on this machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ for word in sys.argv[1:]:\n    address, port = word.rsplit('=', 1)\n    \
     threading.Thread(target=serve, args=(s,), daemon=True).start()\n\
 print('up', flush=True)\nsys.stdin.read()\n";
 
-/// A run whose server is up, and the address that it said.
+/// A run whose server is up, and the printed address.
 struct Served {
     child: Child,
     pub address: String,
@@ -70,7 +70,7 @@ fn say(address: &str, text: &str) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn a_server_inside_is_reached_from_this_machine_over_and_over() {
+fn published_server_is_reached_repeatedly() {
     if !has("python3") {
         return;
     }
@@ -95,7 +95,7 @@ fn a_server_inside_is_reached_from_this_machine_over_and_over() {
 }
 
 #[test]
-fn the_policy_may_name_the_port() {
+fn published_port_can_come_from_the_policy() {
     if !has("python3") {
         return;
     }
@@ -124,7 +124,7 @@ fn idle_connections_to_a_published_port_do_not_block_others() {
 }
 
 #[test]
-fn a_taken_port_is_said_before_anything_runs() {
+fn port_in_use_is_reported_before_the_start() {
     let place = Place::new(Mode::all()[0]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let publish = format!("3000:{}", taken.local_addr().unwrap().port());
@@ -151,7 +151,7 @@ fn published_port_is_reached_and_no_other_port() {
         assert_eq!(served.say("hello"), "");
         service.set_nonblocking(true).unwrap();
         assert!(service.accept().is_err(), "a service of this machine was reached");
-        // The agent listens where it likes, and is not heard.
+        // The agent may listen on any port, and is not reachable there.
         assert!(TcpStream::connect(("127.0.0.1", other)).is_err());
         served.end();
     }

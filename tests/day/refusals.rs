@@ -57,7 +57,7 @@ fn connection_that_nobody_inside_answers_is_reported() {
             assert_eq!(reason(port), Some("loopback-port-not-open"), "{refused:?}");
             assert_eq!(reason(53), Some("udp-not-allowed"), "{refused:?}");
             assert!(reason(8080).is_some() && reason(free).is_none(), "{refused:?}");
-            // The command that was said opens it.
+            // The suggested command opens it.
             let port = format!("localhost:{port}");
             Outcome::of(&mut place.agentsh(&["policy", "allow", &port])).expect_code(0);
             let outcome =
@@ -67,7 +67,7 @@ fn connection_that_nobody_inside_answers_is_reported() {
     }
 }
 
-/// The home inside is gone with the run: said once, of what somebody would look for.
+/// The home inside is lost with the run: reported once, for files that somebody would look for.
 #[test]
 fn files_made_in_the_home_are_reported_as_gone_with_the_run() {
     for mode in Mode::all() {
@@ -92,7 +92,7 @@ fn files_made_in_the_home_are_reported_as_gone_with_the_run() {
     }
 }
 
-/// Where root started agentsh and the machine's audit is on, what Landlock refuses is told with its rule.
+/// Where root started agentsh and the machine's audit is on, what Landlock refuses is reported with its rule.
 #[test]
 fn landlock_refusal_is_reported_with_its_rule() {
     if std::env::var_os("AGENTSH_TEST_AUDIT").is_none() {
@@ -110,14 +110,14 @@ fn landlock_refusal_is_reported_with_its_rule() {
     let events = place.events("file_refused");
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!((events[0]["path"].as_str(), events[0]["access"].as_str()), (Some("/proc"), Some("make_reg")));
-    // The twin is not a refusal, and somebody else's sandbox is nobody's business here.
+    // The twin is not a refusal, and refusals in other sandboxes are not reported here.
     assert!(place.project.join("own").exists());
 }
 
 /// A program says that a file is read-only or missing and does not know why: the user and the record hear it where they ask for
 /// it, and where to ask elsewhere.
 #[test]
-fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
+fn file_refusals_are_reported_with_rule_and_remedy_on_request() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(".envrc", "before\n");
@@ -151,7 +151,7 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
         assert!(!outcome.stderr.contains("'.envrc' is refused"), "{outcome}");
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
         assert!(!outcome.stderr.contains("--tell-files"), "{outcome}");
-        // Who writes anew next to a guarded file and renames is told of in any case.
+        // A file that is written beside a guarded one and renamed over it is always reported.
         let script = "echo x > .envrc.tmp.17; mv .envrc.tmp.17 .envrc; rm -f .envrc.tmp.17";
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
         assert!(outcome.stderr.contains("refused to change .envrc"), "{outcome}");
@@ -161,7 +161,7 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
 /// A tool that installs below a directory that is only shown says EROFS in its own words: the end of a run that failed, and
 /// whoever asks inside, hear the rule and the command.
 #[test]
-fn a_write_below_a_directory_that_is_only_shown_is_told_with_rule_and_remedy() {
+fn write_below_a_read_only_directory_is_reported_with_rule_and_remedy() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let tools = place.home.join("own");
@@ -189,10 +189,10 @@ fn a_write_below_a_directory_that_is_only_shown_is_told_with_rule_and_remedy() {
         ] {
             assert!(outcome.stdout.contains(&said), "{mode:?} {said}: {outcome}");
         }
-        // Programs try it and go on without: a run that did not fail says nothing.
+        // Programs try it and continue without: a run that did not fail reports nothing.
         let outcome = run(&[], "0").expect_code(0);
         assert!(!outcome.stderr.contains("own (write_file"), "{mode:?} {outcome}");
-        // What was said allows it.
+        // The suggested option allows it.
         let outcome = run(&["--write", &tools.display().to_string()], "3").expect_code(3);
         assert!(outcome.stderr.contains("nothing refused"), "{mode:?} {outcome}");
         assert!(tools.join("new").exists(), "{mode:?}");

@@ -1,4 +1,5 @@
-//! Package registries of the project's ecosystems: read, and nothing else; said by the user's configuration alone.
+//! Package registries of the project's ecosystems: only reading is allowed, and only the user's configuration names
+//! them.
 
 use crate::support::forge::{authority, forge};
 use crate::support::sandbox::{Kind, Sandbox};
@@ -21,7 +22,7 @@ fn request(rest: &str) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn the_registry_of_a_project_may_be_read() {
+fn project_registry_is_allowed_for_reading() {
     for mode in Mode::all() {
         for backend in ["auto", "userns"] {
             let sandbox = sandbox(mode, backend);
@@ -29,7 +30,7 @@ fn the_registry_of_a_project_may_be_read() {
             // Without a file of the ecosystem there is nothing to fetch.
             sandbox.holds(&[no(request("GET /npm/left-pad"))]);
             place.write("package.json", "{}");
-            // What the project names is nobody's word.
+            // A registry that only the project names does not count.
             place.write(".npmrc", "registry = https://v4.test:8443/\n");
             place.write(
                 "package-lock.json",
@@ -56,7 +57,7 @@ fn the_registry_of_a_project_may_be_read() {
 
 /// Maven's mirror is the user's word, and apt's archives are the machine's.
 #[test]
-fn maven_reads_the_users_mirror() {
+fn maven_uses_the_users_mirror() {
     for mode in Mode::all() {
         let sandbox = sandbox(mode, "userns");
         let place = &sandbox.place;
@@ -78,7 +79,7 @@ fn maven_reads_the_users_mirror() {
 
 /// A cargo that was never used has no index on the disk, only the address of one in itself.
 #[test]
-fn a_cargo_that_was_never_used_reaches_its_registry() {
+fn cargo_without_an_index_reaches_its_registry() {
     for mode in Mode::all() {
         let place = forge(mode, "userns");
         place.script(
@@ -88,7 +89,7 @@ fn a_cargo_that_was_never_used_reaches_its_registry() {
         place.set("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", place.home.join("bin").display()));
         let sandbox = Sandbox { place, kind: Kind::Agent };
         let packages = "https-request v4.test:8443 system GET /crates/a v4.test:8443";
-        // Nobody asks where there is nothing to build.
+        // No host is opened where there is nothing to build.
         sandbox.holds(&[no(packages), no(request("GET /in/de/index"))]);
         sandbox.place.write("Cargo.lock", "version = 4\n");
         sandbox.holds(&[

@@ -1,4 +1,4 @@
-//! The project's own git remotes over https: fetching works, and nothing else on their hosts does.
+//! The project's own git remotes over https: only fetching is allowed on their hosts.
 
 use super::credentials::inside;
 use super::has;
@@ -9,7 +9,7 @@ const REMOTE: &str = "https://allowed.test:8443/git/public.git";
 
 #[test]
 #[ignore = "takes long"]
-fn a_fetch_from_a_remote_of_the_project() {
+fn git_fetch_from_a_project_remote_works() {
     if !has("git") || !has("curl") {
         return;
     }

@@ -288,7 +288,7 @@ fn each_entry_of_a_key_is_cited_for_what_it_allows() {
 /// A key that is nowhere in a file that can be read without its passphrase: the user's own agent holds it.
 #[test]
 #[ignore = "takes long"]
-fn a_key_of_the_users_own_agent() {
+fn key_of_the_users_ssh_agent_is_used() {
     if !can() {
         return;
     }

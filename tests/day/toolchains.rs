@@ -1,4 +1,4 @@
-//! What PATH leads to works inside; what it fetched stays with the project.
+//! Programs on PATH work inside; what they fetch stays with the project.
 
 use crate::support::{Mode, Outcome, Place};
 
@@ -92,7 +92,7 @@ fn fetched_packages_stay_in_the_projects_own_cache() {
 
 /// The user's own cache is there from the start, below what the project writes.
 #[test]
-fn the_cache_of_the_user_is_below_and_stays_as_it_is() {
+fn users_package_cache_is_shown_and_not_changed() {
     for mode in Mode::all() {
         let place = place(mode);
         let lower = place.home.join(".cargo/registry");
@@ -117,7 +117,7 @@ fn the_cache_of_the_user_is_below_and_stays_as_it_is() {
 
 /// Two runs at once in one project: a layer is mounted once, and both have what the user has.
 #[test]
-fn two_runs_at_once_have_a_layer_each() {
+fn concurrent_runs_have_separate_cache_layers() {
     let place = place(Mode::Invoker);
     place.write(place.home.join(".cargo/registry/cache/user.crate"), "of the user\n");
     let words = ["run", "--quiet", "--", "sh", "-c", "echo ready > started; read line; true"];
@@ -132,9 +132,9 @@ fn two_runs_at_once_have_a_layer_each() {
     assert!(first.wait().unwrap().success());
 }
 
-/// What a policy hides is not shown by way of a cache.
+/// A path that a policy hides is not shown through a cache.
 #[test]
-fn a_cache_that_the_policy_hides_is_the_projects_alone() {
+fn package_cache_hidden_by_policy_is_not_shown() {
     for mode in Mode::all() {
         let place = place(mode);
         place.write(place.home.join(".cargo/registry/cache/user.crate"), "hidden\n");
@@ -146,7 +146,7 @@ fn a_cache_that_the_policy_hides_is_the_projects_alone() {
 
 /// Installed by pip into an environment, or by npm next to other packages: PATH leads there, and the programs are complete.
 #[test]
-fn a_tool_works_wherever_it_was_installed() {
+fn installed_tools_work_wherever_they_are_installed() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let home = place.home.display().to_string();
@@ -184,7 +184,7 @@ fn link(place: &Place, to: &str, name: &str) {
 /// A program of PATH, or its directory, may be a link: what is installed where it leads to comes with it, and nothing else.
 #[test]
 #[ignore = "takes long"]
-fn an_installation_behind_links_is_whole() {
+fn installation_behind_symlinks_is_complete() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let tool = "#!/bin/sh\nhere=$(readlink -f \"$0\")\ncat \"${here%/*}/../lib/data\"\n";
@@ -222,7 +222,7 @@ fn an_installation_behind_links_is_whole() {
 
 /// A toolchain may be a link as a whole. Its credentials lie elsewhere then, and are hidden there too.
 #[test]
-fn a_toolchain_that_is_a_link_hides_its_credentials() {
+fn toolchain_behind_a_symlink_hides_its_credentials() {
     for mode in Mode::all() {
         let place = place(mode);
         place.make_directory(&place.home.join("large"));

@@ -9,7 +9,7 @@ fn inside(place: &Place, script: &str) -> Outcome {
 const WHY: &str = "/run/agentsh/agentsh why";
 
 #[test]
-fn the_session_says_rule_place_and_the_line_that_allows() {
+fn why_names_the_rule_its_place_and_the_line_that_allows() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let policy = place
@@ -54,14 +54,14 @@ fn why_counts_what_the_session_adds_to_the_policy() {
 }
 
 #[test]
-fn outside_of_a_session_it_names_the_verb_for_there() {
+fn why_outside_of_a_session_names_the_command_to_use() {
     let place = Place::new(Mode::all()[0]);
     let outcome = Outcome::of(&mut place.agentsh(&["why", "/etc/passwd"])).expect_code(125);
     assert!(outcome.stderr.contains("agentsh policy explain"), "{outcome}");
 }
 
 #[test]
-fn claude_code_and_codex_are_told_where_they_are() {
+fn briefing_of_claude_code_and_codex_names_the_sandbox() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.user_policy("agent: {network: {allow: [one.test]}}\n");
@@ -78,7 +78,7 @@ fn claude_code_and_codex_are_told_where_they_are() {
         for part in [project.as_str(), "one.test", "/run/agentsh/agentsh why PATH|HOST|COMMAND", "EROFS"] {
             assert!(alone.contains(part), "{part}\n{alone}");
         }
-        // What the user says himself stays, and stays first.
+        // The user's own option is kept, and comes first.
         for own in [&["--append-system-prompt", "Be kind."][..], &["--append-system-prompt=Be kind."]] {
             let merged = told(&[&[claude.as_str()], own, &["hello"]].concat());
             assert!(merged.contains("Be kind.\n\nYou run inside an agentsh sandbox."), "{merged}");
@@ -98,9 +98,9 @@ fn claude_code_and_codex_are_told_where_they_are() {
     }
 }
 
-/// What is so in every sandbox, and what no rule names because the sandbox brings it.
+/// Facts of every sandbox, and files that no rule names because they belong to the sandbox.
 #[test]
-fn the_session_knows_the_sandbox_as_it_was_built() {
+fn why_describes_the_sandbox_as_it_was_built() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = format!(
@@ -125,7 +125,7 @@ fn the_session_knows_the_sandbox_as_it_was_built() {
             "{mode:?} {outcome}"
         );
         assert!(
-            said("/run/new").contains("write: denied: `/run` is the sandbox's own, and read-only"),
+            said("/run/new").contains("write: denied: `/run` belongs to the sandbox, and is read-only"),
             "{outcome}"
         );
         assert!(said("/run/agentsh").contains("read: allowed: "), "{outcome}");
@@ -142,7 +142,7 @@ fn the_session_knows_the_sandbox_as_it_was_built() {
 
 /// A program that cannot start another one says EAGAIN at most.
 #[test]
-fn the_limit_of_processes_is_told_where_somebody_counts_them() {
+fn process_limit_is_reported_when_it_is_reached() {
     let place = Place::new(Mode::User);
     place.user_policy("agent: {limits: {pids: 24}}\n");
     let script = format!("(for n in $(seq 40); do sleep 4 & done) 2>/dev/null; sleep 2; {WHY} limits");

@@ -1,6 +1,6 @@
-//! An agent that is signed in with an account and not with a key, with a scripted model at its provider's name. The provider
-//! itself is never asked, so whether it takes such a request is not shown here. Codex with a ChatGPT account asks its provider
-//! where its workspace is before it asks a model, which nobody plays here.
+//! An agent that is signed in with an account and not with a key, with a scripted model at its provider's name. The
+//! provider itself is never asked, so whether it takes such a request is not shown here. Codex with a ChatGPT account
+//! asks its provider where its workspace is before it asks a model, which no program here imitates.
 
 use serde_json::json;
 

@@ -388,7 +388,7 @@ pub fn trusts_the_session(
         assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
         assert!(result(&model.conversation()[before..]).is_some(), "the tool was called: {}", ended.stderr);
         assert_eq!(events("model_called").len(), called, "nobody read it");
-        // What the channel carries is what the agent says without it.
+        // The requests through the channel equal those without it.
         let plain = masked(&model.conversation()[before..]);
         if plain == judged {
             return;

@@ -338,7 +338,7 @@ pub fn seen(ended: &Ended) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// What a client shall ask one server, which starts with empty data.
+/// The task that a client gives one server, which starts with empty data.
 pub fn task(server: &Server, place: &Place, prefix: &str) -> Value {
     let _ = std::fs::remove_dir_all(place.project.join("data"));
     place.write(&place.project.join("data/.keep"), "");

@@ -1,4 +1,4 @@
-//! A day of ordinary work over real servers: nothing is refused, and next to nothing alarms.
+//! A day of ordinary work over real servers: nothing is refused, and there are almost no alarms.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ const DOCUMENTS: &[(&str, &str)] = &[
 ];
 /// More calls to each server than the inventory learns from, so that what is unusual is judged too.
 const DAYS: usize = 2;
-/// Of all calls, how many may alarm, in percent.
+/// Maximum percentage of calls that may raise an alarm.
 const MAX_ALERTED: usize = 2;
 
-/// What somebody writes who lets them work together: which of them are on this machine alone, and what they may write. That git
-/// stays here is known from its package, which pip installed.
+/// The policy of a user who lets them work together: which of them stay on this machine, and what they may write.
+/// That git stays here follows from its package, which pip installed.
 const POLICY: &str = "version: 1
 sandbox:
   mcp:

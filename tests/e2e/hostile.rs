@@ -11,7 +11,7 @@ const POLICY: &str = "version: 1\nsandbox: {mcp: {content: {definitions: block, 
 
 pub struct InvalidMetadata {
     pub name: &'static str,
-    /// What is called after the first listing, and once more after a second one.
+    /// The tools called after the first listing, and again after a second one.
     calls: &'static [&'static str],
     /// Calls that are refused after the second listing.
     refused: &'static [&'static str],

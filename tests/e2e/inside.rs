@@ -151,7 +151,7 @@ fn pages(pid: u32, mut take: impl FnMut(&[u8])) {
     for line in maps.lines() {
         let mut words = line.split_whitespace();
         let (Some(range), Some(rights)) = (words.next(), words.next()) else { continue };
-        // What cannot be written came from a file.
+        // A region that is not writable came from a file.
         if !rights.starts_with("rw") {
             continue;
         }

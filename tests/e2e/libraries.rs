@@ -1,5 +1,5 @@
-//! The official libraries of Anthropic and OpenAI, as an agent uses them: they accept every answer that was rewritten,
-//! streamed and not, and what nobody refused is what they get without agentsh.
+//! The official libraries of Anthropic and OpenAI, as an agent uses them: they accept every answer that was
+//! rewritten, streamed and not, and an answer without refusals is the same as without agentsh.
 
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ pub fn prepare() {
 const WHICH: [&str; 4] = ["text", "one", "two", "leak"];
 const WITHHELD: &str = "[Response withheld: the model attempted to reveal protected instructions.]";
 
-/// What the library was given, answer by answer. The agent is the program that agentsh knows for such a model.
+/// The answers that the library received, one by one. The agent is the program that agentsh knows for such a model.
 fn asked(
     library: &Library,
     place: &Place,
@@ -120,7 +120,7 @@ fn check(guarded: &Value, alone: &Value) {
             let left: &[&str] = if which == Some("two") { &[calls::ALLOWED] } else { &[] };
             assert_eq!(tools(guarded), left, "{guarded}");
             assert_eq!(tools(alone).len(), left.len() + 1, "{alone}");
-            // With a call left, the turn goes on as it did.
+            // If a call remains, the turn continues as before.
             let goes_on = guarded["reason"] == alone["reason"];
             let has_one_reason = guarded["api"] == "responses";
             assert_eq!(goes_on, !left.is_empty() || has_one_reason, "{guarded} {alone}");

@@ -1,5 +1,6 @@
-//! A newcomer's first minutes with agentsh, in a clean root of Debian: the package, `doctor`, the demo, an agent in tmux with
-//! one server, suspend and resume, one refusal that is allowed by doing what is said about it, and the report.
+//! A newcomer's first minutes with agentsh, in a clean root of Debian: the package, `doctor`, the demo, an agent in
+//! tmux with one server, suspend and resume, one refusal that is then allowed by following its message, and the
+//! report.
 //!
 //! `cargo xtask walk` makes the root and starts this with `AGENTSH_E2E_ROOT` set. Everything is typed into a terminal of 80
 //! columns, and read from it.
@@ -17,7 +18,7 @@ use crate::agents::{NOTE, script};
 use crate::model::{FAREWELL, anthropic, chat, gemini, openai};
 
 const ENTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../xtask/src/dist/enter.sh");
-/// A screen that does not show something by then never will.
+/// A screen that does not show an expected text by then never will.
 const SCREEN_TIMEOUT: Duration = Duration::from_secs(240);
 const COLUMNS: usize = 80;
 const PROMPT: &str = "newcomer$";
@@ -33,7 +34,7 @@ fn root() -> PathBuf {
     std::env::var_os("AGENTSH_E2E_ROOT").expect("checked by `unavailable`").into()
 }
 
-/// What is different from agent to agent.
+/// The differences between agents.
 struct Agent {
     /// What is typed to start it.
     typed: &'static str,
@@ -152,7 +153,7 @@ impl Newcomer {
         self.answers(&[], what)
     }
 
-    /// Waits for `what`, and answers what is asked until then.
+    /// Waits for `what`, and answers questions until then.
     #[track_caller]
     fn answers(&mut self, asks: &[(&str, &[&str])], what: &str) -> String {
         let started = Instant::now();
@@ -260,7 +261,7 @@ impl Drop for Newcomer {
     }
 }
 
-/// What a port of the machine answers that a newcomer's program asks for.
+/// The answer of a port of the machine to a newcomer's program.
 const ANSWER: &str = "the port answers";
 
 /// Something that listens on the machine, as a database of the project would.
@@ -325,7 +326,7 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
         newcomer.answers(agent.asks, agent.ready);
     }
 
-    // Something that nobody allowed, and what is said about it.
+    // Something that is not allowed, and what is said about it.
     newcomer.types(&ask);
     newcomer.sees("Failed to connect");
     let after = newcomer.leaves(agent);

@@ -120,7 +120,7 @@ pub fn look(starter: Starter) {
     );
     assert!(found["keyboard"].as_str().is_some_and(|text| text.starts_with("Approved")), "{found:#}");
     assert_eq!(found["live"], true, "{found:#}");
-    // What was approved by the keyboard reached the server, and Claude went on.
+    // The call approved by keyboard reached the server, and Claude continued.
     let ended = claude.wait_with_output().expect("our own child");
     let said = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && said.contains(crate::model::FAREWELL), "{said}");

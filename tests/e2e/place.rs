@@ -1,4 +1,4 @@
-//! Where a case works: a home and a project of its own, and who starts agentsh there.
+//! The surroundings of a case: its own home and project, and the user who starts agentsh there.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -38,7 +38,7 @@ impl Agent {
     }
 }
 
-/// One run of an agent: what became of it, the result that its model received, and all that the model heard.
+/// One run of an agent: its end, the result that its model received, and all requests to the model.
 fn ask(place: &Place, agent: Agent, server: &str, watch: Option<&Watch>) -> (Ended, Option<Value>, String) {
     // The agent lives until the watch has seen it.
     let script = Script { hold: watch.map(|watch| Arc::clone(&watch.has_looked)), ..script() };
@@ -89,7 +89,7 @@ fn assert_read(place: &Place, agent: Agent, (server, secret): (&str, &str)) {
     let calls = place.ask(&["mcp", "calls", "--server", "far", "--json"]);
     assert_eq!((&calls[0]["server_id"], &calls[0]["tool_name"]), (&json!("far"), &json!("read")), "{calls}");
     assert!(!heard.contains(secret) && !ended.stdout.contains(secret) && !ended.stderr.contains(secret));
-    // What the agent keeps of a session does not hold it either.
+    // The agent's own session files do not contain it either.
     let found =
         run(place.command("grep").args(["-rl", "-e", secret, "--exclude-dir=logins"]).arg(&place.home));
     assert_eq!(found.stdout, "");

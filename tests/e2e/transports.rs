@@ -1,5 +1,5 @@
-//! The official clients with a server in each transport: what they see of it directly, through `agentsh mcp run --url`, through
-//! `agentsh gateway` and under `agentsh run` is the same.
+//! The official clients with a server in each transport: what they see of the server directly, through `agentsh mcp
+//! run --url`, through `agentsh gateway` and under `agentsh run` is the same.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};

@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use crate::support::{everywhere, no, yes};
 
 #[test]
-fn the_hosts_are_not_reached() {
+fn abstract_sockets_of_the_host_are_not_reached() {
     everywhere(|sandbox| {
         let name = format!("agentsh-suite-{}-{:?}", std::process::id(), std::thread::current().id());
         let name = name.replace(['(', ')'], "");

@@ -4,7 +4,7 @@
 use crate::support::{everywhere, no, yes};
 
 #[test]
-fn limits_are_not_left() {
+fn process_cannot_leave_its_cgroup() {
     everywhere(|sandbox| {
         let mut expected = Vec::new();
         for directory in

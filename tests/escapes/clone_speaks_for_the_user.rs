@@ -36,7 +36,7 @@ impl Service {
     }
 
     fn knock(&self) -> String {
-        // It stays a while: what goes on to the host's service is dialled once somebody has connected.
+        // It stays a while: the host's service is connected only after a client has connected.
         let port = self.port();
         format!("(exec 3<>/dev/tcp/127.0.0.1/{port} && echo hello >&3 && sleep 0.5) 2>&1 && echo CONNECTED")
     }
@@ -52,7 +52,7 @@ fn fixture(place: &Place, env: &Value) -> Value {
 
 #[test]
 #[ignore = "takes long"]
-fn settings_of_the_project_do_not_move_the_model() {
+fn project_settings_do_not_change_the_model_endpoint() {
     for mode in Mode::all() {
         let service = Service::new();
         let url = format!("http://127.0.0.1:{}", service.port());
@@ -92,7 +92,7 @@ fn settings_of_the_project_do_not_move_the_model() {
         place.write(".claude/settings.json", claude.to_string() + " ");
         let outcome = as_agent(&place, "claude", "cat .claude/settings.json");
         assert!(!outcome.stdout.contains("Bash(ls)"), "{mode:?} {outcome}");
-        // Two readers may see different things in a file: then it says nothing at all.
+        // A file that two readers may read differently is ignored.
         for text in [
             r#"{"env": {"A": "1"}, "env": {"B": "2"}}"#,
             "{// x\n\"env\": {\"A\": \"1\"}}",
@@ -121,7 +121,7 @@ fn settings_of_the_project_do_not_move_the_model() {
 
 /// Hooks start programs, and rules say which commands need no question.
 #[test]
-fn hooks_and_rules_of_the_project_are_none_of_the_users() {
+fn project_hooks_and_rules_do_not_count_as_the_users() {
     let hooks = r#"{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "./theirs"}]}]}}"#;
     let rules = "prefix_rule(pattern = [\"theirs\"], decision = \"allow\")\n";
     let files = [
@@ -171,7 +171,7 @@ fn from_below(place: &Place, name: &str, text: &str) -> Outcome {
 
 /// The whole repository is shown to a session that begins further down.
 #[test]
-fn settings_of_the_repository_above_do_not_either() {
+fn repository_settings_above_do_not_change_the_model_endpoint() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(".git/HEAD", "ref: refs/heads/main\n");
@@ -190,7 +190,7 @@ fn settings_of_the_repository_above_do_not_either() {
 }
 
 #[test]
-fn settings_of_the_user_do() {
+fn user_settings_change_the_model_endpoint() {
     for mode in Mode::all() {
         let service = Service::new();
         let url = format!("http://127.0.0.1:{}", service.port());
@@ -209,7 +209,7 @@ fn settings_of_the_user_do() {
 const POLICY: &str =
     "sandbox: {mcp: {servers: [{id: gh, env_allow: [GH_TOKEN], filesystem: {read: [\"~/letters\"]}}]}}\n";
 
-/// What a server called `gh` gets, declared by the file at `path`.
+/// Reports what a server called `gh` gets that the file at `path` declares.
 fn asks(place: &Place, path: &Path) -> Answers {
     place.policy(POLICY);
     place.set("GH_TOKEN", "TOPSECRET");
@@ -228,7 +228,7 @@ fn asks(place: &Place, path: &Path) -> Answers {
 }
 
 #[test]
-fn a_name_gives_a_server_of_the_project_nothing() {
+fn project_server_gets_no_rights_by_its_name() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let answers = asks(&place, Path::new(".mcp.json"));
@@ -241,7 +241,7 @@ fn a_name_gives_a_server_of_the_project_nothing() {
 
 #[test]
 #[ignore = "takes long"]
-fn the_users_own_of_that_name_gets_it_and_so_does_what_he_agreed_to() {
+fn user_or_approved_server_gets_the_rights_of_its_name() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let own = place.home.join(".claude.json");
@@ -294,7 +294,7 @@ fn identity(place: &Place, pointer: &str) -> Value {
 }
 
 #[test]
-fn a_git_file_does_not_make_it_another_project() {
+fn git_file_does_not_change_the_project() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let worktree = place.home.join("main/.git/worktrees/x");
@@ -361,7 +361,7 @@ fn package(place: &Place, modules: &Path, is_server: bool) {
 
 #[test]
 #[ignore = "takes long"]
-fn the_users_package_is_not_the_one_that_the_project_carries() {
+fn package_in_the_project_does_not_replace_the_users_package() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.script(place.home.join("node/bin/npx"), "#!/bin/sh\nexit 1\n");
@@ -424,7 +424,7 @@ fn a_server_is_pinned_before_the_agent_can_rewrite_it() {
 
 /// Claude Code starts what the front matter of a subagent declares by itself, past the proxy.
 #[test]
-fn a_subagent_brings_no_servers_of_its_own() {
+fn subagent_declares_no_servers() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let evil =
@@ -450,7 +450,7 @@ fn a_subagent_brings_no_servers_of_its_own() {
 /// Other agents read such files too.
 #[test]
 #[ignore = "takes long"]
-fn files_of_other_agents_do_not_speak_either() {
+fn project_files_of_other_agents_are_not_obeyed() {
     for mode in Mode::all() {
         for (agent, file, is_directory, is_adapted) in [
             ("gemini", ".gemini/settings.json", false, true),

@@ -1,5 +1,5 @@
-//! A commit, the index or a stash that holds a file which runs automatically, though nobody could write it in the working tree.
-//! Stopped by: nothing, since git writes it at the next checkout; it is told at the end of the run.
+//! A commit, the index or a stash that holds a file which runs automatically, though nobody could write it in the
+//! working tree. Stopped by: nothing, since git writes it at the next checkout; it is reported at the end of the run.
 
 use crate::support::{Mode, Outcome, Place};
 
@@ -8,7 +8,7 @@ const ADD: &str =
     "add() { git update-index --add --cacheinfo 100755,$(echo evil | git hash-object -w --stdin),$1; }; ";
 
 #[test]
-fn what_commits_would_run_is_told() {
+fn commit_of_automatically_run_files_is_reported() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");

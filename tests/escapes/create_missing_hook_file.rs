@@ -1,6 +1,5 @@
-//! A hook file that is not there yet.
-//! Stopped by: an empty, read-only stub for the time of the run where the user has the program that reads it; otherwise it is
-//! set aside as soon as it appears, and a stub takes its place.
+//! A hook file that does not exist yet. Stopped by: an empty, read-only stub for the time of the run where the user
+//! has the program that reads it; otherwise it is set aside as soon as it appears, and a stub takes its place.
 
 use std::fs;
 
@@ -9,7 +8,7 @@ use serde_json::json;
 use crate::support::sandbox::{attempt, script};
 use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 
-/// What shows that the user has the programs that read these files.
+/// Directories that show that the user has the programs that read these files.
 const SIGNS: [&str; 4] = [".claude", ".vscode", ".cursor", ".config/zed"];
 
 #[test]
@@ -74,7 +73,7 @@ fn new_hook_file_is_set_aside_at_once_and_cannot_be_made_again() {
 
 /// Names from the documentation of shells, debuggers, consoles and editors.
 #[test]
-fn startup_files_of_other_programs_are_not_made() {
+fn missing_startup_files_of_other_programs_cannot_be_made() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");
@@ -123,7 +122,7 @@ fn stubs_are_left_out_where_no_program_would_read_them() {
 
 /// A directory that a server is given is guarded as the project is, wherever it lies.
 #[test]
-fn a_directory_of_a_server_outside_the_project_has_stand_ins_too() {
+fn server_directory_outside_the_project_has_stubs_too() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let work = place.home.join("work");
@@ -146,7 +145,7 @@ fn a_directory_of_a_server_outside_the_project_has_stand_ins_too() {
 
 /// Packages may be installed where direnv keeps them; what direnv reads itself, and the names of other commands, may not come there.
 #[test]
-fn packages_of_direnv_are_installed_and_nothing_else_comes_beside_them() {
+fn direnv_packages_can_be_installed_and_nothing_else_beside_them() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");

@@ -19,7 +19,7 @@ fn get(headers: &str) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn a_secret_goes_nowhere_else() {
+fn credential_is_sent_to_its_host_only() {
     for mode in Mode::all() {
         for backend in ["auto", "userns"] {
             let sandbox = Sandbox { place: forge(mode, backend), kind: Kind::Agent };
@@ -99,7 +99,7 @@ fn a_secret_goes_nowhere_else() {
 }
 
 #[test]
-fn a_redirection_and_a_plain_connection_get_none() {
+fn credential_is_not_sent_after_a_redirection_or_without_tls() {
     for mode in Mode::all() {
         let sandbox = Sandbox { place: forge(mode, "userns"), kind: Kind::Agent };
         let place = &sandbox.place;
@@ -123,9 +123,9 @@ fn a_redirection_and_a_plain_connection_get_none() {
     }
 }
 
-/// What a project says of credentials takes away.
+/// A project's policy can only restrict credentials.
 #[test]
-fn a_project_gets_no_secret_by_asking() {
+fn project_policy_cannot_request_credentials() {
     for mode in Mode::all() {
         let sandbox = Sandbox { place: forge(mode, "userns"), kind: Kind::Agent };
         let place = &sandbox.place;

@@ -1,6 +1,6 @@
-//! Two sandboxes see one directory: the one hands the other a descriptor there, such as a connection that it may have
-//! and the other may not.
-//! Stopped by: in directories of the host nobody makes a socket; those of their own no neighbour sees.
+//! Two sandboxes see one directory: one passes the other a descriptor there, such as a connection that only the first
+//! may have. Stopped by: no process inside can make a socket in a directory of the host, and no sandbox sees another
+//! one's private directories.
 
 use serde_json::json;
 
@@ -51,7 +51,7 @@ fn descriptors_do_not_pass_between_sandboxes() {
 
 /// An agent that shares its project with no server makes its sockets where it likes.
 #[test]
-fn an_agent_without_servers_has_sockets_in_its_project() {
+fn agent_without_servers_can_make_sockets_in_its_project() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let outcome = crate::support::Outcome::of(
@@ -63,7 +63,7 @@ fn an_agent_without_servers_has_sockets_in_its_project() {
 
 /// The same hand-over between two processes without a sandbox.
 #[test]
-fn a_descriptor_is_handed_over_outside() {
+fn descriptor_passes_between_processes_without_a_sandbox() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let meet = place.project.join("meet.sock").display().to_string();

@@ -34,7 +34,7 @@ fn secret_variables_do_not_pass() {
 }
 
 #[test]
-fn a_pattern_does_not_cover_a_secret_and_its_full_name_does() {
+fn secret_variable_passes_by_full_name_and_not_by_pattern() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {env_allow: [\"AWS_*\", GITHUB_TOKEN]}\n");
@@ -55,7 +55,7 @@ fn a_pattern_does_not_cover_a_secret_and_its_full_name_does() {
 
 /// Names of stripped variables are recorded, values never.
 #[test]
-fn values_do_not_reach_the_record() {
+fn variable_values_are_not_recorded() {
     let place = Place::new(Mode::Invoker);
     let mut command = place.agentsh(&["run", "--quiet", "--", "true"]);
     Outcome::of(command.env("DEPLOY_TOKEN", "TOPSECRETVALUE")).expect_code(0);

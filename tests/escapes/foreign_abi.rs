@@ -1,5 +1,5 @@
-//! The same numbers mean other calls in the 32-bit and x32 tables.
-//! Stopped by: the filter ends a process that calls by another door.
+//! The same numbers mean other calls in the 32-bit and x32 tables. Stopped by: the filter ends a process that uses
+//! another table.
 
 use crate::support::{everywhere, no_with, yes};
 

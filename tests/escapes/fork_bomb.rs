@@ -1,17 +1,16 @@
-//! Processes without end.
-//! Stopped by: a limit that its own user cannot lift.
+//! Endless processes. Stopped by: a limit that the sandbox's user cannot lift.
 
 use crate::support::{everywhere, no, no_with, yes};
 
 #[test]
-fn processes_are_counted() {
+fn number_of_processes_is_limited() {
     everywhere(|sandbox| {
         sandbox.policy("limits: {pids: 60}");
         sandbox.holds(&[
             yes("many-processes 20"),
             no_with("many-processes 300", "REFUSED EAGAIN"),
             no("raise-limit"),
-            // Whoever is left can go on.
+            // The remaining processes can continue.
             yes("many-processes 20"),
         ]);
         assert_eq!(sandbox.place.outside(&["many-processes 300"]), ["DONE"]);
@@ -19,7 +18,7 @@ fn processes_are_counted() {
 }
 
 #[test]
-fn open_files_are_counted() {
+fn number_of_open_files_is_limited() {
     everywhere(|sandbox| {
         sandbox.policy("limits: {open_files: 64}");
         sandbox.holds(&[yes("many-files 20"), no_with("many-files 300", "REFUSED EMFILE")]);

@@ -1,11 +1,11 @@
-//! What the kernel counts per user or for the whole machine, whatever the sandbox: eaten inside, it is gone outside.
-//! Stopped by: lower shares in the sandbox's user namespace, limits, and calls that do not exist.
+//! Resources that the kernel counts per user or for the whole machine, across sandboxes: used up inside, they are
+//! missing outside. Stopped by: lower shares in the sandbox's user namespace, limits, and calls that do not exist.
 
 use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no, no_with, yes};
 
 #[test]
-fn a_sandbox_has_a_part() {
+fn sandbox_gets_only_a_part_of_the_host_quotas() {
     let all: u64 =
         std::fs::read_to_string("/proc/sys/user/max_inotify_instances").unwrap().trim().parse().unwrap();
     everywhere(|sandbox| {

@@ -118,7 +118,7 @@ fn guarded_file_that_the_host_replaces_is_guarded_again() {
     }
 }
 
-/// Somebody inside waits for the moment.
+/// A process inside waits for the moment.
 #[test]
 fn guarded_file_changed_before_the_new_mount_is_restored() {
     for mode in Mode::all() {
@@ -145,8 +145,7 @@ fn guarded_file_changed_before_the_new_mount_is_restored() {
     }
 }
 
-/// The run ends before anybody could look.
-/// What the host takes away comes from nobody inside.
+/// The run ends before anybody could look. What the host removes is not attributed to a process inside.
 #[test]
 fn guarded_file_that_the_host_removes_cannot_be_made_inside() {
     for mode in Mode::all() {
@@ -188,7 +187,7 @@ fn guarded_files_are_checked_again_at_the_end() {
 
 /// The twin: without anybody inside who waits, what the host writes stays, whoever reads it.
 #[test]
-fn git_of_the_host_works_meanwhile() {
+fn host_git_works_during_a_run() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         repository(&place);
@@ -216,9 +215,10 @@ fn git_of_the_host_works_meanwhile() {
     }
 }
 
-/// A host on which nobody sees the processes of others in `/proc`, and so nobody but root sees those of a sandbox.
+/// A host with `hidepid`, on which users do not see each other's processes in `/proc`, so only root sees those of a
+/// sandbox.
 #[test]
-fn a_host_that_hides_processes_is_watched_all_the_same() {
+fn host_renames_are_followed_on_a_host_that_hides_processes() {
     if !nix::unistd::geteuid().is_root() {
         skip("only root can mount /proc anew");
         return;
@@ -272,7 +272,7 @@ fn repositories_that_the_user_removes_or_moves_outside_hold_no_stubs() {
 
 /// The host gives the project another name, and perhaps something else its old one: the last look finds it.
 #[test]
-fn a_project_that_the_host_moves_is_looked_at_where_it_is() {
+fn project_moved_by_the_host_is_checked_at_its_new_path() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("old/.git/HEAD", "ref: refs/heads/main\n");
@@ -296,9 +296,9 @@ fn a_project_that_the_host_moves_is_looked_at_where_it_is() {
     }
 }
 
-/// The host moves a directory out of the project. Who works in it goes on to write there.
+/// The host moves a directory out of the project. A process that works in it keeps writing there.
 #[test]
-fn a_directory_that_the_host_moves_out_is_looked_at_where_it_is() {
+fn directory_moved_out_by_the_host_is_checked_at_its_new_path() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("deep/sub/.git/HEAD", "ref: refs/heads/main\n");

@@ -1,11 +1,11 @@
-//! A process that is root on the host, whatever it is called inside.
-//! Stopped by: sandboxes run under the caller's id, or under one that nobody has.
+//! A process that is root on the host, whatever its id inside. Stopped by: sandboxes run under the caller's id, or
+//! under an id that no user has.
 
 use crate::support::sandbox::Kind;
 use crate::support::{Mode, Peer, Place, eventually, everywhere, no, processes, yes};
 
 #[test]
-fn inside_nobody_becomes_root() {
+fn process_inside_cannot_become_root() {
     everywhere(|sandbox| {
         sandbox.holds(&[no("become 0"), no("uid-is 0"), yes("become")]);
         if sandbox.kind == Kind::Agent && sandbox.place.mode.is_root() {
@@ -15,7 +15,7 @@ fn inside_nobody_becomes_root() {
 }
 
 #[test]
-fn the_host_sees_no_root_below_agentsh() {
+fn host_sees_no_root_process_in_a_sandbox() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut peer = Peer::ready(&place, &[]);

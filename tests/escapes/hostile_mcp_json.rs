@@ -46,7 +46,8 @@ fn arguments_in_mcp_json_open_nothing_outside_the_project() {
     }
 }
 
-/// What a command names is shown to it, masks or not: of a project's server only where programs are installed.
+/// Files that a command names are shown to it, even masked ones; for a project's server only where programs are
+/// installed.
 #[test]
 fn commands_in_mcp_json_show_nothing_outside_the_project() {
     for mode in Mode::all() {
@@ -115,7 +116,7 @@ fn commands_in_mcp_json_use_programs_installed_behind_links() {
 
 /// An `env` in the command is no other than the `env` of the declaration.
 #[test]
-fn a_wrapper_sets_no_variables_that_load_code() {
+fn env_wrapper_sets_no_variables_that_load_code() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let command = |more: &str| json!({"command": "env", "args": [more, "PLAIN=passed", place.program("fixture_server")]});
@@ -138,7 +139,7 @@ fn a_wrapper_sets_no_variables_that_load_code() {
 }
 
 #[test]
-fn the_users_own_configuration_does() {
+fn user_mcp_configuration_opens_paths_outside_the_project() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let letter = place.write(place.home.join("Documents/letter.txt"), "PLAIN");
@@ -163,7 +164,7 @@ fn the_users_own_configuration_does() {
 
 /// A file that makes no sense stops nothing: the agent runs without those servers.
 #[test]
-fn a_broken_file_of_the_project_is_told_and_passed_over() {
+fn malformed_mcp_json_of_the_project_is_reported_and_skipped() {
     let place = Place::new(Mode::Invoker);
     place.write(".mcp.json", "{ this is no JSON");
     let answers = script(&place, &json!([{"servers": true}]));

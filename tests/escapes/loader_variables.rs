@@ -1,5 +1,5 @@
-//! Variables that make a program load or run what somebody else chose.
-//! Stopped by: they pass only under their full name, written by the user.
+//! Variables that make a program load or run what an attacker chose. Stopped by: they pass only under their full
+//! name, written by the user.
 
 use serde_json::json;
 
@@ -41,7 +41,7 @@ fn loader_variables_do_not_pass() {
 }
 
 #[test]
-fn a_full_name_in_the_users_policy_lets_one_pass() {
+fn loader_variable_passes_by_full_name_in_the_users_policy() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {env_allow: [NODE_OPTIONS, \"PYTHON*\"]}\n");

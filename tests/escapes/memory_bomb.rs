@@ -1,5 +1,5 @@
-//! Memory without end, in every shape: private, shared, in files that no process maps, in temporary directories.
-//! Stopped by: a cgroup, or else by rlimits and a watchdog.
+//! Unlimited memory, of every kind: private, shared, in files that no process maps, in temporary directories. Stopped
+//! by: a cgroup, or else by rlimits and a watchdog.
 
 use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 
@@ -16,7 +16,7 @@ fn contained(attempt: &str) {
 
 #[test]
 #[ignore = "takes long"]
-fn memory_within_the_limit_is_given() {
+fn memory_within_the_limit_can_be_used() {
     everywhere(|sandbox| {
         sandbox.policy(LIMIT);
         sandbox.holds(&[
@@ -32,32 +32,32 @@ fn memory_within_the_limit_is_given() {
 }
 
 #[test]
-fn private_memory() {
+fn private_memory_is_limited() {
     contained("memory 600");
 }
 
 #[test]
-fn shared_memory() {
+fn shared_memory_is_limited() {
     contained("shared-memory 600");
 }
 
 #[test]
-fn memory_that_nobody_maps() {
+fn unmapped_memfd_memory_is_limited() {
     contained("memory-file 600");
 }
 
 #[test]
-fn page_tables() {
+fn page_table_memory_is_limited() {
     contained("page-tables 400");
 }
 
 #[test]
-fn buffers_of_sockets() {
+fn socket_buffer_memory_is_limited() {
     contained("socket-buffers 480");
 }
 
 #[test]
-fn temporary_files() {
+fn temporary_files_are_limited() {
     contained("fill-file 500 /tmp/big");
 }
 

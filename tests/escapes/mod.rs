@@ -1,5 +1,5 @@
-//! One file per way out of a sandbox. Each refusal stands next to a twin that is allowed, or that works without a
-//! sandbox, so that a broken probe cannot pass. `docs/escapes.md` lists them.
+//! One file per way out of a sandbox. Each refusal has a twin that is allowed, or that works without a sandbox, so
+//! that a broken probe cannot pass. `docs/escapes.md` lists them.
 
 mod abstract_socket;
 mod bpf;

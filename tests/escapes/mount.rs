@@ -4,7 +4,7 @@
 use crate::support::{everywhere, no_with, yes};
 
 #[test]
-fn the_mount_tree_stays() {
+fn mount_tree_cannot_be_changed() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         let project = place.project.display();

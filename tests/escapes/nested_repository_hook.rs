@@ -53,9 +53,9 @@ fn hooks_of_submodules_are_read_only() {
     });
 }
 
-/// Where submodules lie stands a link: neither what it leads to is shown, nor can it be replaced.
+/// The directory of submodules is a link: its target is not shown, and the link cannot be replaced.
 #[test]
-fn a_link_in_place_of_submodules_opens_nothing() {
+fn symlink_in_place_of_submodules_opens_nothing() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -155,9 +155,9 @@ fn a_project_that_is_a_repository_keeps_its_other_guards() {
     });
 }
 
-/// What names a repository is written by whoever may write there: it opens nothing that is closed.
+/// A file that names a repository may be written by anybody who can write there, so it opens nothing that is closed.
 #[test]
-fn a_pointer_makes_nothing_writable() {
+fn git_file_pointer_makes_nothing_writable() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -187,7 +187,7 @@ fn a_pointer_makes_nothing_writable() {
 
 /// The nearer of two grants decides, repositories or not.
 #[test]
-fn a_repository_in_what_may_only_be_read_stays_so() {
+fn repository_below_a_read_only_grant_stays_read_only() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"], read: [\"./library\"]}");
@@ -205,9 +205,9 @@ fn a_repository_in_what_may_only_be_read_stays_so() {
     });
 }
 
-/// A file that only tells what a directory is may be moved away for the time until the next start.
+/// A file that only shows what a directory is may be moved away until the next start.
 #[test]
-fn repositories_are_known_without_what_may_be_moved_away() {
+fn repositories_are_recognised_without_files_that_can_be_moved_away() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -260,7 +260,7 @@ fn hooks_and_configurations_that_a_configuration_names_are_read_only() {
         place.write(main.join("worktrees/tree/commondir"), "../..\n");
         place.write("tree/.git", format!("gitdir: {}\n", main.join("worktrees/tree").display()));
         place.write("tree/.linked/pre-commit", "");
-        // What the user says for every repository.
+        // The user's setting for every repository.
         place.write(place.home.join(".gitconfig"), "[core]\n\thooksPath = .everywhere\n");
         place.write("tree/.everywhere/pre-commit", "");
         let project = place.project.display();

@@ -1,5 +1,5 @@
-//! One server looks for another's files, processes and secrets; or for the agent's.
-//! Stopped by: a sandbox for each.
+//! One server looks for the files, processes and secrets of another, or of the agent. Stopped by: each has its own
+//! sandbox.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::sandbox::{attempt, script};
 use crate::support::{Mode, Place};
 
 #[test]
-fn servers_do_not_see_each_other() {
+fn servers_cannot_see_each_other() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let server = place.program("fixture_server");

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use crate::support::{everywhere, no, yes};
 
 #[test]
-fn services_of_the_host_are_not_reached() {
+fn sockets_of_host_services_are_not_reached() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         place.make_directory(&place.home.join(".docker"));
@@ -28,7 +28,7 @@ fn services_of_the_host_are_not_reached() {
 
 /// Its own bridge is the one socket that an agent has; the directory around it shows nothing else.
 #[test]
-fn the_bridge_stands_alone() {
+fn bridge_socket_is_the_only_socket_shown() {
     everywhere(|sandbox| {
         let run = sandbox.place.path("run");
         sandbox.holds(&[

@@ -1,5 +1,5 @@
-//! A cloned repository brings a policy that grants itself something.
-//! Stopped by: a policy inside the project can only take away; anything wider is an error with its line.
+//! A cloned repository brings a policy that grants itself something. Stopped by: a policy inside the project can only
+//! narrow; anything wider is an error with its line.
 
 use crate::support::{Mode, Outcome, Place};
 
@@ -19,7 +19,7 @@ const WIDER: [&str; 12] = [
 ];
 
 #[test]
-fn grants_are_refused() {
+fn project_policy_that_grants_is_refused() {
     for mode in Mode::all() {
         for text in WIDER {
             let place = Place::new(mode);
@@ -34,7 +34,7 @@ fn grants_are_refused() {
 }
 
 #[test]
-fn taking_away_is_allowed() {
+fn project_policy_that_narrows_is_accepted() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("secret/key", "TOPSECRET");

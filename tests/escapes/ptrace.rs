@@ -1,5 +1,5 @@
-//! Steer a process that is not one's own: the sandbox's first one, or one of another sandbox.
-//! Stopped by: the first process is not dumpable and outside the program's Landlock domain; others have no number here.
+//! Trace a foreign process: pid 1 of the sandbox, or one of another sandbox. Stopped by: pid 1 is not dumpable and
+//! outside the program's Landlock domain; processes of other sandboxes have no pid here.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::sandbox::{attempt, script};
 use crate::support::{Mode, Place, everywhere, no, no_with, yes};
 
 #[test]
-fn only_ones_own_processes_are_traced() {
+fn ptrace_reaches_only_processes_of_the_sandbox() {
     everywhere(|sandbox| {
         let own = std::process::id();
         sandbox.holds(&[
@@ -28,7 +28,7 @@ fn only_ones_own_processes_are_traced() {
 
 /// Whoever is traced may be given other system calls by its tracer: the filter looks at those.
 #[test]
-fn a_debugger_has_the_same_filter() {
+fn system_call_filter_applies_to_traced_processes() {
     everywhere(|sandbox| {
         sandbox.holds(&[
             yes("steer-child"),
@@ -40,7 +40,7 @@ fn a_debugger_has_the_same_filter() {
 }
 
 #[test]
-fn neighbours_are_not_traced() {
+fn processes_of_other_sandboxes_are_not_traced() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let server = place.program("fixture_server");

@@ -1,11 +1,10 @@
-//! Sockets below and next to TCP and UDP.
-//! Stopped by: the filter names the kinds that exist.
+//! Sockets below and next to TCP and UDP. Stopped by: the filter lists the permitted kinds.
 
 use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no, yes};
 
 #[test]
-fn only_ordinary_sockets_exist() {
+fn raw_sockets_are_refused() {
     everywhere(|sandbox| {
         sandbox.holds(&[
             no("socket 2 3 1"),    // raw ICMP

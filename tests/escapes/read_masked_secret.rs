@@ -21,7 +21,7 @@ fn fill(place: &Place) {
 }
 
 #[test]
-fn by_default_the_home_is_empty() {
+fn home_is_empty_by_default() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         fill(place);

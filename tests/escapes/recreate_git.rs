@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Mode, Outcome, Place, everywhere, no, within, yes};
 
 #[test]
-fn the_directory_cannot_be_replaced() {
+fn git_directory_cannot_be_replaced() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -30,9 +30,9 @@ fn the_directory_cannot_be_replaced() {
     });
 }
 
-/// A repository may say that its configuration stands somewhere else, where it can be written.
+/// A repository may redirect its configuration to a writable place.
 #[test]
-fn git_is_not_sent_elsewhere_for_its_configuration() {
+fn git_configuration_cannot_be_redirected_elsewhere() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -50,7 +50,7 @@ fn git_is_not_sent_elsewhere_for_its_configuration() {
 }
 
 #[test]
-fn a_repository_without_hooks_gets_none() {
+fn missing_hooks_cannot_be_added_to_a_repository() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -71,7 +71,7 @@ fn a_repository_without_hooks_gets_none() {
 /// Git reads a repository that has no configuration, and whoever makes one says in it what git runs. Its parts may be links.
 #[test]
 #[ignore = "takes long"]
-fn a_repository_without_a_configuration_gets_none() {
+fn missing_configuration_cannot_be_added_to_a_repository() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -99,16 +99,16 @@ fn a_repository_without_a_configuration_gets_none() {
         sandbox.holds(&[
             yes(format!("append {project}/config x")),
             yes(format!("append {project}/plain/config x")),
-            // What `commondir` leads to says what git runs in the other one.
+            // The target of `commondir` decides what git runs in the other repository.
             no(format!("append {project}/elsewhere/config x")),
         ]);
     });
 }
 
-/// A directory that becomes a repository during the run: nobody could know it before.
+/// A directory that becomes a repository during the run: it could not be guarded before.
 #[test]
 #[ignore = "takes long"]
-fn a_new_repository_brings_no_hooks() {
+fn new_repository_has_no_active_hooks() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -215,7 +215,7 @@ fn with_evil(mode: Mode) -> Place {
 
 /// In the middle of a run.
 #[test]
-fn the_status_at_the_top_runs_nothing_of_what_was_made_below() {
+fn git_status_at_the_top_runs_nothing_from_new_repositories_below() {
     for mode in Mode::all() {
         let place = with_evil(mode);
         let waits = format!("{}\ntouch made; while ! test -e stop; do sleep 0.1; done", script(&place));
@@ -244,7 +244,7 @@ fn the_status_at_the_top_runs_nothing_of_what_was_made_below() {
 
 /// The same without a sandbox.
 #[test]
-fn the_status_at_the_top_runs_it_where_nobody_guards() {
+fn git_status_at_the_top_runs_it_without_a_sandbox() {
     let place = with_evil(Mode::all()[0]);
     place.command("sh").args(["-c", &script(&place)]).status().unwrap();
     let ran = obeyed(&place);
@@ -253,10 +253,10 @@ fn the_status_at_the_top_runs_it_where_nobody_guards() {
     }
 }
 
-/// The twin: repositories are made as ever, in several steps, and used afterwards.
+/// The twin: repositories are made as usual, in several steps, and used afterwards.
 #[test]
 #[ignore = "takes long"]
-fn honest_repositories_are_made_during_the_run() {
+fn ordinary_repositories_can_be_made_during_the_run() {
     for mode in Mode::all() {
         let place = with_evil(mode);
         let script = "set -e; git config --global user.name a; git config --global user.email a@b; git config --global \
@@ -275,7 +275,7 @@ fn honest_repositories_are_made_during_the_run() {
 /// Nothing happens in a new repository while its server takes minutes.
 #[test]
 #[ignore = "takes long"]
-fn a_submodule_whose_server_is_slow_is_made() {
+fn submodule_of_a_slow_server_can_be_made() {
     let add = |mode| {
         let place = with_evil(mode);
         place.script("slow", "#!/bin/sh\nsleep 130\nexec \"$@\"\n");
@@ -289,8 +289,8 @@ fn a_submodule_whose_server_is_slow_is_made() {
     std::thread::scope(|scope| Mode::all().into_iter().for_each(|mode| drop(scope.spawn(move || add(mode)))));
 }
 
-/// A repository that comes into being where none was: at the top, by a rename, in the place of one that was taken away, below
-/// what nobody watches. At the end none of them runs anything outside.
+/// A repository that appears where none was: at the top, by a rename, in the place of a removed one, below an
+/// unwatched directory. At the end none of them runs anything outside.
 #[test]
 fn no_repository_that_was_made_inside_runs_anything_outside() {
     for mode in Mode::all() {
@@ -356,7 +356,7 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
         for directory in ["hg", "lines"] {
             assert!(!place.project.join(directory).join(".hg/hgrc").exists(), "{mode:?}: {outcome}");
         }
-        // What is harmless stays.
+        // Harmless files stay.
         assert!(place.project.join("plain/.hg/hgrc").exists(), "{mode:?}: {outcome}");
         let config = fs::read_to_string(place.project.join("honest/.git/config")).unwrap();
         assert!(config.contains("name = N") && config.contains("https://x.test/a.git"), "{config}");
@@ -365,9 +365,9 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
     }
 }
 
-/// The host takes a nested repository away, and the agent makes it anew, at the same place.
+/// The host removes a nested repository, and the agent makes it again, at the same path.
 #[test]
-fn a_repository_that_the_host_removed_is_a_new_one_when_it_comes_again() {
+fn repository_removed_by_the_host_counts_as_new_when_made_again() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");
@@ -399,7 +399,7 @@ fn a_repository_that_the_host_removed_is_a_new_one_when_it_comes_again() {
     }
 }
 
-/// What the user's configuration names for every repository is looked for in new ones too.
+/// Files that the user's configuration names for every repository are searched for in new ones too.
 #[test]
 fn hooks_and_programs_that_count_from_each_working_tree_are_set_aside_in_new_repositories() {
     for mode in Mode::all() {
@@ -436,7 +436,8 @@ fn hooks_and_programs_that_count_from_each_working_tree_are_set_aside_in_new_rep
     }
 }
 
-/// Whoever removes what is guarded in a new repository makes it anew: what would run automatically is set aside then as well.
+/// A process that removes guarded files in a new repository makes it again: files that would run automatically are
+/// set aside then too.
 #[test]
 fn a_new_repository_that_lost_its_guards_is_guarded_again() {
     for mode in Mode::all() {
@@ -461,7 +462,7 @@ fn a_new_repository_that_lost_its_guards_is_guarded_again() {
 
 /// More names than get a stub of their own.
 #[test]
-fn of_many_files_that_run_by_themselves_none_stays() {
+fn many_files_that_run_automatically_are_all_set_aside() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");
@@ -480,9 +481,9 @@ fn of_many_files_that_run_by_themselves_none_stays() {
     }
 }
 
-/// The host takes a guarded file away, as `git checkout` does, and the agent makes it anew; or the host puts it back.
+/// The host removes a guarded file, as `git checkout` does, and the agent makes it again; or the host puts it back.
 #[test]
-fn a_guarded_file_that_the_host_removed_is_a_new_one_when_it_comes_again() {
+fn guarded_file_removed_by_the_host_counts_as_new_when_made_again() {
     for mode in Mode::all() {
         for puts_back in [false, true] {
             let place = Place::new(mode);

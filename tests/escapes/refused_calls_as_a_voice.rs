@@ -1,6 +1,6 @@
-//! What is refused is told: a program that asks for it over and over, under names of its own making, to fill the record, to draw on
-//! the terminal, or to answer itself. Stopped by: one word for each name and purpose, few of them shown, all of them escaped, and
-//! the descriptor at which refusals are answered never reaches the program.
+//! Refusals are reported, so a program provokes them over and over, with names that it makes up, to fill the record,
+//! to draw on the terminal, or to answer itself. Stopped by: one report for each name and purpose, few of them shown,
+//! all of them escaped, and the descriptor at which refusals are answered never reaches the program.
 
 use std::path::Path;
 
@@ -72,7 +72,7 @@ print('answered' if took < 4 else took)
 
 /// More callers than are answered in a moment: names are resolved all the same.
 #[test]
-fn refused_calls_without_end_stop_nobody() {
+fn endless_refused_calls_do_not_block_others() {
     if !Path::new("/usr/bin/python3").exists() {
         return skip("python3 is not installed");
     }

@@ -1,5 +1,5 @@
-//! Replace the server's program between the look at it and its start.
-//! Stopped by: the bytes that were hashed are the bytes that run, and others are refused.
+//! Replace the server's program between its check and its start. Stopped by: the hashed bytes are the bytes that run,
+//! and others are refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ fn start(place: &Place, program: &Path) -> String {
 }
 
 #[test]
-fn other_bytes_never_run() {
+fn changed_program_bytes_never_run() {
     for mode in Mode::all() {
         for in_place in [false, true] {
             let place = Place::new(mode);
@@ -66,7 +66,8 @@ printf '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabi
 cat > /dev/null
 "#;
 
-/// Attacks the server from the moment in which its names are held; `rmdir` tells, since the directory is never empty.
+/// Attacks the server from the moment in which its names are held; `rmdir` shows this moment, since the directory is
+/// never empty.
 const REPLACE: &str = r#"#!/bin/bash
 export LC_ALL=C AGENTSH_SOCKET=/run/agentsh/bridge
 held() { rmdir tools 2>&1 | grep -q busy; }

@@ -1,7 +1,7 @@
-//! What a run leaves in its layer, made so that applying it does more than write files of the project: links in the way,
-//! hooks, set-id bits, pipes and sockets, names that draw on the terminal.
-//! Stopped by: names are opened below the project without following links, what runs automatically has to be named, modes are
-//! cut to permissions, and only files, links and directories are made.
+//! A layer made so that applying it does more than write files of the project: links in the way, hooks, set-id bits,
+//! pipes and sockets, names that draw on the terminal. Stopped by: names are opened below the project without
+//! following links, what runs automatically has to be named, modes are cut to permissions, and only files, links and
+//! directories are made.
 
 use std::fs;
 use std::io::Write;
@@ -29,7 +29,7 @@ fn upper(place: &Place) -> PathBuf {
 
 /// A directory of the project that became a link out of it while the layer waited.
 #[test]
-fn a_link_in_the_way_is_not_followed() {
+fn review_apply_does_not_follow_a_directory_that_became_a_symlink() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("dir/file", "project\n");
@@ -121,7 +121,7 @@ fn set_id_bits_and_special_files_stay_in_the_layer() {
 
 /// The terminal obeys nothing that the layer says.
 #[test]
-fn names_and_content_draw_nothing() {
+fn names_and_content_do_not_control_the_terminal() {
     let place = Place::new(Mode::Invoker);
     run(
         &place,
@@ -139,7 +139,7 @@ fn names_and_content_draw_nothing() {
 
 /// The layer and the project below it are nowhere to be seen inside.
 #[test]
-fn the_layer_is_reached_by_the_project_alone() {
+fn review_layer_is_visible_only_as_the_project() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("file", "before\n");

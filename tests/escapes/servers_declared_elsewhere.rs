@@ -1,6 +1,6 @@
-//! MCP servers that are declared where nobody looks: behind many files, deep down, behind links, in what cannot be read, in
-//! plugins. The agent would start them itself, past proxy and pins.
-//! Stopped by: what cannot be looked at in full is not shown; the user's plugins are bridged, others are not started.
+//! MCP servers that are declared where agentsh might not look: among many files, deep down, behind links, in
+//! unreadable files, in plugins. The agent would start them itself, past proxy and pins. Stopped by: directories that
+//! cannot be searched completely are hidden; the user's plugins are bridged, other plugins are not started.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -46,7 +46,7 @@ fn servers_declared_deep_or_behind_links_are_found() {
         let early = as_claude(&place, "head -c 3 .claude/agents/early.md; head -c 3 elsewhere/text");
         assert_eq!(early.stdout.matches("---").count(), 1, "{mode:?} {early}");
 
-        // Too many to look at: none is shown, and it is said.
+        // Too many to check: none is shown, and a message says so.
         let place = Place::new(mode);
         place.write(".claude/agents/a.md", EVIL);
         for number in 0..2_100 {
@@ -64,7 +64,7 @@ fn servers_declared_deep_or_behind_links_are_found() {
 
 /// Instructions that came with a project allow themselves tools, switch questions off, and bring programs of their own.
 #[test]
-fn instructions_of_a_project_do_not_speak_for_the_user() {
+fn project_instructions_do_not_count_as_the_users() {
     let front = |keys: &str| format!("---\ndescription: d\n{keys}---\nText.\n");
     let words = [
         ("commands/ship.md", "allowed-tools: Bash(git push:*), mcp__github__create_issue\n"),
@@ -81,7 +81,7 @@ fn instructions_of_a_project_do_not_speak_for_the_user() {
         for (file, keys) in words.iter().chain([&reads]) {
             place.write(format!(".claude/{file}"), front(keys));
         }
-        // What the user wrote for himself stays.
+        // The user's own files stay.
         place.write(place.home.join(".claude/agents/own.md"), front(words[3].1));
         let outcome = as_claude(
             &place,
@@ -116,7 +116,7 @@ fn directory_of_subagents_that_cannot_be_read_is_hidden() {
 
 /// The same for the roles of Codex.
 #[test]
-fn every_role_of_codex_is_looked_at() {
+fn codex_roles_are_all_searched_for_servers() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         for number in 0..100 {
@@ -205,7 +205,7 @@ fn plugins_of_the_user_are_bridged_and_others_are_not_started() {
     }
 }
 
-/// What an agent sees of its directories declares no servers: their variables and headers are for nobody inside.
+/// What an agent sees of its directories declares no servers: their variables and headers are not shown inside.
 #[test]
 fn declarations_next_to_the_list_are_not_shown() {
     let entry = json!({"command": "y", "args": ["--key", "MCP-SECRET"], "env": {"T": "MCP-SECRET"}});
@@ -252,7 +252,7 @@ fn declarations_next_to_the_list_are_not_shown() {
             for word in kept.filter(|word| files.iter().any(|(_, text)| text.contains(word))) {
                 assert!(outcome.stdout.contains(&word), "{mode:?} {agent} {word} {outcome}");
             }
-            // Who enables a plugin gets its servers anyway.
+            // An agent that enables a plugin gets its servers anyway.
             let is_told = outcome.stderr.contains("declares are not started");
             assert_eq!(is_told, *agent != "claude", "{mode:?} {agent} {outcome}");
         }
@@ -260,7 +260,7 @@ fn declarations_next_to_the_list_are_not_shown() {
 }
 
 #[test]
-fn plugins_of_codex_stand_behind_bridges() {
+fn codex_plugin_servers_are_bridged() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let root = place.home.join(".codex/plugins/cache/market/tools/1.0");
@@ -282,7 +282,7 @@ fn plugins_of_codex_stand_behind_bridges() {
 
 /// The account's servers come from the model's own host: the agent is told to leave them out.
 #[test]
-fn connectors_of_the_account_are_left_out() {
+fn claude_account_connectors_are_left_out() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.set("ENABLE_CLAUDEAI_MCP_SERVERS", "true");

@@ -1,5 +1,5 @@
-//! The agent stops the one thread of the session, or fills it, so that nobody answers, watches or ends any more.
-//! Stopped by: nothing is written that could wait, and what can be asked for without end has a bound.
+//! The agent blocks or overloads the one thread of the session, so that nothing is answered, watched or ended any
+//! more. Stopped by: no write can block, and every kind of request has a limit.
 
 #![allow(unsafe_code, reason = "ptrace(2) has no wrapper that stops one thread")]
 
@@ -42,7 +42,7 @@ fn connections_with_one_server_are_bounded() {
 
 /// Names that no server with that name is configured are counted, not kept.
 #[test]
-fn invented_names_are_counted() {
+fn invented_server_names_are_counted_and_not_kept() {
     let place = with_server(Mode::Invoker);
     let answers =
         script(&place, &json!([{"attempt": "bridge-names 300"}, {"attempt": "bridge-many files 1"}]));
@@ -58,7 +58,7 @@ fn invented_names_are_counted() {
 /// Lines that do not end, on as many connections as there may be.
 #[test]
 #[ignore = "takes long"]
-fn unfinished_lines_share_a_bound() {
+fn unfinished_lines_of_all_connections_are_bounded() {
     let place = Place::new(Mode::Invoker);
     let server = json!({"command": place.program("fixture_server")});
     let servers: serde_json::Map<_, _> = (0..10).map(|n| (format!("s{n}"), server.clone())).collect();
@@ -79,7 +79,7 @@ fn unfinished_lines_share_a_bound() {
 
 /// A socket that was handed over, made to block again, and filled. Others are served all the same.
 #[test]
-fn a_socket_that_blocks_again_stops_nobody() {
+fn blocking_socket_does_not_block_other_connections() {
     for mode in Mode::all() {
         let place = with_server(mode);
         let answers = script(&place, &json!([{"attempt": "bridge-fill files"}]));
@@ -89,7 +89,7 @@ fn a_socket_that_blocks_again_stops_nobody() {
 
 /// Whoever started agentsh does not read what it says. Others are served all the same.
 #[test]
-fn a_standard_error_that_nobody_reads_stops_nobody() {
+fn unread_standard_error_does_not_block_the_session() {
     use std::io::Write;
     let place = Place::new(Mode::Invoker);
     let missing: Vec<_> = (0..40).map(|n| format!("/nonexistent-{n}")).collect();
@@ -110,10 +110,10 @@ fn a_standard_error_that_nobody_reads_stops_nobody() {
     drop(reader);
 }
 
-/// The one thread that serves everybody stands still, whatever the reason: then nothing inside goes on.
+/// The one thread that serves all sandboxes is blocked, for whatever reason: then everything inside is ended.
 #[test]
 #[ignore = "takes long"]
-fn a_session_that_stands_still_is_ended() {
+fn stopped_session_is_ended() {
     let place = Place::new(Mode::Invoker);
     let wait = "touch made; while :; do sleep 0.1; date > beat; done";
     let child =
@@ -177,7 +177,7 @@ fn all_sandboxes_together_have_a_limit() {
 /// Refusals without end are counted, not written down one by one: a record of one takes more than a kilobyte.
 #[test]
 #[ignore = "takes long"]
-fn a_flood_of_refused_names_fills_no_record() {
+fn flood_of_refused_names_does_not_fill_the_journal() {
     let place = Place::new(Mode::all()[0]);
     let flood = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); getent hosts h$i.example; done; true";
     let words = ["run", "--quiet", "--", "sh", "-c", flood];

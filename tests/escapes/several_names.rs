@@ -1,5 +1,5 @@
-//! A file that answers to several names, as on a drive of Windows: what is guarded or hidden under one is there under others.
-//! Stopped by: nothing in such a directory is written, and nothing of it is shown where something is to be hidden.
+//! A file that answers to several names, as on a drive of Windows: what is guarded or hidden under one is there under
+//! others. Stopped by: such a directory is read-only, and it is hidden if something in it is to be hidden.
 
 use std::path::Path;
 use std::process::Command;

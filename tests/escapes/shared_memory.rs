@@ -31,7 +31,7 @@ impl Drop for Segment {
 }
 
 #[test]
-fn the_hosts_are_not_found() {
+fn shared_memory_of_the_host_is_not_found() {
     let segment = Segment::new();
     everywhere(|sandbox| {
         let attempt = format!("shared-segment {}", segment.key);

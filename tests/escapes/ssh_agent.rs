@@ -1,5 +1,6 @@
-//! The agent's ssh agent, used by a program that speaks its protocol itself: weak signatures, names without end, requests that are
-//! none of signing, and refusals without end. Stopped by: the session reads every request, judges it, and counts what it refuses.
+//! The agent's ssh agent, used by a program that speaks its protocol itself: weak signatures, endless names, requests
+//! other than signing, and endless refusals. Stopped by: the session reads every request, judges it, and counts what
+//! it refuses.
 
 use std::path::Path;
 use std::process::Command;
@@ -106,7 +107,7 @@ fn ssh_agent_signs_and_lists_and_refuses_other_requests() {
 /// Neither the record nor the terminal can be filled, the agent serves on, and what names no key of the policy takes no room of
 /// what does.
 #[test]
-fn refusals_without_end_are_counted() {
+fn endless_ssh_refusals_are_counted_and_not_recorded_each() {
     for mode in Mode::all() {
         let Some(place) = place(mode, "ed25519") else { return };
         let script = "for _ in range(600): assert sign(b'git', 0, b'another') == 5\n\

@@ -4,7 +4,7 @@
 use crate::support::{everywhere, no, skip, yes};
 
 #[test]
-fn the_first_process_is_closed() {
+fn memory_of_pid_1_is_not_accessible() {
     everywhere(|sandbox| {
         sandbox.holds(&[
             no("memory-of 1"),
@@ -20,7 +20,7 @@ fn the_first_process_is_closed() {
 
 #[test]
 #[ignore = "takes long"]
-fn the_session_cannot_be_seen() {
+fn session_process_is_not_visible() {
     everywhere(|sandbox| {
         sandbox.holds(&[no("see --quiet"), no("see mcp"), yes("see __init")]);
         let place = &sandbox.place;

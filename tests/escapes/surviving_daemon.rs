@@ -1,5 +1,5 @@
-//! A process that belongs to nobody, in a session of its own, to go on after the end.
-//! Stopped by: the process namespace ends with its first process.
+//! A process without a parent, in its own session, that wants to survive the run. Stopped by: the process namespace
+//! ends with its first process.
 
 use serde_json::json;
 
@@ -36,7 +36,7 @@ fn daemon_ends_with_the_server() {
 }
 
 #[test]
-fn without_a_sandbox_it_survives() {
+fn daemon_survives_without_a_sandbox() {
     let place = Place::new(Mode::Invoker);
     let mark = mark(&place, "daemon");
     assert_eq!(place.outside(&[&format!("daemon {mark}")]), ["DONE"]);

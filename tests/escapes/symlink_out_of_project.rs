@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use crate::support::{everywhere, no, yes};
 
 #[test]
-fn links_lead_nowhere() {
+fn symlinks_do_not_lead_out_of_the_project() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"], guard: all}");
@@ -38,7 +38,7 @@ fn links_lead_nowhere() {
 
 /// A hook directory that is a link: neither followed nor replaced.
 #[test]
-fn a_hook_file_that_is_a_link_is_covered() {
+fn hook_directory_that_is_a_symlink_is_guarded() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"], guard: all}");
@@ -59,7 +59,7 @@ fn a_hook_file_that_is_a_link_is_covered() {
 
 /// Instructions that are a link to another file of the project stay readable.
 #[test]
-fn a_guarded_link_inside_the_project_shows_its_file() {
+fn guarded_symlink_inside_the_project_stays_readable() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"], guard: all}");

@@ -5,7 +5,7 @@ use crate::support::sandbox::outside_twin;
 use crate::support::{everywhere, no_with, yes};
 
 #[test]
-fn faults_stay_with_the_kernel() {
+fn userfaultfd_is_refused() {
     everywhere(|sandbox| {
         sandbox.holds(&[
             no_with("userfaultfd", "REFUSED EPERM"),

@@ -1,6 +1,6 @@
-//! Ways past guards that are made by looking: what cannot be looked at, what is too much, what leads elsewhere, and what
-//! comes into being after the look.
-//! Stopped by: hiding what cannot be looked into, following what links and configurations name, and a look at the end.
+//! Ways past guards that a search decides: unreadable directories, too many files, links elsewhere, and files made
+//! after the search. Stopped by: hiding what cannot be searched, following links and configurations, and a search at
+//! the end.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -44,7 +44,7 @@ fn closed_directory_is_hidden() {
     }
 }
 
-/// What the owner may not enter is not nothing: whoever opens it up later would run it.
+/// A directory that its owner may not enter is not empty: whoever opens it later would run its files.
 #[test]
 fn closed_directory_is_searched_at_the_end_of_the_run() {
     for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
@@ -53,7 +53,8 @@ fn closed_directory_is_searched_at_the_end_of_the_run() {
         let git = |name: &str| place.command("git").args(["init", "-q", name]).status().unwrap();
         assert!(git(".").success() && git("old").success());
         place.make_directory(&place.project.join("quiet"));
-        // Of a new repository, of what lies in one, of another system, of one without a working tree, and in a known one.
+        // In a new repository and inside one, of another version control system, without a working tree, and in a
+        // known repository.
         let arm = "printf '[core]\nfsmonitor = evil\n' >>";
         let script = format!(
             "for at in whole listed inner; do git init -q $at; {arm} $at/.git/config; done; \
@@ -81,7 +82,7 @@ fn closed_directory_is_searched_at_the_end_of_the_run() {
         for name in ["whole", "listed", "inner", "other", "bare", "old"] {
             assert!(outcome.stderr.contains(&format!("{name}/")), "{name} {outcome}");
         }
-        // The user's own stays closed, and nobody speaks of it.
+        // The user's own directory stays closed, and nothing is reported about it.
         fs::set_permissions(place.project.join("old/.git"), fs::Permissions::from_mode(0o000)).unwrap();
         let outcome = run(&place, "echo x >file").expect_code(0);
         assert_eq!(mode_of("old/.git"), 0, "{outcome}");
@@ -91,7 +92,7 @@ fn closed_directory_is_searched_at_the_end_of_the_run() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_name_of_any_bytes_and_many_repositories_keep_nobody_from_starting() {
+fn unusual_names_and_many_repositories_do_not_prevent_the_start() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -182,7 +183,7 @@ fn hooks_of_a_new_repository_are_set_aside() {
         assert!(!text.contains("fsmonitor") && text.contains("name"), "{text}");
         assert!(!place.project.join("new/.git/hooks/post-checkout").exists());
         assert!(outcome.stderr.contains("new repository"), "{outcome}");
-        // The twin: git takes it, and it can be had again.
+        // The twin: git accepts it, and it can be restored.
         assert!(
             place
                 .command("git")
@@ -199,7 +200,7 @@ fn hooks_of_a_new_repository_are_set_aside() {
 
 /// The person reads what git shows, and git sends something else: by what replaces objects and parents, or by a cache.
 #[test]
-fn git_shows_the_commits_that_it_sends() {
+fn git_shows_exactly_the_commits_that_it_sends() {
     const SHOWS_OTHERS: &str = "git pack-refs --all; git replace HEAD:a HEAD~1:a; git pack-refs --all; \
         git replace HEAD~1:a HEAD:a; behind=$(git rev-parse HEAD~1); git rev-parse HEAD > .git/info/grafts; echo $behind > .git/shallow; \
         echo x > .git/objects/info/commit-graph";
@@ -215,7 +216,7 @@ fn git_shows_the_commits_that_it_sends() {
              git replace HEAD~2:a HEAD:a; git clone -q --bare . ../remote.git; mv ../remote.git .",
         );
         let replaced = outside("git replace -l");
-        // What is honest stays: a cache that git makes again, and what the person replaced.
+        // Legitimate files stay: a cache that git makes again, and objects that the user replaced.
         let honest =
             "echo 4 > a; git commit -qam 4; git gc -q; git fetch -q --depth 1 file://$PWD/remote.git";
         let outcome = run(&place, honest).expect_code(0);
@@ -236,9 +237,9 @@ fn git_shows_the_commits_that_it_sends() {
     }
 }
 
-/// Of many programs no table knows: a new name with a dot, and what comes into a directory of hooks, is told.
+/// For programs that are in no table, a new name with a dot and a new file in a directory of hooks are reported.
 #[test]
-fn new_names_that_a_program_may_obey_are_told() {
+fn new_file_names_that_programs_may_obey_are_reported() {
     const REFUSED: [&str; 6] = [
         ".github/hooks/a.json",
         ".openhands/hooks.json",
@@ -278,7 +279,7 @@ fn new_names_that_a_program_may_obey_are_told() {
 
 /// The agent chooses names, and a person reads lines and pastes commands.
 #[test]
-fn names_make_no_lines_and_no_commands() {
+fn file_names_cannot_inject_lines_or_commands() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -297,7 +298,7 @@ fn names_make_no_lines_and_no_commands() {
 }
 
 #[test]
-fn instructions_are_shown_and_taken_back() {
+fn changed_instructions_are_shown_and_can_be_restored() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -314,7 +315,7 @@ fn instructions_are_shown_and_taken_back() {
     }
 }
 
-/// To take away needs no room: without any, the configuration of a repository gets another name.
+/// Disarming needs no disk space: on a full disk, the configuration of a repository is renamed.
 #[test]
 fn armed_configuration_on_a_full_disk_gets_another_name() {
     let mode = Mode::Invoker;
@@ -342,9 +343,9 @@ fn armed_configuration_on_a_full_disk_gets_another_name() {
     assert!(outcome.stdout.contains("config.set-aside") && !outcome.stdout.contains("config\n"), "{outcome}");
 }
 
-/// Agents and programs read them in every directory; what packages bring is nobody's news.
+/// Agents and programs read them in every directory; those of packages are not reported.
 #[test]
-fn instructions_below_the_top_are_told_in_one_line() {
+fn new_instructions_in_subdirectories_are_reported_in_one_line() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -373,7 +374,7 @@ fn instructions_below_the_top_are_told_in_one_line() {
 
 /// Git sees no stub, inside or outside, and none is left when agentsh is killed.
 #[test]
-fn stand_ins_are_in_nobodys_way() {
+fn stubs_are_invisible_to_git_and_leave_nothing_behind() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -407,9 +408,9 @@ fn stand_ins_are_in_nobodys_way() {
     }
 }
 
-/// A path of a configuration may begin with somebody's name.
+/// A path of a configuration may begin with a user's name, as in `~name/`.
 #[test]
-fn hooks_below_a_home_by_name_are_read_only() {
+fn hooks_in_a_home_given_by_user_name_are_read_only() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -500,7 +501,7 @@ fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
 
 /// A project that is not a repository yet becomes one by the user's own hand, with hooks that were waiting for it.
 #[test]
-fn hooks_for_a_repository_to_come_are_not_made() {
+fn hooks_of_a_future_repository_cannot_be_made() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -514,7 +515,8 @@ fn hooks_for_a_repository_to_come_are_not_made() {
     }
 }
 
-/// What the configuration of a shell, of ssh, of npm or of the session manager names in the project runs without being asked for.
+/// Files of the project that the configuration of a shell, ssh, npm or the session manager names run without a
+/// request.
 #[test]
 fn files_that_the_users_configurations_name_are_read_only() {
     everywhere(|sandbox| {
@@ -577,7 +579,7 @@ fn files_that_startup_files_of_the_home_name_are_read_only() {
             (".docker", "project/docker"),
             (".config/lazygit", "../project/lazygit"),
             (".config/kitty/kitty.conf", "../../project/kitty.conf"),
-            // Somebody who writes an extension: he works in all of it.
+            // The author of an extension works in all of it.
             (".local/share/extension", "../../project"),
             (".bashrc", "project/bashrc"),
             (".gitconfig", "project/gitconfig"),
@@ -609,9 +611,9 @@ fn files_that_startup_files_of_the_home_name_are_read_only() {
     });
 }
 
-/// What the user's programs load need not be a word that is a file: each line names it in another way.
+/// Files that the user's programs load can be named in many ways: each line uses another one.
 #[test]
-fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
+fn files_named_in_any_form_or_still_missing_are_guarded() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -709,7 +711,7 @@ fn files_that_are_named_in_any_way_or_not_there_yet_are_guarded() {
 
 /// `direnv` runs `.envrc` at every prompt, and an editor some tasks when it opens the folder. Hooks run when somebody commits.
 #[test]
-fn files_that_run_with_what_runs_by_itself_are_guarded() {
+fn files_run_by_envrc_and_editor_tasks_are_guarded() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -797,7 +799,7 @@ fn files_that_run_with_what_runs_by_itself_are_guarded() {
         for name in open {
             assert!(read(name).contains("new"), "{mode:?} {name} {outcome}");
         }
-        // Who names a file that stays writable is told with it; values are nobody's.
+        // A file that stays writable is reported with what names it, and without values.
         let told = |text: &str| outcome.stderr.contains(text);
         assert!(told(".git/hooks/pre-commit:2 names it") && told("s/lib.sh"), "{mode:?} {outcome}");
         assert!(told("a task of ") && told("package.json"), "{mode:?} {outcome}");
@@ -854,7 +856,8 @@ fn policies_in_the_project_are_read_only() {
     }
 }
 
-/// What `--config` names is the user's word, too. What was changed while a sandbox could write it waits for his.
+/// A file that `--config` names counts as the user's, too. Content that changed while a sandbox could write it needs
+/// the user's approval.
 #[test]
 fn configurations_of_the_proxy_and_the_gateway_count_as_they_were_accepted() {
     for mode in Mode::all() {
@@ -908,7 +911,7 @@ fn configurations_of_the_proxy_and_the_gateway_count_as_they_were_accepted() {
 /// The same for policies that `--policy` names, and for the gateway's keys. What the user edits himself is not asked about, also
 /// while a sandbox lives that knows the file.
 #[test]
-fn policies_and_keys_that_were_written_inside_wait_for_the_user() {
+fn policies_and_keys_written_inside_need_acceptance_by_the_user() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -995,9 +998,9 @@ fn other_names_of_a_guarded_file_are_read_only() {
     });
 }
 
-/// Of Mercurial, Jujutsu and Sapling, what was there before is no newcomer.
+/// Existing files of Mercurial, Jujutsu and Sapling do not count as new.
 #[test]
-fn the_configuration_of_another_system_stays() {
+fn existing_configuration_of_other_version_control_stays() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
@@ -1011,7 +1014,7 @@ fn the_configuration_of_another_system_stays() {
             let text = fs::read_to_string(place.project.join(file)).unwrap();
             assert_eq!(text, "[ui]\nusername = A\n", "{mode:?}: {file}");
         }
-        // A file that sends it elsewhere for its configuration. No empty one could stand there from the start.
+        // A file that redirects its configuration. No stub could reserve this name.
         let elsewhere = [".hg/sharedpath", "nested/.hg/sharedpath"];
         let script = format!("for f in {}; do echo /elsewhere > $f; done", elsewhere.join(" "));
         let outcome = run(&place, &script).expect_code(0);
@@ -1022,7 +1025,7 @@ fn the_configuration_of_another_system_stays() {
     }
 }
 
-/// What some program obeys below the top, in a git directory, and between the top and where the run starts.
+/// Files that programs obey below the top, in a git directory, and between the top and the start directory.
 #[test]
 fn files_that_run_by_themselves_below_the_top_are_guarded() {
     const OBEYED: [&str; 9] = [
@@ -1065,7 +1068,7 @@ fn files_that_run_by_themselves_below_the_top_are_guarded() {
             assert!(outcome.stderr.contains(path), "{mode:?} {path} {outcome}");
         }
         assert!(place.project.join("below/file").exists() && place.project.join("other/.envrc").exists());
-        // And what is there stays as it is.
+        // Existing files stay unchanged.
         for path in OBEYED {
             place.write(path, "mine");
         }

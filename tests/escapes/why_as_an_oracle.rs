@@ -10,7 +10,7 @@ fn inside(place: &Place, script: &str) -> Outcome {
 }
 
 #[test]
-fn why_says_nothing_of_the_disk_and_of_other_rules() {
+fn why_reveals_no_files_and_no_other_rules() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.user_policy("agent:\n  network: {allow: [one.test, private-name.test]}\n");
@@ -19,7 +19,7 @@ fn why_says_nothing_of_the_disk_and_of_other_rules() {
         assert_eq!(of("there.txt"), of("gone.txt"));
         let outcome = inside(&place, &format!("{WHY} two.test; {WHY} one.test; {WHY} '*.test'; {WHY} ''"));
         assert!(!outcome.stdout.contains("private-name"), "{outcome}");
-        // The twin: who asks for it is told.
+        // The twin: a question that names it is answered.
         let outcome = inside(&place, &format!("{WHY} private-name.test"));
         assert!(outcome.stdout.contains("allowed: `private-name.test"), "{outcome}");
     }
@@ -40,9 +40,9 @@ fn strange_questions_do_not_stop_the_session() {
     }
 }
 
-/// What the agent asks about is suggested as it is, and never as a pattern that it made up.
+/// The path that the agent asks about is suggested literally, and never as a pattern that the agent made up.
 #[test]
-fn a_pattern_of_the_agent_is_not_suggested() {
+fn why_does_not_suggest_a_pattern_asked_for_by_the_agent() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = format!(

@@ -59,7 +59,7 @@ fn heard(place: &Place, line: &str) -> String {
 }
 
 #[test]
-fn a_program_of_windows_does_not_leave_the_sandbox() {
+fn windows_program_does_not_escape_the_sandbox() {
     if !is_root() || !Mode::all().contains(&Mode::User) {
         return skip("a handler of binary formats is registered by root, in a user namespace");
     }

@@ -1,5 +1,5 @@
-//! Files that somebody else runs later: git hooks, editor tasks, agent settings.
-//! Stopped by: read-only mounts inside the writable project.
+//! Files that other programs run later: git hooks, editor tasks, agent settings. Stopped by: read-only mounts inside
+//! the writable project.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ const FILES: [&str; 9] = [
 
 #[test]
 #[ignore = "takes long"]
-fn existing_ones_stay_as_they_are() {
+fn existing_hook_files_are_read_only() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\".\"], guard: all}");
@@ -59,13 +59,13 @@ fn existing_ones_stay_as_they_are() {
 /// `git submodule add` is a day's work: it is refused only where everything that instructs is guarded.
 #[test]
 #[ignore = "takes long"]
-fn submodules_are_named_by_nobody_where_everything_is_guarded() {
+fn submodule_add_is_refused_only_if_all_instructions_are_guarded() {
     everywhere(|sandbox| {
         let project = sandbox.place.project.display().to_string();
         sandbox.place.write("src/main.rs", "");
         sandbox.policy("filesystem: {write: [\".\"], guard: all}");
         sandbox.holds(&[yes(format!("create {project}/plain"))]);
-        // What is made is gone at the end.
+        // What is made is removed at the end.
         sandbox.answers(&[&format!("create {project}/.gitmodules")]);
         assert!(!sandbox.place.project.join(".gitmodules").exists());
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -74,7 +74,7 @@ fn submodules_are_named_by_nobody_where_everything_is_guarded() {
 }
 
 #[test]
-fn shell_files_of_a_writable_home_too() {
+fn shell_files_of_a_writable_home_are_read_only() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\"~/*\"]}");
@@ -95,9 +95,9 @@ fn shell_files_of_a_writable_home_too() {
     });
 }
 
-/// A file in a directory: whoever can rename the directory can make the file anew.
+/// A file in a directory: whoever can rename the directory can replace the file.
 #[test]
-fn parents_of_guarded_files_stay_where_they_are() {
+fn parent_directories_of_guarded_files_cannot_be_renamed() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox
@@ -127,7 +127,7 @@ fn parents_of_guarded_files_stay_where_they_are() {
 
 /// In a directory of the home that may be written: files that do not exist yet, and would run later.
 #[test]
-fn missing_ones_of_a_writable_home_are_not_made() {
+fn missing_shell_files_of_a_writable_home_cannot_be_made() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         sandbox.policy("filesystem: {write: [\"~/.config\", \"~/.local\"]}");
@@ -149,7 +149,7 @@ fn missing_ones_of_a_writable_home_are_not_made() {
 
 /// The policy in force for the next run.
 #[test]
-fn the_users_policy_is_not_made_from_inside() {
+fn user_policy_cannot_be_made_from_inside() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\", \"~/.config\"]}}\n");

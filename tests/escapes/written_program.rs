@@ -1,5 +1,5 @@
-//! Run what was written during the session, where the policy lists the programs that may run.
-//! Stopped by: no right to execute where there is one to write, mounts that execute nothing, memory files that never can.
+//! Run a file that was written during the session, where the policy lists the programs that may run. Stopped by: no
+//! directory is both writable and executable, mounts are noexec, and memory files cannot be executed.
 
 use crate::support::{everywhere, no, yes};
 
@@ -40,7 +40,7 @@ fn written_program_does_not_run() {
 
 /// The twin: without a list everything that can be read may run.
 #[test]
-fn without_a_list_everything_runs() {
+fn programs_all_run_without_an_exec_list() {
     everywhere(|sandbox| {
         let project = sandbox.place.project.display();
         sandbox.policy("filesystem: {write: [\".\"]}");
@@ -58,7 +58,7 @@ fn without_a_list_everything_runs() {
 
 /// A listed directory in the project is the user's word, and nothing next to it is.
 #[test]
-fn a_listed_directory_of_the_project_runs() {
+fn programs_in_a_listed_project_directory_run() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
         place.make_directory(&place.project.join("target"));

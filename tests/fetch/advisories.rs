@@ -1,4 +1,4 @@
-//! What others warn about, from their formats to the record, the results and the refusal.
+//! Security advisories, from their formats to the record, the results and the refusal.
 
 use minisign::KeyPair;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ fn report(place: &Place) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn the_vulnerable_version_is_told_everywhere_and_the_fixed_one_nowhere() {
+fn vulnerable_version_is_reported_everywhere_and_the_fixed_one_nowhere() {
     if !has_npm() {
         return;
     }
@@ -110,7 +110,7 @@ fn the_vulnerable_version_is_told_everywhere_and_the_fixed_one_nowhere() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_policy_blocks_what_is_attacked_and_lets_through_what_is_named() {
+fn policy_blocks_exploited_packages_except_those_it_names() {
     if !has_npm() {
         return;
     }
@@ -143,7 +143,7 @@ fn a_policy_blocks_what_is_attacked_and_lets_through_what_is_named() {
         place.user_policy(&format!("sandbox: {{mcp: {{advisories: {policy}}}}}\n"));
         assert_eq!(call_both(&place).text(0), "ok", "{policy}");
     }
-    // A project takes away, and gives nothing.
+    // A project can only restrict.
     place.user_policy("sandbox: {mcp: {advisories: {vendor: block}}}\n");
     place.write(".agentsh.yaml", "sandbox: {mcp: {advisories: {vendor: warn}}}\n");
     let wider = call_both(&place).outcome;
@@ -153,7 +153,7 @@ fn a_policy_blocks_what_is_attacked_and_lets_through_what_is_named() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_deny_list_counts_when_enough_people_signed_it() {
+fn deny_list_counts_once_enough_people_signed_it() {
     if !has_npm() {
         return;
     }
@@ -222,7 +222,7 @@ fn a_deny_list_counts_when_enough_people_signed_it() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_status_page_is_told_and_bad_sources_are_refused() {
+fn advisory_status_page_is_shown_and_bad_sources_are_refused() {
     if !has_npm() {
         return;
     }

@@ -82,7 +82,7 @@ fn pip_fetches_from_an_index_that_the_user_trusts() {
 
 /// An authority that an administrator added to the machine.
 #[test]
-fn the_machines_own_store_counts() {
+fn certificate_store_of_the_machine_is_trusted() {
     const STORE: &str = "/etc/ssl/certs/ca-certificates.crt";
     if !has_npm() {
         return;

@@ -1,4 +1,4 @@
-//! Sources of advisories that are larger than what they may take of memory.
+//! Sources of advisories that are larger than the memory they may use.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::support::{Mode, Outcome, Place, processes};
 
-/// A record of a package of its own, filled up to so many bytes with what cannot be packed well.
+/// A record of its own package, padded to `size` bytes with text that compresses badly.
 fn record(number: usize, size: usize) -> String {
     let mut noise = String::with_capacity(size);
     let mut state = number as u64 + 1;
@@ -104,12 +104,12 @@ fn shows(place: &Place, id: &str) -> bool {
     Outcome::of(&mut place.agentsh(&["advisories", "show", id])).code == 0
 }
 
-/// Of memory, with a record of 2 MiB in several forms, and the program itself.
+/// Memory limit, for a record of 2 MiB in several forms and the program itself.
 const MAX_COUNT: u64 = 96 << 20;
 
 #[test]
 #[ignore = "takes long"]
-fn an_archive_may_be_of_any_size() {
+fn advisory_archive_may_be_of_any_size() {
     let place = Place::new(Mode::Invoker);
     let path = place.path("all.zip");
     let mut zip = Zip::make(&path);
@@ -131,7 +131,7 @@ fn an_archive_may_be_of_any_size() {
     assert!(most < MAX_COUNT, "{most} bytes of memory");
     assert!(shows(&place, "GHSA-0") && shows(&place, "GHSA-79") && !shows(&place, "GHSA-80"));
 
-    // All of it or nothing: the last file is packed in a way that nobody knows.
+    // All of it or nothing: the last file has an unknown compression.
     let other = place.path("other.zip");
     let mut zip = Zip::make(&other);
     for number in 100..110 {
@@ -153,7 +153,7 @@ fn an_archive_may_be_of_any_size() {
 
 #[test]
 #[ignore = "takes long"]
-fn lists_and_lines_may_be_of_any_size() {
+fn advisory_lists_and_lines_may_be_of_any_size() {
     let place = Place::new(Mode::Invoker);
     let write = |name: &str, parts: &[&str], separator: &str, records: std::ops::Range<usize>| {
         let path = place.path(name);
@@ -192,7 +192,7 @@ fn lists_and_lines_may_be_of_any_size() {
     );
 }
 
-/// The signatures of a deny list stand next to it in its archive, whatever the size of that.
+/// The signatures of a deny list are next to it in its archive, whatever the archive's size.
 #[test]
 fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
     let place = Place::new(Mode::Invoker);

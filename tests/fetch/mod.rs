@@ -1,4 +1,4 @@
-//! What a launcher would download is fetched once, in a sandbox, and runs from then on without registry.
+//! The package that a launcher would download is fetched once, in a sandbox, and then runs without the registry.
 
 mod advisories;
 mod authorities;
@@ -128,7 +128,7 @@ fn two_servers_of_one_package_fetch_it_once() {
     let looked = place.agentsh(&["scan", "servers"]).output().unwrap();
     assert_eq!(registry.downloads(), 1, "{}", String::from_utf8_lossy(&looked.stderr));
     assert_eq!(files(&store(&place).join("requests")).len(), 2);
-    // Who forgets a pin asks for what there is now, also when the other has just fetched it.
+    // After a reset of its pin, a server gets the newest version, even if another has just fetched an older one.
     registry.publish("greeter", "2.0.0", &answering("'two'"), &json!({}));
     let reset = place.agentsh(&["mcp", "pins", "reset", "--server", "a"]).output().unwrap();
     assert!(reset.status.success(), "{reset:?}");
@@ -141,7 +141,7 @@ fn two_servers_of_one_package_fetch_it_once() {
 
 /// Next to what the agent draws, where terminals show such things, and not only when it has ended.
 #[test]
-fn a_fetch_is_told_while_the_agent_draws() {
+fn fetch_is_reported_while_the_agent_draws() {
     if !has_npm() {
         return;
     }
@@ -163,7 +163,7 @@ fn a_fetch_is_told_while_the_agent_draws() {
 
 #[test]
 #[ignore = "takes long"]
-fn two_versions_stand_side_by_side() {
+fn fetched_versions_are_kept_side_by_side() {
     if !has_npm() {
         return;
     }
@@ -200,10 +200,10 @@ fn install_scripts_run_only_when_the_policy_says_so() {
     assert!(ran());
 }
 
-/// What runs there can write everything that its sandbox shows, and nothing is written on its behalf outside.
+/// An install script can write only what its sandbox shows, and nothing is written on its behalf outside.
 #[test]
 #[ignore = "takes long"]
-fn install_scripts_find_no_credentials_and_lead_nobody_elsewhere() {
+fn install_scripts_see_no_credentials_and_cannot_redirect_the_fetch() {
     if !has_npm() {
         return;
     }

@@ -28,7 +28,7 @@ pub fn has_pip() -> bool {
     found
 }
 
-/// With launchers that tell when they are started, which must not happen: what they are given is resolved past them.
+/// With launchers that report their start, which must not happen: their arguments are resolved without them.
 fn place(mode: Mode, registry: &Registry) -> Place {
     let place = Place::new(mode);
     let index = format!("[global]\nindex-url = http://127.0.0.1:{}/simple\n", registry.port);
@@ -116,7 +116,7 @@ fn python_fetch_errors_are_shown_and_a_changed_store_refused() {
 /// The variables of uv name the index before pip's configuration does.
 #[test]
 #[ignore = "takes long"]
-fn the_index_of_uv_counts_first() {
+fn uv_index_wins_over_pip_configuration() {
     if !has_pip() {
         return;
     }

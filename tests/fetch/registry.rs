@@ -156,7 +156,7 @@ impl Registry {
         self.heard.is_slow.store(true, Ordering::SeqCst);
     }
 
-    /// From now on nobody answers.
+    /// Stops answering.
     pub fn stop(&self) {
         self.down.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(("127.0.0.1", self.port));

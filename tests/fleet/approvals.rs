@@ -40,7 +40,7 @@ pub(super) fn question(at: &Place, server: &Server<'_>) -> Value {
 
 #[test]
 #[ignore = "takes long"]
-fn an_approver_elsewhere_answers_for_a_session() {
+fn fleet_approver_answers_for_a_session() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);
         server.login(at, "approver");
@@ -78,7 +78,7 @@ fn an_approver_elsewhere_answers_for_a_session() {
         let second = question(at, &server);
         assert_ne!(second["id"], first["id"]);
         say(at, &server, &["deny", second["id"].as_str().unwrap()]).expect_code(0);
-        // What is answered on the host does not wait here any more.
+        // A question answered on the host no longer waits here.
         let third = question(at, &server);
         let local = third["item"]["id"].as_str().unwrap();
         Outcome::of(&mut host.agentsh(&["approvals", "approve", local])).expect_code(0);
@@ -136,7 +136,7 @@ fn an_approver_answers_on_a_page() {
 }
 
 #[test]
-fn without_the_server_a_question_waits_on_its_host() {
+fn question_waits_on_its_host_while_the_fleet_server_is_away() {
     let at = Place::new(Mode::Invoker);
     let mut server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
     let host = Place::new(Mode::Invoker);
@@ -189,12 +189,12 @@ fn the_registry_of_the_fleet_vouches_for_hosts_that_it_knows() {
         let (one, other) = (Place::new(Mode::Invoker), Place::new(Mode::Invoker));
         server.enrol(&one, "one");
         server.enrol(&other, "other");
-        // Nothing without somebody who is known.
+        // Nothing without a known user.
         assert_eq!(server.raw("GET", "/registry/servers", &[], b"").0, 401);
         assert_eq!(server.raw("GET", "/registry/servers", &[("Cookie", "agentsh-fleet=agf_00")], b"").0, 401);
         let (tools, errors) = seen(&one, "mode: auto", "Reads.");
         assert_eq!(tools, 1, "{errors}");
-        // What one host registered holds for the other, and nobody replaces it.
+        // An interface that one host registered applies to the other, and cannot be replaced.
         let (tools, errors) = seen(&other, "mode: verify", "Reads.");
         assert_eq!(tools, 1, "{errors}");
         let (tools, errors) = seen(&other, "mode: register", "Reads, and mails it.");
@@ -215,7 +215,7 @@ fn the_registry_of_the_fleet_vouches_for_hosts_that_it_knows() {
     });
 }
 
-/// What waits for a decision in the registry of the fleet, by number.
+/// The request that waits for a decision in the registry of the fleet.
 pub(super) fn undecided(at: &Place) -> Option<String> {
     let listed =
         Outcome::of(&mut at.agentsh(&["registry", "approvals", "--registry", "fleet"])).expect_code(0);
@@ -267,7 +267,7 @@ fn an_approver_of_the_fleet_decides_about_an_interface_while_the_client_waits() 
             );
             assert!(peer.finish().1.contains("--registry fleet"), "the way to decide is said");
         }
-        // What was approved holds for every host.
+        // The approval applies to every host.
         let other = Place::new(Mode::Invoker);
         server.enrol(&other, "other");
         assert_eq!(seen(&other, "mode: verify", "Reads.").0, 1);

@@ -34,7 +34,7 @@ fn is_refused(at: &Place, host: &Place, kind: &str) -> Value {
 
 #[test]
 #[ignore = "takes long"]
-fn a_past_that_was_rewritten_is_shown() {
+fn rewritten_history_of_a_host_is_reported() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);
         server.login(at, "approver");
@@ -56,10 +56,10 @@ fn a_past_that_was_rewritten_is_shown() {
         assert!(refused.stderr.contains("rewritten"), "{refused}");
         let one = is_refused(at, &host, "rewritten");
         assert!(!one["incidents"][0]["session"].as_str().unwrap().is_empty(), "{one}");
-        // What was sent is there as it was.
+        // Earlier events are unchanged.
         assert_eq!(super::asked(at, &server, &["mcp", "events", "--limit", "1000"]), before);
 
-        // Somebody looked into it: it goes on, and the same thing is not told again.
+        // An operator resolved it: forwarding continues, and the same problem is not reported again.
         let id = one["id"].as_str().unwrap();
         Outcome::of(&mut at.agentsh(&["fleet", "accept", id])).expect_code(0);
         forward(&host, &["--check"]).expect_code(0);

@@ -75,7 +75,7 @@ fn an_enrolled_host_fetches_its_policy_by_itself() {
     };
     assert!(is_refused("add", serde_json::json!({"a": 1, "b": 2})), "the organisation denies it");
 
-    // Older, expired, and damaged: the last good one stays, and it is said.
+    // Older, expired, and damaged: the last valid one stays in force, with a message.
     let good = std::fs::read(folder.join("acme")).unwrap();
     let mut damaged = good.clone();
     *damaged.last_mut().unwrap() ^= 1;
@@ -217,7 +217,8 @@ fn a_bundle_is_tried_on_what_all_hosts_did() {
     });
 }
 
-/// What the bundle in force allows and the next one drops is counted, and nothing is taken for the one in force that is not.
+/// Calls that the bundle in force allows and the next one does not are counted, and the bundle in force is identified
+/// correctly.
 fn against_another(at: &Place, port: u16, tried: &impl Fn(&PathBuf, &[&str]) -> Outcome) {
     let signed = |version: &str, policy: &str| {
         let policy = at.write(format!("allows-{version}.yaml"), policy);

@@ -1,4 +1,4 @@
-//! Servers whose clocks differ, on one database: the events of a session keep their order, and pages skip none.
+//! Servers whose clocks differ, on one database: the events of a session keep their order, and pages skip no event.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! One database for two purposes, and whether it answers.
+//! One database for the fleet and its registry, and the route that says whether it answers.
 
 use super::Server;
 use crate::support::{Mode, Outcome, Place, postgres, skip};

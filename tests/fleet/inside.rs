@@ -20,7 +20,7 @@ fn script(port: &str) -> String {
 }
 
 #[test]
-fn an_agent_does_not_reach_whom_it_is_judged_by() {
+fn agent_cannot_reach_the_server_that_judges_it() {
     for mode in Mode::all() {
         let at = Place::new(Mode::Invoker);
         let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &["--registry", "open"]);
@@ -67,7 +67,7 @@ done
 "#;
 
 #[test]
-fn a_server_does_not_reach_it_either() {
+fn mcp_server_cannot_reach_the_fleet_server() {
     let at = Place::new(Mode::Invoker);
     let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &["--registry", "open"]);
     let port = server.address.rsplit(':').next().unwrap().to_owned();
@@ -93,7 +93,7 @@ fn a_server_does_not_reach_it_either() {
 /// A host that is enrolled by a name, and rules that open the addresses of the server as such.
 #[test]
 #[ignore = "takes long"]
-fn a_block_of_addresses_does_not_lead_to_it() {
+fn address_block_rule_does_not_open_the_fleet_server() {
     crate::network::online(|sandbox| {
         let place = &sandbox.place;
         let rules = "network: {allow: [{host: 10.9.8.0/24, port: 443}, {host: 10.9.8.0/24, port: 80}, \
@@ -117,7 +117,7 @@ fn a_block_of_addresses_does_not_lead_to_it() {
             no("tls mapped.test:443 mapped.test"),
             // Another address of this machine, where the server may listen too.
             no("tls 10.9.8.8:443"),
-            // Another port of its machine, and a name of somebody else who is served there.
+            // Another port of its machine, and another server's name that is served there.
             yes("http 10.9.8.7:80 10.9.8.7"),
             yes("tls mixed.test:443 mixed.test"),
         ]);
@@ -130,7 +130,7 @@ fn a_block_of_addresses_does_not_lead_to_it() {
                 && event["rule"]["id"] == "fleet"
         };
         assert!(refused.iter().any(said), "{refused:?}");
-        // What cannot be looked up may be anywhere; a name that nobody has is nowhere.
+        // A name that cannot be looked up may be any address; a name that does not exist has no address.
         enrolled("https://nobody.test");
         sandbox.holds(&[yes("tls 10.9.8.7:443")]);
     });

@@ -118,7 +118,7 @@ fn killed_servers_and_forwarders_lose_and_repeat_no_event() {
 
 /// A long reader, such as a backup, delays the removal of a day, and no host's sending.
 #[test]
-fn a_day_in_use_is_forgotten_later_and_holds_nobody_up() {
+fn removal_of_a_day_in_use_is_delayed_and_blocks_nobody() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
         return skip("no ordinary user");
@@ -158,9 +158,9 @@ fn a_day_in_use_is_forgotten_later_and_holds_nobody_up() {
     assert!(crate::support::eventually(|| !days().contains("events_20200101") && days().contains(&last)));
 }
 
-/// Days that are over go, and what was there does not come again.
+/// Expired days are removed, and their events are not sent again.
 #[test]
-fn days_are_forgotten() {
+fn expired_days_are_removed() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
         return skip("no ordinary user");

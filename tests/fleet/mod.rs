@@ -89,7 +89,7 @@ impl<'a> Server<'a> {
         Outcome::of(&mut host.agentsh(&["fleet", "enrol", "--url", &url, "--token", &token])).expect_code(0);
     }
 
-    /// Somebody with a role, who asks from a place.
+    /// Logs in a user with a role, from a test directory.
     pub fn login(&self, at: &Place, role: &str) {
         let (token, url) = (self.token(role, role), self.url());
         Outcome::of(&mut at.agentsh(&["fleet", "login", "--url", &url, "--token", &token])).expect_code(0);

@@ -12,7 +12,7 @@ use crate::support::{Mode, Outcome, Place, patience, processes, skip, within};
 
 /// Three events a second for 24 hours: a call a second that is called, judged and audited, without a pause for the night.
 const DAY: usize = 3 * 24 * 3600;
-/// Of one session.
+/// Number of events of one session.
 const SESSION: usize = 3000;
 
 /// A tenth of a day, which is a minute of testing, or as many events as `AGENTSH_TEST_SPOOL` says.
@@ -140,7 +140,7 @@ fn on_one(processor: &str, command: &Command) -> Command {
 
 #[test]
 #[ignore = "takes long"]
-fn a_day_without_the_server_is_caught_up_with() {
+fn forwarder_catches_up_after_a_day_without_the_server() {
     let at = Place::new(Mode::Invoker);
     let database = at.home.join("fleet.db");
     let mut server = Server::start(&at, database.to_str().unwrap(), &[]);
@@ -202,7 +202,7 @@ fn a_day_without_the_server_is_caught_up_with() {
         let (own, other) = (ticks(forwards) - own, ticks(spins.0.id()) - other);
         assert!(own * 20 <= own + other, "{own} of {} ticks", own + other);
         drop(spins);
-        // Alone it goes on at once, and a session next to it is recorded as ever.
+        // When alone it continues at once, and a session beside it is recorded as usual.
         session(&host, 5);
         drop(runs);
     } else {

@@ -94,7 +94,7 @@ pub(super) fn opened(answer: &str) -> Option<String> {
 }
 
 #[test]
-fn a_provider_says_who_somebody_is() {
+fn oidc_provider_identifies_the_user() {
     let run = |at: &Place, database: &str| {
         let told = told(&[]);
         let server = told.server(at, database);
@@ -138,14 +138,14 @@ fn a_provider_says_who_somebody_is() {
             pages::post(&server, "/people/oidc:ada/revoke", &headers, &format!("token={form}"));
         assert_eq!(status, 200, "{answer}");
         assert_eq!(pages::page(&server, "/", &cookie).0, 401);
-        // Signing out ends it, also for who has a copy of the cookie.
+        // Signing out ends it, also for a copy of the cookie.
         told.provider.repents();
         let (_, answer) = sign_in(&server);
         let cookie = opened(&answer).unwrap();
         let form = pages::form(&pages::page(&server, "/", &cookie).1);
         let (status, _) = pages::post(&server, "/sign-out", &[("Cookie", &cookie)], &format!("token={form}"));
         assert_eq!((status, pages::page(&server, "/", &cookie).0), (200, 401));
-        // Nobody with a token is called so.
+        // No token may have such a name.
         let words = ["fleet", "token", "--role", "viewer", "--name", "oidc:ada", "--database", database];
         Outcome::of(&mut at.agentsh(&words)).expect_code(125);
     };
@@ -202,7 +202,7 @@ fn identity_token_with_wrong_claims_is_turned_away() {
     assert!(sign_in(&server).1.contains("access_denied"));
     told.provider.repents();
 
-    // An answer that another browser began, or that nobody did; and one that came before.
+    // An answer to a login that another browser began, or that was never begun; and a replayed one.
     let trades = told.provider.asked("/token");
     let (location, cookie) = begin(&server);
     let path = consent(&server, &location);
@@ -225,7 +225,7 @@ fn identity_token_with_wrong_claims_is_turned_away() {
 }
 
 #[test]
-fn options_that_cannot_be_are_said_and_a_provider_that_is_away_hinders_nobody_else() {
+fn invalid_oidc_options_are_reported_and_an_absent_provider_blocks_nobody_else() {
     let at = Place::new(Mode::Invoker);
     let database = at.home.join("fleet.db");
     let base = ["fleet", "serve", "--listen", "127.0.0.1:0", "--database", database.to_str().unwrap()];
@@ -251,7 +251,7 @@ fn options_that_cannot_be_are_said_and_a_provider_that_is_away_hinders_nobody_el
     told.provider.says().metadata.insert("issuer".to_owned(), json!("https://evil.example"));
     let (status, answer) = server.raw("GET", "/sign-in/provider", &[], b"");
     assert!(status == 503 && answer.contains("is not valid"), "{answer}");
-    // Tokens open the pages as ever.
+    // Tokens open the pages as before.
     pages::sign_in(&server, "viewer", "vera");
     told.provider.repents();
     let (_, answer) = sign_in(&server);

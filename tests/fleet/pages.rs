@@ -38,7 +38,7 @@ pub(super) fn form(page: &str) -> String {
 }
 
 #[test]
-fn pages_are_for_who_is_signed_in() {
+fn fleet_pages_need_a_sign_in() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);
         let host = Place::new(Mode::Invoker);

@@ -1,4 +1,5 @@
-//! How the database answers: every question of the command line looks at no more rows than it gives, however many there are.
+//! Plans of the database: every query of the command line reads only the rows that it returns, however many there
+//! are.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,7 +15,8 @@ const MAX_COUNT: u64 = 20_000;
 /// PostgreSQL rightly reads it without an index.
 const SMALL_PARTITION: u64 = 5_000;
 
-/// One a line, as somebody types it; `cargo xtask bench fleet` asks the same. `SESSION` is one of the middle of what is there.
+/// One per line, as typed; `cargo xtask bench fleet` uses the same. `SESSION` is a session from the middle of the
+/// database.
 const QUESTIONS: &str = include_str!("questions.txt");
 
 /// Fills the database as `cargo xtask bench fleet` does.
@@ -31,7 +33,7 @@ fn fill(at: &Place, bin: &Path, url: &str) {
     assert!(script.wait().unwrap().success());
 }
 
-/// What of a plan is more than it should be.
+/// The parts of a plan that cost more than they should.
 fn wrong(plan: &str) -> Vec<&str> {
     let number = |line: &str, before: &str| -> u64 {
         let rest = line.split_once(before).map_or("", |(_, rest)| rest);
@@ -62,7 +64,7 @@ fn wrong(plan: &str) -> Vec<&str> {
 
 #[test]
 #[ignore = "takes long"]
-fn every_question_has_an_index() {
+fn fleet_queries_all_use_an_index() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     if !bin.parent().unwrap().join("lib/auto_explain.so").exists() {
         return skip("auto_explain is not installed");
@@ -101,7 +103,7 @@ fn every_question_has_an_index() {
             "{words}: {plan}"
         );
     }
-    // What was asked for is what is there.
+    // The statistics match the data.
     let psql = |text: &str| {
         let mut command = at.command(bin.join("psql"));
         command.args(["-At", "-c", text]).arg(&cluster.url);

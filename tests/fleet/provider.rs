@@ -17,12 +17,12 @@ use crate::support::http_server::{Asked, HttpServer, Reply};
 pub const CLIENT: &str = "fleet-pages";
 pub const SECRET: &str = "s3cret of the pages";
 
-/// What a test changes.
+/// Settings that a test changes.
 #[derive(Default)]
 pub struct Says {
     /// Claims that take the place of true ones; null takes one away.
     pub claims: BTreeMap<String, Value>,
-    /// Of the metadata.
+    /// Changes of the metadata.
     pub metadata: BTreeMap<String, Value>,
     /// The `iss` next to the code.
     pub issuer: Option<String>,

@@ -1,4 +1,4 @@
-//! What a fleet answers, next to what the host itself answers.
+//! Answers of a fleet, compared with those of the host itself.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::support::{Mode, Outcome, Place, within};
 
 #[test]
 #[ignore = "takes long"]
-fn a_fleet_answers_as_its_hosts_do() {
+fn fleet_queries_answer_as_the_hosts_do() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);
         server.login(at, "viewer");
@@ -35,7 +35,7 @@ fn a_fleet_answers_as_its_hosts_do() {
                 assert_eq!(theirs, host.listed(&own), "{words:?} of {name}");
             }
         }
-        // What an index finds, with the arguments of the call.
+        // Events found by an index, with the arguments of the call.
         let refused = asked(at, &server, &["mcp", "calls", "--action", "block"]);
         let mut names: Vec<&str> = refused.iter().map(|row| row["host"].as_str().unwrap()).collect();
         names.sort_unstable();
@@ -65,7 +65,7 @@ fn a_fleet_answers_as_its_hosts_do() {
         let html =
             Outcome::of(&mut at.agentsh(&["report", id, "--format", "html", "--fleet", &server.url()]));
         assert!(html.expect_code(0).stdout.contains("</html>"));
-        // Words that nothing has, and a host that is none.
+        // Words that no record has, and a host that does not exist.
         for words in [vec!["mcp", "calls", "--host", "other"], vec!["mcp", "events", "--session", "ffffffff"]]
         {
             let mut all = words.clone();
@@ -151,7 +151,7 @@ fn a_session_of_an_enrolled_host_is_forwarded_while_it_runs() {
 }
 
 #[test]
-fn bundles_are_files_of_one_directory() {
+fn policy_bundles_are_served_from_one_directory() {
     let at = Place::new(Mode::Invoker);
     at.write(at.home.join("bundles/policy-7.bundle"), "signed");
     at.write(at.home.join("secret"), "no");

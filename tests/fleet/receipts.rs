@@ -33,7 +33,7 @@ fn a_receipt_of_a_record_that_was_rewritten_does_not_fit_what_the_server_keeps()
     let kept = there().expect_code(0);
     assert!(kept.stdout.contains("its record is not here\nthe fleet server keeps the same head"), "{kept}");
 
-    // Written anew as a whole, and signed anew: only the server knows.
+    // Rewritten as a whole, and signed again: only the server notices.
     rewrite(&host.home.join(".local/state/agentsh/agentsh.db"), "\"verb\":\"run\"", "\"verb\":\"ran\"");
     std::fs::remove_file(&file).unwrap();
     Outcome::of(&mut host.agentsh(&["receipt", "--output", file.to_str().unwrap()])).expect_code(0);

@@ -1,4 +1,4 @@
-//! What is not right is refused, and nothing of it is left behind.
+//! Invalid requests are refused, and leave nothing behind.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -77,7 +77,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
     assert_eq!((login(&person), login(&person)), (0, 1));
     assert_eq!(hosts(&at).0.len(), 1);
 
-    // Requests of somebody else, of nobody, and of long ago.
+    // Requests signed by another host, unsigned, and old.
     let signed = Signed::of(&host);
     let empty = Batch { after: At { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
     let stranger =
@@ -93,7 +93,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
     assert_eq!(server.raw("GET", "/v1/events", &[], b"").0, 401);
     assert_eq!(server.raw("GET", "/v1/events", &[("Authorization", "Bearer agf_0")], b"").0, 401);
 
-    // Batches that are none.
+    // Invalid batches.
     let whole =
         Batch { after: At { id: 0, hash: None }, rows: vec![row(1, "01980000-0000-7000-8000-000000000001")] };
     let packed = whole.packed().unwrap();
@@ -172,7 +172,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
     assert!(refused.stderr.contains("only to this machine"), "{refused}");
 }
 
-/// More batches than a host may have under way: it is told to retry later, and the others go on.
+/// More batches than a host may have under way: it is told to retry later, and the others continue.
 #[test]
 fn batches_above_a_hosts_limit_are_told_to_retry_later() {
     let at = Place::new(Mode::Invoker);
@@ -236,7 +236,7 @@ fn rows_of(host: &Place) -> Vec<agentsh_store::raw::Raw> {
 
 /// TLS ends in the server, and a certificate that nobody vouches for is not believed.
 #[test]
-fn tls_is_spoken_with_who_is_believed() {
+fn fleet_tls_certificate_is_verified() {
     let at = Place::new(Mode::Invoker);
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
     let certificate = at.write(at.home.join("cert.pem"), made.cert.pem());

@@ -11,7 +11,7 @@ fn own(host: &Place) -> usize {
     host.listed(&["mcp", "events", "--limit", "1000", "--json"]).len()
 }
 
-/// `back` puts the backup in the place of what is there.
+/// `back` replaces the database by the backup.
 fn comes_back(at: &Place, database: &str, backup: &dyn Fn(), back: &dyn Fn()) {
     let mut server = Server::start(at, database, &[]);
     server.login(at, "viewer");
@@ -38,7 +38,7 @@ fn comes_back(at: &Place, database: &str, backup: &dyn Fn(), back: &dyn Fn()) {
         .expect_code(0);
     let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
     assert_eq!(report["chain"], serde_json::json!({"state": "ended", "problems": 0}));
-    // One that was enrolled after the backup is nobody: it says so, and is enrolled anew.
+    // A host that was enrolled after the backup is unknown: it reports this, and is enrolled again.
     session(&late, 1);
     let refused = forward(&late, &[]).expect_code(1);
     assert!(refused.stderr.contains("no such host"), "{refused}");
@@ -47,7 +47,7 @@ fn comes_back(at: &Place, database: &str, backup: &dyn Fn(), back: &dyn Fn()) {
 }
 
 #[test]
-fn a_file_comes_back() {
+fn fleet_file_database_is_restored_from_a_backup() {
     let at = Place::new(Mode::Invoker);
     let (file, copy) = (at.home.join("fleet.db"), at.home.join("backup.db"));
     let backup = || {
@@ -65,7 +65,7 @@ fn a_file_comes_back() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_dump_comes_back() {
+fn fleet_postgres_database_is_restored_from_a_dump() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
         return skip("no ordinary user");

@@ -10,7 +10,7 @@ use super::{Server, on_both, pages};
 use crate::support::asking::ended;
 use crate::support::{Mode, Outcome, Peer, Place, within};
 
-/// Somebody of the provider, as the cookie that opens the pages.
+/// Signs in a user of the provider, and returns the cookie that opens the pages.
 fn somebody(server: &Server<'_>) -> String {
     let (_, answer) = sign_in(server);
     opened(&answer).expect(&answer)
@@ -18,7 +18,7 @@ fn somebody(server: &Server<'_>) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn a_decision_is_by_an_id_that_its_author_does_not_choose() {
+fn decision_names_a_subject_that_its_author_cannot_choose() {
     on_both(|at, database| {
         let told = told(&["--registry", "closed"]);
         let server = told.server(at, database);
@@ -51,7 +51,7 @@ fn a_decision_is_by_an_id_that_its_author_does_not_choose() {
         let on_record = format!("oidc:root (1 at https://login.example) [{id}]");
         let now = read(&renamed);
         assert!(now.contains(&format!("Signed in as {on_record}")), "{now}");
-        // What he vouches for in the registry says so too: his sign-in in the place of the token's credential.
+        // Registry decisions name the subject too: the sign-in replaces the token's credential.
         let file = at.home.join(".local/state/agentsh/fleet/login.json");
         let mut login: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         login["credential"] = json!(renamed.strip_prefix("agentsh-fleet=").unwrap());
@@ -73,7 +73,7 @@ fn a_decision_is_by_an_id_that_its_author_does_not_choose() {
         let log = Outcome::of(&mut at.agentsh(&["registry", "log", "--registry", "fleet"])).expect_code(0);
         assert!(log.stdout.contains(&on_record), "{log}");
 
-        // Somebody else of that name keeps his way in when the person's are ended, under whatever name.
+        // Another person of that name stays signed in when the first one is signed out, under whatever name.
         told.provider.says().claims.insert("sub".to_owned(), json!("18"));
         told.provider.says().claims.insert("preferred_username".to_owned(), json!("ada"));
         let namesake = somebody(&server);

@@ -6,7 +6,7 @@ use super::{Server, forward, hosts, session};
 use crate::support::{Mode, Outcome, Place, postgres, skip};
 
 #[test]
-fn the_database_is_spoken_to_under_tls() {
+fn fleet_database_connection_uses_tls() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
         return skip("no ordinary user");
@@ -23,7 +23,7 @@ fn the_database_is_spoken_to_under_tls() {
     let rooted =
         |mode: &str, file: &std::path::Path| format!("sslmode={mode}&sslrootcert={}", file.display());
 
-    // Nobody vouches for it; somebody else does; it goes by another name; words that are none.
+    // Certificates without an authority, of another authority and for another name; and invalid options.
     for (url, why) in [
         (url("localhost", "sslmode=verify-full"), "certificate"),
         (url("localhost", &rooted("require", &foreign)), "certificate"),

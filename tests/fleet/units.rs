@@ -1,4 +1,4 @@
-//! The units of systemd: their verbs are verbs, and their conditions hold where they should.
+//! The units of systemd: the verbs that they run exist, and their conditions hold where they should.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ fn units() -> Vec<PathBuf> {
 }
 
 #[test]
-fn units_start_what_there_is() {
+fn systemd_units_start_existing_commands() {
     let place = Place::new(Mode::Invoker);
     let units = units();
     assert!(units.len() >= 4, "{units:?}");
@@ -29,7 +29,7 @@ fn units_start_what_there_is() {
 }
 
 #[test]
-fn the_forwarder_runs_where_a_host_is_enrolled() {
+fn forwarder_unit_runs_on_enrolled_hosts_only() {
     let analyze = Path::new("/usr/bin/systemd-analyze");
     if !analyze.exists() {
         return skip("systemd is not installed");

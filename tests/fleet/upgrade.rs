@@ -71,7 +71,7 @@ fn credential(at: &Place) -> String {
     login["credential"].as_str().unwrap().to_owned()
 }
 
-/// A host whose session is there, and somebody who looks.
+/// A host with a forwarded session, and a viewer.
 fn a_host(at: &Place, server: &Server<'_>, calls: usize) -> Place {
     server.login(at, "viewer");
     let host = Place::new(Mode::Invoker);
@@ -82,7 +82,7 @@ fn a_host(at: &Place, server: &Server<'_>, calls: usize) -> Place {
 }
 
 #[test]
-fn tables_change_under_a_server_that_runs() {
+fn schema_migration_works_while_an_older_server_runs() {
     let Some(database) = Database::start() else { return };
     let at = &database.at;
     let mut server = Server::start(at, &database.cluster.url, &[]);
@@ -157,7 +157,7 @@ fn database_of_the_previous_version_is_migrated() {
     assert_eq!((database.version(), database.lacking().as_str()), (own, "0"));
 }
 
-/// What a server of version 4 writes, it can write into these tables, and what it keeps is asked for here.
+/// A server of version 4 can write into these tables, and its rows are queried here.
 #[test]
 fn rows_of_the_previous_versions_server_are_accepted() {
     let Some(database) = Database::start() else { return };
@@ -165,7 +165,7 @@ fn rows_of_the_previous_versions_server_are_accepted() {
     let server = Server::start(at, &database.cluster.url, &[]);
     let host = a_host(at, &server, 2);
     let before = asked(at, &server, &["mcp", "events", "--limit", "1000"]).len();
-    // A batch of one row, as that version takes it: it knows no `last_event`.
+    // A batch of one row, as that version stores it, without `last_event`.
     let row = "SELECT id + (60000000::bigint << 11), host, session, seq + 1, time, type, body, md5(hash) || md5(hash), \
                server_id, tool_name, action, severity, call FROM events ORDER BY id DESC LIMIT 1";
     database.say(&format!(
@@ -179,14 +179,14 @@ fn rows_of_the_previous_versions_server_are_accepted() {
     );
     assert_eq!(asked(at, &server, &["mcp", "events", "--limit", "1000"]).len(), before + 1);
     assert_eq!(hosts(at).0.len(), 2);
-    // The row is none that the host wrote: that is found, whichever server accepted it.
+    // The host did not write this row; that is found, whichever server accepted it.
     let said = forward(&host, &["--check"]);
     assert!(said.code != 0, "{said}");
 }
 
-/// Tables of days that cannot be made are told.
+/// Tables of days that cannot be made are reported.
 #[test]
-fn days_that_cannot_be_made_are_told() {
+fn failure_to_make_day_tables_is_reported() {
     let Some(database) = Database::start() else { return };
     let at = &database.at;
     let mut server = Server::start(at, &database.cluster.url, &[]);
@@ -230,7 +230,7 @@ impl Drop for Older {
 
 /// The server of a binary of an earlier version, which `AGENTSH_TEST_OLDER` names.
 #[test]
-fn the_version_before_goes_on_beside_this_one() {
+fn previous_server_version_works_beside_this_one() {
     let Some(binary) = std::env::var_os("AGENTSH_TEST_OLDER") else {
         return skip("a binary of the version before: AGENTSH_TEST_OLDER does not name one");
     };
@@ -265,7 +265,7 @@ fn the_version_before_goes_on_beside_this_one() {
     session(&one, 2);
     forward(&one, &[]).expect_code(0);
     assert_eq!(database.version(), before);
-    // This version starts next to it, while its host goes on sending.
+    // This version starts next to it, while its host keeps sending.
     let server = std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A person is asked about a call, and the client is shown where.
+//! A person is asked about a call, and the client is shown where to answer.
 
 use super::*;
 use crate::support::asking::{question, waiting};
@@ -21,7 +21,7 @@ fn answer(place: &Place, url: &str) {
 }
 
 #[test]
-fn a_client_that_opens_addresses_is_shown_the_page() {
+fn client_with_url_elicitation_is_shown_the_page() {
     let place = Place::new(Mode::Invoker);
     let gateway = gateway(&place);
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
@@ -42,7 +42,7 @@ fn a_client_that_opens_addresses_is_shown_the_page() {
         (&json!("elicitation/create"), &json!("url")),
         "{asked}"
     );
-    // That somebody looks at the page decides nothing.
+    // Opening the page decides nothing.
     let opened = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}});
     assert_eq!(gateway.post("/mcp/fs", &session, &opened).status, 202);
     answer(&place, asked["params"]["url"].as_str().unwrap());
@@ -55,7 +55,7 @@ fn a_client_that_opens_addresses_is_shown_the_page() {
 }
 
 #[test]
-fn a_client_that_does_not_waits_all_the_same() {
+fn client_without_url_elicitation_waits_for_the_answer() {
     let place = Place::new(Mode::Invoker);
     let gateway = gateway(&place);
     let session = gateway.shake_hands("/mcp/fs", &[]);
@@ -134,7 +134,7 @@ fn an_answer_is_about_all_that_is_forwarded_and_about_the_client_that_asked() {
         let refused = said(other);
         assert!(refused.contains("approval-denied"), "{refused}");
     }
-    // A denial of one client's call is none of the other's.
+    // A denial of one client's call does not apply to the other's.
     assert!(said(ask(0, 4, json!({"to": "alpha"}))).contains("alpha"));
     // With the key its questions end, and no other's.
     let (gone, left) = (ask(1, 5, json!({"to": "beta"})), ask(0, 5, json!({"to": "beta"})));

@@ -1,4 +1,5 @@
-//! The steps that a request passes, from the door to the record: each refuses with a code of its own, in their order.
+//! The steps that a request passes, from the first check to the record: each refuses with its own code, in this
+//! order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -69,7 +70,7 @@ fn list(gateway: &Gateway, session: &str) -> String {
 }
 
 #[test]
-fn request_that_breaks_two_rules_hears_of_the_earlier_step() {
+fn request_that_breaks_two_rules_is_refused_by_the_earlier_step() {
     let place = Place::new(Mode::Invoker);
     let server = far();
     let config = format!("listen: 127.0.0.1:0\nendpoints: [{{id: far, url: \"{}\"}}]\n", server.url());
@@ -126,7 +127,7 @@ fn request_that_breaks_two_rules_hears_of_the_earlier_step() {
 }
 
 #[test]
-fn every_step_behind_the_door_has_its_code() {
+fn gateway_steps_after_admission_have_their_codes() {
     let place = Place::new(Mode::Invoker);
     let server = far();
     let gateway = start(&place, &server, OPEN);
@@ -243,7 +244,7 @@ fn an_unusual_call_is_refused_where_calls_are_graded() {
 }
 
 #[test]
-fn warnings_about_a_server_stand_beside_its_answers() {
+fn warnings_about_a_server_accompany_its_answers() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| match asked.rpc().as_str() {

@@ -52,7 +52,7 @@ fn result(asked: &Asked, result: Value) -> Reply {
 }
 
 #[test]
-fn a_local_server_with_sessions_is_served_without() {
+fn local_server_with_sessions_serves_clients_without_sessions() {
     let place = Place::new(Mode::Invoker);
     let answers = json!({
         "server/discover": [{"error": {"code": -32601, "message": "unknown"}}],
@@ -78,14 +78,14 @@ fn a_local_server_with_sessions_is_served_without() {
     assert_eq!((&called["id"], &called["result"]["content"][0]["text"]), (&json!(3), &json!("ran look")));
     let gone = alone(&gateway, "/mcp/old", &request(4, "ping", json!({})), &[]);
     assert_eq!((gone.status, &gone.last()["error"]["code"]), (404, &json!(-32601)));
-    // And with a session, as ever.
+    // And with a session, as before.
     let id = gateway.shake_hands("/mcp/old", &[]);
     let called = gateway.post("/mcp/old", &[("Mcp-Session-Id", &id)], &call(5, "look", json!({})));
     assert_eq!(called.last()["result"]["content"][0]["text"], "ran look");
 }
 
 #[test]
-fn messages_of_a_server_with_sessions_reach_a_client_without() {
+fn messages_of_a_server_with_sessions_reach_a_client_without_sessions() {
     let place = Place::new(Mode::Invoker);
     let (told, heard) = channel::<String>();
     let (answered, waits) = channel::<String>();
@@ -154,7 +154,7 @@ fn call_of(tool: &str, id: u64) -> Value {
 }
 
 #[test]
-fn a_client_with_sessions_uses_a_server_without() {
+fn client_with_sessions_uses_a_server_without_sessions() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         let message = asked.message();
@@ -227,7 +227,7 @@ fn arguments_in_headers_are_checked_and_sent_on() {
     let gateway = Gateway::start(&place, &far(&server));
     let query = call(1, "query", json!({"region": "größe", "plain": "x"}));
     let region = |value| [("Mcp-Param-Region", value)];
-    // Nobody listed the tools: the gateway does before it says anything about headers.
+    // No client listed the tools, so the gateway lists them before it judges headers.
     let good = alone(&gateway, "/mcp/far", &query, &region("=?base64?Z3LDtsOfZQ==?="));
     assert_eq!(good.last()["result"]["content"][0]["text"], "found", "{}", good.body);
     for bad in [&region("groesse")[..], &region("=?base64?Z3LDtsOfZQ?=")[..], &[][..]] {
@@ -243,7 +243,7 @@ fn arguments_in_headers_are_checked_and_sent_on() {
 }
 
 #[test]
-fn a_request_that_stands_alone_says_who_asks() {
+fn request_without_a_session_names_its_client() {
     let place = Place::new(Mode::Invoker);
     let gateway = Gateway::start(&place, &super::file(&place, OPEN));
     let headers = [("MCP-Protocol-Version", REVISION), ("Mcp-Method", "tools/list")];

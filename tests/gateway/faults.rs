@@ -24,7 +24,7 @@ fn text(id: &Value, text: &str) -> String {
 }
 
 #[test]
-fn a_server_that_misbehaves_is_told_and_on_record() {
+fn misbehaving_server_is_reported_and_recorded() {
     let place = Place::new(Mode::Invoker);
     let policy = place.write("small.yaml", "sandbox: {mcp: {max_line_bytes: 100000}}\n");
     let server = HttpServer::start(|asked| {
@@ -87,7 +87,7 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
         let told = refusal(&gateway, &session, id, tool);
         assert!(told.contains(says) && told.contains("server 'far'"), "{tool}: {told}");
     }
-    // Two answers: the first counts, the second is refused, and the session goes on.
+    // Two answers: the first counts, the second is refused, and the session continues.
     let headers = [("Mcp-Session-Id", session.as_str())];
     let twice = gateway.post("/mcp/far", &headers, &call(50, "twice", json!({})));
     assert_eq!(twice.last()["result"]["content"][0]["text"], "first", "{}", twice.body);
@@ -109,7 +109,7 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
 }
 
 #[test]
-fn an_expired_session_begins_anew() {
+fn expired_session_is_started_again() {
     let place = Place::new(Mode::Invoker);
     let calls = std::sync::atomic::AtomicUsize::new(0);
     let server = HttpServer::start(move |asked| {
@@ -272,7 +272,7 @@ fn a_session_belongs_to_its_endpoint_and_nothing_of_the_gateway_reaches_a_server
 }
 
 #[test]
-fn a_new_configuration_takes_no_stream_away_and_the_end_lets_answers_out() {
+fn reload_keeps_streams_and_shutdown_sends_pending_answers() {
     let place = Place::new(Mode::Invoker);
     let (feed, fed) = std::sync::mpsc::channel::<String>();
     let fed = std::sync::Mutex::new(Some(fed));
@@ -355,7 +355,7 @@ fn unread_answer_waits_at_the_server_and_blocks_nobody() {
     assert!(grown < 25 << 10, "{grown} KiB of 60 MB that nobody reads");
     let other = gateway.post("/mcp/far", &[("Mcp-Session-Id", &quick)], &call(2, "x", json!({}))).last();
     assert_eq!(other["result"]["content"][0]["text"], "fine");
-    // And all of it is there for who reads late.
+    // A late reader gets all of it.
     let lines = BufReader::new(stream).lines().map_while(Result::ok);
     let events = lines.filter(|line| line.starts_with("data: ")).count();
     assert_eq!(events, PIECES + 1);

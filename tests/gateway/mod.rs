@@ -51,7 +51,7 @@ impl Gateway {
             }
             said.push_str(&line);
         };
-        // What it says later must not stop it.
+        // Later output must not block it.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
         Self { child, address }
     }
@@ -201,7 +201,7 @@ fn a_sandboxed_server_is_served_and_every_session_is_its_own() {
 }
 
 #[test]
-fn a_server_asks_its_client_and_tells_of_progress_on_the_stream() {
+fn server_requests_and_progress_are_sent_on_the_stream() {
     let place = Place::new(Mode::Invoker);
     let gateway = Gateway::start(&place, &file(&place, OPEN));
     let id = gateway.shake_hands("/mcp/fs", &[]);
@@ -279,7 +279,7 @@ fn keys_open_their_endpoints_and_sessions_are_bound_to_them() {
 }
 
 #[test]
-fn pages_of_others_large_messages_and_nonsense_reach_no_server() {
+fn cross_site_oversized_and_malformed_requests_reach_no_server() {
     let place = Place::new(Mode::Invoker);
     let keys = "limits: {message_bytes: 10000}\npublic_url: https://mcp.example.com/base\n";
     let gateway = Gateway::start(&place, &file(&place, &format!("{OPEN}{keys}")));
@@ -290,7 +290,7 @@ fn pages_of_others_large_messages_and_nonsense_reach_no_server() {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     assert_eq!(ask(&[("Origin", "https://evil.example.com")], ping), (403, "BLOCKED_ORIGIN".into()));
     assert_eq!(ask(&[("Host", "evil.example.com")], ping), (403, "BLOCKED_ORIGIN".into()));
-    // Its own origin is none of others.
+    // The gateway's own origin is not a foreign one.
     let own = [("Host", "mcp.example.com"), ("Origin", "https://mcp.example.com")];
     assert_eq!(ask(&own, ping), (400, "NO_SESSION".into()));
     let bound = format!("http://{}", gateway.address);

@@ -1,4 +1,4 @@
-//! Web pages of listed origins, and what else knocks at an endpoint before it speaks the protocol.
+//! Web pages of listed origins, and other requests that reach an endpoint before the protocol starts.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -12,7 +12,7 @@ const APP: (&str, &str) = ("Origin", "https://app.example.com");
 const EVIL: (&str, &str) = ("Origin", "https://evil.example.com");
 
 #[test]
-fn a_page_of_a_listed_origin_asks_first_shows_its_key_then_and_reads_the_answers() {
+fn page_of_a_listed_origin_sends_a_preflight_and_reads_answers() {
     let place = Place::new(Mode::Invoker);
     let text = file(&place, "origins: ['https://app.example.com']\n");
     let config = place.write("gateway.yaml", &text);
@@ -101,7 +101,7 @@ fn the_newest_stream_of_a_session_is_the_one_that_is_read() {
 }
 
 #[test]
-fn a_slash_at_the_end_changes_nothing_and_head_says_whether_somebody_is_there() {
+fn trailing_slash_is_ignored_and_head_reports_liveness() {
     let place = Place::new(Mode::Invoker);
     let gateway = Gateway::start(&place, &file(&place, OPEN));
     let id = gateway.shake_hands("/mcp/fs/", &[]);

@@ -1,5 +1,6 @@
-//! What the page of ThornGuard names as examples of poisoned definitions and results: in definitions all of them are found; in
-//! results what is an order or a lasting preference, since pages, logs and code have paths, names of tools and odd characters.
+//! The examples of poisoned definitions and results on ThornGuard's page. In definitions all of them are found; in
+//! results only orders and lasting preferences, since pages, logs and code contain paths, names of tools and odd
+//! characters.
 
 use super::*;
 use crate::support::http_server::Asked;
@@ -95,7 +96,7 @@ fn the_examples_of_the_page_are_found_in_definitions_and_orders_in_results() {
         assert_eq!(told, *is_told, "{text}");
     }
     assert!(defined("odd_key") && defined("long_name") && !defined("say"), "{found:?}");
-    // By how certain it is: a path alone is less than an order or what nobody can see.
+    // By how certain it is: a path alone is less than an order or invisible text.
     let severity = |at: usize| {
         let name = format!("tool_{at}");
         let of_tool = found.iter().filter(|event| event["tool_name"] == name);

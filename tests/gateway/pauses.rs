@@ -1,5 +1,5 @@
-//! A server may end the stream of an answer before the answer, and say when it wants to be asked again. A client that can come
-//! back hears the same; for everybody else the gateway waits.
+//! A server may end the stream of an answer before the answer, and say when it wants to be asked again. A client that
+//! can reconnect is told the same; for all others the gateway waits.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::{Gateway, OPEN, call};
 use crate::support::http_server::{HttpServer, Reply, handshake};
 use crate::support::{Mode, Place};
 
-/// Puts every answer off for so long.
+/// Postpones every answer by `retry` milliseconds.
 fn patient(retry: u64) -> HttpServer {
     let asked_for = Mutex::new(Value::Null);
     HttpServer::start(move |asked| match (asked.method.as_str(), asked.header("last-event-id")) {
@@ -50,7 +50,7 @@ fn postponed_answer_is_resumed_by_the_client() {
     let rest = gateway.ask("GET", "/mcp/far", &back, "");
     assert_eq!((rest.status, &rest.last()["id"]), (200, &json!(1)), "{}", rest.body);
     assert_eq!(rest.last()["result"]["content"][0]["text"], "at last", "{}", rest.body);
-    // Who comes back sooner than asked is served as soon.
+    // A client that reconnects early is served early.
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     let resumed: Vec<_> =
         server.asked().into_iter().filter(|asked| asked.header("last-event-id").is_some()).collect();
@@ -66,7 +66,7 @@ fn postponed_answer_reaches_a_client_that_cannot_resume() {
     let gateway = start(&place, &server);
     let session = gateway.shake_hands("/mcp/far", &[]);
     let own = ("Mcp-Session-Id", session.as_str());
-    // Of a revision that knows nothing of it, and of one whose client takes no stream.
+    // A revision without this feature, and a client that accepts no stream.
     for (id, headers) in [
         (1, vec![own, ("MCP-Protocol-Version", "2025-06-18")]),
         (2, vec![own, ("MCP-Protocol-Version", "2025-11-25"), ("Accept", "application/json")]),

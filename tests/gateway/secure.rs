@@ -34,7 +34,7 @@ fn ask(gateway: &Gateway, trusted: &CertificateDer<'static>) -> Option<String> {
 }
 
 #[test]
-fn tls_ends_here_and_a_new_certificate_is_taken_up() {
+fn gateway_terminates_tls_and_reloads_its_certificate() {
     let place = Place::new(Mode::Invoker);
     let first = certificate(&place);
     let more = format!("{OPEN}tls: {{certificate: server.pem, key: server.key}}\n");

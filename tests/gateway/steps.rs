@@ -1,5 +1,5 @@
-//! What the page of ThornGuard promises of its steps, through the gateway: codes and statuses, signatures that no policy
-//! switches off, hidden HTML, rules about who asks, what is usual, the inventory, redaction.
+//! The promises of ThornGuard's page about its steps, through the gateway: codes and statuses, signatures that no
+//! policy switches off, hidden HTML, rules about who asks, what is usual, the inventory, redaction.
 
 use super::*;
 use crate::support::http_server::Asked;
@@ -41,7 +41,7 @@ fn code_of(answer: &Answer) -> String {
     header
 }
 
-/// Of each kind that the page names.
+/// One of each kind that the page names.
 const SIGNATURES: [&str; 11] = [
     "rm -rf /",
     "sudo systemctl stop firewalld",
@@ -126,7 +126,7 @@ fn servers_that_are_not_public_or_in_plain_text_have_statuses_and_codes_of_their
 }
 
 #[test]
-fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
+fn hidden_html_is_removed_from_every_result_if_the_policy_says_so() {
     const PAGE: &str = "<p>The price is 5.</p><!-- build 7 --><p hidden>draft</p><div style=\"display: none\">more</div>\
                         <noscript>turn it on</noscript><input type=hidden name=a value=token><iframe width=0 height=0></iframe>\
                         <p style=\"position:absolute;left:-9999px\">far</p><p style=\"visibility:hidden\">unseen</p>\
@@ -181,7 +181,7 @@ fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
 }
 
 #[test]
-fn a_changed_tool_has_the_code_of_its_posture() {
+fn changed_tool_has_the_error_code_of_its_posture() {
     for (posture, code) in [
         ("review_required", "TOOL_REVIEW_REQUIRED"),
         ("quarantine", "BLOCKED_TOOL_QUARANTINE"),
@@ -218,7 +218,7 @@ fn a_changed_tool(posture: &str, code: &str) {
         assert_eq!((answer.status, code_of(&answer).as_str()), (200, expected), "{}", answer.body);
     }
     if !code.is_empty() {
-        // The next session has what somebody trusted meanwhile.
+        // The next session has what was trusted meanwhile.
         let trust =
             || Outcome::of(&mut place.agentsh(&["mcp", "pins", "trust", "--server", "far"])).code == 0;
         assert!(crate::support::eventually(trust), "{posture}");
@@ -233,7 +233,7 @@ fn a_changed_tool(posture: &str, code: &str) {
     assert!(drift[0]["previous_hash"].is_string() && drift[0]["new_hash"].is_string(), "{posture} {drift:?}");
 }
 
-/// What one endpoint gave a client does not reach another one, and a session is that of its endpoint.
+/// Data that one endpoint gave a client does not reach another one, and a session belongs to its endpoint.
 #[test]
 fn results_and_sessions_of_an_endpoint_are_not_those_of_another() {
     const MEMO: &str =
@@ -290,7 +290,7 @@ fn rules_know_the_network_and_the_headers_of_a_client_and_no_server_hears_of_the
         let session = ("Mcp-Session-Id", session.as_str());
         let with = |id: u64, tool: &str, header: (&str, &str)| {
             let mut message = call(id, tool, json!({"to": "all"}));
-            // What a client says of itself does not count.
+            // A client's claims about itself are ignored.
             message["params"]["_meta"] =
                 json!({"io.agentsh/caller": {"address": "10.9.9.9", "headers": {"x-ticket": ["T-1"]}}});
             let answer = gateway.post("/mcp/far", &[session, header], &message);
@@ -329,7 +329,7 @@ fn rules_know_the_network_and_the_headers_of_a_client_and_no_server_hears_of_the
 }
 
 #[test]
-fn rules_about_clients_are_not_enforced_where_nobody_knows_them_and_the_report_says_so() {
+fn rules_about_clients_are_reported_as_not_enforced_outside_a_gateway() {
     let place = Place::new(Mode::Invoker);
     place.policy(ABOUT_CLIENTS);
     Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);
@@ -343,7 +343,7 @@ fn rules_about_clients_are_not_enforced_where_nobody_knows_them_and_the_report_s
 }
 
 #[test]
-fn a_rule_sees_no_credential_and_a_key_opens_from_its_networks_alone() {
+fn rules_see_no_credential_and_a_key_works_only_from_its_networks() {
     let place = Place::new(Mode::Invoker);
     let file = place.write(
         "wrong.yaml",
@@ -424,7 +424,7 @@ fn a_burst_of_long_deletes_in_an_order_never_seen_reaches_its_action() {
     );
 }
 
-/// What the page takes for a sign of a high risk in a name, and of a medium one.
+/// Words in a name that the page counts as a sign of a high or medium risk.
 const RISKY: [&str; 10] =
     ["delete", "remove", "destroy", "drop", "exec", "shell", "bash", "deploy", "publish", "write"];
 const CHANGING: [&str; 9] = ["create", "update", "modify", "edit", "push", "send", "post", "put", "upload"];
@@ -489,7 +489,7 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
         }
         let hash = of(name)["pinned_hash"].as_str().unwrap();
         assert!(hash.starts_with("sha256:") && hash.len() == 71, "{hash}");
-        // What changed is hidden, and the inventory shows what is offered now next to what was trusted.
+        // Changed tools are hidden, and the inventory shows the offered and the trusted definition.
         assert_eq!(of(name)["current_hash"] == of(name)["pinned_hash"], name != "purge", "{tools:?}");
     }
     assert_eq!(
@@ -541,7 +541,7 @@ fn secrets_and_personal_data_have_tags_in_both_directions_unless_a_policy_says_o
         let open =
             place.write("open.yaml", "sandbox: {mcp: {secrets: {arguments: audit, results: audit}}}\n");
         let policy = if is_redacted { String::new() } else { format!("policy: {}\n", open.display()) };
-        // What it says it does not send in the arguments.
+        // The secret that it returns is not sent in the arguments.
         let server = server(&["say"], |params| {
             let at = params["arguments"]["at"].as_u64().unwrap() as usize;
             json!(format!("it is {} now", PERSONAL[at].0))

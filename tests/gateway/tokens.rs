@@ -1,4 +1,4 @@
-//! Tokens of an authorization server, whose keys are fetched, change, and are not there.
+//! Tokens of an authorization server whose keys are fetched, change, or are missing.
 
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -97,7 +97,7 @@ fn tokens_are_checked_with_the_keys_that_the_issuer_publishes() {
     assert_eq!(knock(&gateway, &issuer.token(json!({}))).0, 200);
     // Clocks differ by less than a minute.
     assert_eq!(knock(&gateway, &issuer.token(json!({"exp": now() - 30, "nbf": now() + 30}))).0, 200);
-    // By more: that is said in the shape of the protocol.
+    // With a larger skew the refusal has the form of the protocol.
     for (skewed, says) in
         [(json!({"exp": now() - 120}), "Expired"), (json!({"nbf": now() + 120}), "Immature")]
     {
@@ -126,7 +126,7 @@ fn tokens_are_checked_with_the_keys_that_the_issuer_publishes() {
 }
 
 #[test]
-fn keys_change_and_others_do_not_sign() {
+fn rotated_issuer_keys_are_used_and_foreign_keys_are_refused() {
     let place = Place::new(Mode::Invoker);
     let issuer = Issuer::start();
     let gateway =
@@ -150,7 +150,7 @@ fn keys_change_and_others_do_not_sign() {
 }
 
 #[test]
-fn without_keys_nobody_comes_in() {
+fn token_is_refused_without_issuer_keys() {
     let place = Place::new(Mode::Invoker);
     let issuer = Issuer::start();
     let gateway = issuer.gateway(&place, ", jwks: \"http://127.0.0.1:1/keys\"");

@@ -95,7 +95,7 @@ fn every_probe_says_what_is_run_and_no_two_are_called_the_same() {
 }
 
 #[test]
-fn the_document_is_the_list() {
+fn documented_probes_match_the_list() {
     let probes = probes();
     let same = probes.iter().filter(|probe| probe.why.is_none()).count();
     let mut text = format!(

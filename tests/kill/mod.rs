@@ -1,4 +1,4 @@
-//! `kill -9` of agentsh at any moment: nothing survives it, and nothing that was answered is forgotten.
+//! `kill -9` of agentsh at any moment: no process survives it, and no answered call is forgotten.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn agent(place: &Place, mark: &str) -> Child {
 }
 
 #[test]
-fn an_agent_and_its_daemons_end() {
+fn agent_and_its_daemons_end_when_agentsh_is_killed() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mark = mark(&place, "idle");
@@ -53,7 +53,7 @@ fn an_agent_and_its_daemons_end() {
 /// The thread that serves everything is stopped: for a moment, and for good. `kill -9` is then done by agentsh itself.
 #[test]
 #[ignore = "takes long"]
-fn a_session_that_stands_still_is_ended() {
+fn stopped_session_is_ended() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mark = mark(&place, "still");
@@ -185,7 +185,7 @@ fn kill_with_an_agent_and_several_servers_leaves_no_process() {
 
 /// The refusal was on disk before the client heard of it.
 #[test]
-fn an_answered_refusal_is_on_record() {
+fn answered_refusal_is_recorded_before_a_kill() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("sandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n");
@@ -217,7 +217,7 @@ fn kill_at_any_moment_of_recording_keeps_what_was_answered() {
             std::thread::sleep(Duration::from_micros(2_000 + round * round * 700));
             kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
         });
-        // Until the connection ends: refusals, which are told only when they are on disk.
+        // Until the connection ends: refusals, which are answered only when they are on disk.
         while peer.try_call("crash", json!({})).is_some() {
             answered += 1;
         }

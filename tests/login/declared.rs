@@ -56,7 +56,7 @@ fn the_policy_declares_a_server_for_every_agent() {
 }
 
 #[test]
-fn half_a_credential_is_none() {
+fn credential_with_an_unset_variable_is_not_sent() {
     let (place, server) = (Place::new(Mode::Invoker), server());
     place.policy(&format!("sandbox: {{mcp: {{servers: [{}]}}}}", entry(&server.url())));
     let answers = script(&place, &json!([{"server": "far", "tool": "look", "arguments": {}}]));
@@ -79,7 +79,7 @@ fn a_project_cannot_declare_one_or_say_what_it_is_sent() {
 }
 
 #[test]
-fn mistakes_are_told_where_they_are() {
+fn login_mistakes_in_a_policy_name_their_place() {
     for (entry, part) in [
         ("{id: a, url: \"ftp://x.example\"}", "not the address of a server"),
         ("{id: a, url: \"https://me:secret@x.example\"}", "not the address of a server"),
@@ -100,7 +100,7 @@ fn mistakes_are_told_where_they_are() {
 }
 
 #[test]
-fn the_proxy_puts_urls_beside_programs() {
+fn proxy_configuration_takes_urls_and_programs() {
     let (place, authority, server) = (Place::new(Mode::Invoker), Authority::start(), server());
     place.set("FAR_TOKEN", TOKEN);
     let file = json!({"servers": [

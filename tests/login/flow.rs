@@ -109,7 +109,7 @@ fn kept_for_the_user_alone(place: &Place) {
     assert_eq!(kept.len(), 1);
     assert_eq!(mode(kept[0]), 0o600);
     assert!(std::fs::read_to_string(kept[0]).unwrap().contains(MARK));
-    // What others can read is used by nobody.
+    // A file that others can read is not used.
     std::fs::set_permissions(kept[0], PermissionsExt::from_mode(0o644)).unwrap();
     let outcome = Outcome::of(&mut place.agentsh(&["login", "--list"]));
     assert!(outcome.code != 0 && outcome.stderr.contains("chmod 600"), "{outcome}");
@@ -143,7 +143,7 @@ fn an_answer_to_another_login_is_dropped() {
 }
 
 #[test]
-fn a_browser_is_opened_where_there_is_one() {
+fn browser_is_opened_if_there_is_one() {
     let place = Place::new(Mode::Invoker);
     let authority = Authority::start();
     let browser =

@@ -17,7 +17,7 @@ fn fails(authority: &Authority, place: &Place, part: &str) -> Outcome {
 }
 
 #[test]
-fn an_authorization_server_that_lies_about_itself() {
+fn authorization_server_with_false_metadata_is_refused() {
     for (name, value, part) in [
         ("issuer", json!("https://login.example.com"), "`issuer` is 'https://login.example.com'"),
         ("code_challenge_methods_supported", json!(["plain"]), "PKCE"),
@@ -47,7 +47,7 @@ fn an_authorization_server_that_lies_about_itself() {
 }
 
 #[test]
-fn another_issuer_in_the_browser() {
+fn callback_with_another_issuer_is_refused() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     authority.state().issuer_said = Some("https://evil.example".to_owned());
     fails(&authority, &place, "is not from http://127.0.0.1");
@@ -55,7 +55,7 @@ fn another_issuer_in_the_browser() {
 }
 
 #[test]
-fn a_server_that_describes_another_one() {
+fn server_that_describes_another_resource_is_refused() {
     let (place, authority, other) = (Place::new(Mode::Invoker), Authority::start(), Authority::start());
     // The description of another server: a token for that would be worth something there.
     let about = format!("http://127.0.0.1:{}/.well-known/oauth-protected-resource/mcp", other.mcp.port);
@@ -75,7 +75,7 @@ fn a_server_that_describes_another_one() {
 }
 
 #[test]
-fn tokens_that_are_none() {
+fn invalid_tokens_are_refused() {
     for (name, value, part) in [
         ("token_type", json!("mac"), "not a bearer token"),
         ("access_token", json!("a\r\nX-Evil: 1"), "not a single ASCII word"),
@@ -94,9 +94,9 @@ fn tokens_that_are_none() {
     }
 }
 
-/// What other clients take as well.
+/// Spellings that other clients accept too.
 #[test]
-fn tokens_that_are_spelled_in_another_way() {
+fn unusually_spelled_tokens_are_accepted() {
     for (name, value) in [
         ("expires_in", json!("3600")),
         ("expires_in", json!(3600.0)),
@@ -112,7 +112,7 @@ fn tokens_that_are_spelled_in_another_way() {
 }
 
 #[test]
-fn answers_that_lead_elsewhere_or_never_end() {
+fn login_answers_that_redirect_or_never_end_are_refused() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     let elsewhere = HttpServer::start(|_| Reply::json(json!({"access_token": "x", "token_type": "Bearer"})));
     let to = format!("http://127.0.0.1:{}/token", elsewhere.port);
@@ -128,7 +128,7 @@ fn answers_that_lead_elsewhere_or_never_end() {
 }
 
 #[test]
-fn a_refusal_in_the_browser() {
+fn login_refused_in_the_browser_is_reported() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     let outcome = log_in_with(&place, &[&authority.mcp.url()], |address| {
         let url = url::Url::parse(address).unwrap();
@@ -145,7 +145,7 @@ fn a_refusal_in_the_browser() {
 }
 
 #[test]
-fn a_server_without_a_login() {
+fn server_without_a_login_is_reported() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|_| Reply::status(404));
     let outcome = log_in(&place, &[&server.url()]);

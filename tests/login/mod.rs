@@ -23,7 +23,7 @@ fn configured(place: &Place, authority: &Authority) {
     place.write(place.home.join(".claude.json"), user.to_string());
 }
 
-/// Logs in, with somebody who does something with the address that is printed.
+/// Logs in; `user` gets the printed address.
 fn log_in_with(place: &Place, words: &[&str], user: impl FnOnce(&str)) -> Outcome {
     let mut command = place.agentsh(&["login", "--no-browser"]);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,4 +1,5 @@
-//! What providers add to the specification or spell in their own way, in the shapes that their documents show. Each is logged in to.
+//! Providers' additions to and deviations from the specification, in the forms that their documents show. A login
+//! succeeds with each.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A call that needs further rights waits for them, in the queue of everything that a person is asked.
+//! A call that needs further rights waits for them, in the queue of all questions to a person.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn asked(place: &Place, authority: &Authority) -> (Peer, Value, String) {
     assert_eq!((&question["server"], &question["name"]), (&json!("far"), &json!("login files:write")));
     assert_eq!(question["login"], format!("agentsh login {url} --scope files:write"), "{question}");
     let question = question["id"].as_str().unwrap().to_owned();
-    // Everything else of the session goes on.
+    // Everything else in the session continues.
     assert_eq!(peer.text("read", json!({})), "from afar");
     (peer, id, question)
 }
@@ -38,7 +38,7 @@ fn decided(place: &Place) -> Value {
 }
 
 #[test]
-fn a_login_with_further_rights_lets_the_waiting_call_go_on() {
+fn step_up_login_lets_the_waiting_call_continue() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     place.user_policy(WAITS);
     let (mut peer, id, question) = asked(&place, &authority);
@@ -60,7 +60,7 @@ fn a_login_with_further_rights_lets_the_waiting_call_go_on() {
 }
 
 #[test]
-fn a_yes_begins_the_login_in_the_users_browser() {
+fn step_up_login_starts_in_the_users_browser_after_a_yes() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     place.user_policy(WAITS);
     let browser = place.script(place.home.join("bin/browser"), "#!/bin/sh\nexec curl -sSL \"$1\"\n");
@@ -84,7 +84,7 @@ fn a_yes_begins_the_login_in_the_users_browser() {
 }
 
 #[test]
-fn a_no_holds_for_the_session() {
+fn step_up_refusal_holds_for_the_session() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     place.user_policy(WAITS);
     let (mut peer, id, question) = asked(&place, &authority);
@@ -100,7 +100,7 @@ fn a_no_holds_for_the_session() {
 
 /// The missing rights are not named: only a login gives further ones, and a renewal in the meantime is not a login.
 #[test]
-fn a_renewal_is_no_login() {
+fn step_up_is_not_satisfied_by_a_token_renewal() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     place.user_policy(WAITS);
     authority.state().names_no_scope = true;

@@ -1,4 +1,4 @@
-//! Sessions put the token on the wire, renew it, and ask for it.
+//! Sessions send the token, renew it, and ask for a login.
 
 use serde_json::json;
 
@@ -43,7 +43,7 @@ fn an_agent_uses_a_login_that_it_never_sees() {
 }
 
 #[test]
-fn a_token_is_renewed_when_it_is_over() {
+fn token_is_renewed_after_it_expired() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     let mut peer = peer(&place, &authority);
@@ -60,7 +60,7 @@ fn a_token_is_renewed_when_it_is_over() {
 }
 
 #[test]
-fn a_token_is_renewed_before_it_is_over() {
+fn token_is_renewed_before_it_expires() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     authority.state().tokens.insert("expires_in", json!(0));
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);
@@ -74,9 +74,9 @@ fn a_token_is_renewed_before_it_is_over() {
     assert_eq!(refused, 2);
 }
 
-/// Two sessions with one login: a refresh token is good once, and both go on.
+/// Two sessions with one login: a refresh token is valid once, and both continue.
 #[test]
-fn sessions_share_what_is_renewed() {
+fn sessions_share_a_renewed_token() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     let mut peers = [peer(&place, &authority), peer(&place, &authority)];
@@ -97,7 +97,7 @@ fn sessions_share_what_is_renewed() {
 }
 
 #[test]
-fn a_login_that_is_over_is_asked_for_once_and_goes_on() {
+fn expired_login_is_asked_for_once_and_the_session_continues() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     let url = authority.mcp.url();
     log_in(&place, &[&url]).expect_code(0);
@@ -142,7 +142,7 @@ fn a_token_that_is_never_taken_is_not_renewed_without_end() {
     assert_eq!(authority.traded().len(), 2, "renewed once");
     let calls = authority.mcp.asked().iter().filter(|asked| asked.rpc() == "tools/call").count();
     assert_eq!(calls, 3, "the one before, and this one twice");
-    // What is recorded is on disk a moment later.
+    // Events are on disk a moment later.
     let failed = || place.events("mcp_server_unavailable").iter().any(|event| event["tool_name"] == "read");
     assert!(crate::support::eventually(failed));
     let words = || place.events("server_login").iter().map(|event| event["what"].clone()).collect::<Vec<_>>();
@@ -153,7 +153,7 @@ fn a_token_that_is_never_taken_is_not_renewed_without_end() {
 }
 
 #[test]
-fn an_authorization_server_that_is_away_is_told() {
+fn unreachable_authorization_server_is_reported() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     let mut peer = peer(&place, &authority);
@@ -167,7 +167,7 @@ fn an_authorization_server_that_is_away_is_told() {
 }
 
 #[test]
-fn further_rights_are_named_with_the_command_that_gets_them() {
+fn missing_scopes_are_named_with_the_command_that_requests_them() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     let url = authority.mcp.url();
     log_in(&place, &[&url]).expect_code(0);
@@ -188,7 +188,7 @@ fn further_rights_are_named_with_the_command_that_gets_them() {
 }
 
 #[test]
-fn a_token_goes_to_no_other_origin_and_no_other_server() {
+fn token_is_sent_only_to_its_own_origin_and_server() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     let other = HttpServer::start(|_| Reply::status(401));
@@ -210,7 +210,7 @@ fn a_token_goes_to_no_other_origin_and_no_other_server() {
 }
 
 #[test]
-fn an_answer_that_holds_the_token_ends_outside() {
+fn answer_that_contains_the_token_is_withheld() {
     let place = Place::new(Mode::Invoker);
     place.set("FAR_TOKEN", "t0ken-of-the-user");
     let server = HttpServer::start(|asked| {
@@ -233,7 +233,7 @@ fn an_answer_that_holds_the_token_ends_outside() {
 }
 
 #[test]
-fn a_header_of_the_user_goes_before_a_login() {
+fn header_configured_by_the_user_wins_over_a_login() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     let mut command = place.agentsh(&[
@@ -262,7 +262,7 @@ esac
 "#;
 
 #[test]
-fn the_desktops_store_of_secrets_has_the_tokens_where_there_is_one() {
+fn desktop_secret_store_holds_the_tokens_if_available() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     let keyring = place.home.join("keyring");
     place.make_directory(&keyring);

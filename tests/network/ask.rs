@@ -42,7 +42,7 @@ fn places() -> Vec<Place> {
 }
 
 #[test]
-fn a_person_says_yes_or_no() {
+fn unknown_host_is_allowed_or_refused_by_a_person() {
     for place in places() {
         place.user_policy(POLICY);
         // Two connections to one host are one question; the other host is another, and waits meanwhile.
@@ -73,7 +73,7 @@ fn a_person_says_yes_or_no() {
 }
 
 #[test]
-fn for_good_is_a_line_of_policy() {
+fn permanent_answer_becomes_a_policy_line() {
     for place in places() {
         place.user_policy(POLICY);
         let child = agent(&place, &format!("{GET} get other.test"));
@@ -106,7 +106,7 @@ fn unknown_host_is_refused_where_nobody_can_answer() {
     }
 }
 
-/// What an agent contacts by itself is refused at once, and is in the record alone.
+/// Hosts that an agent contacts by itself are refused at once, and only recorded.
 #[test]
 fn telemetry_hosts_of_an_agent_are_refused_without_a_question() {
     for place in places() {

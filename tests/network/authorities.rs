@@ -11,7 +11,7 @@ use crate::support::{Mode, Outcome, Place, no, skip, yes};
 
 #[test]
 #[ignore = "takes long"]
-fn whom_the_user_trusts_is_trusted_by_the_session_and_inside() {
+fn authorities_of_the_user_are_trusted_by_the_session_and_inside() {
     let modes = Mode::all();
     for (number, (name, set)) in SOURCES.iter().enumerate() {
         eprintln!("{name}");
@@ -33,9 +33,9 @@ fn whom_the_user_trusts_is_trusted_by_the_session_and_inside() {
     }
 }
 
-/// A project is not the user: what its files name is trusted by nobody.
+/// A project is not the user: the authorities that its files name are not trusted.
 #[test]
-fn files_of_the_project_name_nobody() {
+fn project_files_add_no_authorities() {
     for mode in Mode::all() {
         let sandbox = Sandbox { place: Place::new(mode).online().policed_by("userns"), kind: Kind::Agent };
         let place = &sandbox.place;

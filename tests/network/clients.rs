@@ -1,5 +1,5 @@
 //! The programs that people use: curl, node, Python, openssl, and a static one. An allowed name works with each, and
-//! nothing else rides along on its connections.
+//! its connections carry nothing else.
 
 use std::path::Path;
 use std::time::Duration;

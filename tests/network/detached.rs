@@ -1,4 +1,4 @@
-//! The programs are taken away from outside, and the session dies: nothing gets out.
+//! The eBPF programs are removed from outside, and the session dies: nothing gets out.
 
 #![allow(unsafe_code, reason = "bpf(2) has no safe wrapper for links of somebody else")]
 
@@ -40,7 +40,7 @@ struct Policed {
     peer: Peer,
     supervisor: i32,
     group: PathBuf,
-    /// Of that group and of those below it: programs are attached to both.
+    /// That group and those below it: programs are attached to both.
     groups: BTreeSet<u64>,
 }
 
@@ -88,7 +88,7 @@ fn group_of(pid: i32) -> Option<PathBuf> {
 }
 
 #[test]
-fn without_its_programs_a_sandbox_reaches_nothing() {
+fn sandbox_reaches_nothing_without_its_ebpf_programs() {
     let Some(mut policed) = Policed::start() else { return };
     for line in ALLOWED {
         assert_eq!(policed.attempt(line), "DONE", "{line}");
@@ -97,7 +97,7 @@ fn without_its_programs_a_sandbox_reaches_nothing() {
     let before = heard(&policed.place);
     let links = links(&policed.groups);
     assert!(links.len() >= 9, "{} links", links.len());
-    // One after the other: what is left must not depend on what is gone.
+    // One after the other: the remaining programs must not depend on the removed ones.
     for (count, (id, link)) in links.iter().enumerate() {
         bpf(bpf_cmd::BPF_LINK_DETACH, |attributes| {
             attributes.link_detach.link_fd = link.as_raw_fd().cast_unsigned();
@@ -115,7 +115,7 @@ fn without_its_programs_a_sandbox_reaches_nothing() {
 }
 
 #[test]
-fn without_its_session_nothing_is_left() {
+fn sandbox_leaves_nothing_after_its_session() {
     let Some(mut policed) = Policed::start() else { return };
     assert_eq!(policed.attempt(ALLOWED[0]), "DONE");
     assert!(!links(&policed.groups).is_empty());

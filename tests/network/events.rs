@@ -80,7 +80,7 @@ fn connections_that_are_reset_are_not_taken_for_something_else() {
 }
 
 #[test]
-fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_command() {
+fn refused_connection_is_reported_once_with_the_command_that_allows_it() {
     for (mode, backend) in backends() {
         let place = Place::new(mode).online().policed_by(backend);
         let probe = place.program("probe");
@@ -101,7 +101,7 @@ fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_command() {
         let refused = report["refused_connections"].as_array().unwrap();
         assert!(refused.iter().any(|entry| entry["host"] == "two.test"), "{report}");
 
-        // What was learned works.
+        // The learned rules work.
         Outcome::of(&mut place.agentsh(&["policy", "allow", "allowed.test"])).expect_code(0);
         let mut command = place.agentsh(&["run", "--quiet", "--"]);
         let outcome = Outcome::of(command.arg(&probe).arg("http allowed.test:80 allowed.test"));

@@ -1,5 +1,5 @@
-//! Rules with `inspect`: TLS ends at agentsh, single requests are judged, and nobody is fooled about who is there.
-//! Without: a second hello must name the same host as the first.
+//! Rules with `inspect`: TLS ends at agentsh, single requests are judged, and certificates of the session are valid
+//! for no other name. Without: a second hello must name the same host as the first.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::support::{no, skip, yes};
 
 #[test]
 #[ignore = "takes long"]
-fn single_requests_are_judged() {
+fn inspected_requests_are_judged_one_by_one() {
     online(|sandbox| {
         let place = &sandbox.place;
         let ca = authority(place).display().to_string();
@@ -155,7 +155,7 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
             };
             assert_eq!(blocked.iter().filter(|event| is_told(event)).count(), 2, "{request}: {blocked:?}");
         }
-        // What went through the socket is counted: 300,000 bytes each way.
+        // Bytes through the socket are counted: 300,000 bytes each way.
         let opened = place.events("mcp_network_connection");
         let carried = |event: &&serde_json::Value| {
             ["bytes_sent", "bytes_received"].iter().all(|way| event[way].as_u64() > Some(300_000))
@@ -167,7 +167,7 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
 /// The agent's MCP servers are behind bridges; what a server asks is its own affair.
 #[test]
 #[ignore = "takes long"]
-fn no_mcp_server_is_asked_past_the_bridges() {
+fn agent_cannot_bypass_the_bridges_to_reach_an_mcp_server() {
     online(|sandbox| {
         if !Path::new("/usr/bin/curl").exists() {
             return skip("there is no curl here");

@@ -1,4 +1,4 @@
-//! What only the kernel can tell: who dialled, and connections that no listener ever sees.
+//! What only the kernel knows: who connected, and connections that no listener ever sees.
 
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ fn a_refusal_in_the_kernel_is_an_event_with_its_process() {
 }
 
 #[test]
-fn auto_takes_the_kernel_where_it_can_and_says_which() {
+fn backend_auto_selects_ebpf_where_possible_and_reports_it() {
     for mode in Mode::all() {
         let place = Place::new(mode).online();
         Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);

@@ -1,4 +1,4 @@
-//! An allowed name works over TLS and HTTP, IPv4 and IPv6; nothing rides along on its connection.
+//! An allowed name works over TLS and HTTP, IPv4 and IPv6; its connection carries nothing else.
 
 use super::{backends, heard, online};
 use crate::support::sandbox::{Kind, Sandbox};
@@ -6,7 +6,7 @@ use crate::support::{Outcome, Place, no, yes};
 
 /// A rule for the port on which names are asked is one like others.
 #[test]
-fn the_resolvers_port_can_be_named() {
+fn rule_for_the_dns_port_works_as_any_other() {
     online(|sandbox| {
         sandbox.policy("network: {allow: [{host: allowed.test, port: 53, protocol: tcp}]}");
         sandbox.holds(&[yes("echo allowed.test:53"), no("resolve other.test"), no("echo 93.184.216.35:53")]);
@@ -15,7 +15,7 @@ fn the_resolvers_port_can_be_named() {
 
 /// The kernel's table is for all sandboxes: one of them cannot fill it by making up names.
 #[test]
-fn a_pattern_takes_a_part_of_the_table() {
+fn wildcard_names_fill_only_a_part_of_the_kernel_table() {
     for (mode, backend) in backends().into_iter().filter(|(_, backend)| *backend == "ebpf") {
         let place = Place::new(mode).online().policed_by(backend);
         let sandbox = Sandbox { place, kind: Kind::Agent };
@@ -33,7 +33,7 @@ fn a_pattern_takes_a_part_of_the_table() {
 }
 
 #[test]
-fn an_allowed_name_and_nothing_else_on_its_connection() {
+fn connection_to_an_allowed_name_serves_that_name_only() {
     online(|sandbox| {
         sandbox.policy(
             "network: {allow: [allowed.test, v6.test, \"*.wild.test\", {host: allowed.test, port: 7, protocol: tcp}]}",
@@ -71,7 +71,7 @@ fn an_allowed_name_and_nothing_else_on_its_connection() {
 }
 
 #[test]
-fn a_name_that_leads_inside_is_refused() {
+fn name_that_resolves_to_an_internal_address_is_refused() {
     online(|sandbox| {
         sandbox.policy(
             "network: {allow: [allowed.test, private.test, metadata.test, mapped.test, mixed.test, rebind.test]}",
@@ -95,7 +95,7 @@ fn a_name_that_leads_inside_is_refused() {
 
 /// An address that belongs to no name is this machine, even if its block is open.
 #[test]
-fn every_address_is_not_this_machine() {
+fn unspecified_address_does_not_reach_this_machine() {
     online(|sandbox| {
         sandbox.policy("network: {allow: [{host: 0.0.0.0/0, port: 80}, {host: '::/0', port: 80}]}");
         sandbox.holds(&[
@@ -113,7 +113,7 @@ fn every_address_is_not_this_machine() {
 }
 
 #[test]
-fn an_inside_address_that_policy_lists_for_the_name() {
+fn internal_address_listed_for_a_name_is_reached() {
     online(|sandbox| {
         sandbox.policy("network: {allow: [{host: private.test, addresses: [\"10.9.8.0/24\"]}, other.test]}");
         sandbox.holds(&[

@@ -12,7 +12,7 @@ fn requests(name: &str) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn allowed_connections_leave_by_it() {
+fn allowed_connections_use_the_users_proxy() {
     online(|sandbox| {
         let place = &sandbox.place;
         let ca = authority(place).display().to_string();
@@ -29,7 +29,7 @@ fn allowed_connections_leave_by_it() {
             yes(requests("v4.test")),
             yes(format!("https v6.test:8443 {ca} v6.test")),
             yes("http v6.test:80 v6.test"),
-            // What no rule names is not asked of the proxy either.
+            // The proxy is not asked for a host that no rule names.
             no(requests("other.test")),
             no("http allowed.test:80 allowed.test"),
         ]);

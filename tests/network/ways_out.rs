@@ -1,4 +1,4 @@
-//! What is not a name: addresses, other resolvers, other protocols, the machine's own ports.
+//! Ways out other than host names: addresses, other resolvers, other protocols, the machine's own ports.
 
 use super::{heard, online};
 use crate::support::{no, yes};
@@ -35,7 +35,7 @@ fn addresses_and_other_resolvers_are_not_reached() {
 }
 
 #[test]
-fn a_block_of_addresses_and_a_port_of_the_machine() {
+fn address_block_and_loopback_port_rules_are_enforced() {
     online(|sandbox| {
         sandbox.policy(
             "network: {allow: [{host: 93.184.216.0/24, port: 7, protocol: tcp}, 93.184.216.34], loopback: [8080]}",
@@ -57,7 +57,7 @@ fn a_block_of_addresses_and_a_port_of_the_machine() {
 }
 
 #[test]
-fn without_rules_there_is_nothing() {
+fn network_without_rules_reaches_nothing() {
     online(|sandbox| {
         sandbox.holds(&[
             no("resolve allowed.test"),

@@ -1,4 +1,4 @@
-//! A tool that is not what was trusted, where a person is asked about it.
+//! A person is asked about a tool that differs from its trusted definition.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn say(place: &Place, verb: &str, question: &Value, scope: &[&str]) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn a_changed_tool_waits_for_a_person_and_a_yes_that_lasts_is_to_its_new_definition() {
+fn changed_tool_waits_for_an_answer_that_applies_to_its_new_definition() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(POLICY);
     let both = "ran\n1 0\nran\n2 0\n";
@@ -50,7 +50,8 @@ fn a_changed_tool_waits_for_a_person_and_a_yes_that_lasts_is_to_its_new_definiti
     let (out, err) = ended(child);
     assert_eq!(out, both, "{err}");
 
-    // Another session asks anew; once is one call, and a yes for good is the pin and no line of policy.
+    // Another session asks again; `once` is one call, and a permanent approval changes the pin and writes no policy
+    // line.
     let child = agent(&place, "Reads, and mails it.");
     let first = question(&place);
     assert_eq!(first["interface"], asked["interface"]);
@@ -68,7 +69,7 @@ fn a_changed_tool_waits_for_a_person_and_a_yes_that_lasts_is_to_its_new_definiti
     let listed = pins(&place, &["list", "--offered", "--json"]).expect_code(0);
     assert!(listed.stdout.contains(first["interface"].as_str().unwrap()), "{listed}");
 
-    // What changes again is another question, and a no refuses the call.
+    // A further change is another question, and a denial refuses the call.
     let child = agent(&place, "Reads, and mails it to others.");
     let again = question(&place);
     assert_ne!(again["interface"], first["interface"]);

@@ -1,5 +1,5 @@
-//! Servers show more to clients that can do more: that is not a change, and what is trusted for one kind of client is not taken for
-//! what another one is shown.
+//! Servers list more for clients that support more: that is not a change, and the pins of one kind of client are not
+//! compared with the listing of another.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn seen(place: &Place, capabilities: Value) -> (Vec<String>, bool, String) {
 
 #[test]
 #[ignore = "takes long"]
-fn further_tools_for_a_capable_client_are_no_change() {
+fn additional_tools_for_a_capable_client_are_no_change() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let offer = |file: &str, tools: Value| place.write(place.project.join(file), tools.to_string());
@@ -56,7 +56,7 @@ fn further_tools_for_a_capable_client_are_no_change() {
             assert_eq!((names, ran), (vec!["read".to_owned(), "sample".to_owned()], true), "{errors}");
         }
         assert!(place.events("mcp_tool_changed").is_empty());
-        // Another text for the same tool is a change until somebody has seen it.
+        // Another text for the same tool is a change until a person has trusted it.
         offer("capable", json!([tool("read", "Reads, and asks.")]));
         let (names, ran, errors) = capable();
         assert!(names.is_empty() && !ran, "{names:?} {errors}");

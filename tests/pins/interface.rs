@@ -1,4 +1,4 @@
-//! What a server offers is compared, in every listing and across sessions, with what was trusted.
+//! A server's definitions are compared, in every listing and across sessions, with the trusted ones.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use crate::support::http_server::{HttpServer, Reply};
 use crate::support::peer::Peer;
 use crate::support::{Mode, Outcome, Place};
 
-/// A server whose program stays the same, and whose answers stand in files of the project: `tools`, `prompts`, `instructions`.
+/// A server whose program stays the same, and whose answers are in files of the project: `tools`, `prompts`,
+/// `instructions`.
 const SERVER: &str = r#"#!/bin/sh
 while read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
@@ -170,7 +171,7 @@ fn a_tool_that_changes_between_sessions_is_hidden_and_refused_until_it_is_truste
         assert!(pins(&place, &["list"]).expect_code(0).stdout.contains("\ttool\t"), "{all:?}");
         pins(&place, &["reset", "--server", "s"]).expect_code(0);
         assert_eq!(pins(&place, &["list", "--json"]).expect_code(0).stdout, "[]\n");
-        // What was forgotten can be trusted again, by its hash alone.
+        // A reset definition can be trusted again, by its hash alone.
         assert!(by("abc123").expect_code(1).stderr.contains("no offer has this hash"));
         assert!(by(hash).expect_code(0).stdout.contains("trusted s: tool read"));
         let again = session(&place, &before, "anything");
@@ -182,7 +183,7 @@ fn a_tool_that_changes_between_sessions_is_hidden_and_refused_until_it_is_truste
 }
 
 #[test]
-fn one_listing_cannot_say_two_things_and_a_look_alike_is_no_new_tool() {
+fn duplicate_and_look_alike_tools_in_a_listing_are_refused() {
     let place = Place::new(Mode::Invoker);
     let twice = json!([tool("read", "Reads."), tool("read", "Reads, and more.")]);
     let first = session(&place, &twice, "x");
@@ -214,7 +215,7 @@ fn sets_of_a_schema_may_change_their_order_and_nothing_else() {
     assert_eq!(second.answers[1]["result"]["tools"][0]["inputSchema"], schema(&["fields", "id"]));
     let changes = place.events("mcp_tool_changed");
     assert!(changes.len() == 1 && changes[0]["tool_name"] == "list", "{changes:?}");
-    // What is shown of a changed tool is its new state.
+    // A changed tool is shown with its new definition.
     session(&place, &json!([tool("read", "Reads."), tool("list", "Lists anew.")]), "x");
     let shown = Outcome::of(&mut place.agentsh(&["mcp", "tools", "--json"])).expect_code(0).stdout;
     assert!(shown.contains("Lists anew.") && !shown.contains("Lists.\""), "{shown}");
@@ -222,7 +223,7 @@ fn sets_of_a_schema_may_change_their_order_and_nothing_else() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_policy_decides_what_a_change_leads_to() {
+fn policy_decides_the_action_on_a_changed_tool() {
     let place = Place::new(Mode::Invoker);
     let policy = |keys: &str| {
         place.user_policy(&format!("version: 1\nsandbox: {{mcp: {{version_pinning: {{{keys}}}}}}}\n"))
@@ -288,7 +289,7 @@ fn ignore_in_covers_one_member_of_one_tool_of_one_server() {
 
 /// A call of a changed tool does not come to the agent in its model's answer either.
 #[test]
-fn a_model_calls_no_tool_that_changed() {
+fn changed_tool_cannot_be_called_through_the_model() {
     let place = Place::new(Mode::Invoker);
     let call = json!({"type": "tool_use", "id": "t1", "name": "mcp__s__read", "input": {}});
     let said = json!({"id": "m", "type": "message", "role": "assistant", "content": [call], "stop_reason": "tool_use"});

@@ -1,4 +1,4 @@
-//! The program of a server is what was agreed to, or it does not start.
+//! The program of a server is the pinned one, or it does not start.
 
 mod asked;
 mod audience;
@@ -36,7 +36,7 @@ impl Script {
     }
 }
 
-/// Starts the server, asks it something, and tells what came on standard error and as the answer.
+/// Starts the server, sends it a request, and returns its standard error and its answer.
 fn start(place: &Place, entry: &Path) -> (String, Option<Value>) {
     let mut command = place.agentsh(&["mcp", "run", "--id", "pinned", "--"]);
     let mut peer = Peer::start(command.arg(entry));
@@ -157,7 +157,7 @@ fn another_program_under_the_same_name_is_refused() {
 }
 
 #[test]
-fn on_change_alert_starts_it_and_says_so_and_allow_starts_it() {
+fn on_change_alert_starts_a_changed_program_with_a_report_and_allow_without() {
     for (word, said) in [("alert", true), ("allow", false)] {
         let place = Place::new(Mode::Invoker);
         let script = Script::new(&place);
@@ -198,7 +198,7 @@ fn auto_trust_first_false_refuses_a_server_without_a_pin() {
 }
 
 #[test]
-fn trust_is_for_what_was_looked_at() {
+fn pins_trust_applies_to_what_was_shown() {
     let place = Place::new(Mode::Invoker);
     let script = Script::new(&place);
     runs(&place, &script.entry);
@@ -208,13 +208,13 @@ fn trust_is_for_what_was_looked_at() {
     let wrong = agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned", "--hash", "sha256:00"]);
     assert_ne!(wrong.code, 0, "{wrong}");
     agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned"]).expect_code(0);
-    // What was trusted is the refused program, not whatever is there at the next start.
+    // The refused program was trusted, not whatever is there at the next start.
     place.script(&script.entry, &(text + "# second change\n"));
     refused(&place, &script.entry, &script.entry);
 }
 
 #[test]
-fn reset_forgets() {
+fn pins_reset_removes_the_pin() {
     let place = Place::new(Mode::Invoker);
     let script = Script::new(&place);
     runs(&place, &script.entry);

@@ -1,4 +1,4 @@
-//! Two who meet a server at once: one of them is first.
+//! Two sessions meet a new server at once: one of them pins first.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn pinned(place: &Place) -> Vec<Value> {
 
 #[test]
 #[ignore = "takes long"]
-fn of_several_connections_one_says_what_is_trusted() {
+fn concurrent_connections_pin_the_first_listing() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let server = place.script(place.home.join("server"), SERVER);
@@ -60,7 +60,7 @@ fn of_several_connections_one_says_what_is_trusted() {
         let shown =
             listings.iter().filter(|tools| tools.as_array().is_some_and(|tools| !tools.is_empty())).count();
         let ran = answers.iter().filter(|answer| answer["id"] == 3 && answer["error"].is_null()).count();
-        // What one connection hides is hidden from all of them: even the first one's call may be refused.
+        // A tool that one connection hides is hidden from all of them: even the first one's call may be refused.
         assert!(shown == 1 && ran <= 1, "{mode:?} {shown} {ran} {outcome}");
         assert_eq!(pinned(&place).len(), 1);
         assert_eq!(place.events("mcp_tool_changed").len(), 3);
@@ -68,7 +68,7 @@ fn of_several_connections_one_says_what_is_trusted() {
 }
 
 #[test]
-fn of_two_sessions_that_meet_a_server_at_once_one_is_kept() {
+fn concurrent_sessions_keep_one_pin_of_a_new_server() {
     let place = Place::new(Mode::Invoker);
     let server = place.script(place.home.join("server"), SERVER);
     let start = || Peer::start(place.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(&server));

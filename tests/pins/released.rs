@@ -1,4 +1,4 @@
-//! What quarantine keeps from the agent waits in the queue of all questions until a person releases it.
+//! Quarantined definitions wait in the common queue of questions until a person releases them.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn a_tool_in_quarantine_is_shown_when_a_person_says_yes() {
         let why = asked["why"].as_str().unwrap();
         assert!(why.contains("(description)") && why.contains("hidden from the agent"), "{asked}");
         assert!(pins(&place, &["diff", "--server", "fixture"]).stdout.contains("+Reads, and mails it."));
-        // No call waits for it, and everything else goes on.
+        // No call waits for it, and everything else continues.
         assert_eq!(reason(&second.call("read", json!({}))), "interface-changed");
         assert_eq!(second.text("list", json!({})), "ran list");
         assert!(say(&place, "approve", &asked, &[]).contains("for the session"));
@@ -101,7 +101,7 @@ fn a_tool_in_quarantine_is_shown_when_a_person_says_yes() {
         assert!(waiting(&place).is_empty());
         fifth.finish();
 
-        // What nobody answers ends with the session.
+        // An unanswered question ends with the session.
         let mut sixth = begin("Reads, and sells it.");
         assert_eq!(tools(&mut sixth), ["list"]);
         question(&place);
@@ -121,7 +121,7 @@ fn a_tool_in_quarantine_is_shown_when_a_person_says_yes() {
 }
 
 #[test]
-fn prompts_templates_and_instructions_are_released_too() {
+fn quarantined_prompts_templates_and_instructions_can_be_released() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(POLICY);
     let list = |peer: &mut Peer| {
@@ -170,7 +170,7 @@ fn prompts_templates_and_instructions_are_released_too() {
     assert!(waiting(&place).is_empty());
     third.finish();
 
-    // Where each use is asked about, a yes for good is the pin of the prompt.
+    // If each use is asked about, a permanent approval pins the prompt.
     place.user_policy(&POLICY.replace("mcp: {", "mcp: {version_pinning: {posture: review_required}, "));
     let mut fourth = session(&place, ["Reads.", "Lists."], "Greets some.", "be quick");
     fourth.shake_hands();
@@ -243,7 +243,8 @@ fn a_resource_that_changed_is_asked_about_as_a_tool_is() {
         assert_eq!(reason(&read(&mut third, "note:///plan")), "");
         third.finish();
 
-        // Where each use is asked about, a yes for good is the pin, and a page is asked about by its template.
+        // If each use is asked about, a permanent approval sets the pin, and a resource is asked about by its
+        // template.
         let review = POLICY.replace("mcp: {", "mcp: {version_pinning: {posture: review_required}, ");
         place.user_policy(&review);
         let mut fourth = resources(&place, "The plan; send it to others.", 20);
@@ -274,7 +275,7 @@ fn a_resource_that_changed_is_asked_about_as_a_tool_is() {
 
 #[test]
 #[ignore = "takes long"]
-fn the_terminal_asks_where_the_agent_leaves_it_alone() {
+fn quarantined_tool_is_asked_about_on_a_free_terminal() {
     let place = Place::new(Mode::Invoker);
     let script =
         "#!/bin/sh\nfor n in 1 2; do /run/agentsh/agentsh call s read '{}'; echo \"$n: $?\"; sleep 1; done\n";

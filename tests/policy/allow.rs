@@ -1,4 +1,4 @@
-//! `agentsh policy allow`: what is typed is in the right file, and the next run has it.
+//! `agentsh policy allow`: the rule is written to the right file, and the next run uses it.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -16,7 +16,7 @@ fn file_of(place: &Place) -> String {
 }
 
 #[test]
-fn each_thing_goes_to_its_list_and_a_second_time_changes_nothing() {
+fn policy_allow_adds_to_the_right_list_once() {
     let place = Place::new(Mode::Invoker);
     place.write(place.home.join("library/x"), "LIBRARY");
     place.write(place.home.join("notes/x"), "NOTES");
@@ -60,7 +60,7 @@ fn each_thing_goes_to_its_list_and_a_second_time_changes_nothing() {
 }
 
 #[test]
-fn a_tool_goes_to_the_allow_list_and_comments_stay() {
+fn policy_allow_adds_a_tool_and_keeps_comments() {
     let place = Place::new(Mode::Invoker);
     let before = "# mine\nsandbox:\n  mcp:\n    enforce_policy: true\n    tool_policy: allowlist # strict\n    allowed_tools:\n      \
                   - {server: fs, tool: read_file}  # needed\n      # later: write_file\n    rate_limits: {enabled: false}\n";
@@ -112,7 +112,7 @@ fn a_refused_tool_names_the_command_that_allows_it() {
 }
 
 #[test]
-fn two_remedies_one_below_the_other_are_one_map() {
+fn policy_allow_merges_two_remedies_into_one_map() {
     let place = Place::new(Mode::Invoker);
     place.user_policy("agent: {network: {allow: [one.test]}} # flow\n");
     allow(&place, &["two.test"]);
@@ -124,7 +124,7 @@ fn two_remedies_one_below_the_other_are_one_map() {
 }
 
 #[test]
-fn print_writes_nothing() {
+fn policy_allow_print_writes_nothing() {
     let place = Place::new(Mode::Invoker);
     for option in ["--print", "--dry-run"] {
         let said = allow(&place, &[option, "one.test"]);
@@ -182,7 +182,7 @@ fn policy_allow_of_a_closed_path_says_why_and_writes_nothing() {
 }
 
 #[test]
-fn a_project_that_narrows_is_named_and_can_be_changed() {
+fn policy_allow_names_a_project_policy_that_narrows() {
     let place = Place::new(Mode::Invoker);
     place.write(".agentsh.yaml", "agent: {network: {allow: []}}\n");
     let said = allow(&place, &["one.test"]);
@@ -207,7 +207,7 @@ fn a_project_that_narrows_is_named_and_can_be_changed() {
 
 /// Nobody inside widens his own sandbox.
 #[test]
-fn inside_of_a_sandbox_nothing_is_written() {
+fn policy_allow_inside_a_sandbox_writes_nothing() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let inside = place.shell("/run/agentsh/agentsh policy allow one.test; echo $?");

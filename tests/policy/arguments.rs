@@ -40,7 +40,7 @@ fn a_long_argument_is_refused_on_the_wire() {
 }
 
 #[test]
-fn a_long_argument_is_refused_behind_the_aggregate() {
+fn long_argument_is_refused_by_the_proxy() {
     let place = Place::new(Mode::Invoker);
     place.policy(POLICY);
     let file = json!({"servers": [{"id": "one", "command": place.program("fixture_server")}]});

@@ -1,4 +1,4 @@
-//! The signed policy of an organisation: made, fetched, in force, and refused where it is not what it should be.
+//! The signed policy of an organisation: made, fetched, in force, and refused when it is wrong.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -110,7 +110,7 @@ fn learn_is_refused_where_the_network_is_locked() {
 }
 
 #[test]
-fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
+fn invalid_bundle_leaves_the_last_valid_one_in_force() {
     let (place, source) = enrolled(Mode::Invoker);
     bundle(&place, &["keygen", "other.key"]).expect_code(0);
     let good = sign(&place, "acme.key", 3, "90d", POLICY, &LOCKS);
@@ -156,7 +156,7 @@ fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
         serde_json::from_str(&bundle(&place, &["status", "--json"]).expect_code(0).stdout).unwrap();
     assert_eq!((&status["version"], status["refused"].is_string()), (&json!(2), true), "{status}");
 
-    // What opens on purpose says so, and what is good ends the complaint.
+    // A deliberate widening is declared, and a valid bundle ends the warning.
     let widens = [&LOCKS[..], &["--widen", "agent.network"]].concat();
     publish(&place, &source, &all(&wider, &widens, 6)).expect_code(0);
     assert!(
@@ -164,7 +164,7 @@ fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
     );
     assert!(!place.shell("true").stderr.contains("refused"));
 
-    // Nobody answers, and somebody wrote into what is kept.
+    // The server does not answer, and the stored bundle was modified.
     std::fs::remove_file(&source).unwrap();
     bundle(&place, &["pull"]).expect_code(125);
     assert_eq!(place.shell("true").code, 0);
@@ -200,7 +200,7 @@ fn locked_section_can_only_be_narrowed() {
         assert_eq!(answer["error"]["data"]["reason"], "tool-denied", "{answer}");
     }
     peer.finish();
-    // What was approved once must not keep everything from starting.
+    // An earlier approval must not prevent the start.
     place.write(place.home.join(".config/agentsh/approved.yaml"), network);
     let outcome = place.shell("true");
     assert_eq!(outcome.code, 0, "{outcome}");
@@ -214,7 +214,7 @@ fn locked_section_can_only_be_narrowed() {
 }
 
 #[test]
-fn an_expired_one_stays_in_force_and_says_so() {
+fn expired_bundle_stays_in_force_with_a_warning() {
     let place = Place::new(Mode::Invoker);
     let source = organisation(&place);
     let soon = jiff::Timestamp::now().checked_add(jiff::SignedDuration::from_secs(4)).unwrap().to_string();

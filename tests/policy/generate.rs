@@ -1,4 +1,4 @@
-//! `agentsh policy generate`: what a session needed, as a policy under which it runs again.
+//! `agentsh policy generate`: makes a policy from what a session needed, under which it runs again.
 
 use serde_json::{Value, json};
 
@@ -48,13 +48,13 @@ fn the_same_tools_may_be_called_again_and_no_others() {
         assert_eq!(peer.text("echo", json!({"text": "again"})), "again");
         assert!(peer.call("add", json!({"a": 1, "b": 2})).get("error").is_some());
         peer.finish();
-        // What is there stays.
+        // An existing file is kept.
         let again = Outcome::of(place.agentsh(&["policy", "generate", "--output"]).arg(&file));
         assert_eq!(again.code, 2, "{again}");
     }
 }
 
-/// What goes from server to server in a session is part of what it needs.
+/// Data flows between servers in a session are part of what it needs.
 #[test]
 fn a_session_with_several_servers_may_do_the_same_again_and_no_more() {
     let place = Place::new(Mode::Invoker);
@@ -138,7 +138,7 @@ fn a_session_that_breaks_two_rules_runs_again() {
 }
 
 #[test]
-fn hosts_are_named_and_what_was_refused_is_a_comment() {
+fn generated_policy_lists_hosts_and_comments_refused_ones() {
     for mode in Mode::all() {
         let place = Place::new(mode).online();
         let fetch = "curl -sS -o /dev/null --max-time 5 http://allowed.test/; curl -sS -o /dev/null --max-time 5 http://other.test/";
@@ -161,7 +161,7 @@ fn hosts_are_named_and_what_was_refused_is_a_comment() {
 }
 
 #[test]
-fn without_a_session_there_is_nothing_to_generate() {
+fn policy_generate_needs_a_session() {
     let place = Place::new(Mode::Invoker);
     let outcome = Outcome::of(&mut place.agentsh(&["policy", "generate"]));
     assert_eq!(outcome.code, 1, "{outcome}");
@@ -170,7 +170,7 @@ fn without_a_session_there_is_nothing_to_generate() {
     assert_eq!(outcome.code, 2, "{outcome}");
 }
 
-/// What a session was granted, by its policy and on its command line, is granted again, and nothing that it was not.
+/// Exactly what a session was granted, by its policy and its command line, is granted again.
 #[test]
 fn files_that_were_granted_are_granted_again() {
     for mode in Mode::all() {
@@ -218,7 +218,7 @@ fn files_that_were_granted_are_granted_again() {
 /// Files that no rule names stay away while a run learns, and are there in the next one. Secrets and what is guarded stay
 /// comments.
 #[test]
-fn files_that_a_learning_run_looked_for_are_named() {
+fn files_missed_by_a_learning_run_are_generated() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let at = |name: &str| place.home.join(name);
@@ -255,7 +255,7 @@ fn files_that_a_learning_run_looked_for_are_named() {
         assert_eq!(again.stdout, "data\n", "{again}\n{text}");
         assert_eq!(std::fs::read_to_string(at("out/known")).unwrap(), "x\n", "{again}");
         assert_eq!(std::fs::read_to_string(place.project.join(".envrc")).unwrap(), "before\n");
-        // What is refused for its arguments is refused while a run learns too.
+        // A call that is refused for its arguments is refused in a learning run too.
         let late = at("later.yaml");
         let script = "umask 0; echo > f; chmod u+s f; python3 -c 'import os; os.open(\"g\", os.O_CREAT | os.O_WRONLY, 0o4755)'; \
                       find . -perm /6000; unshare -r true && echo unshared";

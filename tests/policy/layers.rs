@@ -1,4 +1,5 @@
-//! Policy files that add up, as people write them: over the built-in policy, over each other, on the command line.
+//! Policy files that are combined, as people write them: over the built-in policy, over each other, on the command
+//! line.
 
 use serde_json::json;
 
@@ -7,7 +8,7 @@ use crate::support::peer::Peer;
 use crate::support::{Mode, Outcome, Place, skip};
 
 #[test]
-fn one_line_of_the_user_leaves_everything_else() {
+fn user_policy_line_changes_nothing_else() {
     let place = Place::new(Mode::Invoker);
     place.set("EDITOR", "vi");
     place.set("MINE", "mine");
@@ -44,7 +45,7 @@ fn a_refusal_names_the_file_and_line_of_its_layer() {
 }
 
 #[test]
-fn a_named_file_lies_over_the_users_and_the_project_narrows_both() {
+fn policy_file_lies_over_the_users_and_the_project_narrows_both() {
     let place = Place::new(Mode::Invoker);
     for name in ["A", "B", "C"] {
         place.set(name, name);
@@ -60,7 +61,7 @@ fn a_named_file_lies_over_the_users_and_the_project_narrows_both() {
     assert_eq!(run(&["--policy", "more.yaml"]).stdout, "A B\n");
     place.write(".agentsh.yaml", "agent: {env_deny: [A]}\n");
     assert_eq!(run(&["--policy", "more.yaml"]).stdout, "B\n");
-    // What is typed now is above what the project says.
+    // Command-line options win over the project's policy.
     assert_eq!(run(&["--policy", "more.yaml", "--env", "C"]).stdout, "B C\n");
     place.write(".agentsh.yaml", "agent: {env_allow: [C]}\n");
     let refused = run(&["--policy", "more.yaml"]);
@@ -70,7 +71,7 @@ fn a_named_file_lies_over_the_users_and_the_project_narrows_both() {
 
 /// `/etc/agentsh/policy.yaml`, in a mount namespace of its own.
 #[test]
-fn the_machines_policy_lies_below_the_users() {
+fn machine_policy_lies_below_the_users() {
     let place = Place::new(Mode::Invoker);
     if !place.mode.is_root() {
         return skip("only root can lay a file over /etc");
@@ -93,7 +94,7 @@ fn the_machines_policy_lies_below_the_users() {
 }
 
 #[test]
-fn flags_hold_for_one_start_and_tell_how_to_make_them_last() {
+fn run_flags_hold_for_one_run_and_name_the_permanent_command() {
     let place = Place::new(Mode::Invoker);
     place.set("MINE", "mine");
     let book = place.write(place.home.join("Documents/book.txt"), "PLAIN");
@@ -134,7 +135,7 @@ fn flags_hold_for_one_start_and_tell_how_to_make_them_last() {
 }
 
 #[test]
-fn a_flag_that_would_open_nothing_stops_the_start() {
+fn run_flag_without_effect_stops_the_start() {
     let place = Place::new(Mode::Invoker);
     place.write(place.home.join(".ssh/id_ed25519"), "KEY");
     place.user_policy("agent: {env_deny: [MINE], filesystem: {deny: [\"~/vault\"]}}\n");
@@ -155,7 +156,7 @@ fn a_flag_that_would_open_nothing_stops_the_start() {
 }
 
 #[test]
-fn a_port_of_this_machine_opens_by_a_flag() {
+fn run_flag_opens_a_loopback_port() {
     let place = Place::new(Mode::Invoker);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -176,7 +177,7 @@ fn a_port_of_this_machine_opens_by_a_flag() {
 }
 
 #[test]
-fn flags_of_a_server_are_for_that_server() {
+fn run_flags_for_a_server_apply_to_that_server() {
     let place = Place::new(Mode::Invoker);
     place.set("MINE", "mine");
     let start = |options: &[&str]| {

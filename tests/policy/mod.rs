@@ -9,7 +9,7 @@ mod reference;
 
 use crate::support::{Mode, Outcome, Place};
 
-/// Standard output, standard error and exit code, with this place's name taken out.
+/// Standard output, standard error and exit code, with this directory's name removed.
 fn policy(place: &Place, words: &[&str]) -> String {
     let outcome = Outcome::of(place.agentsh(&["policy"]).args(words));
     let root = place.path("x").parent().unwrap().display().to_string();
@@ -17,7 +17,7 @@ fn policy(place: &Place, words: &[&str]) -> String {
 }
 
 #[test]
-fn mistakes_have_a_place_and_a_suggestion() {
+fn policy_mistakes_have_a_place_and_a_suggestion() {
     let place = Place::new(Mode::Invoker);
     let check = |text: &str| {
         place.write("broken.yaml", text);
@@ -36,7 +36,7 @@ fn mistakes_have_a_place_and_a_suggestion() {
 }
 
 #[test]
-fn a_broken_policy_starts_nothing() {
+fn malformed_policy_stops_the_start() {
     let place = Place::new(Mode::Invoker);
     for text in ["agents: {}", "agent: [", "agent: {limits: {memory: lots}}", "\u{0}", "- a\n- b\n"] {
         place.policy(text);
@@ -92,7 +92,7 @@ sandbox:
 "#;
 
 #[test]
-fn the_examples_are_good() {
+fn example_policies_are_valid() {
     let place = Place::new(Mode::Invoker);
     for text in EXAMPLES {
         let file = place.policy(text);
@@ -118,7 +118,7 @@ fn the_policies_that_ship_can_be_named() {
 
 /// A policy that grants parts of the project: the rest is denied, says `explain`.
 #[test]
-fn parts_of_the_project_that_are_not_granted_are_hidden() {
+fn project_parts_that_are_not_granted_are_hidden() {
     let place = Place::new(Mode::Invoker);
     place.policy("agent:\n  filesystem: {write: [src], read: [docs]}\n");
     place.write("other/file", "PLAIN");
@@ -128,9 +128,9 @@ fn parts_of_the_project_that_are_not_granted_are_hidden() {
     assert_eq!(place.shell("cat other/file").stdout, "");
 }
 
-/// What `explain` says and what the sandbox does are the same.
+/// `explain` says what the sandbox does.
 #[test]
-fn explain_tells_what_happens() {
+fn explain_agrees_with_the_sandbox() {
     let place = Place::new(Mode::Invoker);
     place.policy("agent:\n  filesystem: {write: [src], read: [docs], deny: [\"docs/secret*\"]}\n");
     for (path, read, write) in [
@@ -240,7 +240,7 @@ fn explain_knows_the_profile_of_a_configured_server() {
     assert!(answer.starts_with("allowed: ") && answer.contains(profile), "{answer}");
     assert!(answer.contains("why: the only address in the program"), "{answer}");
     assert!(ask("gh", "example.com:443").starts_with("denied: "));
-    // What somebody wrote wins over the profile.
+    // An explicit setting wins over the profile.
     assert!(ask("own", "api.github.com:443").starts_with("denied: "));
     assert!(ask("py", "example.com:443").contains("servers/fetch.yaml, for pypi:mcp-server-fetch, "));
     assert!(ask("github", "api.github.com:443").starts_with("denied: "), "a name is not a package");

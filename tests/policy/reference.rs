@@ -1,4 +1,4 @@
-//! `docs/policy.md`, its schema and the starter file say what the reader reads.
+//! `docs/policy.md`, its schema and the starter file say what the code reads.
 
 use std::path::Path;
 
@@ -145,7 +145,7 @@ fn explain_says_what_a_start_does() {
         tracer.starts_with("allowed") && tracer.contains("reaches only processes of its own sandbox"),
         "{tracer}"
     );
-    // What it suggests can be written.
+    // The suggested line works.
     let climbing = ask(&["--write", "../x"]);
     assert!(climbing.contains("allow --write ~/x\n") && !climbing.contains("../x"), "{climbing}");
     for (words, warning) in [

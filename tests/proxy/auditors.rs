@@ -1,4 +1,4 @@
-//! A call that everything else lets pass is put to two models before it is forwarded.
+//! A call that all other checks allow is shown to two models before it is forwarded.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -80,7 +80,7 @@ fn verdicts(place: &Place) -> Vec<Value> {
 }
 
 #[test]
-fn both_say_clean_and_the_call_goes_on() {
+fn call_continues_if_both_auditors_say_clean() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let (first, second) = (always(CLEAN), always(CLEAN));
@@ -156,7 +156,7 @@ fn call_that_one_auditor_flags_is_refused() {
 
 #[test]
 #[ignore = "takes long"]
-fn the_mode_decides_what_becomes_of_it() {
+fn auditor_mode_decides_about_a_flagged_call() {
     let place = Place::new(Mode::Invoker);
     let (first, second) = (always(CLEAN), always(FLAGGED));
     for (mode, action) in [("log", "allow"), ("alert", "alert")] {
@@ -178,7 +178,7 @@ fn the_mode_decides_what_becomes_of_it() {
 }
 
 #[test]
-fn the_timeout_action_decides_on_silence() {
+fn auditor_timeout_action_decides_without_an_answer() {
     let place = Place::new(Mode::Invoker);
     for (action, expected) in [("block", "audit-timed-out"), ("allow", "none")] {
         let (first, second) = (always(CLEAN), always(Says::Nothing));
@@ -197,7 +197,7 @@ fn the_timeout_action_decides_on_silence() {
 
 /// Whatever else comes back says nothing in favour of a call, and what the data asks for changes nothing.
 #[test]
-fn every_other_answer_refuses() {
+fn auditor_answers_in_any_other_form_refuse() {
     let place = Place::new(Mode::Invoker);
     let odd = [
         Says::Text("CLEAN"),
@@ -231,7 +231,7 @@ fn every_other_answer_refuses() {
 }
 
 #[test]
-fn only_a_pair_with_its_keys_can_be_started() {
+fn auditors_need_two_models_with_keys() {
     let place = Place::new(Mode::Invoker);
     let provider = always(CLEAN);
     let entry = auditor(&provider, "m");
@@ -250,7 +250,7 @@ fn only_a_pair_with_its_keys_can_be_started() {
 }
 
 #[test]
-fn messages_go_on_while_a_call_waits_for_auditors() {
+fn messages_pass_while_a_call_waits_for_auditors() {
     let place = Place::new(Mode::Invoker);
     let says = |question: &str| if question.contains("wait for it") { Says::Nothing } else { CLEAN };
     let (first, second) = (provider(says), provider(says));

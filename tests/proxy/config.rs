@@ -1,11 +1,11 @@
-//! Configurations that cannot be meant: the proxy does not start, and says where and what to do.
+//! Wrong configurations: the proxy does not start, and says where the mistake is and what to do.
 
 use serde_json::json;
 
 use crate::support::{Mode, Outcome, Peer, Place};
 
 #[test]
-fn mistakes_stop_the_start_with_their_line() {
+fn proxy_configuration_mistakes_stop_the_start_with_their_line() {
     let place = Place::new(Mode::Invoker);
     for (text, parts) in [
         ("{", vec!["not valid JSON", "proxy.json:1"]),
@@ -87,7 +87,7 @@ fn a_file_or_setting_that_cannot_be_used_is_named() {
 
 /// What is only a warning is on record whatever the level.
 #[test]
-fn messages_are_said_as_the_log_level_asks() {
+fn log_level_decides_which_messages_are_printed() {
     let place = Place::new(Mode::Invoker);
     let config =
         place.write("proxy.json", "{\"servers\": [{\"id\": \"gone\", \"command\": \"/nowhere/server\"}]}");

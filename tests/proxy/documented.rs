@@ -1,4 +1,4 @@
-//! What the page of `@exfil/canary` promises: defaults, limits and words.
+//! The promises of the page of `@exfil/canary`: defaults, limits and words.
 
 use std::time::{Duration, Instant};
 
@@ -89,9 +89,9 @@ fn hosts_and_tools_are_listed_in_the_ways_of_the_page() {
     }
 }
 
-/// `exfiltration` of a policy is what somebody wrote.
+/// An explicit `exfiltration` section of a policy wins.
 #[test]
-fn a_policy_that_asks_for_more_than_the_default_gets_it() {
+fn exfiltration_policy_stricter_than_the_default_is_applied() {
     let place = Place::new(Mode::Invoker);
     place.policy("version: 1\nsandbox: {mcp: {exfiltration: {on_detection: block}}}\n");
     let mut peer = start(&place, None, &json!({}));
@@ -106,7 +106,7 @@ fn a_policy_that_asks_for_more_than_the_default_gets_it() {
 }
 
 #[test]
-fn a_call_that_nobody_judged_is_refused_in_the_mode_log_as_well() {
+fn call_without_an_auditor_answer_is_refused_in_mode_log_too() {
     let silent = || Receiver::start(|_, _| Answer::Nothing);
     for (action, expected) in
         [(None, "audit-timed-out"), (Some("block"), "audit-timed-out"), (Some("allow"), "none")]
@@ -160,7 +160,7 @@ fn a_result_is_forgotten_after_the_lifetime_of_its_token() {
 }
 
 #[test]
-fn two_auditors_of_one_provider_are_told_of() {
+fn auditors_of_the_same_provider_are_reported() {
     let auditor = |provider: &str| json!({"provider": provider, "model": "m", "api_key_env": "AUDITOR_KEY"});
     for (second, is_told) in [("openai", true), ("google", false), ("anthropic", false)] {
         let place = Place::new(Mode::Invoker);

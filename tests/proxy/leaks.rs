@@ -1,4 +1,4 @@
-//! What one server said does not reach another one, and arguments name no host that is not listed.
+//! Data of one server does not reach another one, and arguments name no unlisted host.
 
 use std::process::Command;
 
@@ -97,7 +97,7 @@ fn text_of_one_server_does_not_reach_another() {
 }
 
 #[test]
-fn text_of_the_same_server_or_of_nobody_passes() {
+fn text_of_the_same_or_no_server_passes() {
     let place = Place::new(Mode::Invoker);
     let mut peer = informed(&place, &mut command(&place));
     assert_eq!(plain(&peer.text("one__echo", json!({"text": MEMO}))), MEMO);
@@ -113,7 +113,7 @@ fn text_of_the_same_server_or_of_nobody_passes() {
 
 /// References and other words pass: the next call needs the ones, and nothing finds the others. A key alone does not.
 #[test]
-fn a_reference_alone_and_other_words_pass() {
+fn references_alone_and_paraphrases_pass() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut command(&place));
     peer.shake_hands();
@@ -137,7 +137,7 @@ fn a_reference_alone_and_other_words_pass() {
             assert!(["tainted-data", "nobody-to-ask"].contains(&reason(&refused)), "{text}: {refused}");
         }
     }
-    // What a server said may go back to it.
+    // A server's data may go back to it.
     assert_eq!(plain(&peer.text("one__echo", json!({"text": MEMO}))), MEMO);
 }
 
@@ -173,7 +173,7 @@ fn a_host_that_is_not_listed_is_not_named() {
 
 #[test]
 #[ignore = "takes long"]
-fn log_records_and_lets_pass() {
+fn exfiltration_action_log_records_and_passes() {
     let place = Place::new(Mode::Invoker);
     for (mode, action) in [("log", "allow"), ("alert", "alert")] {
         let mut command = command(&place);
@@ -234,7 +234,7 @@ fn results_read_before_a_restart_are_known_after_it() {
 }
 
 #[test]
-fn an_agent_may_ask_itself() {
+fn agent_may_check_a_text_before_sending_it() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut place.halting(&["proxy"]));
     peer.shake_hands();
@@ -273,7 +273,7 @@ fn an_agent_may_ask_itself() {
         assert_eq!(reason(&peer.call(tool, wrong.clone())), "invalid-params", "{tool} {wrong}");
     }
     let (report, _) = answer(peer.call("get_report", json!({})));
-    // What is in a text is recorded, also when the question was about another token.
+    // All tokens in a text are recorded, even if the question was about another one.
     assert_eq!((&report["token_count"], &report["leakage_count"]), (&json!(1), &json!(3)), "{report}");
     assert_eq!(
         (&report["tokens"][0]["token_id"], &report["tokens"][0]["source_server"]),
@@ -292,7 +292,7 @@ fn an_agent_may_ask_itself() {
     let detected = &place.detections()[0];
     let names = ["source_server", "source_tool", "server_id", "tool_name"].map(|name| &detected[name]);
     assert_eq!(names, ["files", "read", "mail", "send"], "{detected}");
-    // What has no name gets none.
+    // An unnamed source stays unnamed.
     for kind in ["tool_result", "file_read", "api_response", "database_row", "user_message", "other"] {
         let wrap = json!({"content": format!("{kind}: the password of the safe is 4711, says Ada Lovelace"), "source_type": kind});
         let (_, is_error) = answer(peer.call("wrap_content", wrap));
@@ -314,7 +314,7 @@ fn an_agent_may_ask_itself() {
     );
     assert_eq!(event["target_tool"], "scan_outbound", "{event}");
     peer.finish();
-    // Of servers, definitions are tokens as well.
+    // Definitions of servers are tokens as well.
     let mut peer = Peer::start(&mut command(&place));
     peer.shake_hands();
     peer.request("tools/list", json!({}));
@@ -350,7 +350,7 @@ fn tool_hints_of_a_server_only_raise_suspicion() {
         Outcome::of(&mut place.agentsh(&["mcp", "pins", "reset", "--all"])).expect_code(0);
         let mut peer = start(hints);
         assert_eq!(reason(&peer.call("two__echo", json!({"text": MEMO}))), local);
-        // What is not known leaves, whatever it says.
+        // A server with unknown behaviour counts as external, whatever it claims.
         assert_eq!(reason(&peer.call("three__echo", json!({"text": MEMO}))), "tainted-data");
         peer.finish();
     }
@@ -386,7 +386,7 @@ fn text_of_one_server_in_an_answer_to_another_is_refused() {
     assert_eq!(place.detections().len(), 2);
 }
 
-/// Whatever of a message carries it: ids, tokens, members that nobody knows, methods that nobody knows, notifications.
+/// In any part of a message: ids, tokens, unknown members, unknown methods, notifications.
 #[test]
 fn ids_tokens_and_unknown_members_to_a_server_are_judged() {
     let place = Place::new(Mode::Invoker);
@@ -418,7 +418,7 @@ fn ids_tokens_and_unknown_members_to_a_server_are_judged() {
 /// Unreadable data may be anything: it is reported, and refused if the policy says so. Packed data is refused as
 /// a copy is.
 #[test]
-fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
+fn opaque_data_is_reported_and_refused_on_request() {
     let noise: Vec<u8> = (0..600_u64)
         .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 ^ ((at * at) >> 3) as u8)
         .collect();
@@ -437,7 +437,7 @@ fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
             let before = place.detections().len();
             let answer = peer.call("two__echo", json!({"file": base64_of(bytes)}));
             assert_eq!(answer.get("error").is_some(), is_refused, "{answer}");
-            // What is let through is written a moment later.
+            // Findings about passed calls are recorded a moment later.
             let told = || place.detections().len() - before;
             eventually(|| told() == usize::from(is_opaque));
             assert_eq!(told(), usize::from(is_opaque), "{:?}", place.detections());

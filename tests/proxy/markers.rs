@@ -1,4 +1,4 @@
-//! Prose of results carries an invisible marker; nobody else sees one, and no server gets one back.
+//! Prose of results carries an invisible marker; only the model sees it, and no server gets one back.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn marker(marked: &str) -> String {
 }
 
 #[test]
-fn prose_is_marked_and_comes_back_as_it_was() {
+fn prose_is_marked_and_returned_unmarked() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let target = place.write("copy.txt", "");
@@ -75,7 +75,7 @@ fn texts_that_are_no_prose_get_no_marker() {
 }
 
 #[test]
-fn a_marker_alone_tells_where_a_text_came_from() {
+fn marker_alone_identifies_the_source_of_a_text() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place);
     let source = place.write("memo.txt", MEMO);
@@ -86,7 +86,7 @@ fn a_marker_alone_tells_where_a_text_came_from() {
     // A name is judged as it is spelled and forwarded as it is spelled.
     let unknown = peer.call(&format!("one__echo{mark}"), json!({"text": "x"}));
     assert!(unknown["error"]["message"].as_str().unwrap().contains("no such tool"), "{unknown}");
-    // What a marker hides is judged once it is out.
+    // Text hidden by a marker is judged after the marker was removed.
     let refused = peer.call("one__echo", json!({"text": format!("https://colle{mark}ct.example.net/x")}));
     assert_eq!(reason(&refused), "destination-not-allowed", "{refused}");
     // The record has the verdict that the client got, once.

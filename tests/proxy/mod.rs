@@ -1,4 +1,4 @@
-//! `agentsh proxy`: several servers as one, started the real way.
+//! `agentsh proxy`: several servers as one, started as users start it.
 
 mod auditors;
 mod config;

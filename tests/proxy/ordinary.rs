@@ -1,4 +1,4 @@
-//! A day of a developer in `proxy`, with labels: what is read from one server and what is said to another one then, as people
+//! A day of a developer in `proxy`, with labels: data is read from one server and then sent to another, as people
 //! work. Prose and code of the project may leave (`shareable`), secrets and what colleagues wrote may not.
 
 use serde_json::{Value, json};
@@ -374,13 +374,13 @@ fn refused(place: &Place, peer: &mut Peer, at: usize, flow: &Flow) -> Option<Val
     let file = place.write(format!("read-{at}.txt"), flow.read);
     let read = peer.text(&format!("{}__read_file", flow.from), json!({"path": file}));
     assert_eq!(plain(&read), flow.read);
-    // What a call carries counts, whatever the tool does with it.
+    // Only the content of a call counts, whatever the tool does with it.
     let answer = peer.call(&format!("{}__echo", flow.to), flow.sent.clone());
     answer.get("error").is_some().then_some(answer)
 }
 
 #[test]
-fn a_day_passes_and_what_is_private_does_not() {
+fn ordinary_calls_pass_and_private_data_is_refused() {
     let place = Place::new(Mode::Invoker);
     let mut peer = begun(&place);
     let day = day();
@@ -422,7 +422,8 @@ fn ordinary_day_without_a_policy_refuses_nothing() {
     assert!(!found.is_empty() && found.iter().all(|event| event["action"] != "block"), "{found:?}");
 }
 
-/// Who fills the memory loses its own: 50 MB of one server do not make room for another one's secret.
+/// A server that fills the memory evicts only its own results: 50 MB of one server do not make room for another one's
+/// secret.
 #[test]
 #[ignore = "takes long"]
 fn fifty_megabytes_of_one_server_flush_nothing_of_another() {

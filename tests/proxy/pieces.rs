@@ -1,4 +1,4 @@
-//! What leaves in pieces: how much of a key, or of prose, arrives before it is refused.
+//! Data in pieces: how much of a key, or of prose, arrives before it is refused.
 
 use std::process::Command;
 
@@ -22,7 +22,8 @@ fn read_key(place: &Place, peer: &mut Peer) {
     peer.text("one__read_file", json!({"path": file}));
 }
 
-/// Of a key that is cut into pieces, at most a quarter arrives before the pairs are closed, through however many servers.
+/// At most a quarter of a key that is cut into pieces arrives before the pairs are closed, through however many
+/// servers.
 #[test]
 #[ignore = "takes long"]
 fn at_most_a_quarter_of_a_key_arrives_in_pieces() {
@@ -53,8 +54,8 @@ const NOTES: &str = "Notes of the choir board, 4 March. The old rehearsal hall i
                      organist keeps the keys until then. Mrs Dahl has the contract in her desk, and two of the sponsors \
                      asked why the roof was never paid for. The old piano stays where it is until somebody buys it.";
 
-/// Of prose that is cut wherever it falls, in the middle of words, little arrives: in any order, with whatever around it,
-/// through however many servers, and over a restart.
+/// Little of a prose that is cut anywhere, even within words, arrives: in any order, with whatever around it, through
+/// however many servers, and over a restart.
 #[test]
 fn prose_cut_in_the_middle_of_words_does_not_arrive() {
     let place = Place::new(Mode::Invoker);
@@ -96,7 +97,7 @@ fn prose_cut_in_the_middle_of_words_does_not_arrive() {
     assert!(arrived * 2 <= NOTES.len(), "{arrived} of {}", NOTES.len());
 }
 
-/// What an alert let pass has arrived, also before a restart.
+/// Pieces that an alert let pass count as sent, also those before a restart.
 #[test]
 fn delivered_pieces_of_a_key_count_after_a_restart() {
     let place = Place::new(Mode::Invoker);

@@ -1,4 +1,4 @@
-//! Whatever a server says is its own, not only its results.
+//! Everything that a server says is remembered as its data, not only its results.
 
 use serde_json::json;
 

@@ -54,7 +54,7 @@ fn tools_of_two_servers_are_listed_under_their_names() {
 }
 
 #[test]
-fn the_environment_names_the_file_as_well() {
+fn proxy_configuration_can_be_named_by_a_variable() {
     let place = Place::new(Mode::Invoker);
     let config = config(&place, &json!({}));
     let mut command = place.agentsh(&["proxy"]);
@@ -64,7 +64,7 @@ fn the_environment_names_the_file_as_well() {
 }
 
 #[test]
-fn servers_ask_and_tell_the_client() {
+fn servers_send_requests_and_notifications_to_the_client() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place, &json!({}));
     peer.shake_hands();
@@ -94,7 +94,7 @@ fn servers_ask_and_tell_the_client() {
 }
 
 #[test]
-fn a_crash_of_one_leaves_the_other_and_is_repaired() {
+fn crashed_server_is_restarted_and_others_are_unaffected() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place, &json!({}));
     peer.shake_hands();
@@ -105,7 +105,7 @@ fn a_crash_of_one_leaves_the_other_and_is_repaired() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_missing_and_the_others_work() {
+fn absent_server_is_reported_and_the_others_work() {
     let place = Place::new(Mode::Invoker);
     let server = place.program("fixture_server");
     let file =
@@ -131,7 +131,7 @@ fn tools_outside_of_the_list_are_hidden_and_refused_by_their_line() {
     let refused = peer.call("one__env", json!({"name": "https://collect.example.net/"}));
     assert_eq!(refused["error"]["data"]["reason"], "tool-not-allowlisted", "{refused}");
     assert!(peer.text("canary__get_report", json!({})).contains("session_id"));
-    // What it says to do is enough.
+    // Following its advice is enough.
     let (said, remedy) = refused["error"]["message"].as_str().unwrap().split_once("; to allow it, ").unwrap();
     assert!(said.ends_with("proxy.json:1 (allowed_tools)"), "{said}");
     let rest = remedy.strip_prefix("add \"one__env\" to ").unwrap();
@@ -156,7 +156,7 @@ fn the_report_needs_the_operators_key() {
 }
 
 #[test]
-fn a_resource_that_two_servers_list_is_read_from_the_first_and_told_of() {
+fn resource_listed_by_two_servers_is_read_from_the_first_and_reported() {
     let place = Place::new(Mode::Invoker);
     let server = place.program("fixture_server");
     let answers = |id: &str, own: &str, read: Value| {
@@ -181,7 +181,7 @@ fn a_resource_that_two_servers_list_is_read_from_the_first_and_told_of() {
     let mut read = |uri: &str| peer.request("resources/read", json!({"uri": uri}));
     assert_eq!(read("file:///both")["error"]["message"], "not now");
     assert_eq!(read("file:///two")["result"]["contents"][0]["text"], "of two");
-    // What nobody lists is asked of both.
+    // An unlisted resource is requested from both.
     assert_eq!(read("file:///none")["result"]["contents"][0]["text"], "of two");
     let (_, errors) = peer.finish();
     assert!(errors.contains("'one' and 'two' both list the resource 'file:///both'"), "{errors}");
@@ -190,7 +190,7 @@ fn a_resource_that_two_servers_list_is_read_from_the_first_and_told_of() {
 }
 
 #[test]
-fn without_a_configuration_the_own_tools_are_there() {
+fn proxy_without_a_configuration_offers_its_own_tools() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
     assert_eq!(peer.shake_hands()["result"]["protocolVersion"], "2025-11-25");
@@ -199,9 +199,10 @@ fn without_a_configuration_the_own_tools_are_there() {
     assert_eq!(code, 0);
 }
 
-/// Lines of the client are read as strictly as those that go on to a server, and both lives of a connection are spoken.
+/// Lines of the client are read as strictly as forwarded ones, and both kinds of connection (with and without
+/// sessions) work.
 #[test]
-fn without_a_configuration_a_client_is_answered_as_the_protocol_says() {
+fn proxy_without_a_configuration_follows_the_protocol() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
     peer.shake_hands();
@@ -245,7 +246,7 @@ fn without_a_configuration_a_client_is_answered_as_the_protocol_says() {
 
 /// Where it is written, in plain words, once.
 #[test]
-fn a_server_that_cannot_start_is_told_of_once_with_its_line() {
+fn server_that_cannot_start_is_reported_once_with_its_line() {
     let place = Place::new(Mode::Invoker);
     let server = place.program("fixture_server");
     let file = format!(
@@ -293,7 +294,7 @@ fn slow_ones(place: &Place, listed: &str) -> Peer {
 
 #[test]
 #[ignore = "takes long"]
-fn a_client_that_gives_up_after_ten_seconds_has_the_tools_of_who_is_there() {
+fn client_with_a_ten_second_timeout_gets_the_tools_of_ready_servers() {
     let place = Place::new(Mode::Invoker);
     let listed = place.project.join("listed");
     let began = Instant::now();
@@ -304,7 +305,7 @@ fn a_client_that_gives_up_after_ten_seconds_has_the_tools_of_who_is_there() {
     let first = names(&mut peer);
     assert!(began.elapsed() < CODEX_LIMIT, "{:?}", began.elapsed());
     assert!(has(&first, "here__") && !has(&first, "deaf__"), "{first:?}");
-    // Nobody who works is held up by the others, and who comes is announced.
+    // Working servers do not wait for the others, and a server that becomes ready is announced.
     assert_eq!(peer.text("here__echo", json!({"text": "x"})), "x");
     let asked = Instant::now();
     let refused = peer.call("mute__any", json!({}));
@@ -338,7 +339,8 @@ fn a_client_that_gives_up_after_ten_seconds_has_the_tools_of_who_is_there() {
     }
 }
 
-/// Until all have said that they speak it, the newer protocol is not spoken; both handshakes together keep within the limit.
+/// The newer protocol is used only after all servers have said that they speak it; both handshakes together keep
+/// within the limit.
 #[test]
 #[ignore = "takes long"]
 fn a_client_of_the_newer_protocol_falls_back_where_a_server_is_mute() {

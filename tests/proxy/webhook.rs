@@ -13,7 +13,7 @@ use super::leaks::MEMO;
 use crate::support::trusted::SOURCES;
 use crate::support::{Answer, Mode, Peer, Place, Receiver, within};
 
-/// A receiver, and a proxy that is to tell it; the certificate is that of an authority of the user's own.
+/// A receiver, and a proxy that sends to it; the certificate is that of an authority of the user's own.
 fn start(place: &Place, answer: impl Fn(usize) -> u16 + Send + Sync + 'static) -> (Receiver, Command) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let authority = place.write("authority.pem", made.cert.pem());
@@ -50,7 +50,7 @@ fn leak(place: &Place, command: &mut Command) -> Peer {
 }
 
 #[test]
-fn an_alert_is_signed_and_sent_again() {
+fn webhook_alert_is_signed_and_retried() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let (receiver, mut command) = start(&place, |before| if before == 0 { 503 } else { 204 });
@@ -95,7 +95,7 @@ fn an_alert_is_signed_and_sent_again() {
 /// Whom the user's tools are told to trust is trusted by the session's own requests too.
 #[test]
 #[ignore = "takes long"]
-fn the_authority_of_a_tool_counts() {
+fn webhook_trusts_authorities_of_the_users_tools() {
     for (name, set) in SOURCES {
         let place = Place::new(Mode::Invoker);
         let (receiver, _) = start(&place, |_| 204);
@@ -107,7 +107,7 @@ fn the_authority_of_a_tool_counts() {
 
 #[test]
 #[ignore = "takes long"]
-fn an_alert_that_nobody_took_is_on_record() {
+fn undelivered_alert_is_recorded() {
     let place = Place::new(Mode::Invoker);
     let (receiver, mut command) = start(&place, |_| 404);
     leak(&place, &mut command).finish();

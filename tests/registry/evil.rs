@@ -1,4 +1,4 @@
-//! A server that tries every way around the registry: none of what it wants to be read arrives at a client.
+//! A server that tries every way around the registry: nothing that it wants the model to read reaches a client.
 
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ fn shown(place: &Place, way: &str) -> (String, bool, String) {
 
 #[test]
 #[ignore = "takes long"]
-fn every_way_around_the_registry_is_caught() {
+fn attempts_to_bypass_the_registry_are_detected() {
     for words in ["mode: verify", "mode: approval, wait: 1s"] {
         let place = Place::new(Mode::Invoker);
         let registry = Registry::start(&place, &["--open"]);
@@ -100,7 +100,7 @@ fn every_way_around_the_registry_is_caught() {
             let word = if words.contains("approval") && word == "changed" { "timed-out" } else { word };
             assert!(verdicts.contains(&json!(word)), "{words} {word}: {verdicts:?}");
         }
-        // The honest one is the same as ever.
+        // The honest server is unaffected.
         let (seen, ran, errors) = shown(&place, "honest");
         assert!(seen.contains("Get weather") && ran, "{words}: {seen} {errors}");
         let log = Outcome::of(
@@ -113,7 +113,7 @@ fn every_way_around_the_registry_is_caught() {
 /// Connections of one agent to one server are processes of their own, of which some are honest: what one of them was vouched
 /// for is not a word for another one.
 #[test]
-fn no_connection_passes_by_the_answer_about_another_one() {
+fn registry_verifies_each_connection_separately() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     place.write(place.project.join("registry"), &registry.address);

@@ -1,4 +1,4 @@
-//! Interfaces of servers that are started for it, in their sandbox.
+//! Interfaces of servers that are started in their sandbox to be listed.
 
 use crate::support::{Mode, Place};
 
@@ -43,8 +43,8 @@ fn a_started_server_has_the_hash_of_its_listing() {
     }
 }
 
-/// What is registered is all that a server offers, also what is kept from agents here: else a registry would hear of a change
-/// that there is not, and could not be distinguished from one that there is.
+/// Everything that a server offers is registered, also what is hidden from agents here: otherwise hiding a tool would
+/// look like a change of the interface.
 #[test]
 fn tools_hidden_from_agents_are_part_of_the_hash() {
     let place = Place::new(Mode::Invoker);
@@ -67,7 +67,7 @@ fn tools_hidden_from_agents_are_part_of_the_hash() {
         assert_eq!(live, String::from_utf8(listed.stdout).unwrap(), "{text}: {stderr}");
         assert!(!stderr.contains("hidden"), "{stderr}");
     }
-    // Nobody has looked at it yet: nothing is trusted for agents.
+    // No agent has used it yet, so nothing is trusted for agents.
     let pins = place.agentsh(&["mcp", "pins", "list", "--offered", "--json"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&pins.stdout).trim(), "[]");
     place.user_policy("version: 1\nsandbox: {mcp: {enforce_policy: true, server_policy: denylist, denied_servers: [{id: '*'}]}}\n");

@@ -1,4 +1,4 @@
-//! The page of a registry: what is registered, what waits, and who decides it.
+//! The page of a registry: registered interfaces, waiting ones, and who decides about them.
 
 use serde_json::json;
 

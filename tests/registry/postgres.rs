@@ -1,11 +1,12 @@
-//! The registry on PostgreSQL, as Debian has it. The server is started here, and skipped where there is none.
+//! The registry on PostgreSQL as Debian packages it. The test starts the server, and is skipped where PostgreSQL is
+//! missing.
 
 use super::{pages, server};
 use crate::support::{Mode, Place, postgres, skip};
 
 #[test]
 #[ignore = "takes long"]
-fn the_same_answers_as_on_a_file() {
+fn registry_on_postgres_answers_as_on_a_file() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let mode = Mode::all().into_iter().find(|mode| !mode.is_root());
     let Some(mode) = mode else { return skip("no ordinary user") };

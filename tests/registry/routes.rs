@@ -1,5 +1,5 @@
-//! Every route of the registry, as its router lists them: under a name that was rebound, from a page of another site, without an
-//! operator's token and with one that counts no more.
+//! Every route of the registry, as its router lists them: under a name that was rebound, from a page of another site,
+//! without an operator's token, and with one that is no longer valid.
 
 use super::server::Registry;
 use crate::support::routes::of_router;
@@ -9,7 +9,7 @@ const ROUTERS: [&str; 2] = [
     include_str!("../../agentsh/crates/server/src/registry/routes.rs"),
     include_str!("../../agentsh/crates/server/src/registry/pages.rs"),
 ];
-/// What anybody of this machine may ask of an open registry.
+/// Routes that any program of this machine may use on an open registry.
 const OPEN: [&str; 3] = ["/servers", "/servers/", "/approvals"];
 
 #[test]
@@ -26,7 +26,7 @@ fn no_route_of_the_registry_changes_anything_for_another_site_or_without_a_token
         let log = earlier.get("/log").1;
         (log, token)
     };
-    // The file of operators is made anew: what they had counts no more.
+    // The file of operators is replaced: their old tokens are invalid.
     std::fs::remove_file(place.home.join("operators")).unwrap();
     for is_open in [false, true] {
         let words: &[&str] = if is_open { &["--open"] } else { &[] };
@@ -66,7 +66,7 @@ fn no_route_of_the_registry_changes_anything_for_another_site_or_without_a_token
                 let without = with(&[]).0;
                 let is_open_here = is_open && OPEN.contains(&route.path.as_str());
                 assert_eq!(without == 401, !is_open_here, "{route:?} without a token: {without}");
-                // What a form of another site may send without asking is not a body for any of them.
+                // None of them accepts a body that a form of another site can send without a preflight.
                 for kind in
                     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
                 {
@@ -77,7 +77,7 @@ fn no_route_of_the_registry_changes_anything_for_another_site_or_without_a_token
                     );
                 }
             }
-            // The same from the operator's own side is heard.
+            // The same request from the operator's own page is accepted.
             let heard =
                 with(&[("Authorization", &token), ("Origin", &own), ("Sec-Fetch-Site", "same-origin")]).0;
             assert!(![401, 403].contains(&heard), "{route:?}: {heard}");

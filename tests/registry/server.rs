@@ -1,4 +1,4 @@
-//! The registry as a server: what clients of kiji are answered, and what needs an operator.
+//! The registry as a server: the answers to clients of kiji, and the requests that need an operator.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -184,7 +184,7 @@ pub fn first_holds(place: &Place) {
 }
 
 #[test]
-fn a_rejection_sticks_and_a_revoked_interface_is_gone() {
+fn rejected_interface_stays_rejected_and_a_revoked_one_is_removed() {
     rejections_stick(&Place::new(Mode::Invoker));
 }
 
@@ -204,7 +204,7 @@ pub fn rejections_stick(place: &Place) {
 }
 
 #[test]
-fn poison_and_other_sites_are_refused_and_leave_nothing() {
+fn poisoned_listings_and_cross_site_requests_are_refused() {
     poison_leaves_nothing(&Place::new(Mode::Invoker));
 }
 
@@ -258,7 +258,7 @@ pub fn poison_leaves_nothing(place: &Place) {
 }
 
 #[test]
-fn of_many_who_race_for_a_name_one_is_first_and_a_restart_knows_it() {
+fn concurrent_registrations_of_a_name_have_one_lasting_winner() {
     races_are_decided(&Place::new(Mode::Invoker));
 }
 
@@ -283,7 +283,7 @@ pub fn races_are_decided(place: &Place) {
 
 /// Two registries on one database: each has connections and a writer of its own.
 #[test]
-fn of_two_registries_on_one_database_one_takes_a_name() {
+fn registries_on_one_database_accept_a_name_once() {
     two_registries(&Place::new(Mode::Invoker));
 }
 
@@ -356,7 +356,7 @@ pub fn what_expires(place: &Place) {
     assert_eq!(registry.get("/servers?name=wx").1["total"], 0);
     let (status, said) = registry.post("/servers", &record("wx", &good));
     assert!(status == 409 && said["detail"].as_str().unwrap().contains("has expired"), "{said}");
-    // The name is nobody's for that: another interface does not get it.
+    // The name does not become free: another interface does not get it.
     assert_eq!(registry.post("/servers", &record("wx", &evil)).0, 409);
     assert_eq!(registry.get("/approvals/1").1["status"], "expired");
     assert_eq!(registry.operate("/approvals/1/approve", &json!({})).1["status"], "expired");
@@ -405,7 +405,7 @@ pub fn the_command_line(place: &Place) {
     assert_eq!((text.as_str(), code), ("1 'wx' is approved\n", 0));
     let (_, code) = registry.ask(&["verify", "--listing", &new]);
     assert_eq!(code, 0);
-    // Nobody there is neither same nor different.
+    // An unreachable registry means neither same nor different.
     let gone = place
         .agentsh(&["registry", "verify", "--listing", &new, "--registry", "http://127.0.0.1:9"])
         .output();
@@ -414,7 +414,7 @@ pub fn the_command_line(place: &Place) {
 }
 
 #[test]
-fn metrics_of_the_registry_are_there_for_prometheus() {
+fn registry_serves_prometheus_metrics() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     let body = json!({"name": "wx", "hash": EMPTY, "interface": []});
@@ -428,7 +428,7 @@ fn metrics_of_the_registry_are_there_for_prometheus() {
 
 /// By the words of the page, and where the database lies otherwise.
 #[test]
-fn a_port_and_a_database_are_named_as_on_the_page() {
+fn registry_port_and_database_options_work_as_documented() {
     let place = Place::new(Mode::Invoker);
     let operators = place.home.join("operators");
     let own = place.home.join(".local/state/agentsh/registry/registry.db");

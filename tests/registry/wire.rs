@@ -1,5 +1,5 @@
-//! What servers offer is what the registry says they offer, on the wire: every mode, against `agentsh registry serve`, with a
-//! server that changes what it lists.
+//! Servers' interfaces are compared with the registry on the wire: every mode, against `agentsh registry serve`, with
+//! a server that changes what it lists.
 
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ fn mode_auto_registers_at_first_sight_and_refuses_a_change() {
         assert!(errors.contains("+  \"description\": \"Reads, and mails it.\""), "{errors}");
         assert_eq!(verdicts(&place), [json!("registered"), json!("same"), json!("changed")]);
         assert!(place.detections().iter().any(|found| found["reason"] == "interface-not-vouched"));
-        // What is only to be told passes, with an alert.
+        // Without enforcement it passes, with an alert.
         policy(&place, &registry, "mode: verify, enforce: false");
         let (names, _, errors) = seen(&place);
         assert_eq!(names, ["Reads, and mails it."], "{errors}");
@@ -125,7 +125,7 @@ fn a_server_that_lists_something_else_the_second_time_is_caught() {
         }
         peer.finish();
     }
-    // One that says it under another name is not a stranger who may introduce himself.
+    // A server that claims another name does not count as a new one that may register.
     place.write(place.project.join("turns"), "1");
     place.write(place.project.join("name"), "weather-pro");
     let (names, _, errors) = seen(&place);
@@ -134,7 +134,7 @@ fn a_server_that_lists_something_else_the_second_time_is_caught() {
 }
 
 #[test]
-fn verify_takes_no_stranger_and_register_takes_everybody() {
+fn mode_verify_refuses_unknown_interfaces_and_register_accepts_all() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     offer(&place, "Reads.");
@@ -208,7 +208,7 @@ fn a_person_decides_while_the_client_waits() {
 }
 
 #[test]
-fn without_the_registry_it_is_as_the_policy_says() {
+fn policy_decides_when_the_registry_is_unreachable() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     offer(&place, "Reads.");
@@ -223,7 +223,7 @@ fn without_the_registry_it_is_as_the_policy_says() {
     let (names, said, errors) = says("mode: verify");
     assert!(names.is_empty() && !said["error"].is_null(), "{errors}");
     assert_eq!(says("mode: verify, on_unreachable: cached").0, ["Reads."]);
-    // What was kept is signed: a line that something else wrote is not an answer.
+    // Cached answers are authenticated: a line that another program wrote is ignored.
     let kept = place.home.join(".local/state/agentsh/vouched.json");
     let text = std::fs::read_to_string(&kept).unwrap();
     let forged = text.replace("\"signature\":\"", "\"signature\":\"0");
@@ -244,7 +244,7 @@ fn without_the_registry_it_is_as_the_policy_says() {
 }
 
 #[test]
-fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
+fn kiji_variables_are_read_and_an_invalid_mode_is_an_error() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     offer(&place, "Reads.");
@@ -277,7 +277,7 @@ fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
         assert_eq!(errors.contains("registered"), is_new, "{errors}");
         assert!(!is_new || errors.contains(&format!("is registered at {url} with hash ")), "{errors}");
     }
-    // A changed interface is told of, and not registered.
+    // A changed interface is reported, and not registered.
     place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {on_change: allow}}}\n");
     offer(&place, "Reads more.");
     let mut peer = Peer::start(&mut run("auto", ""));
@@ -294,9 +294,9 @@ fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
     }
 }
 
-/// Nobody decided: as without the question. Somebody said no: that holds, whatever else is written.
+/// Without a decision, `enforce` decides. A rejection holds whatever `enforce` says.
 #[test]
-fn a_wait_for_a_person_ends_as_enforce_says() {
+fn registry_approval_timeout_follows_enforce() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     // The pins of this machine would hide the change too.
@@ -343,7 +343,7 @@ fn a_wait_for_a_person_ends_as_enforce_says() {
 
 /// The agent may reach other ports of this machine, and not the one where it would be judged.
 #[test]
-fn no_sandbox_reaches_the_registry() {
+fn sandboxes_cannot_reach_the_registry() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let registry = Registry::start(&place, &["--open"]);
@@ -371,7 +371,7 @@ fn no_sandbox_reaches_the_registry() {
 
 /// An agent, and a proxy in front of several servers.
 #[test]
-fn run_and_proxy_ask_it_too() {
+fn run_and_proxy_verify_with_the_registry_too() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);
     policy(&place, &registry, "mode: verify");

@@ -159,7 +159,7 @@ fn closed_policies_refuse_tools_that_were_never_listed() {
 }
 
 #[test]
-fn a_crash_is_told_and_the_next_call_starts_again() {
+fn server_crash_is_reported_and_the_next_call_restarts_it() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         three_servers(&place);
@@ -179,7 +179,7 @@ fn a_crash_is_told_and_the_next_call_starts_again() {
 }
 
 #[test]
-fn a_hanging_server_is_given_up_after_the_time_of_the_policy() {
+fn hanging_server_is_given_up_after_the_timeout_of_the_policy() {
     let place = Place::new(Mode::Invoker);
     three_servers(&place);
     place.policy("sandbox: {mcp: {request_timeout: 1s}}\n");
@@ -196,7 +196,7 @@ fn a_hanging_server_is_given_up_after_the_time_of_the_policy() {
 
 /// The path of a unix socket has room for 107 bytes; a home directory may be longer.
 #[test]
-fn a_home_with_a_long_path() {
+fn home_with_a_long_path_works() {
     let place = Place::below(Mode::Invoker, &"d".repeat(120));
     three_servers(&place);
     let answers = script(&place, &json!([call("alpha", "echo", json!({"text": "fine"}))]));
@@ -205,7 +205,7 @@ fn a_home_with_a_long_path() {
 
 /// A server that cannot be found is reported to the agent; the others work.
 #[test]
-fn a_server_that_is_not_there() {
+fn missing_server_program_is_reported_to_the_agent() {
     let place = Place::new(Mode::Invoker);
     three_servers(&place);
     place.write(".mcp.json", json!({"mcpServers": {"gone": {"command": "no-such-server-here"}}}).to_string());
@@ -235,6 +235,6 @@ fn agent_configuration_cannot_be_changed_from_inside() {
     let answers = script(&place, &attempts);
     assert_eq!(std::fs::read(place.home.join(".claude.json")).unwrap(), before);
     assert_ne!(answers.json[1], "DONE", "{}", answers.outcome);
-    // What it makes next to its own settings is set aside, and the project does not have it.
+    // Files that it makes next to its own settings are set aside, and do not reach the project.
     assert!(!place.project.join(".claude").exists(), "{}", answers.outcome);
 }

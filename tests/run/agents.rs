@@ -1,4 +1,4 @@
-//! Agents next to Claude Code and Codex: a fixture under the name of each finds bridges where the real one looks.
+//! Agents other than Claude Code and Codex: a fixture under the name of each finds bridges where the real one looks.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn named(place: &Place, program: &str, name: &str) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn each_talks_to_its_servers_through_bridges() {
+fn agents_use_their_servers_through_bridges() {
     for mode in Mode::all() {
         for (program, file) in [
             ("gemini", ".gemini/settings.json"),
@@ -46,7 +46,7 @@ fn each_talks_to_its_servers_through_bridges() {
 }
 
 #[test]
-fn opencode_and_amp_have_their_own_forms() {
+fn opencode_and_amp_configurations_are_rewritten() {
     for (program, file, list, command) in [
         (
             "opencode",
@@ -74,7 +74,7 @@ fn opencode_and_amp_have_their_own_forms() {
 
 /// It writes a file into `.opencode` wherever there is one, and ends when it cannot.
 #[test]
-fn opencode_writes_beside_its_settings_and_the_project_stays_as_it_is() {
+fn opencode_can_write_beside_its_settings_without_changing_the_project() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.script(
@@ -97,7 +97,7 @@ fn opencode_writes_beside_its_settings_and_the_project_stays_as_it_is() {
 }
 
 #[test]
-fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
+fn unknown_agent_is_reported_with_what_it_lacks() {
     let place = Place::new(Mode::Invoker);
     place.script("myagent", "#!/bin/sh\necho \"$MYAGENT_MODE-$FOO_API_KEY-$OTHER\"\n");
     place.write(place.home.join(".myagent/settings"), "x");
@@ -132,7 +132,7 @@ fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
 /// Its own directory belongs to an agent: settings and login are there for it, and for no other program.
 #[test]
 #[ignore = "takes long"]
-fn the_own_files_of_lesser_agents_are_theirs_alone() {
+fn files_of_lesser_known_agents_are_shown_to_that_agent_only() {
     for mode in Mode::all() {
         for (agent, files) in [
             ("pi", [".pi/agent/auth.json", ".pi/agent/settings.json", "two"]),
@@ -239,7 +239,7 @@ fn advice_opens_no_port_of_an_agent_outside() {
             let is_advised = outcome.stderr.contains(&format!("`agentsh policy allow localhost:{port}`"));
             assert_eq!(is_advised, !is_agent, "{mode:?} {name} {outcome}");
             assert_eq!(outcome.stderr.contains("Cline listens there"), is_agent, "{mode:?} {name} {outcome}");
-            // Nor to who asks.
+            // Nor to an agent that asks.
             assert_eq!(outcome.stdout.contains("policy allow"), !is_agent, "{mode:?} {name} {outcome}");
             assert_eq!(outcome.stdout.contains("Cline listens there"), is_agent, "{mode:?} {name} {outcome}");
         }

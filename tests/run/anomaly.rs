@@ -1,4 +1,4 @@
-//! Calls that are not as they used to be, over sessions.
+//! Calls that differ from those of earlier sessions.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What a person answers while a call waits: `agentsh approvals`.
+//! A person answers while a call waits: `agentsh approvals`.
 
 use std::process::{Child, Stdio};
 
@@ -30,7 +30,7 @@ fn say(place: &Place, words: &[&str]) -> Outcome {
 
 #[test]
 #[ignore = "takes long"]
-fn a_call_waits_and_goes_on_or_not_as_a_person_says() {
+fn call_waits_for_a_person_who_allows_or_refuses_it() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.user_policy(POLICY);
@@ -74,7 +74,7 @@ fn a_call_waits_and_goes_on_or_not_as_a_person_says() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_yes_holds_for_the_session_or_for_good_as_it_was_said() {
+fn approval_holds_for_the_session_or_permanently_as_chosen() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(POLICY);
     let twice = "for i in 1 2; do call fixture add '{\"a\": 1, \"b\": 40}'; done";
@@ -90,7 +90,7 @@ fn a_yes_holds_for_the_session_or_for_good_as_it_was_said() {
         "{said}"
     );
     assert_eq!(ended(child).0, "41\n41\n");
-    // Nobody is asked any more about this, and about nothing else than this.
+    // This is not asked about again, and everything else still is.
     let child = agent(&place, &format!("{twice}\ncall fixture add '{{\"a\": 2, \"b\": 40}}'"));
     let other = question(&place);
     say(&place, &["deny", other["id"].as_str().unwrap()]).expect_code(0);
@@ -103,7 +103,7 @@ fn a_yes_holds_for_the_session_or_for_good_as_it_was_said() {
 }
 
 #[test]
-fn without_a_person_a_question_is_a_refusal_that_says_so() {
+fn question_without_a_person_is_a_refusal_with_its_reason() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(&POLICY.replace(", headless: wait", ""));
     let (out, err) = ended(agent(&place, "call fixture add '{\"a\": 2, \"b\": 40}'; echo $?"));
@@ -119,7 +119,7 @@ fn without_a_person_a_question_is_a_refusal_that_says_so() {
 }
 
 #[test]
-fn a_suspended_session_is_named_at_once_and_hides_no_other() {
+fn suspended_session_is_reported_at_once_and_hides_no_other() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(POLICY);
     let stopped = agent(&place, "call fixture add '{\"a\": 2, \"b\": 40}'");
@@ -185,7 +185,7 @@ fn flow_between_servers_is_approved_for_one_text() {
 }
 
 #[test]
-fn a_yes_for_good_to_one_text_is_a_yes_to_no_other() {
+fn permanent_approval_of_a_text_covers_no_other_text() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(FLOWS);
     let read = read_memo(&place);
@@ -203,8 +203,7 @@ fn a_yes_for_good_to_one_text_is_a_yes_to_no_other() {
     assert_eq!(out.lines().count(), 3, "{out}\n{err}");
 }
 
-/// Nobody wrote a rule: where a person can answer, one question for each pair of servers, and nothing is asked about
-/// small values.
+/// Without a rule, and if a person can answer: one question for each pair of servers, and none about small values.
 #[test]
 fn after_a_private_read_a_person_is_asked_once_for_the_pair() {
     let place = Place::new(Mode::Invoker);
@@ -240,7 +239,7 @@ fn signed(secret: &str, question: &Value, answer: &str, scope: &str) -> Value {
     json!({"nonce": nonce, "approval": id, "answer": answer, "scope": scope, "by": "ada", "signature": format!("sha256={hex}")})
 }
 
-/// Without a terminal and without `headless: wait`: who is asked is at the other end of a webhook.
+/// Without a terminal and without `headless: wait`: the person is asked through a webhook.
 #[test]
 #[ignore = "takes long"]
 fn a_signed_question_is_answered_by_a_signed_reply() {

@@ -1,4 +1,4 @@
-//! The documents as a book: what it lists is there, and what it tells people to write is good.
+//! The documents as a book: the files that it lists exist, and the policies that it shows are valid.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,7 +80,7 @@ fn decision_records_have_a_title_a_status_and_a_line_in_the_index() {
 
 /// By mdBook itself, where `cargo xtask test all` has installed it.
 #[test]
-fn the_book_is_built() {
+fn documentation_book_builds() {
     let tools = ["AGENTSH_TEST_TOOLS", "PATH"].map(|name| std::env::var_os(name).unwrap_or_default());
     let programs = tools.iter().flat_map(std::env::split_paths).map(|place| place.join("mdbook"));
     let Some(program) = programs.into_iter().find(|program| program.exists()) else {
@@ -98,7 +98,7 @@ fn the_book_is_built() {
 }
 
 #[test]
-fn pages_of_the_book_lead_to_files_that_exist() {
+fn book_links_lead_to_existing_files() {
     for page in ["install.md", "refusals.md", "compare.md", "security.md", "agents.md"] {
         for link in links(&fs::read_to_string(documents().join(page)).unwrap()) {
             assert!(link.starts_with("https:") || documents().join(&link).exists(), "{page}: {link}");
@@ -157,7 +157,7 @@ fn every_promise_names_a_test_that_exists_and_the_document_has_it() {
 }
 
 #[test]
-fn every_recipe_is_a_policy_or_a_command_that_works() {
+fn documented_recipes_work() {
     let place = Place::new(Mode::Invoker);
     let text = fs::read_to_string(documents().join("refusals.md")).unwrap();
     let recipes: Vec<&str> =
@@ -183,7 +183,7 @@ fn every_recipe_is_a_policy_or_a_command_that_works() {
     }
 }
 
-/// Words as a shell splits them; nothing behind a remark, a pipe, a redirection or `;`.
+/// Words as a shell splits them; nothing after a comment, a pipe, a redirection or `;`.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quote) = (vec![String::new()], None);
     for character in line.chars() {
@@ -200,7 +200,7 @@ fn words(line: &str) -> Vec<String> {
 
 /// Every command line of agentsh in the documents is one that it reads: with `--help` behind its options it helps.
 #[test]
-fn every_command_in_the_documents_is_a_command_line() {
+fn documented_commands_are_valid_command_lines() {
     let place = Place::new(Mode::Invoker);
     let mut tried = 0;
     for entry in fs::read_dir(documents()).unwrap() {
@@ -241,7 +241,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 
 /// Policies and profiles that pages other than the reference and the recipes show.
 #[test]
-fn every_policy_in_the_documents_is_good() {
+fn documented_policies_are_valid() {
     let place = Place::new(Mode::Invoker);
     place.set("OTEL_TOKEN", "token");
     place.set("HOOK_SECRET", "secret");

@@ -49,7 +49,7 @@ fn a_tool_is_called_judged_and_recorded() {
 /// Lines of a server's log come before its answer, more of them than one message may be long.
 #[test]
 #[ignore = "takes long"]
-fn a_talkative_server_is_heard_to_the_end() {
+fn call_waits_for_the_answer_of_a_server_that_logs_a_lot() {
     let place = Place::new(Mode::Invoker);
     let outcome = as_agent(&place, "call fixture notify '{\"megabytes\": 70}'").expect_code(0);
     assert_eq!(outcome.stdout, "notified\n", "{outcome}");

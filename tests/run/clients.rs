@@ -11,7 +11,7 @@ fn told(place: &Place, words: &[&str]) -> Outcome {
 }
 
 #[test]
-fn a_clients_servers_are_put_behind_agentsh_and_back() {
+fn mcp_wrap_puts_servers_behind_agentsh_and_can_be_undone() {
     let place = Place::new(Mode::Invoker);
     let server = json!({"command": place.program("fixture_server"), "env": {"WORD": "given"}});
     let before =
@@ -78,7 +78,7 @@ fn a_server_is_printed_for_a_client_and_written_once() {
 }
 
 #[test]
-fn a_profiles_secret_is_in_its_file_alone_and_reaches_the_server() {
+fn profile_secret_is_only_in_its_file_and_reaches_the_server() {
     let place = Place::new(Mode::Invoker);
     let server = place.program("fixture_server").display().to_string();
     let mut add = place.agentsh(&["profile", "add", "db", "--secret-env", "WORD", "--", &server]);

@@ -62,7 +62,7 @@ fn container_tier_is_not_used_unless_asked_for() {
 }
 
 #[test]
-fn files_are_those_of_the_policy() {
+fn container_tier_enforces_file_rules() {
     let Some(place) = place() else { return };
     let secret = place.write(place.home.join(".ssh/id_ed25519"), "the secret");
     let shown = place.write(place.home.join("shown/file"), "the shown");
@@ -83,7 +83,7 @@ fn files_are_those_of_the_policy() {
 }
 
 #[test]
-fn hook_files_are_as_they_were_afterwards() {
+fn container_tier_restores_changed_hook_files() {
     let Some(place) = place() else { return };
     Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
     let before = std::fs::read_to_string(place.project.join(".git/config")).unwrap();
@@ -100,7 +100,7 @@ fn hook_files_are_as_they_were_afterwards() {
 
 /// Where there is no room for a copy, or the directory is closed, what was changed gets another name.
 #[test]
-fn hook_files_are_restored_whatever_is_in_the_way() {
+fn hook_files_are_restored_despite_obstacles() {
     for (name, close) in
         [("closed", "chmod 555 .git/hooks"), ("many", "for n in $(seq 2100); do : > .git/hooks/$n; done")]
     {
@@ -136,7 +136,7 @@ fn replacement_of_the_git_directory_is_set_aside() {
     }
 }
 
-/// What cannot be restored, such as in a directory that belongs to somebody else by now, is no success.
+/// A file that cannot be restored, for example because its directory now belongs to another user, is no success.
 #[test]
 fn guarded_file_that_cannot_be_restored_makes_the_status_125() {
     let Some(place) = place().filter(|_| is_root()) else { return };
@@ -196,7 +196,7 @@ fn a_killed_run_leaves_its_check_to_the_next() {
 
 /// The terminals of others, whoever may write to them outside.
 #[test]
-fn other_terminals_are_not_written_to() {
+fn container_tier_cannot_write_to_other_terminals() {
     let Some(place) = place() else { return };
     let other = nix::pty::openpty(None, None).unwrap();
     let name = nix::unistd::ttyname(&other.slave).unwrap();
@@ -228,7 +228,7 @@ fn listen() -> (TcpListener, u16) {
 }
 
 #[test]
-fn connections_are_those_of_the_policy() {
+fn container_tier_enforces_network_rules() {
     let Some(place) = place() else { return };
     let (listener, port) = listen();
     let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && echo hello >&3 && echo connected; sleep 0.3");
@@ -246,7 +246,7 @@ fn connections_are_those_of_the_policy() {
     assert!(outcome.stdout.contains("connected"), "{outcome}");
 }
 
-/// What goes around `connect`.
+/// Packets that bypass `connect`.
 #[test]
 fn packets_and_sockets_that_bypass_connect_are_refused() {
     let Some(place) = place() else { return };
@@ -324,7 +324,7 @@ fn signals_have_a_scope() -> bool {
 }
 
 #[test]
-fn the_report_says_what_it_is() {
+fn container_tier_is_named_in_the_report() {
     let Some(place) = place() else { return };
     let report = place.path("run/report.json");
     run(&place, &["--report-json", &report.display().to_string()], "true").expect_code(0);
@@ -335,7 +335,7 @@ fn the_report_says_what_it_is() {
 }
 
 #[test]
-fn a_server_is_served() {
+fn container_tier_serves_an_mcp_server() {
     let Some(place) = place() else { return };
     let mut command = place.agentsh(&["mcp", "run", "--tier", "container", "--"]);
     command.arg(place.program("fixture_server"));
@@ -345,9 +345,9 @@ fn a_server_is_served() {
     assert_eq!(peer.finish().0, 0);
 }
 
-/// What a job of a CI runs, without the CI.
+/// The steps of a CI job, without the CI.
 #[test]
-fn the_action_runs_and_keeps_the_status() {
+fn ci_action_runs_and_keeps_the_exit_status() {
     let Some(place) = place() else { return };
     let action = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/action/run.sh");
     let agentsh = place.agentsh(&[]);

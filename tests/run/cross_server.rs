@@ -1,4 +1,5 @@
-//! Several servers looked at together: tools that pass for others, data that is read here and sent there.
+//! Several servers looked at together: tools that imitate others, data that is read from one server and sent to
+//! another.
 
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ fn look_alikes(place: &Place, until: Option<&str>) -> [Value; 2] {
 
 /// The faster server is not the first because of that: if its listing was sent already, the client is told to list again.
 #[test]
-fn a_tool_that_was_listed_before_the_one_it_passes_for_goes_from_the_listing() {
+fn imitating_tool_listed_first_is_removed_from_the_listing() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let [honest, quick] = look_alikes(&place, None);
@@ -135,7 +136,7 @@ fn a_tool_that_was_listed_before_the_one_it_passes_for_goes_from_the_listing() {
 
 /// The same where nobody listed the tool for which it passes.
 #[test]
-fn a_tool_that_was_listed_goes_from_the_listing_when_the_one_it_passes_for_is_called() {
+fn imitating_tool_is_removed_when_the_imitated_one_is_called() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(
         "version: 1\nsandbox: {mcp: {cross_server: {enabled: true}, version_pinning: {enabled: false}}}\n",
@@ -160,7 +161,7 @@ fn a_tool_that_was_listed_goes_from_the_listing_when_the_one_it_passes_for_is_ca
 
 /// Behind the proxy one answer is put together out of all, so that the first one is right already.
 #[test]
-fn behind_the_proxy_the_first_listing_has_no_tool_that_passes_for_one_of_a_slow_server() {
+fn proxy_listing_has_no_tool_that_imitates_one_of_a_slow_server() {
     let place = Place::new(Mode::Invoker);
     let go = place.project.join("go");
     let servers = look_alikes(&place, go.to_str());
@@ -219,7 +220,7 @@ fn the_order_of_declaration_decides_and_not_the_alphabet() {
 }
 
 #[test]
-fn a_server_whose_name_is_nearly_anothers_is_told_of_with_the_score() {
+fn similar_server_name_is_reported_with_its_score() {
     let place = Place::new(Mode::Invoker);
     let entry = json!({"command": place.program("fixture_server"), "args": []});
     let pairs = [

@@ -1,4 +1,4 @@
-//! Debuggers, sanitizers and large reservations of addresses work on what is one's own.
+//! Debuggers, sanitizers and large reservations of addresses work on the program's own processes.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ fn strace_follows_a_program_and_its_children() {
 
 /// It reserves 16 TiB of addresses.
 #[test]
-fn address_sanitizer_has_room() {
+fn address_sanitizer_can_reserve_its_address_space() {
     says(
         "/usr/bin/gcc",
         "gcc -fsanitize=address -o main main.c && ./main 2>&1; echo end $?",

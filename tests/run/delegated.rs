@@ -1,4 +1,4 @@
-//! A control group that was handed to an ordinary user, with agentsh alone in it, as systemd does for a service with
+//! A control group that belongs to an ordinary user, with only agentsh in it, as systemd does for a service with
 //! `Delegate=`: limits of memory and processor are held by groups below it.
 
 use std::fs;
@@ -17,7 +17,7 @@ const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// One directory in each hierarchy that limits are taken from. Everything is undone when it is dropped.
 struct Handed {
     directories: Vec<PathBuf>,
-    /// What the root of version 2 did not hand down before.
+    /// Controllers that the root of version 2 did not delegate before.
     enabled: Option<(PathBuf, Vec<&'static str>)>,
 }
 
@@ -126,7 +126,7 @@ fn memory_limit(place: &Place) -> Value {
 }
 
 #[test]
-fn a_group_that_was_handed_to_a_user_holds_his_sandboxes() {
+fn delegated_cgroup_contains_the_users_sandboxes() {
     if !is_root() || !Mode::all().contains(&Mode::User) {
         return skip("handing a control group to a user takes root");
     }
@@ -146,7 +146,7 @@ fn a_group_that_was_handed_to_a_user_holds_his_sandboxes() {
     assert!(held["got"].as_str().unwrap().ends_with("by cgroup"), "{held}");
     assert!(eventually(|| handed.is_as_it_was()), "{:?}", handed.directories);
 
-    // What fits is given.
+    // Memory within the limit can be used.
     Outcome::of(&mut handed.agentsh(&place, &["run", "--quiet", "--", "true"])).expect_code(0);
 
     let outcome = Outcome::of(&mut handed.agentsh(&place, &["doctor", "--json"]));

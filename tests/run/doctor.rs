@@ -1,11 +1,11 @@
-//! `agentsh doctor` and `agentsh demo`: they try the real thing.
+//! `agentsh doctor` and `agentsh demo`: they really try what they report.
 
 use serde_json::Value;
 
 use crate::support::{Mode, Outcome, Place, Pty};
 
 #[test]
-fn every_layer_that_is_built_is_tried_and_holds() {
+fn doctor_tries_every_layer_and_each_holds() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let outcome = Outcome::of(&mut place.agentsh(&["doctor", "--json"]));
@@ -54,7 +54,7 @@ fn doctor_is_readable_in_a_pipe() {
 }
 
 #[test]
-fn the_demo_is_refused_everything_and_works() {
+fn demo_attacks_are_refused_and_ordinary_work_succeeds() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let outcome = Outcome::of(&mut place.agentsh(&["demo"])).expect_code(0);
@@ -79,7 +79,7 @@ fn the_demo_can_be_run_again() {
 
 /// Where a person sits at a terminal, and could be asked.
 #[test]
-fn the_demo_on_a_terminal_is_refused_as_much() {
+fn demo_on_a_terminal_is_refused_as_much() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut terminal = Pty::start(place.agentsh(&["demo"]));

@@ -1,5 +1,5 @@
-//! However a session ends, a server has its input closed, gets SIGTERM after a grace period, and is killed after another; and what
-//! it does then is not a crash.
+//! However a session ends, a server has its input closed, gets SIGTERM after a grace period, and is killed after
+//! another; and its exit is then not reported as a crash.
 
 use std::time::{Duration, Instant};
 
@@ -113,7 +113,7 @@ fn servers_end_with_their_client_or_by_a_signal() {
 
 /// As interpreters do when they are interrupted.
 #[test]
-fn a_status_of_its_own_is_no_failure_then() {
+fn server_exit_status_after_an_interrupt_is_no_failure() {
     let at_end = "echo Traceback: KeyboardInterrupt >&2; exit 130";
     let place = Place::new(Mode::Invoker);
     declared(&place, at_end);

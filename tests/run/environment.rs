@@ -1,9 +1,9 @@
-//! What an agent finds around it.
+//! The environment variables of an agent.
 
 use crate::support::{Mode, Outcome, Place};
 
 #[test]
-fn the_usual_variables_and_no_others() {
+fn environment_has_the_usual_variables_and_no_others() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c", "env"]);
@@ -49,7 +49,7 @@ fn home_and_tmp_are_private_and_thrown_away() {
 }
 
 #[test]
-fn the_system_is_there_to_read() {
+fn system_directories_are_readable() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "test -r /usr/bin/env && test -c /dev/null && echo x > /dev/null && test -r /proc/self/status \
@@ -76,7 +76,7 @@ fn threads_pipes_and_locks_work() {
 
 /// `env` is a launcher of servers; alone it is just a program.
 #[test]
-fn env_alone_runs() {
+fn env_without_a_command_runs() {
     let place = Place::new(Mode::Invoker);
     let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "env"])).expect_code(0);
     assert!(outcome.stdout.contains("HOME="), "{outcome}");

@@ -1,4 +1,4 @@
-//! What one server said does not reach another one through an agent that agentsh started, where the policy asks for it.
+//! Data of one server does not reach another through an agent under `agentsh run`, if the policy forbids it.
 
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ fn agent_does_not_carry_text_of_one_server_to_another() {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(!json!(found).to_string().contains("Lindenau"));
         assert_eq!((&found[0]["source_server"], &found[0]["action"]), (&json!("files"), &json!("block")));
-        // Where nobody wrote the section, it goes on, and is recorded.
+        // Without the section the call continues, and is recorded.
         place.policy("version: 1\n");
         assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
         let told = place.detections();
@@ -79,7 +79,7 @@ fn agent_does_not_carry_text_of_one_server_to_another() {
         let before = place.detections().len();
         assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
         assert_eq!(place.detections().len(), before);
-        // Where it is only to be recorded, it goes on.
+        // With `alert` the call continues.
         place.policy("version: 1\nsandbox: {mcp: {exfiltration: {on_detection: alert, marker: off}}}\n");
         assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
         assert_eq!(place.detections().last().unwrap()["action"], "alert");
@@ -87,7 +87,7 @@ fn agent_does_not_carry_text_of_one_server_to_another() {
 }
 
 #[test]
-fn labels_of_the_policy_decide() {
+fn exfiltration_labels_of_the_policy_decide() {
     let place = Place::new(Mode::Invoker);
     let memo = two_servers(&place);
     let steps = json!([
@@ -112,7 +112,7 @@ pub fn three_servers(place: &Place) -> String {
 }
 
 #[test]
-fn pairs_and_shareable_sources_are_narrow_ways_to_say_yes() {
+fn exfiltration_pairs_and_shareable_sources_allow_narrowly() {
     let place = Place::new(Mode::Invoker);
     let memo = three_servers(&place);
     let secret = place.write("key.txt", "the key is AKIAZ3MSJV4WWNKWCUZS, keep it");
@@ -142,7 +142,7 @@ fn pairs_and_shareable_sources_are_narrow_ways_to_say_yes() {
 }
 
 #[test]
-fn a_private_read_decides_without_a_copy_and_small_answers_pass() {
+fn call_after_a_private_read_is_judged_without_a_copy() {
     let place = Place::new(Mode::Invoker);
     let memo = three_servers(&place);
     place
@@ -166,7 +166,7 @@ fn a_private_read_decides_without_a_copy_and_small_answers_pass() {
 }
 
 #[test]
-fn a_pair_has_a_rule_of_its_own_and_values_that_may_go() {
+fn exfiltration_pair_rule_lists_values_that_may_pass() {
     let place = Place::new(Mode::Invoker);
     let memo = three_servers(&place);
     place.policy(
@@ -196,9 +196,9 @@ fn a_pair_has_a_rule_of_its_own_and_values_that_may_go() {
     }
 }
 
-/// What, from where, who can allow it and how.
+/// The refusals name the data, its source, and who can allow it and how.
 #[test]
-fn refusals_read_aloud() {
+fn exfiltration_refusals_match_their_snapshots() {
     let place = Place::new(Mode::Invoker);
     let memo = two_servers(&place);
     place.policy("version: 1\nsandbox: {mcp: {exfiltration: {marker: off, on_private_to_external: block, close_after: 1}}}\n");
@@ -216,9 +216,9 @@ fn refusals_read_aloud() {
     insta::assert_snapshot!(told);
 }
 
-/// Of values, of places, and of what a project file holds.
+/// Refusals about values, hosts, and secrets of project files.
 #[test]
-fn refusals_of_values_and_places_read_aloud() {
+fn exfiltration_refusals_of_values_and_places_match_their_snapshots() {
     let place = Place::new(Mode::Invoker);
     two_servers(&place);
     let secret = place.write("key.txt", "the key is AKIAZ3MSJV4WWNKWCUZS, keep it");
@@ -240,7 +240,7 @@ fn refusals_of_values_and_places_read_aloud() {
 
 /// The data flow is drawn in the report, and both the report and the summary name its places.
 #[test]
-fn the_report_draws_what_went_from_where_to_where() {
+fn report_draws_data_flows_between_servers() {
     let place = Place::new(Mode::Invoker);
     let memo = two_servers(&place);
     place.policy("version: 1\nsandbox: {mcp: {exfiltration: {marker: off, on_detection: alert, allowed_domains: [api.example.com]}}}\n");
@@ -266,7 +266,7 @@ fn the_report_draws_what_went_from_where_to_where() {
 }
 
 #[test]
-fn policy_show_says_the_labels_whoever_gave_them() {
+fn policy_show_prints_labels_of_every_origin() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(
         "version: 1\nsandbox: {mcp: {servers: [{id: wiki, flow: {source: public}}, {id: notes, command: npx, args: [-y, \"@modelcontextprotocol/server-memory\"]}]}}\n",
@@ -312,7 +312,7 @@ fn after_three_refusals_a_pair_is_closed_and_others_are_not() {
 }
 
 #[test]
-fn explain_says_what_becomes_of_a_flow() {
+fn explain_says_what_happens_to_a_data_flow() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(
         "version: 1\nsandbox:\n  mcp:\n    exfiltration: {on_detection: ask, allow: [{from: git, to: \"forge*\"}]}\n    servers: [{id: wiki, flow: {source: public}}, {id: code, flow: {source: shareable}}]\n",
@@ -341,7 +341,7 @@ fn explain_says_what_becomes_of_a_flow() {
 }
 
 #[test]
-fn one_server_alone_is_looked_into_as_well() {
+fn exfiltration_is_searched_with_a_single_server_too() {
     let place = Place::new(Mode::Invoker);
     place.policy("version: 1\nsandbox: {mcp: {exfiltration: {allowed_domains: [api.example.com]}}}\n");
     let mut peer = Peer::ready(&place, &[]);
@@ -351,7 +351,7 @@ fn one_server_alone_is_looked_into_as_well() {
 }
 
 #[test]
-fn a_project_vouches_for_nobody() {
+fn project_policy_cannot_relax_exfiltration_labels() {
     let place = Place::new(Mode::Invoker);
     two_servers(&place);
     for text in [
@@ -441,7 +441,7 @@ fn a_packed_file_does_not_reach_another_server() {
 
 /// Whose data, how much of it and where to: to the agent, on record and in the report.
 #[test]
-fn one_sentence_says_what_would_have_left() {
+fn exfiltration_refusal_says_whose_data_would_leave_and_where() {
     let place = Place::new(Mode::Invoker);
     let memo = two_servers(&place);
     place.policy(
@@ -469,7 +469,7 @@ fn one_sentence_says_what_would_have_left() {
 }
 
 #[test]
-fn letters_with_others_between_do_not_reach_another_server() {
+fn interleaved_letters_do_not_reach_another_server() {
     let place = Place::new(Mode::Invoker);
     let memo = two_servers(&place);
     place.policy(BLOCKS);

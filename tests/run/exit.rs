@@ -3,7 +3,7 @@
 use crate::support::{Mode, Outcome, Place, commands};
 
 #[test]
-fn the_agents_own_passes_through() {
+fn exit_status_of_the_agent_is_passed_on() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         for code in [0, 3, 125, 255] {
@@ -17,7 +17,7 @@ fn the_agents_own_passes_through() {
 }
 
 #[test]
-fn a_program_that_is_not_there_or_cannot_be_executed() {
+fn exit_status_of_a_missing_or_unexecutable_program() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("data.txt", "no program");
@@ -39,7 +39,7 @@ fn a_program_that_is_not_there_or_cannot_be_executed() {
 
 /// A text without `#!` is the shell's, as for every shell and for `execvp`; what is a program of another machine is not.
 #[test]
-fn a_text_that_names_no_interpreter_is_the_shells() {
+fn script_without_an_interpreter_line_runs_in_the_shell() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.script("plain", "echo \"$1\"; exit 3\n");
@@ -52,7 +52,7 @@ fn a_text_that_names_no_interpreter_is_the_shells() {
 }
 
 #[test]
-fn an_interpreter_that_is_not_there() {
+fn exit_status_of_a_missing_interpreter() {
     let place = Place::new(Mode::Invoker);
     place.script("tool", "#!/nonexistent/interpreter\n");
     let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "./tool"]));
@@ -67,7 +67,7 @@ fn an_interpreter_that_is_not_there() {
 }
 
 #[test]
-fn agentsh_itself_failing_is_125() {
+fn exit_status_of_a_failure_of_agentsh_is_125() {
     let place = Place::new(Mode::Invoker);
     place.write("broken.yaml", "agent: [");
     for words in [
@@ -86,7 +86,7 @@ fn agentsh_itself_failing_is_125() {
 
 /// 2 is what many programs say, so a wrong command line must be told apart from them.
 #[test]
-fn a_wrong_command_line_of_run_is_125() {
+fn exit_status_of_a_wrong_run_command_line_is_125() {
     let place = Place::new(Mode::Invoker);
     for words in [
         &["run"][..],
@@ -100,7 +100,7 @@ fn a_wrong_command_line_of_run_is_125() {
 }
 
 #[test]
-fn one_message_says_error_once() {
+fn error_message_contains_error_once() {
     let place = Place::new(Mode::Invoker);
     let outcome = Outcome::of(&mut place.agentsh(&["run", "--policy", "no-such-policy", "--", "true"]));
     assert_eq!(outcome.stderr.matches("error: ").count(), 1, "{outcome}");
@@ -115,10 +115,11 @@ fn run_without_a_writable_state_directory_is_refused() {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
 }
 
-/// A database that somebody holds, or that cannot be written: neither an agent nor a server starts. The twin runs when it can.
+/// A database that is locked, or that cannot be written: neither an agent nor a server starts. The twin runs when it
+/// can.
 #[test]
 #[ignore = "takes long"]
-fn a_database_that_takes_nothing_starts_nothing() {
+fn unwritable_database_prevents_the_start() {
     let run = ["run", "--quiet", "--", "touch", "ran"];
     let serve = ["mcp", "run", "--", "touch", "ran"];
     for mode in Mode::all() {
@@ -141,7 +142,7 @@ fn a_database_that_takes_nothing_starts_nothing() {
             let permissions = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
             std::fs::set_permissions(&database, permissions(0o400)).unwrap();
             nothing_runs("attempt to write a readonly database");
-            // What SQLite puts next to it has the mode that it had.
+            // SQLite's further files have the mode of the database.
             for entry in std::fs::read_dir(database.parent().unwrap()).unwrap().flatten() {
                 if entry.file_name().to_string_lossy().starts_with("agentsh.db") {
                     std::fs::set_permissions(entry.path(), permissions(0o600)).unwrap();
@@ -200,7 +201,7 @@ fn a_signal_to_agentsh_reaches_the_agent() {
 
 /// A disk without room is named as such, with what can be done.
 #[test]
-fn a_full_disk_is_said_to_be_full() {
+fn full_disk_is_reported_as_such() {
     let place = Place::new(Mode::Invoker);
     if !crate::support::is_root() {
         return crate::support::skip("a small disk: the tests are not run by root");
@@ -223,7 +224,7 @@ fn a_full_disk_is_said_to_be_full() {
 
 /// An answer that nobody got is not a success.
 #[test]
-fn an_answer_that_cannot_be_written() {
+fn exit_status_of_unwritable_output_is_125() {
     let place = Place::new(Mode::Invoker);
     for words in [&["mcp", "calls", "--json"][..], &["policy", "show"], &["doctor"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -234,7 +235,7 @@ fn an_answer_that_cannot_be_written() {
 
 /// A command line that cannot be read: 2 of the verbs that the document names, 125 of every other one.
 #[test]
-fn a_wrong_command_line_gives_what_the_document_says() {
+fn exit_status_of_a_wrong_command_line_is_as_documented() {
     const DOCUMENT: &str = include_str!("../../docs/exit-statuses.md");
     let place = Place::new(Mode::Invoker);
     let named = DOCUMENT.split("exit with 2 for an invalid command line").nth(1).unwrap();
@@ -255,7 +256,7 @@ fn a_wrong_command_line_gives_what_the_document_says() {
     assert_eq!(Outcome::of(&mut place.agentsh(&["mcp", "run", "--no-such-option"])).code, 125);
 }
 
-/// What is not there is the answer no, not a failure.
+/// A missing layer is the answer no, not a failure.
 #[test]
 fn exit_status_is_1_without_anything_to_review_or_undo() {
     let place = Place::new(Mode::Invoker);

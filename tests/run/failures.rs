@@ -1,10 +1,10 @@
-//! Bad input on the wire: an error to the side that waits, an event, and the connection goes on.
+//! Bad input on the wire: the waiting side gets an error, an event is recorded, and the connection continues.
 
 use serde_json::{Value, json};
 
 use crate::support::{Mode, Peer, Place};
 
-/// What a client may get wrong, and the code of the answer.
+/// Mistakes of a client, and the code of the answer.
 const FROM_CLIENT: [(&[u8], i64); 10] = [
     (b"{\"jsonrpc\":\"2.0\",\"id\":901,\"method\":\"ping\"", -32700),
     (b"nonsense", -32700),
@@ -60,7 +60,7 @@ fn bad_input_of_the_server_is_recorded() {
         ),
     ];
     for line in &lines {
-        // The call that was under way may be the one that gets the error: who could tell?
+        // The call that was under way may be the one that gets the error: nothing distinguishes them.
         let answer = peer.call("say", json!({"line": line}));
         let said = answer["result"]["content"][0]["text"] == "said";
         assert!(said || answer["error"]["code"] == -32003, "{line}: {answer}");
@@ -86,7 +86,7 @@ fn reason(event: &Value) -> Option<&str> {
 }
 
 #[test]
-fn a_line_longer_than_the_policy_allows() {
+fn line_longer_than_the_policy_allows_is_refused() {
     let place = Place::new(Mode::Invoker);
     place.policy("sandbox: {mcp: {max_line_bytes: 100000}}\n");
     let mut peer = Peer::ready(&place, &[]);
@@ -102,7 +102,7 @@ fn a_line_longer_than_the_policy_allows() {
 }
 
 #[test]
-fn an_id_that_is_in_use() {
+fn request_with_an_id_in_use_is_refused() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     let slow = json!({"jsonrpc": "2.0", "id": "same", "method": "tools/call", "params": {"name": "slow", "arguments": {"ms": 300}}});
@@ -125,7 +125,7 @@ fn a_cancelled_call_is_given_up_and_its_late_answer_dropped() {
 
 /// Text of a server on the stream of messages is reported, up to a limit.
 #[test]
-fn the_user_hears_of_lines_that_are_no_messages() {
+fn server_output_that_is_no_message_is_reported() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     for _ in 0..20 {
@@ -138,9 +138,9 @@ fn the_user_hears_of_lines_that_are_no_messages() {
     assert!(errors.contains("agentsh mcp events --type mcp_message_rejected"), "{errors}");
 }
 
-/// A client that leaves while a call is running is nobody's crash.
+/// A client that leaves while a call is running is not reported as a server crash.
 #[test]
-fn a_client_that_ended_is_no_crash() {
+fn client_exit_during_a_call_is_no_server_crash() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     // It ends with its input, and does not answer before.
@@ -155,7 +155,7 @@ fn a_client_that_ended_is_no_crash() {
 
 /// A number alone says little.
 #[test]
-fn a_server_that_died_of_a_signal_is_said_to() {
+fn server_killed_by_a_signal_is_reported_with_the_signal() {
     let place = Place::new(Mode::Invoker);
     let script = place.script("dies", "#!/bin/sh\nread line\nkill -ABRT $$\n");
     let mut command = place.agentsh(&["mcp", "run", "--id", "dies", "--"]);

@@ -1,5 +1,5 @@
-//! What counts between two servers over a session: what a person agreed to, what a policy permits, what the agent read itself,
-//! and answers that are little each.
+//! Data flows between two servers over a session: approved ones, permitted ones, data that the agent read itself, and
+//! small answers.
 
 use std::process::Stdio;
 
@@ -59,7 +59,7 @@ fn say_yes(place: &Place, item: &Value) {
     Outcome::of(&mut place.agentsh(&["approvals", "approve", id])).expect_code(0);
 }
 
-/// What may go from one server to another one is nobody's loss there, and takes nothing from what may go elsewhere.
+/// A copy that may go from one server to another is no loss, and does not reduce what may go elsewhere.
 #[test]
 fn permitted_pair_does_not_count_for_other_servers() {
     let place = Place::new(Mode::Invoker);
@@ -91,7 +91,7 @@ fn permitted_pair_does_not_count_for_other_servers() {
 
 /// Yes and no answer questions about what was read: a few go, and then they are a decision like any other call.
 #[test]
-fn answers_to_guesses_are_no_little() {
+fn yes_and_no_answers_use_up_the_leak_budget() {
     let place = Place::new(Mode::Invoker);
     three_servers(&place);
     let read = call("files", "read_file", json!({"path": key_file(&place)}));
@@ -232,12 +232,12 @@ fn a_secret_that_the_agent_showed_its_model_reaches_no_server() {
     assert_eq!(refused["error"]["data"]["reason"], "tainted-data", "{refused}");
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.contains("'Bash' of server 'files of the project'"), "{message}");
-    // What a server said is that server's, and nobody's where it passed no proxy.
+    // A text belongs to the server that said it, and to none if it passed no proxy.
     let passed = agent.send("mcp__files__read_file", &result, &text);
     assert!(passed["result"]["content"][0]["text"].as_str().unwrap().contains(SECRET), "{passed}");
 }
 
-/// Of more results than are looked at in one request, the newest are: the others were sent before.
+/// If a request has more results than are searched, the newest are searched: the others were sent before.
 #[test]
 fn of_many_results_the_newest_are_remembered() {
     let agent = Showing::new();

@@ -1,4 +1,5 @@
-//! OTLP over gRPC: a receiver that takes it, one that says no, one that says later, a dead one and a slow one.
+//! OTLP over gRPC: a receiver that accepts, one that refuses, one that asks to retry later, a dead one and a slow
+//! one.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, TcpListener};
@@ -26,7 +27,7 @@ struct Receiver {
 #[derive(Clone, Copy)]
 enum Manner {
     Takes,
-    /// This status, to so many calls; then it takes.
+    /// Answers this many calls with this status, and accepts later ones.
     Says(u8, usize),
     /// This status in the head, without a body.
     SaysAtOnce(u8),
@@ -119,7 +120,7 @@ fn has(bytes: &[u8], part: &str) -> bool {
 }
 
 #[test]
-fn a_receiver_hears_by_grpc() {
+fn telemetry_is_sent_over_grpc() {
     for packed in ["none", "gzip"] {
         hears(packed);
     }
@@ -157,7 +158,7 @@ fn hears(packed: &str) {
 
 /// Without a word of the environment.
 #[test]
-fn the_policy_says_that_a_receiver_is_spoken_to_by_grpc() {
+fn telemetry_protocol_grpc_can_come_from_the_policy() {
     let receiver = Receiver::start(Manner::Takes);
     let place = Place::new(Mode::Invoker);
     place.user_policy(&format!(

@@ -1,4 +1,4 @@
-//! What people see: colour where it is wanted, examples, exit statuses as a shell gives them.
+//! The output that people see: colours where wanted, examples, exit statuses like those of a shell.
 
 use crate::support::{Mode, Outcome, Peer, Place, Pty, eventually, without_colour};
 
@@ -6,7 +6,7 @@ fn in_terminal(place: &Place, words: &[&str], columns: u16) -> String {
     place.set("TERM", "xterm-256color");
     let mut pty = Pty::sized(place.agentsh(words), columns);
     pty.wait();
-    // What was written may still be on its way.
+    // Events may not be on disk yet.
     let settled = || {
         let before = pty.text();
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -17,7 +17,7 @@ fn in_terminal(place: &Place, words: &[&str], columns: u16) -> String {
 }
 
 #[test]
-fn colour_is_for_terminals_and_says_nothing_that_words_do_not() {
+fn colour_is_for_terminals_and_repeats_the_words() {
     let place = Place::new(Mode::Invoker);
     place.shell("exit 3").expect_code(3);
     let shown = in_terminal(&place, &["sessions"], 120);
@@ -49,7 +49,7 @@ fn tables_are_not_wider_than_the_terminal() {
 
 /// Empty lists say so: in a terminal, in a pipe, at any width.
 #[test]
-fn empty_lists_say_so() {
+fn empty_lists_are_reported_as_empty() {
     let place = Place::new(Mode::Invoker);
     for (words, nothing) in [
         (&["sessions"][..], "no session is recorded"),
@@ -135,7 +135,7 @@ fn refused_hosts_are_counted_and_not_questions() {
 }
 
 #[test]
-fn every_help_ends_with_examples() {
+fn help_texts_end_with_examples() {
     let place = Place::new(Mode::Invoker);
     for words in [
         &["run", "--help"][..],
@@ -153,10 +153,10 @@ fn every_help_ends_with_examples() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_127_and_one_that_cannot_be_executed_126() {
+fn exit_status_is_127_for_a_missing_program_and_126_for_an_unexecutable_one() {
     let place = Place::new(Mode::Invoker);
     let run = |words: &[&str]| Outcome::of(&mut place.agentsh(words));
-    // The `--` is needed for nobody.
+    // The `--` is optional.
     assert_eq!(run(&["run", "--quiet", "nosuchprogram-anywhere"]).code, 127);
     assert_eq!(run(&["run", "--quiet", "true"]).code, 0);
     assert_eq!(run(&["mcp", "run", "--", "nosuchprogram-anywhere"]).code, 127);

@@ -89,7 +89,7 @@ fn a_server_may_ask_the_client() {
 }
 
 #[test]
-fn standard_error_and_the_exit_code_are_the_servers() {
+fn mcp_run_passes_standard_error_and_exit_status_of_the_server() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut peer = Peer::server(&place, &["exit", "23"]);
@@ -103,7 +103,7 @@ fn standard_error_and_the_exit_code_are_the_servers() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_to_the_client() {
+fn missing_server_program_is_reported_to_the_client() {
     let place = Place::new(Mode::Invoker);
     let mut command = place.agentsh(&["mcp", "run", "--", "no-such-server-here"]);
     let mut peer = Peer::start(&mut command);
@@ -113,9 +113,9 @@ fn a_server_that_is_not_there_is_told_to_the_client() {
     assert!(answer["error"]["message"].as_str().unwrap().contains("no-such-server-here"), "{answer}");
 }
 
-/// Nobody speaks the protocol there, so that nobody would be told by an answer.
+/// Nobody speaks the protocol there, so nobody would see an answer.
 #[test]
-fn a_server_that_is_not_there_is_told_at_a_terminal_at_once() {
+fn missing_server_program_is_reported_at_once_on_a_terminal() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut terminal = Pty::start(place.agentsh(&["mcp", "run", "--", "no-such-server-here"]));
@@ -184,7 +184,7 @@ fn calls_of_a_file_finish_before_the_server_ends() {
     }
 }
 
-/// A server that goes on after the end of its input may finish what it was asked, as long as somebody reads that; and one that
+/// A server that continues after the end of its input may finish its calls, as long as the answers are read; one that
 /// does not end by itself gets SIGTERM before it is killed.
 #[test]
 #[ignore = "takes long"]
@@ -205,7 +205,7 @@ fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
     assert_eq!(reads.next()["result"]["done"], true, "{}", reads.errors());
     let (_, errors) = reads.finish();
     assert!(errors.contains("[s] terminated"), "{errors}");
-    // Nobody reads: there is nothing to wait for.
+    // The output is not read, so there is nothing to wait for.
     let mut command = place.agentsh(&["mcp", "run", "--id", "s", "--", "sh", "-c", script]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -219,9 +219,9 @@ fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
     assert!(start.elapsed() < Duration::from_millis(3400), "{:?}", start.elapsed());
 }
 
-/// What a server asks a client that has closed its input is answered in its place.
+/// A server's request to a client that has closed its input is answered on its behalf.
 #[test]
-fn a_server_is_told_that_its_client_has_ended() {
+fn request_of_a_server_is_answered_after_its_client_ended() {
     let place = Place::new(Mode::Invoker);
     let ask = json!({"method": "ping", "params": {}});
     let file = place.write("calls.jsonl", format!("{OPENING}{}\n", call(5, "ask", &ask)));
@@ -259,7 +259,7 @@ fn a_server_that_logs_to_its_output_answers_all_the_same() {
 }
 
 #[test]
-fn a_terminal_or_file_as_standard_input_is_no_matter() {
+fn terminal_or_file_as_standard_input_works() {
     let place = Place::new(Mode::Invoker);
     let file = place.write("calls.jsonl", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
     let mut command = place.agentsh(&["mcp", "run", "--id", "x", "--"]);

@@ -1,4 +1,4 @@
-//! The channel between an agent and its model: what a scripted model wants to call, and what the agent gets to see.
+//! The channel between an agent and its model: the calls of a scripted model, and what the agent receives.
 
 use base64::Engine;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ fn a_denied_call_becomes_a_text_before_the_agent_sees_it() {
     }
 }
 
-/// As people write agents: nobody knows the program, nor where its model is.
+/// An agent of the user's own: agentsh knows neither the program nor where its model is.
 const AGENT: &str = r#"
 import http.client, json, sys
 link = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=20)
@@ -117,7 +117,7 @@ ask("POST", "/v1/chat/completions", question)
 "#;
 
 #[test]
-fn a_model_without_tls_is_judged_whoever_asks_it() {
+fn model_without_tls_is_judged_for_every_program() {
     let chosen = json!({"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": null,
         "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "send_mail", "arguments": "{}"}}]}});
     let said =
@@ -158,7 +158,7 @@ fn a_model_without_tls_is_judged_whoever_asks_it() {
             report.contains("the model hosts of this agent are not known: requests over TLS"),
             "{report}"
         );
-        // The same call where it is not denied, and where nobody asked for it to be judged.
+        // The same call where it is not denied, and where judging was not requested.
         let (seen, _) = run(&format!("enabled: true, {BUDGET}"), "other");
         assert_eq!(seen[1], format!("200 {said}"), "{mode:?}");
         // A budget, and a denied tool of the agent's own, are not enforced then, and the report says so.
@@ -172,7 +172,7 @@ fn a_model_without_tls_is_judged_whoever_asks_it() {
 
 /// Ollama's own API answers in lines, and other programs answer at its paths with something else.
 #[test]
-fn a_model_that_answers_in_lines_is_judged_too() {
+fn model_that_answers_line_by_line_is_judged() {
     let line = |more: Value| {
         let mut line = json!({"model": "m", "created_at": "2026-01-01T00:00:00Z"});
         line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -258,7 +258,7 @@ fn allowed_model_answer_arrives_unchanged() {
 
 /// Calls of which some or all are refused, in an answer of each of the two APIs that agents use most.
 #[test]
-fn an_answer_without_its_calls_ends_as_one_that_had_none() {
+fn answer_whose_calls_were_refused_ends_as_one_without_calls() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|asked| match asked.path.as_str() {
         "/v1/messages" => {
@@ -298,7 +298,8 @@ fn an_answer_without_its_calls_ends_as_one_that_had_none() {
     }
 }
 
-/// What one call alone does not show: how many there are, and what was read before. In one answer, and over all of them.
+/// Facts that a single call does not show: the number of calls, and earlier reads. In one answer, and over all
+/// answers.
 #[test]
 fn rates_and_flows_between_servers_hold_in_a_models_answers() {
     let place = Place::new(Mode::Invoker);
@@ -339,7 +340,7 @@ fn rates_and_flows_between_servers_hold_in_a_models_answers() {
     }
 }
 
-/// What a call says is judged as on the wire, and is recorded as there; what a person decides is asked on the wire.
+/// A call's content is judged and recorded as at the server connection; questions to a person are asked there.
 #[test]
 fn rules_about_what_a_call_says_hold_for_the_model_too() {
     let place = Place::new(Mode::Invoker);
@@ -414,9 +415,9 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
     }
 }
 
-/// Thirty characters are what a sentence needs, and the words of a replacement are those of the page unless others are written.
+/// A sentence needs thirty characters, and the replacement text is the documented one unless the policy sets another.
 #[test]
-fn a_short_prompt_guards_nothing_and_a_replacement_has_its_usual_words() {
+fn short_prompt_has_no_canary_and_a_replacement_has_its_default_text() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|asked| {
         let said = json!({"type": "text", "text": asked.message()["messages"][0]["content"]});
@@ -454,7 +455,7 @@ fn a_short_prompt_guards_nothing_and_a_replacement_has_its_usual_words() {
     assert_eq!(said(&both, second), withheld);
 }
 
-/// What a model says after the sentence is neither sent nor waited for.
+/// Text after the sentence is neither sent nor waited for.
 #[test]
 fn the_connection_to_a_model_ends_at_the_sentence() {
     let place = Place::new(Mode::Invoker);
@@ -482,7 +483,7 @@ fn the_connection_to_a_model_ends_at_the_sentence() {
 
 /// `canary: hold`: what the agent keeps of the message is the replacement and nothing else, with the tokens that were counted.
 #[test]
-fn an_agent_has_nothing_of_a_held_answer_but_its_replacement() {
+fn held_answer_reaches_the_agent_only_as_its_replacement() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|asked| {
         let said = match asked.message()["model"].as_str().unwrap() {
@@ -539,7 +540,7 @@ fn an_agent_has_nothing_of_a_held_answer_but_its_replacement() {
     assert!(shown.contains("llm.canary") && shown.contains("hold"), "{shown}");
 }
 
-/// A word that nobody wrote, and what an answer decodes to.
+/// A random word in the prompt, and decoded parts of an answer.
 #[test]
 fn a_random_word_and_what_an_answer_decodes_to_are_looked_for_where_that_is_asked() {
     let place = Place::new(Mode::Invoker);
@@ -653,14 +654,14 @@ fn a_path_of_a_gateway_is_judged_and_one_that_nobody_knows_is_refused() {
     let heard = model.asked().len();
     let seen = curl(&place, &model, "/v1/messages", &format!("-H 'Host: localhost' {body}"));
     assert!(seen.ends_with(" 200") && model.asked().len() == heard + 1, "{seen}");
-    // What the built-in policy of the agent lists, and what the user does.
+    // Requests that the built-in policy of the agent lists, and those that the user lists.
     assert!(curl(&place, &model, "/api/event_logging/batch", body).contains("passed"));
     place.user_policy("version: 1\nllm: {allow: [\"POST /api/talk\"]}\n");
     assert!(curl(&place, &model, "/api/talk", body).contains("passed"));
 }
 
 #[test]
-fn a_compressed_request_is_read_and_goes_on_as_it_was_read() {
+fn compressed_request_is_forwarded_decompressed() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));
     place.write(place.project.join("request.json"), "{\"model\":\"m\",\"messages\":[]}");
@@ -766,7 +767,7 @@ fn budgets_refuse_in_the_shape_of_the_provider() {
 }
 
 #[test]
-fn secrets_in_requests_are_told_replaced_or_refused() {
+fn secrets_in_requests_are_reported_replaced_or_refused() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));
     let token = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
@@ -809,7 +810,7 @@ fn a_stream_that_breaks_off_ends_with_an_error_of_the_provider() {
 }
 
 #[test]
-fn the_key_is_on_the_wire_and_not_inside() {
+fn model_key_is_sent_to_the_provider_and_not_shown_inside() {
     let place = Place::new(Mode::Invoker);
     place.user_policy("version: 1\nllm: {credentials: broker}\n");
     let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));
@@ -824,7 +825,7 @@ fn the_key_is_on_the_wire_and_not_inside() {
     assert!(outcome.stdout.contains("ANTHROPIC_API_KEY=agentsh-anthropic-api-key-"), "{outcome}");
     assert!(!outcome.stdout.contains("sk-ant-real-key"), "{outcome}");
     assert_eq!(model.asked()[0].header("x-api-key"), Some("sk-ant-real-key"));
-    // Where nobody could put it on the wire, nothing starts.
+    // Nothing starts if nothing could add the key to requests.
     place.user_policy("version: 1\nllm:\n  credentials: broker\n  enabled: false\n");
     let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(&claude));
     assert!(

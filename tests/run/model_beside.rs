@@ -1,4 +1,4 @@
-//! What goes to the model's host where no model speaks: budgets, secrets and keys hold there too.
+//! Requests to the model's host that are not model calls: budgets, secrets and keys apply there too.
 
 use serde_json::json;
 
@@ -79,7 +79,7 @@ fn token_counting_requests_are_budgeted_and_searched() {
 }
 
 #[test]
-fn a_key_reaches_its_own_provider_alone() {
+fn model_key_reaches_only_its_own_provider() {
     let place = Place::new(Mode::Invoker);
     place.user_policy("version: 1\nllm: {credentials: broker}\n");
     let (own, other) = (model(), model());

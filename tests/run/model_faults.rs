@@ -1,5 +1,5 @@
-//! A model that breaks the rules: what it does ends with an error that its provider's clients read and an event, within
-//! bounded memory, and nothing hangs.
+//! A model that breaks the rules: each case ends with an event and an error that its provider's clients can read,
+//! within bounded memory, and nothing hangs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ enum End {
     Stalls,
 }
 
-/// What it writes, in pieces of which each may be repeated.
+/// The bytes that it writes, in pieces that may each be repeated.
 type Said = Vec<(Vec<u8>, usize)>;
 
 /// A model that says these bytes on every connection.
@@ -57,7 +57,7 @@ fn speak(mut stream: &TcpStream, said: &Said, end: End) -> Option<()> {
     match end {
         End::Closes => {}
         End::Resets => {
-            // What was said arrives first.
+            // Time for earlier data to arrive first.
             std::thread::sleep(Duration::from_millis(50));
             let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
             nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger).unwrap();
@@ -170,7 +170,7 @@ fn a_model_that_never_answers_is_given_up() {
 }
 
 #[test]
-fn a_length_that_is_no_truth_is_an_error() {
+fn model_answer_with_a_false_length_is_an_error() {
     let place = place();
     let answer = br#"{"content":[]}"#;
     for (length, why) in [(1000, "broke off"), (5, "not strict JSON")] {
@@ -195,7 +195,7 @@ fn a_length_that_is_no_truth_is_an_error() {
 
 /// Clients that asked for no stream read JSON whatever its type says.
 #[test]
-fn json_that_is_said_to_be_events_is_judged_as_json() {
+fn json_declared_as_an_event_stream_is_judged_as_json() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(
         "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: agent, tool: Bash}]}}\n",
@@ -210,7 +210,7 @@ fn json_that_is_said_to_be_events_is_judged_as_json() {
         assert_eq!(seen.contains("Tool 'Bash' blocked by policy"), is_refused, "{seen}");
         assert_eq!(seen.contains(&answer("Read")), !is_refused, "{seen}");
     }
-    // A stream that nobody asked for is read as one.
+    // An unrequested stream is read as a stream.
     let (seen, _) = ask(&place, faulty(|| events(PING), End::Closes), false, POST);
     assert!(seen.starts_with(PING), "{seen}");
 }

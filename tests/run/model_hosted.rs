@@ -1,4 +1,5 @@
-//! What a question makes the model's provider do is a tool of the agent's, and only the user's own account is used.
+//! Actions that a request makes the model's provider do count as tools of the agent, and only the user's own account
+//! is used.
 
 use serde_json::{Value, json};
 
@@ -164,7 +165,7 @@ fn a_rule_by_name_allows_or_denies_what_the_provider_does() {
     assert!(post(&place, "claude", &asks)[0].ends_with(" 403"));
 }
 
-/// OpenAI's search opens pages unless the request forbids it; an agent that has it goes on with the index.
+/// OpenAI's search opens pages unless the request forbids it; an agent with that search continues with the index.
 #[test]
 fn a_search_that_opens_pages_is_kept_to_the_index() {
     let place = Place::new(Mode::Invoker);
@@ -181,7 +182,7 @@ fn a_search_that_opens_pages_is_kept_to_the_index() {
 }
 
 #[test]
-fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
+fn key_of_another_account_is_refused_if_the_users_account_is_known() {
     let ask = "curl -sS --max-time 20 -w ' %{http_code}\\n'";
     let script = format!(
         "#!/bin/sh\n{ask} -H \"X-Api-Key: $ANTHROPIC_API_KEY\" \"$ANTHROPIC_BASE_URL/v1/models\"\n\
@@ -213,7 +214,7 @@ fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
         assert_eq!(model.asked().len(), 2);
         assert_eq!(model.asked()[0].header("x-api-key"), Some("sk-ant-real"));
     }
-    // Who has another account too, or only one of those, uses which he likes.
+    // A user with another account too, or with only one of them, may use any of them.
     for login in [true, false] {
         let place = Place::new(Mode::Invoker);
         let _model = model(&place);
@@ -228,7 +229,7 @@ fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
 
 /// The host at which an agent signs in is open for that, and only where it does.
 #[test]
-fn a_place_to_sign_in_is_open_for_logins_alone() {
+fn login_host_of_an_agent_is_open_for_logins_only() {
     for mode in Mode::all() {
         for account in ["login", "key", "rule"] {
             let place = Place::new(mode).online().policed_by("userns");
@@ -237,7 +238,7 @@ fn a_place_to_sign_in_is_open_for_logins_alone() {
                 "key" => place.set("ANTHROPIC_API_KEY", "sk-ant-real"),
                 _ => drop(place.write(place.home.join(".claude/.credentials.json"), "{}")),
             }
-            // What the user says of that host himself goes before.
+            // The user's own rule for that host wins.
             let allow = if account == "rule" { "platform.claude.com" } else { "open.test" };
             place.user_policy(&format!(
                 "version: 1\nagent: {{network: {{unknown: deny, allow: [{allow}]}}}}\n"

@@ -10,9 +10,9 @@ fn run_in(place: &Place, directory: &Path) -> Outcome {
     )
 }
 
-/// What is missing there cannot be covered: keys, programs and what starts with the next login would be anybody's.
+/// Missing files there cannot be guarded: a sandbox could make keys, programs and files that run at the next login.
 #[test]
-fn the_home_itself_may_not() {
+fn project_cannot_be_the_home() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let outcome = run_in(&place, &place.home);
@@ -25,7 +25,7 @@ fn the_home_itself_may_not() {
     }
 }
 
-/// Of a directory in the home, what is guarded is guarded also where it is missing.
+/// In a directory of the home, guarded names are guarded even if the files are missing.
 #[test]
 fn missing_startup_files_of_a_granted_directory_are_not_made() {
     for mode in Mode::all() {
@@ -48,7 +48,7 @@ fn missing_startup_files_of_a_granted_directory_are_not_made() {
 
 /// The stubs of agentsh are not what changed it.
 #[test]
-fn a_script_beside_which_stand_ins_are_made_starts() {
+fn script_with_stubs_beside_it_starts() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("s.sh", "echo ran");
@@ -66,7 +66,7 @@ fn a_script_beside_which_stand_ins_are_made_starts() {
 }
 
 #[test]
-fn a_directory_that_shows_the_machine_may_not() {
+fn project_cannot_be_a_system_directory() {
     let place = Place::new(Mode::Invoker);
     for directory in ["/", "/usr", "/etc", "/tmp", "/proc", "/var"] {
         let outcome = run_in(&place, Path::new(directory));
@@ -78,7 +78,7 @@ fn a_directory_that_shows_the_machine_may_not() {
 }
 
 #[test]
-fn a_directory_with_an_unusual_name_may() {
+fn project_can_have_an_unusual_name() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let directory = place.home.join("a b/ü'\"$(x)\n");
@@ -93,7 +93,7 @@ fn a_directory_with_an_unusual_name_may() {
 }
 
 #[test]
-fn a_project_outside_of_the_home_and_one_behind_a_link() {
+fn project_can_be_outside_the_home_or_behind_a_symlink() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let elsewhere = place.path("elsewhere");
@@ -125,7 +125,8 @@ fn a_private_project_is_fully_usable() {
     }
 }
 
-/// Started by root in somebody else's project: it is fully usable, and what is made there is its owner's.
+/// Started by root in somebody else's project: it is fully usable, and what is made there belongs to the project's
+/// owner.
 #[test]
 fn a_project_of_another_owner_is_writable_for_root() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -152,7 +153,7 @@ fn a_project_of_another_owner_is_writable_for_root() {
 
 /// A script next to the project: the files around it are not shown with it, and the project stays as writable as it is.
 #[test]
-fn a_script_above_the_project_is_shown_alone() {
+fn script_above_the_project_is_shown_without_its_directory() {
     let script = "import os, sys\nopen('made', 'w').write('x')\nprint(sorted(os.listdir('..')))\n";
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -194,7 +195,7 @@ fn a_script_above_the_project_is_shown_alone() {
 
 /// A directory of the program that contains the project, as an interpreter's installation may, is mounted below it.
 #[test]
-fn an_installation_around_the_project_leaves_it_writable() {
+fn project_inside_an_installation_stays_writable() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let around = place.home.join("python");

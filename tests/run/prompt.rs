@@ -32,7 +32,7 @@ fn decided(place: &Place) -> Vec<(Value, Value, Value)> {
 }
 
 #[test]
-fn an_agent_that_does_one_task_waits_for_an_answer_on_the_terminal() {
+fn agent_for_one_task_waits_for_an_answer_on_the_terminal() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = [add(2), add(2), add(3), add(4), add(4)].join("\n");
@@ -79,10 +79,10 @@ fn an_agent_that_does_one_task_waits_for_an_answer_on_the_terminal() {
     }
 }
 
-/// What the agent left behind on the terminal reads no answer and paints over no question, and what was typed before a
-/// question answers nothing.
+/// Background processes of the agent read no answer and draw over no question, and keys typed before a question do
+/// not answer it.
 #[test]
-fn no_process_of_the_agent_takes_part_in_the_answer() {
+fn agent_processes_cannot_answer_or_hide_a_question() {
     let place = Place::new(Mode::Invoker);
     let script = format!(
         "while read -r line </dev/tty; do echo \"stolen $line\"; done &\n\
@@ -135,9 +135,9 @@ fn an_agent_that_uses_its_terminal_is_not_disturbed() {
     }
 }
 
-/// Somebody else answers, or Ctrl-C says that nobody does here: the agent goes on.
+/// The question is answered elsewhere, or Ctrl-C gives it up: the agent continues.
 #[test]
-fn a_question_that_is_over_leaves_the_terminal() {
+fn answered_question_releases_the_terminal() {
     let place = Place::new(Mode::Invoker);
     let mut terminal = Pty::start(agent(&place, &add(2), &["-p", "task"]));
     terminal.expect("n (no)? ");
@@ -155,7 +155,7 @@ fn a_question_that_is_over_leaves_the_terminal() {
     assert_eq!(decided(&place).last().unwrap().0, "withdrawn");
 }
 
-/// What a program does that will not stand still: its first thread is gone, and a timer wakes it whenever it is stopped.
+/// A program that cannot be stopped: its first thread is gone, and a timer wakes it whenever it is stopped.
 const RESTLESS: &str = r#"
 import ctypes, sys, threading, time
 def tick():
@@ -178,7 +178,7 @@ libc.syscall(60, 0)
 /// A process of which the first thread has ended is stopped as any other; where one can wake itself, no answer counts.
 #[test]
 #[ignore = "takes long"]
-fn a_process_that_will_not_stand_still_makes_no_answer_count() {
+fn answer_does_not_count_if_a_process_cannot_be_stopped() {
     for mode in Mode::all() {
         for how in ["sleeps", "wakes"] {
             let place = Place::new(mode);
@@ -191,7 +191,7 @@ fn a_process_that_will_not_stand_still_makes_no_answer_count() {
             command.env("TERM", "xterm");
             let mut terminal = Pty::start(command);
             terminal.expect("tick");
-            // What the agent switched on is off before the question.
+            // Modes that the agent switched on are off before the question.
             terminal.expect("\x1b\\\x1b7");
             terminal.expect("\x1b[0m\x1b(B");
             terminal.expect("n (no)? ");
@@ -217,9 +217,9 @@ fn a_process_that_will_not_stand_still_makes_no_answer_count() {
     }
 }
 
-/// What the agent stopped or turned round on the terminal keeps no question from being read.
+/// Output that the agent stopped, or directions that it reversed, do not make a question unreadable.
 #[test]
-fn a_stopped_terminal_shows_the_question() {
+fn question_is_shown_on_a_stopped_terminal() {
     if !crate::day::has("python3") {
         return;
     }
@@ -237,10 +237,10 @@ fn a_stopped_terminal_shows_the_question() {
     assert_eq!(terminal.wait(), 0, "{}", terminal.text());
 }
 
-/// What the agent says bytes and keys mean holds for the agent: a question has the modes of before the run, and the agent finds
-/// its own again.
+/// The terminal modes that an agent sets apply to the agent: a question gets the modes from before the run, and the
+/// agent gets its own back.
 #[test]
-fn a_question_has_the_modes_of_before_the_run() {
+fn question_uses_the_terminal_modes_from_before_the_run() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.set("TERM", "xterm-256color");

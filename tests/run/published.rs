@@ -1,4 +1,4 @@
-//! The crates can be published: each contains the files that it needs, and its dependencies have versions.
+//! The crates can be published: each contains the files that it needs, and its dependencies name versions.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};

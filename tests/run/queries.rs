@@ -1,4 +1,4 @@
-//! What the record is asked: calls that got nowhere, servers of several projects, words that nothing has.
+//! Queries of the record: calls that reached no server, servers of several projects, unknown words.
 
 use serde_json::{Value, json};
 
@@ -96,7 +96,7 @@ fn a_server_that_is_gone_is_not_shown_as_started() {
 }
 
 #[test]
-fn words_that_nothing_has_are_refused() {
+fn query_filters_with_unknown_words_are_refused() {
     let place = Place::new(Mode::Invoker);
     let nothing = ask(&place, &["mcp", "calls"]).expect_code(0);
     assert!(nothing.stderr.contains("nothing is recorded"), "{nothing}");
@@ -177,7 +177,7 @@ fn tables_fit_a_narrow_terminal() {
 
 /// A policy under the wrong name would be thought to be in force.
 #[test]
-fn a_policy_that_ends_in_yml_is_not_passed_over() {
+fn policy_file_that_ends_in_yml_is_an_error() {
     let place = Place::new(Mode::Invoker);
     let file = place.write(place.home.join(".config/agentsh/policy.yml"), "version: 1\n");
     for words in [&["policy", "check"][..], &["run", "--", "true"]] {
@@ -213,7 +213,7 @@ fn sessions_are_listed() {
     assert_eq!(place.listed(&["sessions", "--json", "--limit", "1"]), sessions[..1]);
     assert_eq!(place.listed(&["report", "list", "--json"]), sessions);
     assert_eq!(place.listed(&["report", "list", "--json", "--limit", "1"]), sessions[..1]);
-    // What is listed can be asked about, and all times are of one zone.
+    // Listed sessions can be queried, and all times are in one zone.
     let id = sessions[1]["session"].as_str().unwrap();
     ask(&place, &["report", id]).expect_code(0);
     place.set("TZ", "Asia/Tokyo");
@@ -273,7 +273,7 @@ fn an_older_journal_is_read_checked_and_gone_on_with() {
     Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
 }
 
-/// What cannot be recorded does not run: not even its first instruction.
+/// A program that cannot be recorded does not run, not even its first instruction.
 #[test]
 fn run_does_not_start_when_the_journal_cannot_be_written() {
     let place = Place::new(Mode::Invoker);
@@ -298,7 +298,7 @@ fn run_does_not_start_when_the_journal_cannot_be_written() {
 
 /// The check of every test's record finds what it is there to find.
 #[test]
-fn an_event_with_a_word_of_its_own_is_not_in_the_schema() {
+fn event_with_an_unknown_word_fails_the_schema() {
     use crate::support::schema::check;
     let event = |cause: &str, code: i64| json!({"type": "process_exited", "server_id": null, "exit_code": code, "cause": cause});
     check(&event("killed", 137)).unwrap();

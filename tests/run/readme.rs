@@ -11,7 +11,7 @@ const ANSWERS: &[&str] = &["agentsh doctor", "agentsh policy explain"];
 
 #[test]
 #[ignore = "takes long"]
-fn every_command_works() {
+fn readme_commands_work() {
     let place = Place::new(Mode::Invoker);
     let claude = place.script("bin/claude", "#!/bin/sh\nexit 0\n");
     place.write(".git/hooks/pre-commit", "");
@@ -41,7 +41,7 @@ fn readme_policy_is_valid() {
 
 /// The picture is of this demo: who tried what, how it ended, and how many there were.
 #[test]
-fn the_picture_is_of_the_demo() {
+fn readme_picture_matches_the_demo() {
     let picture = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/demo.svg");
     let picture = std::fs::read_to_string(picture).unwrap();
     let place = Place::new(Mode::Invoker);

@@ -1,4 +1,4 @@
-//! Receipts: what somebody else can check of a session.
+//! Receipts, with which other people can verify a session.
 
 use std::path::{Path, PathBuf};
 
@@ -164,7 +164,7 @@ fn a_receipt_is_checked_on_another_machine() {
 }
 
 #[test]
-fn a_commit_with_an_older_date_is_named() {
+fn receipt_names_a_commit_with_an_older_date() {
     if !has("git") {
         return;
     }
@@ -194,7 +194,7 @@ fn a_commit_with_an_older_date_is_named() {
 /// A branch that is left again, a commit that is replaced or dropped: the record has them. What other working trees and
 /// repositories have, and what was only visited, is not in the receipt.
 #[test]
-fn commits_that_head_left_are_named() {
+fn receipt_names_commits_that_head_left() {
     if !has("git") {
         return;
     }
@@ -229,7 +229,7 @@ fn commits_that_head_left_are_named() {
         refused(verify(&place, &place.home, &file, &["--commit", "other"]), "it is not about commit");
         let not = std::fs::read_to_string(place.project.join("not")).unwrap();
         assert!(!statement.to_string().contains(not.trim()), "{statement}");
-        // What git has thrown away since is not claimed.
+        // Commits that git has pruned are not listed.
         outside(
             &place,
             "git worktree remove --force tree; git reflog expire --expire=all --all; git gc -q --prune=now",
@@ -244,13 +244,13 @@ fn commits_that_head_left_are_named() {
     }
 }
 
-/// Of statements, as the specification of in-toto describes them.
+/// The schema of statements, as the specification of in-toto describes them.
 fn schema() -> Value {
     serde_json::from_str(include_str!("../fixtures/in-toto-statement.schema.json")).unwrap()
 }
 
 #[test]
-fn the_schema_of_statements_refuses_what_is_none() {
+fn statement_schema_refuses_other_documents() {
     let good = serde_json::json!({"_type": "https://in-toto.io/Statement/v1", "predicateType": "urn:x:1", "predicate": {},
         "subject": [{"name": "commit", "digest": {"gitCommit": "ab12"}}]});
     fits(&good, &schema()).unwrap();
@@ -333,7 +333,7 @@ fn receipt_of_another_commit_is_refused() {
     let old = Outcome::of(&mut place.agentsh(&["receipt", "--commit", "HEAD~2"])).expect_code(1);
     assert!(old.stderr.contains("was made before session"), "{old}");
 
-    // Edited, truncated, signed by somebody else.
+    // Edited, truncated, signed with another key.
     let edited = payload(&text).replace("\"exit_code\":0", "\"exit_code\":1");
     let edited = text.replace(&STANDARD.encode(payload(&text)), &STANDARD.encode(edited));
     assert_ne!(edited, text);
@@ -371,7 +371,7 @@ fn receipt_of_another_commit_is_refused() {
     rewrite(&place.home.join(".local/state/agentsh/agentsh.db"), "\"verb\":\"run\"", "\"verb\":\"ran\"");
     refused(check(&[]), "the record of its session was rewritten");
 
-    // What a person makes of it afterwards is theirs.
+    // A person's later changes count as theirs.
     outside(&place, "git commit -q --amend -m other");
     refused(check(&[]), "it is not about commit");
     // Neither a tag with the name of the file, nor a repository that git does not read, hides that.
@@ -437,7 +437,7 @@ fn reviewed(place: &Place, script: &str) {
     agentsh(place, &["review", "--apply"]).expect_code(0);
 }
 
-/// What a person took over is named by its digest, before anybody commits it.
+/// Applied files are named by their digest, before anybody commits them.
 #[test]
 fn receipt_of_an_applied_review_binds_its_files() {
     for mode in Mode::all() {
@@ -473,7 +473,7 @@ fn receipt_of_an_applied_review_binds_its_files() {
             outside(&place, "git init -q -b main . && git add . && git commit -qm one");
             let there = check(&["--commit", "HEAD"]).expect_code(0);
             assert!(there.stdout.contains("4 files in commit "), "{there}");
-            // A receipt of some files is none of a commit with more.
+            // A receipt of some files does not cover a commit with more.
             outside(&place, "echo x > more && git add . && git commit -qm more");
             let more = "also changes 'more', which is not one of the files of the receipt";
             refused(check(&["--commit", "HEAD"]), more);
@@ -565,7 +565,7 @@ fn a_commit_of_exactly_what_a_review_applied_is_bound_by_the_record() {
 }
 
 #[test]
-fn a_receipt_goes_into_notes_and_tells_more_where_asked() {
+fn receipt_is_written_to_git_notes_and_includes_requested_details() {
     if !has("git") {
         return;
     }

@@ -1,4 +1,4 @@
-//! What an agent asks once: answered once.
+//! Questions that an agent asks once per project or home are asked only once.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn run(place: &Place, program: &str) -> Outcome {
 }
 
 #[test]
-fn the_second_run_knows_and_the_users_file_has_only_what_opens_nothing() {
+fn second_run_remembers_answers_and_the_users_file_gets_only_harmless_ones() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let project = place.project.to_str().unwrap().to_owned();
@@ -106,7 +106,7 @@ fn claude_code_permissions_are_kept_for_the_project() {
                 assert_eq!(std::fs::read_to_string(command).unwrap(), "as it was");
             }
             assert!(!place.project.join(".claude/skills").exists(), "{mode:?}");
-            // What it made next to them is not lost.
+            // Files that it made next to them are not lost.
             let skill = place.project.join(".claude/skills/s/SKILL.md").display().to_string();
             Outcome::of(&mut place.agentsh(&["undo", &skill])).expect_code(0);
             assert_eq!(std::fs::read_to_string(&skill).unwrap(), "mine\n");
@@ -114,7 +114,7 @@ fn claude_code_permissions_are_kept_for_the_project() {
     }
 }
 
-/// What the policy hides of the directory stays hidden, and what it says of a file there is not given either.
+/// Files of the directory that the policy hides stay hidden, and remembered answers about them are not given back.
 #[test]
 fn files_hidden_beside_claude_settings_stay_hidden() {
     for mode in Mode::all() {
@@ -261,7 +261,7 @@ fn with_login(mode: Mode) -> Place {
 
 /// Inside are no tokens of remote servers. A renewal of the login goes back, and nothing else: another account is reported.
 #[test]
-fn a_login_is_inside_alone_and_only_its_renewal_goes_back() {
+fn login_is_copied_inside_and_only_its_renewal_is_written_back() {
     for mode in Mode::all() {
         let mut evil = credentials("two", 20, "max");
         evil["mcpOAuth"]["linear|1"]["serverUrl"] = "https://evil.example".into();
@@ -330,7 +330,7 @@ fn a_renewed_login_reaches_other_sessions() {
 
 /// Files that Claude Code obeys later outside are reported: its memory, and transcripts other than the session's own.
 #[test]
-fn memory_and_further_transcripts_of_claude_code_are_told() {
+fn claude_code_memory_and_other_transcripts_are_reported() {
     for mode in Mode::all() {
         for is_honest in [true, false] {
             let place = Place::new(mode);

@@ -26,7 +26,7 @@ fn event(data: &str) -> String {
 }
 
 #[test]
-fn a_session_is_kept_and_ended() {
+fn remote_session_is_kept_and_ended() {
     let place = Place::new(Mode::Invoker);
     place.set("FAR_TOKEN", "t0ken-of-the-user");
     let server = HttpServer::start(|asked| {
@@ -83,7 +83,7 @@ fn streams_are_cut_anywhere_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_stream_that_broke_off_is_taken_up_again() {
+fn broken_stream_is_resumed() {
     let place = Place::new(Mode::Invoker);
     let call = std::sync::Mutex::new(Value::Null);
     let server =
@@ -101,7 +101,7 @@ fn a_stream_that_broke_off_is_taken_up_again() {
 }
 
 #[test]
-fn errors_of_a_remote_server_are_told_to_the_caller() {
+fn errors_of_a_remote_server_are_returned_to_the_caller() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| match asked.message()["params"]["name"].as_str() {
@@ -133,7 +133,7 @@ fn errors_of_a_remote_server_are_told_to_the_caller() {
 }
 
 #[test]
-fn policy_holds_as_for_any_server() {
+fn remote_server_is_judged_by_policy_as_any_other() {
     let place = Place::new(Mode::Invoker);
     place.policy(
         "sandbox:\n  mcp:\n    enforce_policy: true\n    tool_policy: denylist\n    denied_tools: [{server: far, tool: wipe}]\n",
@@ -159,7 +159,7 @@ fn policy_holds_as_for_any_server() {
 }
 
 #[test]
-fn a_lost_session_begins_anew() {
+fn lost_remote_session_is_started_again() {
     let place = Place::new(Mode::Invoker);
     let calls = AtomicUsize::new(0);
     let server = HttpServer::start(move |asked| {
@@ -182,7 +182,7 @@ fn a_lost_session_begins_anew() {
 
 /// Once for each message: a server that knows no session at all is not asked for ever. What else is not found ends no session.
 #[test]
-fn a_call_that_is_not_found_in_a_new_session_either_is_told_and_the_session_goes_on() {
+fn call_rejected_by_a_new_session_too_is_an_error_and_the_session_continues() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| match asked.body.contains("gone") {
@@ -312,7 +312,7 @@ fn content_type_of_an_answer_without_a_body_is_ignored() {
 
 /// Both SDKs take an answer that is compressed unasked. What is judged is what it says.
 #[test]
-fn a_compressed_answer_is_read_as_it_comes() {
+fn compressed_answer_is_decoded_as_it_arrives() {
     let place = Place::new(Mode::Invoker);
     place.user_policy("sandbox: {mcp: {output_inspection: {enabled: true, on_detection: block}}}\n");
     let how = |asked: &Asked| match asked.message()["params"]["name"].as_str() {
@@ -527,7 +527,7 @@ fn url_that_may_not_be_asked_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_name_that_leads_inside_the_second_time_is_not_dialled() {
+fn name_that_later_resolves_to_an_internal_address_is_not_dialled() {
     let place = Place::new(Mode::Invoker).online();
     let mut command =
         place.agentsh(&["mcp", "run", "--id", "far", "--url", "https://rebind.fixture.net/mcp"]);
@@ -541,11 +541,11 @@ fn a_name_that_leads_inside_the_second_time_is_not_dialled() {
     let heard = std::fs::read_to_string(place.internet_log()).unwrap();
     assert!(heard.contains("tcp 93.184.216.34 443") && !heard.contains("tcp 127.0.0.1"), "{heard}");
     assert_eq!(place.events("mcp_server_unavailable").len(), 2);
-    // What has no address is refused.
+    // A name without an address is refused.
     let mut command =
         place.agentsh(&["mcp", "run", "--id", "far", "--url", "https://nothing.fixture.net/mcp"]);
     let answer = Peer::start(&mut command).shake_hands();
-    assert!(answer["error"]["message"].as_str().unwrap().contains("no such name"), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("the name does not exist"), "{answer}");
 }
 
 #[test]
@@ -580,7 +580,7 @@ fn messages_that_come_a_line_each_are_several_messages() {
 }
 
 #[test]
-fn a_server_that_stops_in_the_middle_holds_nobody_up() {
+fn server_that_stalls_does_not_block_others() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| match asked.message()["params"]["name"].as_str() {

@@ -1,11 +1,11 @@
-//! What is said after a run.
+//! The summary and report after a run.
 
 use serde_json::Value;
 
 use crate::support::{Mode, Outcome, Place};
 
 #[test]
-fn a_summary_on_standard_error_unless_quiet() {
+fn summary_is_printed_on_standard_error_unless_quiet() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
@@ -21,7 +21,7 @@ fn a_summary_on_standard_error_unless_quiet() {
 }
 
 #[test]
-fn the_report_as_a_file() {
+fn report_is_written_as_a_file() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let words = ["run", "--quiet", "--report-json", "report.json", "--", "sh", "-c", "exit 5"];
@@ -58,7 +58,7 @@ fn a_report_that_cannot_be_written_stops_the_start() {
 
 /// A link that the agent puts in the report's place leads nowhere.
 #[test]
-fn the_report_goes_where_it_was_opened() {
+fn report_is_written_to_the_file_opened_at_the_start() {
     let place = Place::new(Mode::Invoker);
     let victim = place.write(place.home.join("victim"), "mine");
     let swap = format!("rm report.json; ln -s {} report.json; exit 5", victim.display());
@@ -77,7 +77,7 @@ fn the_report_goes_where_it_was_opened() {
 
 /// The page says what the text says, and nothing in it is markup of others.
 #[test]
-fn the_report_as_a_page() {
+fn report_is_written_as_an_html_page() {
     let place = Place::new(Mode::Invoker);
     place.shell("exit 5 # <script>alert(1)</script>").expect_code(5);
     let page = Outcome::of(&mut place.agentsh(&["report", "--format", "html"])).expect_code(0).stdout;

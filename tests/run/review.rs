@@ -1,4 +1,5 @@
-//! `agentsh run --review` and `agentsh review`: what was written inside, shown, applied, taken back, thrown away.
+//! `agentsh run --review` and `agentsh review`: changes that were made inside are shown, applied, undone and
+//! discarded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -154,7 +155,7 @@ fn reviewed_changes_reach_the_project_only_when_applied() {
 
 /// The same work on the project itself gives the same project.
 #[test]
-fn a_file_with_holes_has_them_when_it_is_applied() {
+fn sparse_file_is_applied_as_a_sparse_file() {
     use std::os::unix::fs::MetadataExt;
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -172,7 +173,7 @@ fn a_file_with_holes_has_them_when_it_is_applied() {
 }
 
 #[test]
-fn a_layer_that_is_applied_gives_what_a_live_run_gives() {
+fn applied_layer_equals_a_live_run() {
     for mode in Mode::all() {
         let (live, layered) = (Place::new(mode), Place::new(mode));
         files(&live);
@@ -200,7 +201,7 @@ const DAY: &str = "export GIT_AUTHOR_DATE='2030-01-01T00:00:00Z' GIT_COMMITTER_D
 const DAY_OF_NODE: &str = "; npm install --offline --no-audit --no-fund --silent >/dev/null; npm run -s build; npm version -s patch --no-git-tag-version >/dev/null";
 const DAY_OF_CARGO: &str = "; CARGO_INCREMENTAL=0 cargo build -q --offline --manifest-path crate/Cargo.toml; crate/target/debug/made > said";
 
-/// What a tool writes about times and inodes is another one in each run.
+/// Files with times and inodes, which differ in each run.
 fn is_of_its_run(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path == Path::new(".git/index")
@@ -213,7 +214,7 @@ fn is_of_its_run(path: &Path) -> bool {
 /// The same scripted day on the project itself, and in a layer that is applied, gives the same project.
 #[test]
 #[ignore = "takes long"]
-fn a_day_of_work_gives_the_same_in_a_layer_and_live() {
+fn scripted_day_in_an_applied_layer_equals_a_live_one() {
     let is_there =
         |program: &str| ["/usr/bin", "/usr/local/bin"].iter().any(|at| Path::new(at).join(program).exists());
     if !is_there("git") {
@@ -336,7 +337,7 @@ fn file_changed_outside_is_a_conflict_and_stays() {
     }
 }
 
-/// What was changed on both sides is merged where the changes do not touch; nothing outside is lost by it.
+/// Files changed on both sides are merged if the changes do not touch; no outside change is lost.
 #[test]
 fn texts_that_were_changed_on_both_sides_are_merged() {
     for mode in Mode::all() {
@@ -416,7 +417,7 @@ fn a_merge_leaves_the_layer_as_the_agent_left_it() {
         if !place.mode.is_root() {
             assert!(outcome.stdout.contains("conflict: sub/shut: "), "{outcome}");
             assert_eq!(read("sub/shut"), text("2", "outside"));
-            // Who takes his edit back does not get it back as the agent's.
+            // A user who reverts an edit does not get it back as the agent's.
             place.write("sub/shut", text("2", "7"));
         }
         review(&place, &["--apply", "--keep"]).expect_code(0);
@@ -430,7 +431,7 @@ fn a_merge_leaves_the_layer_as_the_agent_left_it() {
         review(&place, &["--apply", "--keep"]).expect_code(0);
         assert_eq!(read("both"), text("inside", "outside"));
 
-        // Taken back, done again, taken back, and merged anew.
+        // Undone, redone, undone, and merged again.
         for expected in ["2", "inside", "2"] {
             review(&place, &["--undo", "both"]).expect_code(0);
             assert_eq!(read("both"), text(expected, "outside"), "{mode:?}");
@@ -449,7 +450,7 @@ fn a_merge_leaves_the_layer_as_the_agent_left_it() {
 
 /// The same size, and the old time put back.
 #[test]
-fn a_change_outside_that_hides_is_seen() {
+fn outside_change_with_the_same_size_and_time_is_detected() {
     let place = Place::new(Mode::Invoker);
     let path = place.write("file", "aaaa\n");
     run(&place, "echo inside > file").expect_code(0);
@@ -544,7 +545,7 @@ fn git_works_inside_and_its_commits_arrive() {
             "one\n",
             "{mode:?}"
         );
-        // `git status` writes its index anew.
+        // `git status` rewrites its index.
         let first = review(&place, &["--apply"]);
         assert!(first.code == 0 || first.stdout.contains("conflict: .git/index"), "{first}");
         let log = git("git log --format=%s main; git fsck --no-dangling; cat s w file");
@@ -613,7 +614,7 @@ fn review_of_a_running_session_is_shown_and_not_discarded() {
 }
 
 #[test]
-fn kept_discarded_and_named() {
+fn review_layers_can_be_kept_discarded_and_named() {
     let place = Place::new(Mode::Invoker);
     place.write("file", "before\n");
     run(&place, "echo inside > file").expect_code(0);
@@ -652,9 +653,9 @@ fn a_script_of_the_project_is_the_agent() {
     }
 }
 
-/// What the policy hides or only lets read stays so.
+/// Files that the policy hides or makes read-only stay so.
 #[test]
-fn the_policy_holds_in_a_layer() {
+fn review_layer_obeys_the_policy() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("secret/key", "KEY");
@@ -668,7 +669,7 @@ fn the_policy_holds_in_a_layer() {
     }
 }
 
-/// Started by root in somebody else's project: what is applied is its owner's.
+/// Started by root in somebody else's project: what is applied belongs to the project's owner.
 #[test]
 fn files_that_root_applies_belong_to_the_projects_owner() {
     let place = Place::new(Mode::Invoker);
@@ -704,10 +705,10 @@ fn review_without_a_layer_does_not_start() {
     assert!(place.listed(&["review", "--list", "--json"]).is_empty());
 }
 
-/// A name of what runs automatically is never one file with a name that anybody may write; what was one file is that again after a
-/// part of it was applied, and nobody's own change is taken for ours.
+/// A name that runs automatically never shares an inode with a writable name; hard links are restored after a part of
+/// them was applied, and a user's own change is not taken for agentsh's.
 #[test]
-fn names_of_one_file_are_applied_as_such() {
+fn hard_links_are_applied_as_hard_links() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         files(&place);
@@ -732,10 +733,10 @@ fn names_of_one_file_are_applied_as_such() {
     }
 }
 
-/// Killed between making a directory and giving it its name, while somebody else made one of that name: what was made beside it
-/// goes, and what somebody made stays.
+/// Killed between making a directory and renaming it into place, while another process made one of that name: the
+/// temporary directory is removed, and the other one stays.
 #[test]
-fn a_directory_without_its_name_goes_where_somebody_made_one() {
+fn unfinished_directory_of_a_killed_apply_is_removed_if_its_name_is_taken() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         run(&place, "mkdir made; echo x > made/file").expect_code(0);
@@ -822,7 +823,7 @@ fn all_whole(
     }
 }
 
-/// Kills an apply or undo so long after its start.
+/// Kills an apply or undo `time` after its start.
 fn killed_after(place: &Place, words: &[&str], time: Duration) {
     let words: Vec<&str> = std::iter::once("review").chain(words.iter().copied()).collect();
     let mut command = place.agentsh(&words);
@@ -912,7 +913,7 @@ fn kill_a_layer(kills: &mut Kills, drawn: &mut Drawn) {
         kills.between += u64::from(now != before && now != after);
         all_whole(&before, &after, &now);
         if moment % 3 == 2 {
-            // What was interrupted is taken back as far as it came, and that is interrupted too.
+            // An interrupted apply is undone as far as it came, and the undo is interrupted too.
             killed_at(&place, &["--undo"], lines);
             all_whole(&before, &after, &snapshot(&place.project));
         }
@@ -924,7 +925,7 @@ fn kill_a_layer(kills: &mut Kills, drawn: &mut Drawn) {
 
 /// Directories are made from the top down, also those in which objects of git lie.
 #[test]
-fn a_repository_that_was_made_inside_comes_whole() {
+fn repository_made_inside_is_applied_completely() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write("file", "");
@@ -991,7 +992,7 @@ fn paths_of_the_review_list_can_be_named_from_a_subdirectory() {
     assert!(place.project.join("three").exists());
 }
 
-/// What is applied is what was shown, by content; nothing of a file is left out of what is shown.
+/// Exactly the shown content is applied, and every file is shown completely.
 #[test]
 fn review_applies_only_what_was_shown() {
     for mode in Mode::all() {
@@ -1007,7 +1008,7 @@ fn review_applies_only_what_was_shown() {
         for part in [&format!("+echo {long}END"), "+\\u{0}echo hidden", "+latin \\xe4", "a link to b.txt"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
-        // Somebody changes the layer afterwards, as an agent that still runs could.
+        // The layer is changed afterwards, as an agent that still runs could do.
         let reviews = place.home.join(".local/state/agentsh/review");
         let layer = fs::read_dir(&reviews).unwrap().next().unwrap().unwrap().path().join("upper");
         fs::write(layer.join("a.txt"), "evil\n").unwrap();
@@ -1025,7 +1026,7 @@ fn review_applies_only_what_was_shown() {
             ("one\n", "new\n", "in\n")
         );
         assert!(!place.project.join("c.txt").exists());
-        // Shown anew, it is applied.
+        // After another review it is applied.
         Outcome::of(&mut place.agentsh(&["review"])).expect_code(0);
         Outcome::of(&mut place.agentsh(&["review", "--apply"])).expect_code(0);
         assert_eq!((read("a.txt").as_str(), read("c.txt").as_str()), ("evil\n", "never shown\n"));

@@ -11,7 +11,7 @@ use crate::support::{Mode, Outcome, Place, eventually};
 
 const STAND_INS: [&str; 4] = [".zed", ".cursor", ".vscode", ".claude"];
 
-/// What shows that their programs are in use.
+/// Directories that show that their programs are in use.
 const SIGNS: [&str; 4] = [".config/zed", ".cursor", ".vscode", ".claude"];
 
 fn place_with_signs(mode: Mode) -> Place {
@@ -35,7 +35,7 @@ fn present(place: &Place) -> usize {
 }
 
 #[test]
-fn the_last_run_removes_the_stand_ins() {
+fn last_run_removes_the_stubs() {
     for mode in Mode::all() {
         let place = place_with_signs(mode);
         let (mut one, mut two) = (start(&place, "one"), start(&place, "two"));
@@ -52,7 +52,7 @@ fn the_last_run_removes_the_stand_ins() {
 }
 
 #[test]
-fn the_run_after_a_killed_one_removes_its_stand_ins() {
+fn stubs_of_a_killed_run_are_removed_by_the_next_run() {
     for mode in Mode::all() {
         let place = place_with_signs(mode);
         let mut child = start(&place, "one");
@@ -66,13 +66,13 @@ fn the_run_after_a_killed_one_removes_its_stand_ins() {
     }
 }
 
-/// What the user makes during a run is not taken away with the stub.
+/// A file that the user makes during a run is not removed with the stub.
 #[test]
-fn a_stand_in_that_the_user_fills_stays() {
+fn stub_filled_by_the_user_stays() {
     let place = place_with_signs(Mode::Invoker);
     let mut child = start(&place, "one");
-    // Who renames is known once names are watched, some milliseconds after the start; before that, what takes the place of a
-    // stub is set aside.
+    // Renames are attributed once names are watched, some milliseconds after the start; before that, a file that
+    // replaces a stub is set aside.
     std::thread::sleep(std::time::Duration::from_millis(500));
     // While lost stubs are made again their directory may be gone for a moment; an editor makes it then.
     let settings = place.project.join(".vscode");
@@ -123,7 +123,7 @@ fn many_runs_at_once_share_one_record() {
 
 /// With what an agent was started is in the record, but for what is secret.
 #[test]
-fn arguments_of_the_agent_are_recorded() {
+fn agent_arguments_are_recorded_without_secrets() {
     let place = Place::new(Mode::Invoker);
     let words = ["run", "--quiet", "--", "sh", "-c", "exit 0", "--token", "hunter2", "--verbose"];
     Outcome::of(&mut place.agentsh(&words)).expect_code(0);

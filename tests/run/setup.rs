@@ -1,4 +1,4 @@
-//! What makes agentsh work on a machine: `setup`, `man`, and what `run` says where it cannot.
+//! Setting up a machine: `setup`, `man`, and the messages of `run` where it cannot work.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -46,7 +46,7 @@ fn setup_gives_agentsh_a_profile_and_takes_it_away() {
 }
 
 #[test]
-fn the_probe_of_setup_tells_whether_namespaces_can_be_had() {
+fn setup_probe_reports_whether_namespaces_are_available() {
     let place = Place::new(Mode::Invoker);
     // The hidden verb that the probe starts, where they can be had and where they cannot.
     let binary = place.program("agentsh").display().to_string();

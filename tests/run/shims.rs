@@ -34,7 +34,7 @@ fn agentsh(place: &Place, words: &[&str], code: i32) -> Outcome {
 }
 
 #[test]
-fn the_plain_name_is_protected_until_it_is_disabled() {
+fn shim_protects_the_plain_agent_name_until_disabled() {
     for mode in Mode::all() {
         let place = place(mode);
         agentsh(&place, &["status"], 1);
@@ -57,7 +57,7 @@ fn the_plain_name_is_protected_until_it_is_disabled() {
 }
 
 #[test]
-fn the_shells_file_gets_a_block_once_and_is_given_back_as_it_was() {
+fn shim_block_is_added_to_the_shell_file_once_and_removed_cleanly() {
     let place = place(Mode::Invoker);
     let file = place.write(place.home.join(".bashrc"), "alias l=ls\n");
     let without_path =
@@ -78,7 +78,7 @@ fn the_shells_file_gets_a_block_once_and_is_given_back_as_it_was() {
 }
 
 #[test]
-fn a_name_that_is_none_and_a_file_of_somebody_else_are_refused() {
+fn shim_with_an_invalid_name_or_foreign_file_is_refused() {
     let place = place(Mode::Invoker);
     for name in ["../x", "a/b", "agentsh", "a b"] {
         agentsh(&place, &["enable", name], 2);

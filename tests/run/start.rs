@@ -1,4 +1,5 @@
-//! What a start costs, counted: it does not depend on the speed of the machine. `[start]` of `weight.toml` says how much it may.
+//! The cost of a start, counted in calls, so that it does not depend on the speed of the machine. `[start]` of
+//! `weight.toml` says how much it may.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,8 +11,8 @@ use std::process::{Command, Stdio};
 use crate::support::{Mode, Outcome, Place, processes, skip};
 
 const TRACER: &str = "/usr/bin/strace";
-/// What the scheduler decides: how often somebody waits, is woken, or gets memory. The number of all others varies by the pages
-/// of the journal that are written, fewer than ten calls.
+/// Calls whose number the scheduler decides: waiting, waking, allocating memory. The number of all others varies by
+/// fewer than ten, with the pages of the journal that are written.
 const OF_THE_SCHEDULER: [&str; 7] =
     ["brk", "clock_nanosleep", "epoll_wait", "futex", "poll", "ppoll", "restart_syscall"];
 
@@ -95,9 +96,9 @@ fn traced(place: &Place) -> (u64, u64) {
     (calls, syncs)
 }
 
-/// Secrets stand in variables and on command lines.
+/// Variables and command lines may contain secrets.
 #[test]
-fn the_process_that_sandboxes_come_from_knows_nothing_that_was_given() {
+fn zygote_holds_no_variables_or_arguments() {
     const SECRET: &str = "rather-long-and-unlikely-to-be-anywhere";
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -196,7 +197,7 @@ fn git_settings_are_cached_until_the_configuration_changes() {
     };
     configure("One");
     assert_eq!(name(), "One");
-    // What changed a moment ago is not kept.
+    // A file that changed a moment ago is not cached.
     let kept = place.home.join(".local/state/agentsh/git");
     assert!(!kept.exists());
     std::thread::sleep(std::time::Duration::from_millis(2100));

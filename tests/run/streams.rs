@@ -5,7 +5,7 @@ use std::process::Stdio;
 use crate::support::{Mode, Outcome, Place};
 
 #[test]
-fn every_byte_passes_both_ways() {
+fn streams_pass_every_byte_both_ways() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let input: Vec<u8> = (0..300_000_u32).map(|i| (i * 7 % 251) as u8).collect();
@@ -27,7 +27,7 @@ fn standard_output_has_nothing_but_the_agents_words() {
 }
 
 #[test]
-fn closed_and_absent_streams_are_no_matter() {
+fn closed_standard_streams_are_accepted() {
     let place = Place::new(Mode::Invoker);
     let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c", "cat; exit 7"]);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();

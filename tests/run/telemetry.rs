@@ -1,4 +1,4 @@
-//! What others hear of a session: an OTLP receiver, a file, a syslog and webhooks.
+//! Telemetry of a session: an OTLP receiver, a file, a syslog and webhooks.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -56,7 +56,7 @@ fn told(asked: &[Asked], path: &str, outer: &str, scope: &str, leaf: &str) -> Ve
 }
 
 #[test]
-fn a_receiver_hears_of_spans_events_and_sums() {
+fn telemetry_sends_spans_events_and_metrics() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let receiver = receiver();
@@ -123,7 +123,7 @@ fn a_receiver_hears_of_spans_events_and_sums() {
 }
 
 #[test]
-fn protobuf_is_what_is_spoken_unless_asked() {
+fn telemetry_uses_protobuf_by_default() {
     let place = Place::new(Mode::Invoker);
     let receiver = receiver();
     place.user_policy(&format!(
@@ -149,7 +149,7 @@ fn protobuf_is_what_is_spoken_unless_asked() {
 }
 
 #[test]
-fn a_file_a_syslog_and_webhooks_get_events() {
+fn telemetry_reaches_file_syslog_and_webhooks() {
     let place = Place::new(Mode::Invoker);
     let (all, few) = (receiver(), receiver());
     let socket = place.path("log.sock");
@@ -195,7 +195,7 @@ fn a_file_a_syslog_and_webhooks_get_events() {
 }
 
 #[test]
-fn a_secret_is_told_to_nobody() {
+fn telemetry_contains_no_secret() {
     const SECRET: &str = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9";
     let place = Place::new(Mode::Invoker);
     let receiver = receiver();
@@ -243,7 +243,7 @@ fn the_environment_asks_for_gzip() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_dead_receiver_costs_the_session_nothing_and_is_told() {
+fn unreachable_telemetry_receiver_is_reported_and_delays_nothing() {
     let place = Place::new(Mode::Invoker);
     // Takes connections and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -259,7 +259,7 @@ fn a_dead_receiver_costs_the_session_nothing_and_is_told() {
     let told = told.unwrap_or_else(|| panic!("{outcome}"));
     assert!(told.contains("log records and") && !told.contains(" 0 log records"), "{told}");
     assert!(outcome.stderr.contains("telemetry: webhooks: 2 events were not delivered: "), "{outcome}");
-    // What was recorded is whole.
+    // The record is complete.
     assert_eq!(place.events("session_ended").len(), 1);
     drop(silent);
 
@@ -287,7 +287,7 @@ fn telemetry_file_that_is_a_link_is_refused_and_reported() {
 }
 
 #[test]
-fn a_project_does_not_listen() {
+fn project_policy_cannot_configure_telemetry() {
     let place = Place::new(Mode::Invoker);
     for line in [
         "otlp: {endpoint: \"http://127.0.0.1:9\"}",

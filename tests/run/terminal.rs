@@ -3,7 +3,7 @@
 use crate::support::{Mode, Outcome, Place, Pty};
 
 #[test]
-fn control_c_reaches_the_agent_and_its_answer_counts() {
+fn control_c_reaches_the_agent_and_its_exit_status_counts() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "trap 'echo interrupted; exit 7' INT; echo ready; while :; do sleep 0.05; done";
@@ -26,7 +26,7 @@ fn control_c_ends_an_agent_that_has_no_answer() {
 }
 
 #[test]
-fn the_size_of_the_window_and_its_changes_arrive() {
+fn window_size_and_its_changes_reach_the_agent() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "stty size; trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.05; done";
@@ -79,7 +79,7 @@ fn an_interactive_shell_has_job_control() {
 
 /// After the agent's end the terminal belongs to the process that started agentsh.
 #[test]
-fn the_terminal_is_given_back() {
+fn terminal_is_returned_to_the_caller() {
     let place = Place::new(Mode::Invoker);
     let agentsh = place.program("agentsh");
     let line = format!(
@@ -96,7 +96,7 @@ fn the_terminal_is_given_back() {
 }
 
 #[test]
-fn notes_do_not_disturb_the_screen() {
+fn notices_do_not_disturb_a_full_screen_agent() {
     let place = Place::new(Mode::Invoker);
     place.write(".mcp.json", "{broken");
     let mut command = place.agentsh(&["run", "--"]);
@@ -155,7 +155,7 @@ fn control_z_stops_the_job_and_fg_resumes_it() {
     }
 }
 
-/// What a full-screen program does: the key is a letter to it, and it stops itself.
+/// As full-screen programs do: Ctrl-Z is an ordinary key to it, and it stops itself.
 #[test]
 fn a_program_that_stops_itself_gives_the_terminal_to_the_shell() {
     let raw = "stty raw -echo; echo rea''dy; head -c 1 >/dev/null; stty sane; kill -STOP \\$\\$; echo ba''ck; tty; exit 5";
@@ -208,9 +208,9 @@ fn a_shell_inside_is_suspended_and_resumed() {
     }
 }
 
-/// In the background, and without a shell around it, an agent goes on.
+/// In the background, and without a shell around it, an agent continues.
 #[test]
-fn stopped_agent_goes_on_where_nobody_could_resume_it() {
+fn stopped_agent_continues_if_nobody_could_resume_it() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "echo ready; kill -STOP $$; echo went on; exit 4";
@@ -233,7 +233,7 @@ fn without_a_terminal_an_agent_that_stops_itself_stops_nobody_else() {
 }
 
 #[test]
-fn background_agent_goes_on_and_comes_to_the_front() {
+fn background_agent_continues_and_can_come_to_the_foreground() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut terminal = login(&place);
@@ -285,7 +285,7 @@ fn a_caller_that_ignores_its_children_gets_the_status() {
 /// Raw mode, the other screen, mouse, paste: whatever ends the run, they are switched off.
 #[test]
 #[ignore = "takes long"]
-fn the_terminal_is_restored_however_the_run_ends() {
+fn terminal_is_restored_for_every_kind_of_end() {
     const MESS: &str =
         "stty raw -echo; printf '\\033[?1049h\\033[?1003h\\033[?2004h\\033[?25l'; echo rea''dy;";
     let ends =
@@ -374,7 +374,7 @@ fn terminal_gets_no_byte_after_a_good_end() {
 
 /// While the agent draws, a refusal is shown as a terminal notification, and in full when the agent has ended.
 #[test]
-fn a_refusal_is_told_while_the_agent_draws() {
+fn refusal_is_reported_while_the_agent_draws() {
     let place = Place::new(Mode::Invoker);
     place.user_policy("version: 1\nagent:\n  network: {unknown: deny}\n");
     let script = "getent hosts refused.example; sleep 0.5; echo drawn";
@@ -385,7 +385,7 @@ fn a_refusal_is_told_while_the_agent_draws() {
     let notice = text.find("\x1b]9;agentsh: refused: the agent -> refused.example (").expect("told beside");
     assert!(notice < text.find("drawn").unwrap(), "{text:?}");
     let after = &text[text.find("drawn").unwrap()..];
-    // Once: in the summary, or as a message where there is none.
+    // Once: in the summary, or as a message if there is no summary.
     assert!(!after.contains("agentsh: refused: "), "{text:?}");
     assert!(after.contains(": the agent -> refused.example ("), "{text:?}");
     let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
@@ -419,9 +419,9 @@ fn terminal_modes_and_input_of_full_screen_programs_pass() {
     }
 }
 
-/// A window that changes its size while the program is stopped has it when the program goes on.
+/// A window that changes its size while the program is stopped has it when the program continues.
 #[test]
-fn a_size_that_changed_while_it_was_stopped_arrives() {
+fn window_size_changed_while_stopped_reaches_the_agent() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = "trap 'stty size; exit 4' CONT; echo rea''dy; while :; do sleep 0.05; done";
@@ -441,7 +441,7 @@ fn a_size_that_changed_while_it_was_stopped_arrives() {
 }
 
 #[test]
-fn a_terminal_that_the_program_stopped_takes_what_comes_next() {
+fn terminal_stopped_by_the_program_accepts_later_output() {
     if !crate::day::has("python3") {
         return;
     }

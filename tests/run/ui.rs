@@ -1,4 +1,4 @@
-//! `agentsh ui`: every page of a real record, an approval given by a form, and everybody who must not come in.
+//! `agentsh ui`: every page of a real record, an approval given by a form, and requests that must be refused.
 
 use std::io::BufRead;
 use std::process::{Child, Stdio};
@@ -162,7 +162,7 @@ fn ui_requests_without_the_cookie_of_this_start_are_refused() {
     let name = ui.cookie.split('=').next().unwrap().to_owned();
     ui.cookie = format!("{name}={}", "0".repeat(64));
     assert_eq!(ui.get("/").status, 401, "a cookie that is not ours");
-    // Of an earlier start.
+    // The page of an earlier start.
     let stale = Ui::start(&place);
     assert_eq!(stale.get(&link).status, 401);
 }
@@ -202,7 +202,7 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
             page
         };
         let page = wait();
-        // The stream said so too.
+        // The event stream reported it too.
         let heard = (&mut news).lines().take(80).map_while(Result::ok).any(|line| line == "event: news");
         assert!(heard, "no news came");
         assert!(page.body.contains("&lt;i&gt;delicate") && page.body.contains("1 waiting"), "{}", page.body);
@@ -236,7 +236,7 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
         assert!(done.body.contains(&format!("Approved: {title}.")), "{}", done.body);
         assert!(!ui.get("/approvals").body.contains("Approved: "), "said once");
         assert_eq!(ui.post(&path, &form(&bound, "once")).status, 409, "answered once");
-        // Once was once. The next answer is for good, and written down.
+        // `once` applied to one call. The next answer is permanent, and written to the policy.
         let page = wait();
         let action =
             page.body.split("action=\"/approvals/").nth(1).unwrap().split('"').next().unwrap().to_owned();
@@ -257,14 +257,14 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
         let written = std::fs::read_to_string(place.home.join(".config/agentsh/approved.yaml")).unwrap();
         assert!(written.contains("server: \"fixture\", tool: \"add\", arguments: "), "{written}");
         assert!(ui.get("/approvals").body.contains("denied</span>"));
-        // What was left running a moment ago has ended.
+        // The session that ran a moment ago has ended.
         assert!(within(Duration::from_secs(5), || ui.get("/").body.contains("No session runs.")));
     }
 }
 
 /// A call waits for its answer, and what connects tries again: it is asked for first, whatever was asked before.
 #[test]
-fn calls_are_asked_for_before_hosts() {
+fn pending_calls_are_shown_before_hosts() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(ASKING);
     let ui = Ui::open(&place);
@@ -282,7 +282,7 @@ fn calls_are_asked_for_before_hosts() {
 }
 
 #[test]
-fn a_session_that_was_killed_does_not_run() {
+fn killed_session_is_not_shown_as_running() {
     let place = Place::new(Mode::Invoker);
     let mut child = place.agentsh(&["run", "--", "sleep", "60"]).stderr(Stdio::null()).spawn().unwrap();
     let ui = Ui::open(&place);
@@ -292,7 +292,7 @@ fn a_session_that_was_killed_does_not_run() {
     assert!(within(Duration::from_secs(5), || ui.get("/").body.contains("broken off</span>")));
 }
 
-/// What happens again and again is one line, with its numbers added up; skills stand apart from servers; and a file that was
+/// Repeated events are one line, with their numbers added up; skills are separate from servers; and a file that was
 /// refused is one of the refusals, with the command that allows it.
 #[test]
 fn equal_events_are_one_line_and_skills_no_servers() {
@@ -407,7 +407,7 @@ fn much(place: &Place) {
 
 #[test]
 #[ignore = "takes long"]
-fn pages_are_quick_however_much_is_on_record() {
+fn ui_pages_are_fast_with_a_large_journal() {
     let place = Place::new(Mode::Invoker);
     much(&place);
     let limit = patience(Duration::from_millis(if cfg!(debug_assertions) { 500 } else { 100 }));
@@ -456,7 +456,7 @@ fn pages_are_quick_however_much_is_on_record() {
     assert!(report.contains("The session was long") && !report.contains("<a "), "{}", report.len());
 }
 
-/// What is registered is found by name, hash and tool, checked anew, and a name that looks like another says so.
+/// Registrations are found by name, hash and tool and verified again, and a look-alike name is marked.
 #[test]
 fn the_registry_of_this_machine_can_be_searched() {
     let place = Place::new(Mode::Invoker);
@@ -491,14 +491,14 @@ fn the_registry_of_this_machine_can_be_searched() {
     assert!(ui.get("/registry?q=%25").body.contains("No registration matches"), "no pattern");
     let detail = ui.get("/registry/2").body;
     assert!(detail.contains("&lt;img src=x") && !detail.contains("<img"), "{detail}");
-    // Somebody changed the database by hand.
+    // The database was changed by hand.
     let store =
         rusqlite::Connection::open(place.home.join(".local/state/agentsh/registry/registry.db")).unwrap();
     store.execute("UPDATE servers SET interface = replace(interface, 'llo', 'LLO')", []).unwrap();
     assert_eq!(ui.get("/registry").body.matches("hash is wrong").count(), 1);
 }
 
-/// A changed interface that waits in the registry of this machine is one of the things that wait, and is decided here.
+/// A changed interface that waits in the registry of this machine is listed among what waits, and is decided here.
 #[test]
 fn pending_registry_approvals_are_shown_and_decided_in_the_ui() {
     let place = Place::new(Mode::Invoker);

@@ -1,5 +1,5 @@
-//! Every route of `agentsh ui`, as its source lists them: from a page of another site, under a name that was rebound, without the
-//! cookie, with one that is over, and with forms that are none of its pages.
+//! Every route of `agentsh ui`, as its source lists them: from a page of another site, under a name that was rebound,
+//! without the cookie, with an expired one, and with forms that do not come from its pages.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! What every verb shows in a terminal of 80 and of 120 columns, with colour and without, as stored files: its help, and
-//! what it answers where nothing is recorded and where something is. The verbs are those that the binary names, so that
-//! a new one without a file fails. `AGENTSH_WRITE_SNAPSHOTS=1` writes the files anew.
+//! What every verb shows in a terminal of 80 and of 120 columns, with colour and without, compared with stored files:
+//! its help, and its answer with and without a record. The binary names the verbs, so that a new one without a file
+//! fails. `AGENTSH_WRITE_SNAPSHOTS=1` writes the files anew.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -199,7 +199,7 @@ fn policy_show_fits_the_terminal() {
 
 #[test]
 #[ignore = "takes long"]
-fn every_verb_looks_as_it_is_stored() {
+fn verb_output_matches_its_snapshots() {
     let (empty, full) = (Place::new(Mode::Invoker), Place::new(Mode::Invoker));
     filled(&full);
     let mut verbs = Vec::new();

@@ -80,7 +80,7 @@ fn a_line_that_cannot_be_read_is_blocked_and_the_next_is_judged() {
 }
 
 #[test]
-fn people_are_told_in_words() {
+fn vet_url_verdict_is_readable_text() {
     let place = Place::new(Mode::Invoker);
     let refused = Outcome::of(&mut place.agentsh(&["vet-url", "https://169.254.169.254/"])).expect_code(1);
     assert!(refused.stdout.starts_with("block: 169.254.169.254 is not public (cloud metadata"), "{refused}");

@@ -1,4 +1,4 @@
-//! Linux below Windows, as far as a machine without Windows can be one: its kernel says that it is.
+//! Linux on Windows (WSL), as far as a machine without Windows can imitate it: only its kernel's name says so.
 
 use std::process::Command;
 
@@ -38,7 +38,7 @@ fn place() -> Option<Place> {
 }
 
 #[test]
-fn doctor_and_run_know_the_first_kind_which_has_no_namespaces() {
+fn doctor_and_run_recognise_wsl_1() {
     let Some(place) = place() else { return };
     for arguments in [&["doctor"][..], &["run", "--quiet", "--", "true"]] {
         let outcome = below_windows(&place, WSL_1, arguments);
@@ -48,7 +48,7 @@ fn doctor_and_run_know_the_first_kind_which_has_no_namespaces() {
 }
 
 #[test]
-fn doctor_says_what_is_different_on_the_second_kind() {
+fn doctor_reports_differences_on_wsl_2() {
     let Some(place) = place() else { return };
     let outcome = below_windows(&place, WSL_2, &["doctor", "--json"]);
     let layers: Vec<Value> = serde_json::from_str(&outcome.stdout).unwrap();

@@ -153,7 +153,7 @@ fn configured_servers_are_started_and_scanned() {
 }
 
 #[test]
-fn a_start_tells_once_what_the_project_brings_and_again_when_it_changed() {
+fn start_reports_project_files_once_and_again_after_a_change() {
     let place = Place::new(Mode::Invoker);
     let claude = place.script(place.home.join("bin/claude"), "#!/bin/sh\ntrue\n");
     let start = || Outcome::of(place.agentsh(&["run", "--"]).arg(&claude)).expect_code(0).stderr;
@@ -176,7 +176,7 @@ fn a_start_tells_once_what_the_project_brings_and_again_when_it_changed() {
 }
 
 #[test]
-fn a_skill_is_pinned_and_what_changed_is_told_until_it_is_trusted() {
+fn skill_is_pinned_and_its_change_is_reported_until_trusted() {
     let place = Place::new(Mode::Invoker);
     let claude = place.script(place.home.join("bin/claude"), "#!/bin/sh\ntrue\n");
     let start = || Outcome::of(place.agentsh(&["run", "--"]).arg(&claude)).expect_code(0).stderr;
@@ -216,7 +216,7 @@ fn a_skill_is_pinned_and_what_changed_is_told_until_it_is_trusted() {
 
 /// A directory can be called anything, and what is offered for copying names it.
 #[test]
-fn the_name_of_a_skill_is_quoted_and_nothing_behind_a_link_is_kept() {
+fn skill_name_is_quoted_and_linked_content_is_not_stored() {
     let place = Place::new(Mode::Invoker);
     let claude = place.script(place.home.join("bin/claude"), "#!/bin/sh\ntrue\n");
     let codex = place.script(place.home.join("bin/codex"), "#!/bin/sh\ntrue\n");
@@ -243,7 +243,7 @@ fn the_name_of_a_skill_is_quoted_and_nothing_behind_a_link_is_kept() {
 
 #[test]
 #[ignore = "takes long"]
-fn more_skills_than_are_compared_hide_no_plugin_and_are_told() {
+fn skills_beyond_the_limit_are_reported_and_hide_no_plugin() {
     let place = Place::new(Mode::Invoker);
     let claude = place.script(place.home.join("bin/claude"), "#!/bin/sh\ntrue\n");
     let start = || Outcome::of(place.agentsh(&["run", "--"]).arg(&claude)).expect_code(0).stderr;
@@ -268,7 +268,7 @@ fn more_skills_than_are_compared_hide_no_plugin_and_are_told() {
 }
 
 #[test]
-fn two_characters_that_show_nothing_are_told_in_a_skill() {
+fn invisible_characters_in_a_skill_are_reported() {
     let place = Place::new(Mode::Invoker);
     let skill = |text: &str| place.write(".claude/skills/ship/SKILL.md", text);
     skill("---\nname: ship\n---\nRun the tests\u{200b} and then\u{200b} commit.\n");

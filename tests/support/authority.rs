@@ -21,7 +21,7 @@ pub const MARK: &str = "s3cret-of-the-user-";
 pub struct State {
     /// Members of the metadata that are replaced.
     pub metadata: BTreeMap<&'static str, Value>,
-    /// Of every answer with tokens.
+    /// Members of every answer with tokens.
     pub tokens: BTreeMap<&'static str, Value>,
     /// The issuer that the browser gets; None: the true one.
     pub issuer_said: Option<String>,
@@ -34,7 +34,7 @@ pub struct State {
     pub opens_nothing: bool,
     /// Neither server says which rights there are, or are lacking.
     pub names_no_scope: bool,
-    /// Of the server's own description.
+    /// Members of the server's own description.
     pub about_resource: BTreeMap<&'static str, Value>,
     /// The URL that the 401 names for it; None: the true one.
     pub resource_metadata: Option<String>,

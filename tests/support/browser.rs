@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use super::Place;
 
-/// The page, opened by nobody yet.
+/// The page, before anybody opened it.
 pub struct Ui {
     child: Child,
     pub address: String,

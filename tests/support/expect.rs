@@ -1,4 +1,4 @@
-//! What is expected of an attempt.
+//! The expected outcomes of attempts.
 
 pub struct Expected {
     pub line: String,

@@ -46,7 +46,7 @@ pub enum End {
     Broken,
     /// It is reset.
     Reset,
-    /// Nothing more is said, and what the other side says is still heard.
+    /// Sends nothing more, but still reads.
     HalfClosed,
 }
 
@@ -55,11 +55,11 @@ pub struct Reply {
     pub headers: Vec<(String, String)>,
     /// Sent piece by piece.
     pub pieces: Vec<String>,
-    /// What comes after the last piece.
+    /// How the answer ends after the last piece.
     pub end: End,
     /// Further events, as they come.
     pub feed: Option<Receiver<String>>,
-    /// What is sent is compressed like this, each piece so that it can be read at once.
+    /// The content encoding; each piece is flushed, so that it can be read at once.
     pub packed: &'static str,
 }
 
@@ -138,7 +138,7 @@ impl HttpServer {
     }
 }
 
-/// What most servers say to the first messages: a handshake, and nothing for notifications.
+/// The usual answers to the first messages: a handshake, and nothing for notifications.
 pub fn handshake(asked: &Asked) -> Option<Reply> {
     let message = asked.message();
     match (asked.method.as_str(), asked.rpc().as_str()) {
@@ -273,7 +273,7 @@ fn end(mut stream: &TcpStream, reader: &mut BufReader<&TcpStream>, end: End) -> 
         End::Closed => return write!(stream, "0\r\n\r\n").ok().filter(|()| false),
         End::Broken => return None,
         End::Reset => {
-            // What was said arrives first.
+            // Time for earlier data to arrive first.
             std::thread::sleep(std::time::Duration::from_millis(20));
             let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
             nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger).ok()?;

@@ -1,4 +1,4 @@
-//! What every test needs: a place of its own, the modes of this machine, and ways to talk to the binary.
+//! What every test needs: a directory of its own, the modes of this machine, and ways to talk to the binary.
 
 pub mod asking;
 pub mod authority;

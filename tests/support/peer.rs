@@ -44,7 +44,7 @@ impl Peer {
         Self::with_errors(command, Stdio::piped())
     }
 
-    /// What it says on its standard error goes elsewhere.
+    /// Its standard error goes to `errors`.
     pub fn with_errors(command: &mut Command, errors: Stdio) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().unwrap();

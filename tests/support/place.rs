@@ -1,4 +1,4 @@
-//! A machine of one's own, as far as a test can have one: a home, a project, and the user who works there.
+//! The machine of one test, as far as a test can have one: a home, a project, and the user who works there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -63,7 +63,7 @@ pub struct Place {
     pub project: PathBuf,
     programs: Arc<Programs>,
     online: bool,
-    /// What `--network` says; None leaves it away.
+    /// The value of `--network`; None omits the option.
     pub backend: Option<&'static str>,
     environment: Mutex<Vec<(String, String)>>,
 }
@@ -200,7 +200,7 @@ impl Place {
         serde_json::from_str(&outcome.stdout).unwrap()
     }
 
-    /// What the record takes on disk.
+    /// The size of the record on disk.
     pub fn record_bytes(&self) -> u64 {
         let directory = fs::read_dir(self.home.join(".local/state/agentsh")).unwrap();
         let files = directory.map(|entry| entry.unwrap().metadata().unwrap());
@@ -252,7 +252,7 @@ impl Place {
         command
     }
 
-    /// What the small internet heard: one line for each question and connection.
+    /// The log of the small internet: one line for each DNS query and connection.
     pub fn internet_log(&self) -> PathBuf {
         self.path("internet.log")
     }
@@ -262,7 +262,7 @@ impl Place {
         Outcome::of(&mut self.agentsh(&["run", "--quiet", "--", "sh", "-c", script]))
     }
 
-    /// What the probe says without any sandbox.
+    /// The probe's output without any sandbox.
     pub fn outside(&self, attempts: &[&str]) -> Vec<String> {
         let outcome = Outcome::of(self.command(self.program("probe")).args(attempts));
         outcome.stdout.lines().map(str::to_owned).collect()

@@ -25,7 +25,7 @@ pub fn end_below(directory: &Path) {
     for pid in pids().filter(is_below) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
-    // What they held locked is free once they are gone.
+    // Their locks are released once they have ended.
     super::eventually(|| !pids().any(|pid| is_below(&pid)));
 }
 

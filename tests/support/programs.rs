@@ -1,4 +1,4 @@
-//! Copies of the binary and its fixtures at a place that every user may read and execute.
+//! Copies of the binary and its fixtures in a directory where every user may read and execute them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -128,7 +128,7 @@ fn terminal_name(slave: &OwnedFd) -> Option<std::path::PathBuf> {
     nix::unistd::ttyname(slave).ok()
 }
 
-/// What is left when the terminal's sequences for colour are taken out.
+/// The text without colour sequences.
 pub fn without_colour(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_owned();

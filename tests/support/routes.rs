@@ -1,6 +1,7 @@
-//! The routes of a server as its router lists them: a test that goes through them meets one that is added later, too.
+//! The routes of a server as its router lists them: a test that iterates over them also covers routes that are added
+//! later.
 
-/// Words of a router that stand for a method.
+/// Function names of a router for methods.
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]

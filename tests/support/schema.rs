@@ -1,4 +1,4 @@
-//! Whether every event that a test had recorded is what `docs/events.schema.json` says.
+//! Checks every event that a test recorded against `docs/events.schema.json`.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 });
 
-/// What the schemas say of texts: an expression, and the same as code.
+/// Text patterns of the schemas: an expression, and the same as code.
 type Pattern = (&'static str, fn(&str) -> bool);
 
 const PATTERNS: [Pattern; 2] = [
@@ -26,7 +26,7 @@ const PATTERNS: [Pattern; 2] = [
     }),
 ];
 
-/// The events in a journal that are none, each with what is wrong.
+/// The invalid events in a journal, each with what is wrong.
 pub fn strangers(database: &Path) -> Vec<String> {
     let Ok(open) =
         rusqlite::Connection::open_with_flags(database, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
@@ -47,7 +47,7 @@ pub fn strangers(database: &Path) -> Vec<String> {
 /// # Errors
 /// What is wrong with the event.
 pub fn check(event: &Value) -> Result<(), String> {
-    // Of one that was too long only a part is kept, which says so.
+    // Only a part of an overlong event is kept, and it says so.
     if event.get("left_out_bytes").is_some() {
         return Ok(());
     }

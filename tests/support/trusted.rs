@@ -1,4 +1,4 @@
-//! Certificates of an authority that nobody knows, and every place where a user can say that he trusts it.
+//! Certificates of an unknown authority, and every way in which a user can trust it.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub fn server(secret: &str) -> Arc<ServerConfig> {
     Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap())
 }
 
-/// A place where the user says whom he trusts, and how it is said there.
+/// A place where the user configures trusted authorities, and how to write it.
 pub type Source = (&'static str, fn(&Place, &Path));
 
 pub const SOURCES: [Source; 10] = [

@@ -144,7 +144,7 @@ fn a_call_without_a_listing_is_compared_with_what_was_trusted() {
         let mut first = peer(&place, &json!({"tools/list": [listing("Reads.")]}));
         first.request("tools/list", json!({}));
         first.finish();
-        // Nobody lists in this session; the answers come on two pages.
+        // Tools are not listed in this session; the answers come on two pages.
         let page = |tool: Value, next: Option<&str>| {
             let mut page = json!({"tools": [tool]});
             if let Some(next) = next {
@@ -198,7 +198,7 @@ fn a_server_that_does_not_list_in_a_later_session_runs_nothing_unseen() {
 }
 
 #[test]
-fn a_person_can_be_asked_about_what_drifted_or_it_is_let_through() {
+fn changed_tools_are_asked_about_or_allowed_by_policy() {
     let place = Place::new(Mode::Invoker);
     let listing = |description: &str| json!({"tools": [tool("read", description)]});
     let mut first = peer(&place, &json!({"tools/list": [listing("Reads.")]}));
@@ -220,7 +220,7 @@ fn a_person_can_be_asked_about_what_drifted_or_it_is_let_through() {
 }
 
 #[test]
-fn a_long_definition_that_changes_is_told_member_by_member() {
+fn changed_long_definition_is_reported_member_by_member() {
     let place = Place::new(Mode::Invoker);
     let long = "It reads the file and returns its lines. ".repeat(3000);
     let mut first = peer(&place, &json!({"tools/list": [{"tools": [tool("read", &long)]}]}));
@@ -273,7 +273,7 @@ fn listings_that_change_again_and_again_do_not_fill_the_record() {
 
 /// Texts that end as a key begins that is written backwards.
 #[test]
-fn half_a_key_ends_nobody() {
+fn reversed_start_of_a_key_does_not_end_the_session() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     for text in [".GS", "REPORT.GS", "x .GS y", "SG.", "_phg", "-ks"] {
@@ -308,7 +308,7 @@ fn an_answer_of_very_many_members_is_refused_and_takes_little_memory() {
 }
 
 #[test]
-fn a_method_in_another_spelling_is_none_that_rules_would_not_see() {
+fn misspelled_method_cannot_bypass_rules() {
     let place = Place::new(Mode::Invoker);
     place.policy("version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: fixture, tool: shell}]}}\n");
     let mut peer = peer(&place, &json!({"x/other": [{}]}));

@@ -17,7 +17,7 @@ fn event(line: &str) -> String {
 }
 
 #[test]
-fn every_message_comes_out_of_http_as_it_went_in() {
+fn messages_over_http_are_forwarded_unchanged() {
     let place = Place::new(Mode::Invoker);
     let say: Arc<Mutex<VecDeque<Vec<String>>>> = Arc::default();
     let said = Arc::clone(&say);

@@ -1,4 +1,4 @@
-//! Sizes and mixtures that a table does not show.
+//! Sizes and combinations that the table of `vectors` does not cover.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::bare;
 use crate::support::{Mode, Peer, Place};
 
 #[test]
-fn white_space_inside_strings_counts() {
+fn white_space_inside_strings_is_kept() {
     assert_eq!(bare(br#"{ "a b" : " \" c" }"#), br#"{"a b":" \" c"}"#);
 }
 
@@ -40,7 +40,7 @@ fn many_calls_in_flight_are_all_answered() {
 
 /// Empty lines and a carriage return before the end of a line are passed over.
 #[test]
-fn blank_lines_are_nothing() {
+fn blank_lines_are_ignored() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
     peer.send_line(b"");

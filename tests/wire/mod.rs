@@ -1,4 +1,4 @@
-//! Nothing is lost on the wire: what is sent on one side comes out on the other, but for white space between tokens.
+//! Nothing is lost on the wire: what is sent on one side comes out on the other, except white space between tokens.
 
 mod differential;
 mod documented;
@@ -40,7 +40,7 @@ fn same(sent: &str, came: &[u8]) {
 /// Every message of the table, each side in turn, through one connection. A message that answers something is sent
 /// after what it answers.
 #[test]
-fn every_message_comes_out_as_it_went_in() {
+fn messages_are_forwarded_unchanged() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut play = String::new();

@@ -1,7 +1,8 @@
-//! One line per kind of message, with members nobody knows, numbers no float holds, and every way to write a letter.
+//! One line per kind of message, with unknown members, numbers that no float can hold, and every way to write a
+//! letter.
 
 pub struct Message {
-    /// What has to be under way before: the request that `line` answers.
+    /// The request that `line` answers, which must be pending before.
     pub before: Option<&'static str>,
     pub line: &'static str,
 }

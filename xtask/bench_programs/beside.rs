@@ -39,7 +39,7 @@ fn measured(command: &mut Command) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Microseconds of each thing: `beside-client NAME CONFIG`.
+/// Microseconds of each operation: `beside-client NAME CONFIG`.
 pub fn client(words: &[String]) {
     let address = (words[0].as_str(), 80).to_socket_addrs().unwrap().find(|found| found.is_ipv4()).unwrap();
     let mut servers = of_config(&words[1]).into_iter();

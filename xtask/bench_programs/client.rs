@@ -163,7 +163,7 @@ impl Server {
             }
             self.send(&batch);
             batch.clear();
-            // At least one answer, and all that came with it.
+            // Reads at least one answer, and all others that arrived with it.
             loop {
                 self.line.clear();
                 assert!(self.output.read_until(b'\n', &mut self.line).unwrap() > 0, "the server is gone");

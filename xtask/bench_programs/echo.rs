@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::texts;
 
-/// `tools`: so many in its listing, next to the one that answers.
+/// `tools`: number of tools in its listing besides the one that answers.
 pub fn main(tools: usize) {
     let listing = listing(tools);
     let mut input = BufReader::with_capacity(1 << 20, std::io::stdin().lock());

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const HOSTS: usize = 50;
 const SESSION: u64 = 2000;
-/// Bits of an id behind the microsecond of its arrival.
+/// Bits of an id after the microsecond of its arrival.
 const LOW_BITS: u32 = 11;
 const DAY: i64 = 86_400_000_000;
 

@@ -35,7 +35,7 @@ pub struct Options {
 const FILE: &str = "policies/patterns/points.txt";
 /// Alarms in a thousand ordinary texts that are left to the points: the rest of the budget of `alarms` is that of the rules.
 const BUDGET: f64 = 0.4;
-/// A pair counts as if so many attacks more had been seen, of which one in a hundred holds it.
+/// A pair counts as if this many more attacks had been seen, of which one in a hundred contains it.
 const UNSEEN: f64 = 50.0;
 const RATE: f64 = 0.01;
 
@@ -117,7 +117,7 @@ fn rows(files: &[PathBuf]) -> Result<Vec<Text>> {
         }
         for line in String::from_utf8(content).with_context(name)?.lines() {
             let row: Value = serde_json::from_str(line).with_context(name)?;
-            // Orders that nothing tells from honest text, and texts that quote attacks, teach nothing.
+            // Orders that look like ordinary text, and texts that quote attacks, are not used.
             if row["difficulty"] == "implicit" || row["quotes_attack"] == true {
                 continue;
             }

@@ -61,7 +61,7 @@ pub fn main(options: &Options) -> Result<bool> {
 
 /// A compiler and what belongs to it.
 struct Toolchain {
-    /// Where the unpacked packages stand; nothing for a nightly of rustup.
+    /// Where the packages were unpacked; empty for a nightly of rustup.
     root: Option<PathBuf>,
     linker: PathBuf,
 }
@@ -92,7 +92,7 @@ fn log() -> Result<()> {
     Ok(())
 }
 
-/// An error when the bytes differ, or nobody could tell.
+/// An error when the bytes differ or cannot be compared.
 pub fn verify() -> Result<()> {
     let recorded =
         std::fs::read_to_string(repository().join(FACTS)).with_context(|| format!("cannot read {FACTS}"))?;

@@ -61,7 +61,7 @@ pub fn directory() -> PathBuf {
 
 /// True when the last installation is still the one that the checked-in files ask for.
 pub fn is_current() -> bool {
-    wanted().is_ok_and(|wanted| std::fs::read_to_string(stamp()).is_ok_and(|found| found == wanted))
+    wanted_stamp().is_ok_and(|wanted| std::fs::read_to_string(stamp()).is_ok_and(|found| found == wanted))
 }
 
 /// Installs whatever is missing.
@@ -85,7 +85,7 @@ pub fn ensure() -> Result<()> {
     // `ci` wants a lock with what other machines would install, and that is what is not had everywhere.
     let _ = node_packages(&directory.join(AGENTS.0), &repository().join(AGENTS.1), "install");
     let _ = python_environment(&directory.join(AIDER.0), AIDER.1);
-    std::fs::write(stamp(), wanted()?)?;
+    std::fs::write(stamp(), wanted_stamp()?)?;
     Ok(())
 }
 
@@ -183,7 +183,7 @@ fn stamp() -> PathBuf {
 }
 
 /// The checked-in lists, and the path of the result: a Python environment cannot be moved.
-fn wanted() -> Result<String> {
+fn wanted_stamp() -> Result<String> {
     let mut text = format!("{}\n", directory().display());
     let of_npm = PACKAGES
         .iter()

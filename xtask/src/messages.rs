@@ -1,4 +1,5 @@
-//! `cargo xtask messages`: every text that agentsh can show a person, with its place, so that somebody can read them in one go.
+//! `cargo xtask messages`: every text that agentsh can show a person, with its place, so that they can be read in one
+//! go.
 //!
 //! A scanner, not a parser: string literals of two words or more outside of tests, and the doc comments that clap prints as help.
 
@@ -58,7 +59,7 @@ fn sources(directory: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<()> 
 }
 
 fn messages(source: &str) -> Vec<Text> {
-    // Tests stand at the end of a file.
+    // Tests are at the end of a file.
     let source = source.split("\n#[cfg(test)]\nmod ").next().unwrap_or(source);
     let mut found: Vec<Text> = literals(source).into_iter().filter(|(_, text)| is_for_people(text)).collect();
     found.extend(help(source));

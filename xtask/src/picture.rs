@@ -51,7 +51,7 @@ fn draw(text: &str) -> Result<String> {
         };
         let happened = happened.split(':').next().unwrap_or(happened);
         if rows.iter().all(|row| row[1] != attempted) {
-            // Places of a policy that is gone say nothing here.
+            // Places in a deleted policy mean nothing here.
             let by = by.split(": policy.yaml").next().unwrap_or(by).trim_end_matches(", recorded");
             rows.push([who, attempted, happened, by].map(str::to_owned));
         }

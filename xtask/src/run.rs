@@ -1,4 +1,4 @@
-//! Running other programs, and saying one thing per line.
+//! Runs other programs, and prints messages line by line.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -73,7 +73,7 @@ pub fn is_root() -> bool {
 /// One line, or the beginning of one, to standard output at once.
 pub fn say(text: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody reads us any more: there is nobody to tell.
+    // The output is closed, so the message is lost.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 

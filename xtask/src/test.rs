@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_are_named_where_there_are_many() {
+    fn slowest_tests_are_named_if_there_are_many() {
         let line = |n: usize| format!("test a::t{n} ... ok <{n}.5s>\n");
         let output: String = (0..100).map(line).collect();
         assert!(slowest(&output).starts_with("   99.5 s  a::t99\n   98.5 s"), "{}", slowest(&output));

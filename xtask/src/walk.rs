@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walks_are_those_of_the_tests() {
+    fn walks_cover_the_agents_of_the_tests() {
         let text = include_str!("../../tests/e2e/newcomer.rs");
         for name in WALKS {
             assert!(text.contains(&format!("(\"{name}\", {name})")), "{name}");

@@ -138,7 +138,7 @@ fn lines_below(directory: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// Lines before the tests that stand at the end of a file.
+/// Lines before the tests at the end of a file.
 fn product_lines(text: &str) -> u64 {
     let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     product.lines().count() as u64
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_a_missing_maximum_and_a_stale_one_are_faults() {
+    fn weight_growth_and_missing_or_stale_maxima_are_faults() {
         assert!(faults(&weights("a", 2), &weights("a", 2)).is_empty());
         assert!(faults(&weights("a", 1), &weights("a", 2)).is_empty());
         assert_eq!(faults(&weights("a", 3), &weights("a", 2)).len(), 1);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_no_lines_of_the_product() {
+    fn weight_does_not_count_test_lines() {
         assert_eq!(product_lines("one\ntwo\n#[cfg(test)]\nmod tests {\n    x\n}\n"), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Who calls, and the fields of a `bpf_sock_addr`.
+//! The calling process, and the fields of a `bpf_sock_addr`.
 
 use core::mem::MaybeUninit;
 

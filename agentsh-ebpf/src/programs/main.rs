@@ -22,7 +22,7 @@ mod stream;
 use aya_ebpf::macros::{cgroup_skb, cgroup_sock, cgroup_sock_addr, sock_ops};
 use aya_ebpf::programs::{SkBuffContext, SockAddrContext, SockContext, SockOpsContext};
 
-/// What the kernel goes on with; the other answer makes the call fail with EPERM.
+/// The result with which the kernel continues; the other one makes the call fail with EPERM.
 const PASS: i32 = 1;
 const REFUSE: i32 = 0;
 

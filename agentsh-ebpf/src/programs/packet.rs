@@ -10,7 +10,7 @@ use crate::{PASS, REFUSE};
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// Where the destination stands in each header.
+/// Offset of the destination in each header.
 const DESTINATION4: usize = 16;
 const DESTINATION6: usize = 24;
 
@@ -28,8 +28,8 @@ pub fn egress(context: &SkBuffContext) -> i32 {
     REFUSE
 }
 
-/// What stands in the packet at `offset`, read where it lies: asking the kernel for a copy takes several times as long.
-/// The header of a packet that leaves lies in one piece; one that did not would not pass.
+/// Reads the packet at `offset` in place: asking the kernel for a copy takes several times as long. The header of an
+/// outgoing packet is contiguous; one that is not does not pass.
 #[inline(always)]
 fn at<T: Copy>(context: &SkBuffContext, offset: usize) -> Option<T> {
     let packet = context.skb.skb;

@@ -69,7 +69,7 @@ pub async fn run(args: AdvisoriesArgs, out: &mut dyn Write, err: &mut dyn Write)
     })
 }
 
-/// Where it all is, and what the policy says.
+/// The directories, and the policy about advisories.
 struct AdvisoryContext {
     places: Places,
     policy: AdvisoryPolicy,
@@ -191,10 +191,10 @@ async fn take_file(
     Ok(Tally { read: read.all.len() as u64, unread: read.unread, why: read.why })
 }
 
-/// What is about each server, by server and project.
+/// The advisories about each server, by server and project.
 type ByServer = BTreeMap<(String, String), Vec<Advisory>>;
 
-/// What every server was made of when it was started last; one that was not started since, by its pin alone.
+/// The packages of every server at its last start; of servers without a recorded start, those of the pin.
 async fn inventory(places: &Places) -> Result<BTreeMap<(String, String), BTreeSet<Package>>, String> {
     let known = Database::open(&places.data).map_err(|error| error.to_string())?;
     let mut inventory = match &known {
@@ -210,7 +210,7 @@ async fn inventory(places: &Places) -> Result<BTreeMap<(String, String), BTreeSe
     Ok(inventory)
 }
 
-/// What is about one server, whichever project configures it.
+/// The advisories about one server, whichever project configures it.
 pub(super) async fn of_server(
     place: &CommandContext,
     policy: &AdvisoryPolicy,

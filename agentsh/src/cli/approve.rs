@@ -26,7 +26,7 @@ pub struct ApproveArgs {
     files: Vec<PathBuf>,
 }
 
-/// Does what is asked; gives the exit status.
+/// Runs the verb, and returns the exit status.
 pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let context = Context::of_process()?;
     for path in &args.files {
@@ -41,7 +41,7 @@ pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         }
         match &document {
             Some(document) => describe(document, out)?,
-            // Of keys and certificates what they are.
+            // Keys and certificates are described, not printed.
             None if text.contains(PEM) => {
                 let mut begins = text.lines().filter(|line| line.starts_with(PEM));
                 begins.try_for_each(|line| writeln!(out, "  {}", escape::line(line)))?;
@@ -62,7 +62,7 @@ fn read(path: &PathBuf) -> std::io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
     std::fs::File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
-    // As the adapters read it.
+    // Without a byte order mark, as the adapters read it.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 

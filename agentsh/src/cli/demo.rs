@@ -44,13 +44,13 @@ pub async fn run(args: DemoArgs) -> u8 {
 #[must_use]
 pub fn server() -> u8 {
     let hostile = std::env::args().nth(2).is_some_and(|name| name == HOSTILE);
-    told(bundled::serve(hostile))
+    exit_status_of(bundled::serve(hostile))
 }
 
 /// The scripted agent.
 #[must_use]
 pub fn agent() -> u8 {
-    told(scripted::run())
+    exit_status_of(scripted::run())
 }
 
 /// An ordinary run, in the environment and the directory that the demo prepared.
@@ -90,7 +90,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
     Ok(outcome.exit_code)
 }
 
-fn told(result: io::Result<()>) -> u8 {
+fn exit_status_of(result: io::Result<()>) -> u8 {
     match result {
         Ok(()) => 0,
         Err(error) => fail(&error.to_string()),

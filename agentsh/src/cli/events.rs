@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whole_and_broken_chains() {
+    async fn events_verify_reports_intact_and_broken_chains() {
         let dir = one_session().await;
         let (status, out) = ask(dir.path(), false).await;
         assert_eq!(

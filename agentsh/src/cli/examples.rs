@@ -319,7 +319,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 /// Shown of the examples of the verbs below one that has none of its own.
 const OF_OTHERS: usize = 4;
 
-/// What fits a line of an ordinary terminal, behind two spaces.
+/// Width of an ordinary terminal without two spaces of indentation.
 const ROOM: usize = 78;
 
 /// The command line with its examples.
@@ -378,7 +378,7 @@ mod tests {
     use super::super::Arguments;
     use super::*;
 
-    /// As a shell splits it: quotes of one kind, no remark, nothing behind a pipe.
+    /// Splits as a shell does: quotes of one kind, no comment, nothing after a pipe.
     fn words(line: &str) -> Vec<String> {
         let line = line.split(" #").next().unwrap().split(['|', '>', '<']).next().unwrap();
         let (mut words, mut quoted) = (vec![String::new()], false);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn help_shows_them() {
+    fn help_shows_examples() {
         let mut command = add(Arguments::command());
         command.build();
         let run = command.find_subcommand_mut("run").unwrap();

@@ -4,7 +4,7 @@ use clap::Args;
 
 use agentsh_policy::Flags;
 
-/// Not for the whole struct: it would go on over the options behind it.
+/// Not for the whole struct: it would also apply to the options after it.
 const HEADING: &str = "For this run only";
 
 #[derive(Clone, Debug, Default, Args)]

@@ -81,7 +81,7 @@ pub async fn answer(
     Ok(OK)
 }
 
-/// Of several pins and changes, for clients that can do different things, the newest counts.
+/// Of several pins and changes, for clients with different capabilities, the newest counts.
 fn row<'a>(
     kept: &'a InventoryEntry,
     name: &'a str,
@@ -98,7 +98,7 @@ fn row<'a>(
         own.max_by(|one, other| one.at.cmp(&other.at))
     };
     let (pinned, changed) = (newest(pins), newest(changes));
-    // What is not trusted is not shown, so no listing has it.
+    // Untrusted definitions are hidden, so no listing has them.
     let offered = changed.filter(|changed| pinned.is_none_or(|pinned| pinned.at < changed.at));
     let listed = match offered {
         Some(offered) => {

@@ -77,14 +77,14 @@ pub async fn login(args: LoginArgs, out: &mut dyn Write, err: &mut dyn Write) ->
         browser: !args.no_browser,
         limit: Duration::from_secs(args.wait),
     };
-    told(login::login(request, out).await)
+    exit_status_of(login::login(request, out).await)
 }
 
 pub async fn logout(args: LogoutArgs) -> u8 {
-    told(login::logout(&args.server, args.policy).await)
+    exit_status_of(login::logout(&args.server, args.policy).await)
 }
 
-fn told(done: Result<(), crate::session::run_error::RunError>) -> u8 {
+fn exit_status_of(done: Result<(), crate::session::run_error::RunError>) -> u8 {
     match done {
         Ok(()) => OK,
         Err(error) => {

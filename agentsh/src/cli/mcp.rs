@@ -80,7 +80,7 @@ pub async fn run(args: McpArgs) -> u8 {
         }
         Verb::Wrap(args) => printed(|out, _| client_config::wrap(&args, out)),
         Verb::Run(args) => {
-            let args = match kept(args) {
+            let args = match with_profile(args) {
                 Ok(args) => args,
                 Err(why) => return fail(&why),
             };
@@ -110,7 +110,7 @@ pub async fn run(args: McpArgs) -> u8 {
 
 /// The command line with what the profile says. A command with secret variables gets them as its own environment, so this
 /// process becomes one that has them: no argument holds a value.
-fn kept(mut args: ServerArgs) -> Result<ServerArgs, String> {
+fn with_profile(mut args: ServerArgs) -> Result<ServerArgs, String> {
     use std::os::unix::process::CommandExt;
     let Some(name) = args.profile.take() else { return Ok(args) };
     let profile = profile::find(&name).map_err(|error| error.to_string())?;

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn json_shapes() {
+    async fn mcp_query_json_matches_its_snapshots() {
         let dir = one_session().await;
         insta::assert_json_snapshot!("tools", ask_json(Query::Tools(as_json()), dir.path()).await);
         insta::assert_json_snapshot!("servers", ask_json(Query::Servers(as_json()), dir.path()).await);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn filters_narrow() {
+    async fn mcp_query_filters_narrow_the_result() {
         let dir = one_session().await;
         write(
             dir.path(),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wrong_questions_are_refused() {
+    async fn mcp_query_with_invalid_filters_is_refused() {
         let dir = one_session().await;
         for filter in [
             Filter { session: Some("ffff".into()), ..as_json() },

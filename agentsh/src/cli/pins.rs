@@ -38,7 +38,7 @@ pub enum PinsVerb {
     Reset {
         #[command(flatten)]
         which: Which,
-        /// Of all servers
+        /// The pins of all servers
         #[arg(long)]
         all: bool,
     },
@@ -49,7 +49,7 @@ pub struct Which {
     /// Only this server
     #[arg(long, value_name = "ID")]
     pub server: Option<String>,
-    /// Only servers configured by this project; empty: by the user's own configuration
+    /// Only servers configured by this project, or by the user's own configuration if empty
     #[arg(long, value_name = "PROJECT")]
     pub scope: Option<String>,
     /// Only the tool, prompt or resource with this name, not the server's program
@@ -79,7 +79,7 @@ struct Listed<'a> {
     refused_digest: Option<&'a str>,
 }
 
-/// Does what is asked; gives the exit status.
+/// Runs the verb, and returns the exit status.
 pub async fn answer(
     verb: &PinsVerb,
     context: &Context,
@@ -147,7 +147,7 @@ fn by(trusted: Option<TrustedBy>) -> &'static str {
     }
 }
 
-/// Programs, and what they offer.
+/// Prints the pins of programs and of interfaces.
 fn both(out: &mut dyn Write, programs: &[impl Serialize], offered: &[impl Serialize]) -> Result<(), Failure> {
     let values = programs.iter().map(serde_json::to_value).chain(offered.iter().map(serde_json::to_value));
     json(out, &values.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::other)?)
@@ -172,7 +172,7 @@ fn listed<'a>(pin: &'a Pin, candidates: &'a [Candidate]) -> Listed<'a> {
     }
 }
 
-/// What was refused and has no pin.
+/// Refused programs that have no pin.
 fn never_trusted<'a>(pins: &'a [Pin], candidates: &'a [Candidate]) -> impl Iterator<Item = Listed<'a>> {
     let is_same =
         |one: &PinState, other: &PinState| one.server_id == other.server_id && one.scope == other.scope;
@@ -278,7 +278,7 @@ impl Which {
     /// With the whole name of what is named: a skill or plugin also goes by its name without the place, if only one does.
     ///
     /// # Errors
-    /// When a server is named that has neither a pin nor a refused state.
+    /// When a named server has neither a pin nor a refused state.
     async fn known(&self, store: &PinStore) -> Result<Self, Failure> {
         let Some(server) = &self.server else { return Ok(self.clone()) };
         let ids = store.servers().await?;
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trust_takes_what_was_looked_at() {
+    async fn trust_accepts_only_what_was_shown() {
         let dir = tempfile::tempdir().unwrap();
         let new = changed_server(dir.path()).await;
         let trusted = |hash: &str| PinsVerb::Trust { which: fs(), hash: Some(hash.to_owned()) };
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_skill_goes_by_its_name_where_only_one_has_it() {
+    async fn skill_is_found_by_name_if_the_name_is_unique() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         let pinned = |place: &str| {

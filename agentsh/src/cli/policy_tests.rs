@@ -63,7 +63,7 @@ impl Place {
 }
 
 #[test]
-fn check() {
+fn policy_check_output() {
     let place = Place::new();
     fs::write(place.here.home.join("good.yaml"), "mcp_rules:\n  tool_policy: allowlist\n").unwrap();
     fs::write(place.here.home.join("bad.yaml"), "version: 1\nagents:\n  env_allow: []\n").unwrap();
@@ -98,7 +98,7 @@ fn check() {
 }
 
 #[test]
-fn show() {
+fn policy_show_output() {
     let place = Place::new();
     fs::write(
         place.here.config_home.join("agentsh/policy.yaml"),
@@ -187,7 +187,7 @@ fn show() {
 }
 
 #[test]
-fn explain() {
+fn policy_explain_output() {
     let place = Place::new();
     insta::assert_snapshot!(place.run("explain --connect example.com:443"), @r#"
     denied: no rule names `example.com`
@@ -248,7 +248,7 @@ fn explain() {
 }
 
 #[test]
-fn one_question_at_a_time() {
+fn policy_explain_takes_one_question() {
     for line in [
         &["policy", "explain"][..],
         &["policy", "explain", "--read", "a", "--write", "b"],
@@ -259,7 +259,7 @@ fn one_question_at_a_time() {
 }
 
 #[test]
-fn test() {
+fn policy_test_output() {
     let place = Place::new();
     let file = place.here.home.join("p.yaml");
     fs::write(
@@ -278,7 +278,7 @@ fn test() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn output_to_a_closed_pipe_is_no_error() {
     struct Closed;
     impl std::io::Write for Closed {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {

@@ -110,7 +110,7 @@ pub fn answer(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> R
         Verb::Add(args) => add(args, out, err),
         Verb::List { json } => list(*json, out),
         Verb::Show { name } => {
-            output::json(out, &shown(&known(name)?))?;
+            output::json(out, &shown(&known_profile(name)?))?;
             Ok(OK)
         }
         Verb::Remove { name } => {
@@ -121,12 +121,12 @@ pub fn answer(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> R
             Ok(OK)
         }
         Verb::Test { name } => {
-            known(name)?;
+            known_profile(name)?;
             test(name, out)
         }
         Verb::Export { name, key, output } => {
             let config = homes()?.1;
-            let found = profile::named(name, &config).map_err(|error| Failure::Usage(said(&error)))?;
+            let found = profile::named(name, &config).map_err(|error| Failure::Usage(error_text(&error)))?;
             let key = receipt::signing_key(&Context::of_process()?.state_dir, key.key.as_deref())?;
             let text = sign_profile(found.text(), &key).map_err(Failure::Failed)?;
             receipt::put(&text, output.as_deref(), "profile", out, err)?;
@@ -151,7 +151,7 @@ fn import(file: &Path, accept: &receipt::Accept, out: &mut dyn Write) -> Result<
     let place = homes()?.1.join(format!("agentsh/servers/{name}.yaml"));
     let shown = place.display().to_string();
     let read = profile::parse(&shown, &text).and_then(|read| read.map(ServerProfile::tested).transpose());
-    let read = read.map_err(|error| refused(said(&error)))?;
+    let read = read.map_err(|error| refused(error_text(&error)))?;
     let read = read.ok_or_else(|| refused("it has no `package:`".to_owned()))?;
     let before = edit::read(&place)?;
     if !before.is_empty() && before != text {
@@ -170,7 +170,7 @@ fn described(profile: &ServerProfile, signer: &str) -> String {
     escape::line(&text).into_owned()
 }
 
-fn said(error: &PolicyError) -> String {
+fn error_text(error: &PolicyError) -> String {
     error.render().trim_end().trim_start_matches("error: ").to_owned()
 }
 
@@ -256,7 +256,7 @@ fn test(name: &str, out: &mut dyn Write) -> Result<u8, Failure> {
         .spawn()
         .map_err(failed)?;
     let (input, output) = (child.stdin.take(), child.stdout.take());
-    let asked = asked(name, input.map(OwnedFd::from), output.map(OwnedFd::from));
+    let asked = ask_server(name, input.map(OwnedFd::from), output.map(OwnedFd::from));
     if asked.is_err() {
         let _ = child.kill();
     }
@@ -271,8 +271,8 @@ fn test(name: &str, out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(OK)
 }
 
-/// What the server calls itself, and how many tools it lists first. Its input has ended then.
-fn asked(
+/// The server's name for itself, and how many tools its first page lists. Its input is closed afterwards.
+fn ask_server(
     name: &str,
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
@@ -299,7 +299,7 @@ fn asked(
             _ => silent(),
         })?;
         let server = client.peer_info().and_then(|peer| Some(peer.server_info.as_ref()?.name.clone()));
-        // Nothing is asked any more.
+        // No further request is sent.
         let _ = client.cancel().await;
         Ok((server, tools.tools.len()))
     };
@@ -307,7 +307,7 @@ fn asked(
     tokio::task::LocalSet::new().block_on(&runtime, asking).unwrap_or_else(|_| Err(silent()))
 }
 
-fn known(name: &str) -> Result<Profile, Failure> {
+fn known_profile(name: &str) -> Result<Profile, Failure> {
     find(name)?.ok_or_else(|| unknown(name))
 }
 

@@ -51,7 +51,7 @@ pub struct Report {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Chain {
-    /// Of this session.
+    /// State of this session.
     pub state: SessionState,
     /// In the whole journal.
     pub problems: u64,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_in_both_forms() {
+    async fn report_of_a_session_as_text_and_json() {
         let dir = one_session().await;
         let (status, text) = ask(dir.path(), "latest", Format::Text).await;
         assert_eq!(status, OK);

@@ -96,13 +96,13 @@ fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
     }
     if let Some(paths) = &args.undo {
         let done = review.undo(&relative(&review, paths)?)?;
-        return told(&review, &done, "undone", args.json, out, err);
+        return report_applied(&review, &done, "undone", args.json, out, err);
     }
     if let Some(paths) = &args.apply {
         let paths = as_listed(&review, &context, paths)?;
         let selection = Selection { paths, guarded: args.guarded };
         let done = review.apply(&context, selection)?;
-        let code = told(&review, &done, "applied", args.json, out, err)?;
+        let code = report_applied(&review, &done, "applied", args.json, out, err)?;
         if done.is_complete && !args.keep && !review.is_running() {
             review.discard()?;
             writeln!(
@@ -245,12 +245,12 @@ fn show(
     Ok(marks)
 }
 
-/// Of a repository: commits, index, branches.
+/// Whether it is an internal file of a repository: commits, index, branches.
 fn is_inner(change: &Change) -> bool {
     change.path.iter().any(|part| part == ".git")
 }
 
-/// Gives what it says is to be there.
+/// Prints one change. Returns the new state that it shows.
 fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Result<Option<Mark>, Failure> {
     let difference = diff::of(trees, change);
     let letter = match change.what() {
@@ -300,7 +300,7 @@ fn described(trees: &Trees, change: &Change) -> Value {
     })
 }
 
-fn told(
+fn report_applied(
     review: &Review,
     done: &Applied,
     what: &str,

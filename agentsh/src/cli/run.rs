@@ -203,7 +203,7 @@ async fn learned(session: &Session, file: &Path) {
     session.record.release_notes();
 }
 
-/// The program's exit status stays what it is where that fails.
+/// A failure does not change the program's exit status.
 async fn signed(session: &Session, target: Target) {
     let id = session.facts.id.to_string();
     match super::receipt::of_session(&session.facts.context.state, &id, &super::receipt::Wanted::default())

@@ -122,7 +122,7 @@ fn each(
     Ok(status)
 }
 
-/// What one line asked, and the answer.
+/// The request on one line, and its answer.
 struct Row {
     scan: Scan,
     texts: Characters,

@@ -41,13 +41,13 @@ struct Line {
     redirect: Option<Redirect>,
 }
 
-/// What a resolver would say; the same for every name of the line.
+/// A resolver's answer to use; the same for every name of the line.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct ResolverAnswers {
     dns: Option<Records>,
     #[serde(default)]
     cname: Vec<String>,
-    /// One answer after the other, for connections that follow each other.
+    /// Answers for successive connections, in order.
     dns_seq: Option<Vec<Records>>,
 }
 

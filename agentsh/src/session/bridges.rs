@@ -102,7 +102,7 @@ impl Bridges {
         }
         let inventory = Inventory::new(&session.facts);
         let mut guard = Guard::of_declared(&session.facts.policy.mcp, order);
-        // What a scan hides is not trusted on first use.
+        // Definitions that the scan hides are not trusted on first use.
         guard.add(Arc::new(ContentScan::new(&session.facts.policy.mcp)));
         if session.live.servers.registered.settings().is_some() {
             guard.add(session.live.servers.registered.clone());

@@ -79,7 +79,7 @@ fn answer(
         listener.go_on(refused);
         return;
     }
-    // It waits for the answer, so it exists.
+    // The process waits for the answer, so it exists.
     let program = fs::read_to_string(format!("/proc/{}/comm", refused.pid)).unwrap_or_default();
     let program = program.trim_end_matches('\n');
     if let Some((session, server)) = told {

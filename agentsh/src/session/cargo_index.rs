@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_among_texts() {
+    fn hosts_in_a_cargo_binary_are_recognised() {
         assert_eq!(host(b"index.example/more").as_deref(), Some("index.example"));
         assert_eq!(host(b"index.example:8443/").as_deref(), Some("index.example:8443"));
         for other in [&b"iints_inheritance:/"[..], b"", b"a.example", b"A.example/", b"a b.c/"] {

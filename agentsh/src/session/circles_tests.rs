@@ -81,7 +81,7 @@ fn sources(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The first names of the paths that go on after `start`: of `start::{a, b::c}` they are `a` and `b`.
+/// The first names of the paths that continue after `start`: of `start::{a, b::c}` they are `a` and `b`.
 fn after<'c>(code: &'c str, start: &'c str) -> impl Iterator<Item = String> + 'c {
     let is_whole = |at: &usize| !code.get(..*at).is_some_and(|before| before.ends_with([':', '_']));
     let places = code.match_indices(start).map(|(at, _)| at).filter(is_whole);

@@ -96,7 +96,7 @@ impl Classify for Asking {
             (Rc::clone(&self.session), Rc::clone(&self.classifier), Rc::clone(&self.told));
         Some(Box::pin(async move {
             let given = classifier.scores(&texts).await;
-            let mut said = heard(&session.facts.policy.mcp.classifier, &about, &given.of_texts);
+            let mut said = classified(&session.facts.policy.mcp.classifier, &about, &given.of_texts);
             let unseen: usize = given.of_texts.iter().map(|score| score.unseen).sum();
             if unseen > 0 {
                 // The sender chooses the length.
@@ -131,7 +131,7 @@ impl Asking {
     }
 }
 
-fn heard(policy: &ClassifierPolicy, about: &ClassifiedText, scores: &[Score]) -> Classified {
+fn classified(policy: &ClassifierPolicy, about: &ClassifiedText, scores: &[Score]) -> Classified {
     let mut said = Classified::default();
     let outcome = match policy.action() {
         OnFinding::Block => Outcome::Block,
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_typed_content_alone_are_left_out() {
+    fn classifier_omits_only_binary_content() {
         for bytes in [
             r#"{"result":{"content":[{"type":"image","data":"AAAABBBB","mimeType":"image/png"}]}}"#,
             r#"{"result":{"content":[{"type":"audio","data":"AAAABBBB"}]}}"#,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_members_are_texts() {
+    fn classifier_gets_member_names_as_text() {
         assert_eq!(
             seen(r#"{"jsonrpc":"2.0","result":{"structuredContent":{"send it":{"to them":1}}}}"#),
             "structuredContent\nsend it\nto them\n"

@@ -38,7 +38,7 @@ impl CommandLine {
         for argument in arguments {
             for number in named(&argument) {
                 if !descriptors.contains_key(&number)
-                    && let Some(open) = again(number)
+                    && let Some(open) = reopened(number)
                 {
                     descriptors.insert(number, open);
                 }
@@ -132,7 +132,7 @@ fn named(argument: &OsStr) -> Vec<u32> {
 }
 
 /// Reopens a pipe or regular file, as `/dev/fd` does. Nothing else is passed on.
-fn again(number: u32) -> Option<OwnedFd> {
+fn reopened(number: u32) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{number}");
     let kind = std::fs::metadata(&path).ok()?.file_type();
     if !kind.is_file() && !kind.is_fifo() {

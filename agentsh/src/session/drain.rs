@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn endless_messages_are_left_for_later() {
+    async fn drain_stops_at_endless_messages() {
         let mut read = 0;
         let ended = drain(async || {
             read += 1;

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_found_wherever_git_keeps_it() {
+    fn head_commit_is_found_in_every_ref_storage() {
         let place = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = place.path().join(path);
@@ -167,7 +167,7 @@ mod tests {
         ];
         std::fs::write(git.join("logs/HEAD"), log.concat()).unwrap();
         assert_eq!(left(), (Some(id('1')), vec![id('3'), id('4')]));
-        // Of a longer one the end.
+        // Only the end of a longer log is read.
         let log = line('1', '5', "101", "reset: long ago").repeat(1000) + &log.concat();
         std::fs::write(git.join("logs/HEAD"), log).unwrap();
         assert_eq!(left().1, [id('3'), id('4'), id('5')]);

@@ -146,7 +146,7 @@ fn begin(
 /// Creates stubs, which are removed even if this process dies.
 ///
 /// # Errors
-/// When one cannot be created: nothing may start without it.
+/// When one cannot be created: no sandbox may start without it.
 pub fn stubs(context: &Context, layout: &Layout) -> std::io::Result<StubFiles> {
     let wanted = stubs::wanted(&layout.stubs);
     if !wanted.is_empty() {
@@ -185,7 +185,7 @@ async fn finish(
     let mut mounts = std::mem::take(&mut layout.mounts);
     context.host.keep();
     let shown_etc = match context.tier {
-        // Where it cannot be kept it is made, as ever.
+        // If it cannot be cached, it is made as usual.
         Tier::Namespaces => etc_cache::show_etc(&context.state, &mut mounts, &layout.copied).ok().flatten(),
         Tier::Container => None,
     };
@@ -230,7 +230,7 @@ async fn finish(
         allow_degraded: process.allow_degraded,
         ignored: agentsh_sandbox::init::ignored_by_caller(),
         tells_files: process.reports_files,
-        // Of the agent also what is refused below directories that are only shown.
+        // For the agent, also refusals below read-only directories.
         hears_renames: !guarded.is_empty() || {
             matches!(&reports_to, Some((session, None)) if !session.facts.is_reviewed)
         },

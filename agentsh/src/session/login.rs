@@ -101,7 +101,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
 /// Removes a login, here and at its authorization server. Call inside a `LocalSet`.
 ///
 /// # Errors
-/// `Usage`, without a session, if there is none. When it cannot be removed.
+/// `Usage` if there is no login; another error if the login cannot be removed.
 pub async fn logout(server: &str, policy: Option<String>) -> Result<(), RunError> {
     let found = Context::find_for_server().map_err(SessionError::from)?;
     let url = if server.contains("://") { shown_url(server) } else { server.to_owned() };

@@ -403,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_with_common_names_are_told_apart() {
+    fn servers_with_common_file_names_get_distinct_ids() {
         for (command, id) in [
             ("npx -y @mui/mcp@latest", "mui-mcp"),
             ("npx @modelcontextprotocol/server-everything@1.0", "server-everything"),

@@ -31,7 +31,7 @@ const MAX_GONE: usize = 5;
 
 type Key = (Option<ServerId>, PathBuf, bool);
 
-/// Files that were looked for: by whom, and whether to write.
+/// Files that were looked for: the program, and whether for writing.
 #[derive(Debug, Default)]
 pub struct MissingFileLog {
     seen: BTreeSet<Key>,
@@ -70,11 +70,11 @@ pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Mis
     }
 }
 
-/// Of the sandbox itself: no grant makes them the host's.
+/// Directories of the sandbox itself: no grant replaces them by the host's.
 const OWN: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 
-/// Handles a call that changes a file, and continues. A mount that is read-only inside will refuse it. That is remembered,
-/// and not told, because many programs try it and go on without.
+/// Handles a call that changes a file, and continues. A mount that is read-only inside will refuse it. That is
+/// recorded but not reported, because many programs try it and continue without.
 pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path: &Path, effect: FileEffect) {
     let exists = || path.symlink_metadata().is_ok();
     let Session { facts, live, .. } = session;
@@ -113,7 +113,7 @@ pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path:
 /// Says what the agent leaves in such a home.
 pub fn tell_what_is_gone(session: &Session, inside: &Namespaces) {
     let context = &session.facts.context;
-    // What is no file is there, too.
+    // Directories and devices count as existing, too.
     let is_there = |place: &&PathBuf| {
         !matches!(open_inside::open(&context.zygote, inside, &context.home.join(place)), Ok(None))
     };
@@ -177,7 +177,7 @@ fn missing(
     let text = path.to_string_lossy().into_owned();
     let question = if writes { Question::Write(text) } else { Question::Read(text) };
     let answer = why::ask(&session.facts, session.live.agent.spec.get(), server, &question);
-    // It exists without a grant: the sandbox's own.
+    // It exists without a grant: it belongs to the sandbox itself.
     let is_own = answer.rule.file == "default" && inside(path);
     (!answer.allow && !is_own).then(|| (path.to_owned(), right))
 }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_end_it_and_that_is_known() {
+    fn missing_file_log_is_bounded_and_marked_as_cut() {
         let mut looked = MissingFileLog::default();
         let name = |number: usize| PathBuf::from(format!("/{number}/{}", "x".repeat(4_000)));
         let heard = (0..5_000).filter(|number| looked.add((None, name(*number), false))).count();

@@ -147,7 +147,7 @@ pub struct Live {
 /// State of the servers.
 pub struct KnownServers {
     pub pins: Arc<PinStore>,
-    /// Interfaces as they were trusted.
+    /// The trusted interfaces of servers.
     pub interfaces: interface_pins::InterfacePins,
     /// The registry's answers.
     pub registered: Registered,
@@ -173,7 +173,7 @@ pub struct AgentSandbox {
     inside: RefCell<Option<agentsh_sandbox::remount_guards::Namespaces>>,
     /// How many servers start from names that are held in it.
     held: Cell<u32>,
-    /// Where something was made in a home that is gone when it ends.
+    /// Places in the private home where something was made, which is lost when the session ends.
     made_at_home: RefCell<BTreeSet<PathBuf>>,
 }
 
@@ -362,7 +362,7 @@ impl Session {
         Ok(())
     }
 
-    /// What logins need.
+    /// The context that logins need.
     #[must_use]
     pub fn for_logins(&self) -> LoginSession {
         let Self { facts, record, live } = self;

@@ -257,10 +257,10 @@ fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
 /// Limit of refusals shown while the agent uses the terminal.
 const MAX_HINTS: u32 = 3;
 
-/// What userns lacks.
+/// The limitation of the userns backend.
 const USERNS_LIMITATION: &str = "the process behind a connection is not recorded";
 
-/// What connections of the session lack.
+/// The limitation of connections that the session makes.
 const BY_THE_SESSION: &str =
     "no UDP and no listening; names are resolved over TCP only, for programs that use the C library";
 
@@ -309,7 +309,7 @@ impl Egress {
     /// Registers a new sandbox's cgroup with the programs.
     ///
     /// # Errors
-    /// When that fails: then it must not start.
+    /// When that fails: then the program must not start.
     pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<EgressContext<Journal>>, String> {
         let network = &self.session.live.network;
         let session = Rc::clone(&self.session);

@@ -238,7 +238,7 @@ async fn resolve_or_fetch(
     let first = resolve(session, command.clone(), (!renew).then(|| store.clone())).await;
     let wanted = match first {
         Err(PinError::PackageNotInstalled { wanted: Some(wanted), .. }) => wanted,
-        other => return other.map_err(told),
+        other => return other.map_err(reason_and_status),
     };
     if let Err(error) = fetch::fetch(session, declaration, &store, &wanted).await {
         let message = format!("cannot fetch {}: {error}", wanted.text());
@@ -248,11 +248,11 @@ async fn resolve_or_fetch(
         }
         session.record.note(&format!("{message}; server '{id}' uses the copy fetched before"));
     }
-    resolve(session, command, Some(store)).await.map_err(told)
+    resolve(session, command, Some(store)).await.map_err(reason_and_status)
 }
 
 /// The error, and a shell's exit status for it.
-fn told(error: PinError) -> (String, u8) {
+fn reason_and_status(error: PinError) -> (String, u8) {
     (error.to_string(), shell_status(&error).unwrap_or(StartError::FAILED))
 }
 

@@ -1,5 +1,5 @@
-//! What the shipped policies and each feature make of one project, as people read it: a change of a policy, a feature or the
-//! merge shows here as a change of mounts, variables and network rules.
+//! Readable plans of one project under each shipped policy and feature: a change of a policy, a feature or the merge
+//! shows here as a change of mounts, variables and network rules.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -245,7 +245,7 @@ fn spec(row: &mut Row) -> SandboxSpec {
     merge(process, paths, &rules, parts)
 }
 
-/// What is not a mount.
+/// The parts of a specification that are not mounts.
 fn told_of(spec: &SandboxSpec) -> String {
     let mut text = String::new();
     for (name, value) in &spec.environment {
@@ -305,18 +305,18 @@ fn told(layout: &Layout) -> String {
 }
 
 #[test]
-fn shipped_policies_make_these_plans() {
+fn plans_of_shipped_policies_match_their_snapshots() {
     for (name, _) in builtin::POLICIES {
         insta::assert_snapshot!(format!("plan_{name}"), planned(name, |_| {}));
     }
 }
 
-/// Where all guards go, a few stand for them.
+/// If all guards disappear, only a few are listed.
 const MAX_GONE_LINES: usize = 6;
 
 /// A hundred rows: each shows what it has that the plain plan of the same policy has not (`+`), and the other way (`-`).
 #[test]
-fn features_make_these_differences() {
+fn feature_differences_match_their_snapshots() {
     let mut table = String::new();
     for name in ["default", "claude", "codex", "strict", "observe"] {
         let plain = planned(name, |_| {});

@@ -41,7 +41,7 @@ pub struct Process {
     inside: Option<Namespaces>,
 }
 
-/// How one ended.
+/// How a process ended.
 pub struct ProcessEnd {
     pub cause: ExitCause,
     /// The program was not executed.

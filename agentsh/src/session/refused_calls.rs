@@ -50,7 +50,7 @@ const COUNTERS: Purpose = Purpose {
     why: "they expose much of the kernel, and other processes",
     instead: "run it outside",
 };
-/// Programs try it and go on without: recorded, and no reason for a line.
+/// Programs try it and continue without: it is recorded but not printed.
 const FILE_EVENTS: Purpose = Purpose {
     what: "file events of the whole machine",
     why: "they name files of every process",
@@ -107,7 +107,7 @@ fn of_call(call: Call) -> &'static Purpose {
     }
 }
 
-/// What decides.
+/// The rule that decides.
 #[must_use]
 pub fn rule() -> RuleRef {
     RuleRef { id: "system calls".to_owned(), file: "built-in".to_owned(), line: 0 }
@@ -204,7 +204,8 @@ mod tests {
     use super::*;
     use agentsh_sandbox::seccomp::{RULES, Verdict};
 
-    /// What no line names is about the machine: a call that is refused for another reason has its own.
+    /// A call without an entry is refused to protect the machine; a call that is refused for another reason has its
+    /// own entry.
     #[test]
     fn every_refused_call_has_its_purpose() {
         let mut machine = 0;

@@ -32,7 +32,7 @@ type Owner = Option<ServerId>;
 #[derive(Debug, Default)]
 pub struct Files {
     sandboxes: RefCell<BTreeMap<u32, Owner>>,
-    /// None: not ours.
+    /// None: the domain is not one of this session.
     domains: RefCell<BTreeMap<String, Option<Owner>>>,
     pending: RefCell<Vec<(String, Vec<String>, String)>>,
     told: RefCell<BTreeSet<(Owner, String, Vec<String>)>>,
@@ -110,7 +110,7 @@ impl Writes {
         }
     }
 
-    /// What a program could not write. A program may have renamed itself: `npm install x`.
+    /// The file that a program could not write. A program may have renamed itself: `npm install x`.
     pub fn of(&self, program: &str) -> Option<&str> {
         // The kernel truncates names.
         let short = program.get(..15).unwrap_or(program);

@@ -39,7 +39,7 @@ pub fn begin(facts: &Facts, agent: &[String]) -> Result<Layer, RunError> {
 /// Writes down what a run on the project itself would guard.
 ///
 /// # Errors
-/// When that fails: `agentsh review` would apply it as anything else.
+/// When that fails: `agentsh review` would apply the guards like any other change.
 pub fn keep_guards(layer: &Layer, rules: &PathRules) -> Result<(), RunError> {
     layer
         .keep_guards(rules)
@@ -49,7 +49,7 @@ pub fn keep_guards(layer: &Layer, rules: &PathRules) -> Result<(), RunError> {
 /// Shows the layer to servers, through the agent's sandbox.
 ///
 /// # Errors
-/// When that fails: they would see the project itself.
+/// When that fails: the servers would see the project itself.
 pub fn share(session: &Session, agent: &Process) -> Result<(), RunError> {
     let namespaces = agent.namespaces();
     let namespaces =

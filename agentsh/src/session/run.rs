@@ -131,7 +131,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
             .map_err(io("make the socket directory"))?,
     );
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
-    // It starts in the background.
+    // The terminal's guard starts in the background.
     let mut terminal = GuardedTerminal::begin();
     session.facts.context.host.keep_listings();
     // Before anything is opened or told to the agent.
@@ -148,7 +148,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let logins = Logins::copy(&session.facts, kind, &launch).map_err(io("copy the agent's login"))?;
     let memory = MemoryState::of(&launch).map_err(io("prepare the agent's own files"))?;
     if !launch.home_state.is_empty() {
-        // What has just been made is seen.
+        // From here on listings must show what has just been made.
         session.facts.context.host.keep_listings();
     }
     for (id, reason) in &launch.refused {

@@ -140,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cannot_pass_for_another() {
+    fn server_error_line_cannot_imitate_agentsh() {
         let mut out = String::new();
         shown().write(b"\x1b[2Jagentsh: all is well\xff\r\n", &mut out);
         assert_eq!(out, "[fx] \\u{1b}[2Jagentsh: all is well\u{fffd}\n");
     }
 
     #[test]
-    fn a_flood_is_counted_and_kept_short() {
+    fn server_error_flood_is_counted_and_cut() {
         let mut shown = StderrLines { bytes: SHOWN_BYTES, ..shown() };
         for _ in 0..1000 {
             shown.add(&[b'x'; 1000]);

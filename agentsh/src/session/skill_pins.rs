@@ -45,7 +45,7 @@ pub async fn check(session: &Rc<Session>, kind: Kind) {
     let lines = async {
         let changed = compare(session, found).await?;
         let untold = leave_out(session, left_out).await?;
-        Ok::<_, StoreError>([told(&changed), untold])
+        Ok::<_, StoreError>([changed_note(&changed), untold])
     };
     match lines.await {
         Ok(lines) => lines.into_iter().flatten().for_each(|line| session.record.note(&line)),
@@ -173,7 +173,7 @@ fn other_files(pin: &Pin, state: &PinState) -> Vec<String> {
     other.chain(gone).take(MAX_FILES).cloned().collect()
 }
 
-fn told(changed: &[String]) -> Option<String> {
+fn changed_note(changed: &[String]) -> Option<String> {
     let first = changed.first()?;
     Some(format!("changed since it was pinned: {}; {}", named(changed), offered(first)))
 }

@@ -12,7 +12,7 @@ use agentsh_policy::place;
 /// Limit of remembered suggestions.
 const MAX_WANTED: usize = 1000;
 
-/// For whom, and whether to write; a word of the command, or a policy text without a command.
+/// The server, if any, and whether for writing; a word of the command, or a policy text without a command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Suggestion {
     Word(Option<String>, bool, String),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_frequent_words_of_each_command() {
+    fn suggested_rules_are_counted_and_filtered() {
         let wanted = SuggestedRules::default();
         let add = |change: &str| wanted.note(remedy::parse(change), change);
         assert_eq!(wanted.lines(9, "f"), Vec::<String>::new());

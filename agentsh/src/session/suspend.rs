@@ -45,8 +45,8 @@ impl Suspended {
     }
 }
 
-/// Whether the parent outside this job is in the same session: a shell with job control. Otherwise the kernel does not
-/// stop a job on a key either.
+/// Whether the parent outside this job is in the same session: a shell with job control. Otherwise the kernel does
+/// not stop a job when the key is pressed either.
 fn somebody_waits() -> bool {
     let (group, session) = (getpgrp(), getsid(None));
     let mut around = getppid();

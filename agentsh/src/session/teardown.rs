@@ -49,14 +49,14 @@ impl Teardown {
 }
 
 impl Session {
-    /// The exit status: a success counts as none if something remains that the final check could not take away.
+    /// The exit status: a success counts as a failure if something remains that the final check could not remove.
     #[must_use]
     pub fn exit_code(&self, exit_code: u8) -> u8 {
         if exit_code != 0 || !self.live.teardown.remains.get() {
             return exit_code;
         }
         self.record.note(&format!(
-            "the exit status is {NOT_CHECKED}, because of what could not be set aside or checked"
+            "the exit status is {NOT_CHECKED}, because something could not be set aside or checked"
         ));
         NOT_CHECKED
     }

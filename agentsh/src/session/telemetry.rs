@@ -90,7 +90,7 @@ fn hook(written: &EventWebhook, env: &Environment) -> Result<Hook, String> {
 /// None without a receiver.
 ///
 /// # Errors
-/// Why the configured one cannot be used.
+/// Why the configured exporter cannot be used.
 fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Settings>, String> {
     let variable = |name: &str| env.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
     if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_goes_before_the_environment() {
+    fn telemetry_policy_wins_over_the_environment() {
         let policy = "telemetry: {otlp: {endpoint: \"https://a.example\", headers: {X-Key: \"k ${KEY}\"}}}\n";
         let others = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"),

@@ -141,7 +141,7 @@ fn limits(facts: &Facts, tasks: u64, private: u64) -> String {
     text
 }
 
-/// What no policy allows.
+/// The answer for actions that no policy can allow.
 fn never(refused: &Calls, question: &Question) -> Option<Answer> {
     let Question::Exec(word) = question else { return None };
     let name = Path::new(word).file_name()?.to_str()?;
@@ -166,7 +166,7 @@ fn unless_an_agent_listens(session: &Session, question: &Question, answer: Answe
     }
 }
 
-/// What a program was refused to write.
+/// The answer about a file that a program was refused to write.
 fn not_written(session: &Session, question: &Question) -> Option<Answer> {
     let Question::Exec(word) = question else { return None };
     let name = Path::new(word).file_name()?.to_str()?;
@@ -317,11 +317,11 @@ fn as_built(facts: &Facts, pid: i32, question: &Question, answer: Answer) -> Ans
     let (is_there, shown) = (found == path, found.display());
     match (answer.allow, wants_write) {
         (false, _) if answer.rule.file != "default" => answer,
-        (false, false) if is_there => own(true, format!("`{shown}` is the sandbox's own"), None),
+        (false, false) if is_there => own(true, format!("`{shown}` belongs to the sandbox"), None),
         (false, true) if read_only => {
-            own(false, format!("`{shown}` is the sandbox's own, and read-only"), answer.change)
+            own(false, format!("`{shown}` belongs to the sandbox, and is read-only"), answer.change)
         }
-        (false, true) if is_there => own(true, format!("`{shown}` is the sandbox's own"), None),
+        (false, true) if is_there => own(true, format!("`{shown}` belongs to the sandbox"), None),
         _ => answer,
     }
 }

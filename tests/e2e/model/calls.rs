@@ -1,5 +1,5 @@
-//! A model that says what the user's last word asks for, in every API that the official libraries speak: `text`, `one` call,
-//! `two` calls, or a `leak` of its instructions. Only what is streamed is cut into pieces.
+//! A model that answers as the user's last word asks, in every API that the official libraries speak: `text`, `one`
+//! call, `two` calls, or a `leak` of its instructions. Only what is streamed is cut into pieces.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! The Chat Completions API, streamed, as most agents speak it that let their user choose a provider.
+//! The Chat Completions API, streamed, as used by most agents whose user can choose the provider.
 
 use std::sync::Mutex;
 

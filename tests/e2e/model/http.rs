@@ -1,4 +1,4 @@
-//! As much HTTP/1.1 as two clients need: bodies with a length or in chunks, one answer per connection.
+//! The part of HTTP/1.1 that two clients need: bodies with a length or in chunks, one answer per connection.
 
 use std::io::{BufRead, BufReader, Read, Result, Write};
 

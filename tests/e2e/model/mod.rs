@@ -1,4 +1,4 @@
-//! A model that says what the test tells it to: a loopback HTTP server that streams the real wire formats.
+//! A model that answers as the test tells it to: a loopback HTTP server that streams the real wire formats.
 
 pub mod anthropic;
 pub mod calls;
@@ -30,7 +30,7 @@ pub struct Script {
     pub server: &'static str,
     pub tool: &'static str,
     pub arguments: Value,
-    /// It asks for the tool also where nobody told it of one.
+    /// It asks for the tool even if no tool was announced to it.
     pub insists: bool,
     /// The model speaks its last words only when this is set, or after [`MAX_HOLD`].
     pub hold: Option<Arc<AtomicBool>>,

@@ -22,7 +22,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Speaks until it is dropped.
 pub struct Behind {
-    /// Who vouches for it, as PEM.
+    /// The certificate of its authority, as PEM.
     pub authority: String,
     addresses: Vec<SocketAddr>,
     over: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ impl Behind {
                         return;
                     }
                     let (config, answer) = (Arc::clone(&config), Arc::clone(&answer));
-                    // A client that trusts somebody else hangs up.
+                    // A client that trusts another authority hangs up.
                     std::thread::spawn(move || speak(stream, &config, |request| answer(request)));
                 }
             });

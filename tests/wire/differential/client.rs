@@ -1,4 +1,4 @@
-//! An MCP client over HTTP that takes what both official SDKs take: a thread for each message it posts.
+//! An MCP client over HTTP that accepts what both official SDKs accept: a thread for each message it posts.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -73,7 +73,7 @@ impl HttpClient {
                 let _ended = shared.stream("", &mut stream);
             }
         });
-        // What follows belongs to the session that this begins.
+        // Later messages belong to the session that this one begins.
         if message["method"] == "initialize" {
             thread.join().unwrap();
         }
@@ -82,7 +82,7 @@ impl HttpClient {
 
 impl Shared {
     fn take(&self, line: Vec<u8>) {
-        // Who does not listen any more has heard enough.
+        // A receiver that has closed does not need the line.
         let _ = self.sender.lock().unwrap().send(line);
     }
 
@@ -169,7 +169,7 @@ impl Shared {
     }
 }
 
-/// What the standard says of a stream of events.
+/// An event stream, read as the standard says.
 struct Events {
     line: Vec<u8>,
     after_return: bool,

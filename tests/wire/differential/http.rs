@@ -1,5 +1,5 @@
-//! The same over HTTP: what a server says to two calls is in the bodies of their answers or comes by the stream for
-//! everything else; directly, through `agentsh mcp run --url`, and through `agentsh gateway`.
+//! The same over HTTP: what a server says to two calls is in the bodies of their answers or on the stream for all
+//! other messages; directly, through `agentsh mcp run --url`, and through `agentsh gateway`.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -35,9 +35,9 @@ struct Delivery {
     /// How events are written.
     spelling: usize,
     packed: bool,
-    /// The length is said beforehand, and so many bytes do not come.
+    /// The announced length exceeds the sent bytes by this number.
     missing: Option<usize>,
-    /// After so many events the stream ends; they have ids, by which the rest can be had.
+    /// The stream ends after this many events; they have ids, with which the rest can be requested.
     pause: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ struct Delivery {
 struct Carried {
     recording: Recording,
     ways: [Delivery; 2],
-    /// Of each line.
+    /// The places of each line.
     places: Vec<usize>,
 }
 
@@ -145,7 +145,7 @@ impl Carried {
         way.status == 202 && !directly.iter().any(is_answer)
     }
 
-    /// What is behind an answer in its stream, or in one that is none: not every client reads it.
+    /// Text after an answer in its stream, or in an invalid stream: not every client reads it.
     fn is_unread(&self, heard: &Heard) -> bool {
         let answers = |line: &String| {
             matches!(hear(line.as_bytes(), &self.recording), Some(Heard::Result(..) | Heard::Error(..)))
@@ -209,7 +209,7 @@ impl Carried {
             _ if message.contains("answer is broken") => {
                 matches!(way.end, End::Broken | End::Reset | End::HalfClosed) || way.missing > Some(0)
             }
-            // What the proxy says of a line that it cannot take.
+            // The proxy's error for a line that it cannot forward.
             _ => self.recording.lines.iter().any(names),
         }
     }
@@ -306,7 +306,8 @@ impl Speaker {
             self.take(one, &mut heard);
         }
         if carried.ways.iter().any(|way| way.end == End::Closed) {
-            // Who takes the connection again before the other side is heard to close it loses what is sent, with any client.
+            // A client that reuses a connection before it notices that the other side closed it loses what it sends;
+            // this is true of any client.
             std::thread::sleep(Duration::from_millis(5));
         }
         self.give_up(recording, &heard);
@@ -347,7 +348,7 @@ fn compare(through: Through, all: &[Carried]) {
             sort_answers(&mut other);
         }
         answered += one.iter().filter(|heard| matches!(heard, Heard::Result(..))).count();
-        // What is late belongs to the recording before.
+        // Late messages belong to the previous recording.
         other.retain(|heard| !matches!(heard, Heard::Said(said) if before.contains(&said.to_string())));
         let said =
             carried.recording.lines.iter().filter_map(|line| hear(line.as_bytes(), &carried.recording));
@@ -366,9 +367,9 @@ fn compare(through: Through, all: &[Carried]) {
     assert!(wrong.is_empty(), "{through:?}: {} of {} differ\n{}", wrong.len(), all.len(), wrong.join("\n\n"));
 }
 
-/// No call reaches the server more often than directly: nobody does a thing twice. A lost session is begun anew, and the call with
-/// it. A call that never arrives has no result, which [`differ`] finds: on a connection that the server is closing both ways of
-/// ending are right.
+/// No call reaches the server more often than directly: nothing is done twice. A lost session is started again, and
+/// the call is repeated in it. A call that never arrives has no result, which [`differ`] finds: on a connection that
+/// the server is closing both ways of ending are right.
 fn delivered_otherwise(all: &[Carried], servers: &[HttpServer; 2]) -> Option<String> {
     let counts = servers.each_ref().map(|server| {
         let mut counts = vec![[0_usize; 2]; all.len()];
@@ -474,7 +475,7 @@ fn differ(
 }
 
 #[test]
-fn every_kind_of_answer_over_http_is_heard_as_directly() {
+fn answers_over_http_arrive_as_without_agentsh() {
     let both = [EVENTS, JSON];
     let all: Vec<Carried> = (0..)
         .zip(recordings::texts().iter().flat_map(|row| both.map(|kind| (row, kind))))
@@ -486,7 +487,7 @@ fn every_kind_of_answer_over_http_is_heard_as_directly() {
 
 #[test]
 #[ignore = "takes long"]
-fn mutations_over_http_are_heard_as_directly() {
+fn mutated_answers_over_http_arrive_as_without_agentsh() {
     let seed = Seed::of_environment();
     let all: Vec<Carried> = (0..MUTATIONS).map(|at| mutated(seed, at)).collect();
     compare(Through::Run, &all);

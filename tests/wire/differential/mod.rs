@@ -1,6 +1,7 @@
-//! A client gets from a server through agentsh what it gets from it directly: results, errors, order and ends. A server
-//! plays recordings, each once directly and once through `agentsh mcp run` or `agentsh gateway`; the client takes what both
-//! official SDKs take. Recordings are the rows of [`recordings`], and mutations of them from a seed.
+//! A client gets from a server through agentsh what it gets from it directly: results, errors, order and ends. A
+//! server plays recordings, each once directly and once through `agentsh mcp run` or `agentsh gateway`; the client
+//! accepts what both official SDKs accept. Recordings are the rows of [`recordings`], and mutations of them from a
+//! seed.
 
 mod client;
 mod http;
@@ -18,12 +19,13 @@ use recordings::{Recording, Seed};
 
 /// Recordings of the second test, which are played on one connection.
 const MUTATIONS: u64 = 500;
-/// No client waits for so long for what is here already.
+/// Maximum wait for data that has already arrived.
 const SOON: Duration = Duration::from_secs(5);
 /// A busy machine starts two programs.
 const START: Duration = Duration::from_secs(30);
 
-/// How long is listened behind the last answer of a server that ended, and for what the last message of a recording overtook.
+/// How long to listen after the last answer of a server that ended, and for messages that the last one of a recording
+/// overtook.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// The messages that a client gets, in order.
@@ -45,19 +47,19 @@ enum Rule {
     UnequalMembers,
     /// An answer that cannot be taken ends its request at once; a second one comes too late.
     FirstAnswerCounts,
-    /// A request of the server under the id of one that the client has not answered yet: nobody could say to which an answer
-    /// belongs.
+    /// A request of the server under the id of one that the client has not answered yet: an answer could belong to
+    /// either.
     IdInUse,
     /// A call whose HTTP answer no client can take ends with an error that says what it was.
     Told,
-    /// What a server said in such an answer all the same is passed on.
+    /// The valid part of such an answer is passed on.
     Saved,
     /// The stream of an answer that ends without it ends the call; it may come by another stream, which one of the two SDKs waits
     /// for.
     EndsWithItsStream,
-    /// A session that is lost is begun anew, and what the server offers may be something else then.
+    /// A lost session is started again, and the server may offer something else then.
     Begun,
-    /// What a server asked that has ended is withdrawn: nobody can hear the answer.
+    /// A request of a server that has ended is withdrawn, because it cannot get the answer.
     Withdrawn,
 }
 
@@ -67,7 +69,7 @@ enum Through {
     Gateway,
 }
 
-/// Who speaks with the server, directly or not.
+/// The client of the server, direct or through agentsh.
 enum Speaker {
     Http(HttpClient),
     Lines(Box<Peer>),
@@ -113,7 +115,7 @@ impl Speaker {
     /// Adds what a client takes; what asks something is answered.
     fn take(&mut self, one: Heard, heard: &mut Vec<Heard>) {
         match &one {
-            // The second answer to a request is read by nobody.
+            // The second answer to a request is ignored.
             Heard::Result(id, _) | Heard::Error(id, _) if is_answered(heard, *id) => return,
             Heard::Said(message) => {
                 if let Some(id) = message.get("id") {
@@ -147,7 +149,7 @@ fn sort_answers(heard: &mut [Heard]) {
 }
 
 #[test]
-fn every_kind_of_answer_is_heard_as_directly() {
+fn answers_arrive_as_without_agentsh() {
     for mode in Mode::all() {
         compare(mode, Through::Run, &recordings::rows());
         compare(mode, Through::Gateway, &recordings::rows());
@@ -155,7 +157,7 @@ fn every_kind_of_answer_is_heard_as_directly() {
 }
 
 #[test]
-fn mutations_are_heard_as_directly() {
+fn mutated_answers_arrive_as_without_agentsh() {
     let seed = Seed::of_environment();
     let recordings: Vec<Recording> = (0..MUTATIONS).map(|at| recordings::mutated(seed, at)).collect();
     compare(Mode::Invoker, Through::Run, &recordings);
@@ -164,7 +166,7 @@ fn mutations_are_heard_as_directly() {
 
 #[test]
 #[ignore = "takes long"]
-fn ends_are_as_directly() {
+fn connection_ends_arrive_as_without_agentsh() {
     for recording in recordings::ends() {
         for through in [Through::Run, Through::Gateway] {
             // Its own: a server that broke off in earlier sessions is warned about in the results of later ones.
@@ -282,7 +284,7 @@ impl Speaker {
             if is_over {
                 break;
             }
-            // Little else can come of a server that ended, and agentsh itself goes on.
+            // Little else can come from a server that ended, and agentsh itself keeps running.
             if recording.end.is_some() && recording.ids().all(|(id, _)| is_answered(&heard, id)) {
                 deadline = deadline.min(Instant::now() + LAST_WORDS);
             }
@@ -366,7 +368,7 @@ fn differences(recording: &Recording, direct: &[Heard], through: &[Heard]) -> Ve
         };
         found.push((rule, format!("request {id}: directly {one:?}, through agentsh {other:?}")));
     }
-    // What is the same on both sides has one order, and nothing is said twice or made up.
+    // Common messages have the same order on both sides, and none is repeated or invented.
     let rest = |heard: &[Heard]| -> Vec<Heard> {
         let is_same = |one: &&Heard| match one {
             Heard::Result(id, _) | Heard::Error(id, _) => !differ.contains(id),

@@ -1,4 +1,4 @@
-//! What a server says to two calls, as public reports show it, and mutations of that.
+//! A server's answers to two calls, as public reports show them, and mutations of these.
 
 use std::fmt::Write;
 
@@ -29,7 +29,7 @@ const ROWS: &[&[&str]] = &[
     &[r#"{"jsonrpc":"2.0","id":{a},"result":{"content":[{"type":"text","text":"x","type":"text"}]}}"#, B],
     &[r#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":{a},"id":{a},"result":{}}"#, B],
     &[r#"{"jsonrpc":"2.0","id":{a},"id":{a},"result":{"x":1,"x":2}}"#, B],
-    // Answers that are none, not wanted, or come twice.
+    // Answers that are invalid, unsolicited, or repeated.
     &[A, A, B, B],
     &[r#"{"jsonrpc":"2.0","id":999999999,"result":{}}"#, A, B],
     &[r#"{"jsonrpc":"2.0","id":"unknown","error":{"code":-32000,"message":"x"}}"#, A, B],
@@ -79,7 +79,7 @@ pub struct Recording {
     pub lines: Vec<String>,
     /// Where the bytes are cut, to be written one after the other.
     cuts: Vec<usize>,
-    /// Of members with one name and unequal values.
+    /// Whether there are members with one name and unequal values.
     pub has_unequal: bool,
     /// The last line has no end.
     open: bool,

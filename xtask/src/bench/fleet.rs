@@ -22,7 +22,7 @@ pub struct Load {
     pub rounds: u32,
 }
 
-/// Questions of the command line, one a line, as somebody types it. `SESSION` is one of the middle of what is there.
+/// Command-line queries, one per line, as typed. `SESSION` is a session from the middle of the database.
 const QUESTIONS: &str = include_str!("../../../tests/fleet/questions.txt");
 /// Of which the test of their plans has nothing to say: they look at no events, or at few on purpose.
 const QUESTIONS_HERE: [&str; 4] =

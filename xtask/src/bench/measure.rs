@@ -2,7 +2,7 @@
 
 use crate::run::say;
 
-/// Measurements of one thing, in ascending order.
+/// Measurements of one quantity, in ascending order.
 pub struct Samples(Vec<f64>);
 
 impl Samples {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_that_is_missed_is_remembered() {
+    fn benchmark_that_misses_its_bound_is_reported() {
         let mut report = Report::default();
         report.line("a", "", ("ratio", 1.0, ""), Bar::AtMost(1.0));
         assert!(report.all_held());

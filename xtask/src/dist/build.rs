@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn c_is_told_the_same() {
+    fn c_compiler_gets_the_same_path_flags() {
         assert_eq!(
             c_flags(&[("/a".into(), "/b"), ("/c".into(), "/d")]),
             "-ffile-prefix-map=/a=/b -ffile-prefix-map=/c=/d"

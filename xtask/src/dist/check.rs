@@ -25,7 +25,7 @@ const PARTS: [&str; 9] = [
 ];
 
 /// # Errors
-/// The first thing that is not as it should be.
+/// The first fault.
 pub fn check(made: &Made) -> Result<()> {
     checksums(&made.sums)?;
     super::release::check(&made.sums)?;

@@ -12,7 +12,7 @@ use crate::run::{find, is_root, repository, say, succeed};
 const RELEASE: &str = "bookworm";
 
 /// # Errors
-/// What cannot be had here, or the first thing that did not work, with all that was said.
+/// What is missing on this machine, or the first step that failed, with its output.
 pub fn check(made: &Made) -> Result<()> {
     ensure!(is_root(), "a clean root is made and entered by root");
     ensure!(find("mmdebstrap").is_some(), "mmdebstrap is missing: apt-get install mmdebstrap");

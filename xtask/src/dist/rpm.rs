@@ -49,7 +49,7 @@ pub fn package(output: &Path, version: &str, files: &[File], when: u64, fast: bo
 /// Unpacks a package; its digests hold, and `rpm` reads it where it is there.
 ///
 /// # Errors
-/// The first thing that is not as it should be.
+/// The first fault.
 pub fn unpack(package: &Path, to: &Path) -> Result<()> {
     let read = Package::open(package)?;
     read.verify_digests()?;

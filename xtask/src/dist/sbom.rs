@@ -26,7 +26,7 @@ struct Package {
 }
 
 /// # Errors
-/// When cargo cannot tell.
+/// When cargo cannot list the dependencies.
 pub fn read() -> Result<Bill> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output =
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bill_names_what_is_in_the_executable_and_nothing_else() {
+    fn sbom_lists_exactly_the_crates_in_the_executable() {
         let bill = read().unwrap();
         let parsed: Value = serde_json::from_str(&bill.text()).unwrap();
         assert_eq!(parsed["metadata"]["component"]["name"], "agentsh");

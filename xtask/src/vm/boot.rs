@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_last_line_is_an_end() {
+    fn vm_result_is_read_from_the_last_line_only() {
         assert_eq!(judge("test result: ok. 1 passed\nagentsh-vm-end 0\n"), None);
         assert!(judge("test result: ok. 1 passed\n").is_some_and(|why| why.contains("last line")));
         assert!(

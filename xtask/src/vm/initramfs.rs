@@ -12,7 +12,7 @@ use super::kernel::{self, Kernel};
 /// What the machine needs to find its disks and read them.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"];
 
-/// Mounts the first disk and goes on there.
+/// Mounts the first disk and continues there.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t devtmpfs dev /dev
 for module in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$module || echo no $module; done
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_archive_is_one_that_cpio_reads() {
+    fn initramfs_archive_is_read_by_cpio() {
         let mut archive = Archive::default();
         archive.add("bin", DIRECTORY, b"");
         archive.add("bin/a", PROGRAM, b"text");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_needs_of_a_module_stand_in_it() {
+    fn module_dependencies_are_read_from_the_module() {
         assert_eq!(dependencies(b"x\0depends=jbd2,crc16\0retpoline=Y\0"), ["jbd2", "crc16"]);
         assert!(dependencies(b"\0depends=\0").is_empty() && dependencies(b"").is_empty());
     }

@@ -31,7 +31,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("strip", "binutils"),
 ];
 
-/// Tests that depend on the kernel: a target of the package as cargo is told it, and what their names contain.
+/// Tests that depend on the kernel: a target of the package as cargo names it, and what their names contain.
 pub struct Tests {
     pub target: &'static [&'static str],
     pub filters: &'static [&'static str],

@@ -1,7 +1,7 @@
-//! What is decided about each connect, as lines of `aya-log`: those that allow among them, which are no events.
+//! Logs the verdict about each `connect` with `aya-log`, also those that allow, which are no events.
 //!
-//! The types of the object hold the text of source lines. It stays what it was only where no line of the other files is
-//! written anew for this.
+//! The types of the object hold the text of source lines. The object stays unchanged only if no line of the other
+//! files changes for this.
 
 use agentsh_ebpf::Reason;
 use aya_ebpf::programs::SockAddrContext;
@@ -15,7 +15,7 @@ const TO_RELAY: u32 = 1 << 16;
 /// With the reason.
 const REFUSED: u32 = 2 << 16;
 
-/// The same judge, who tells.
+/// The same judge, which also logs.
 #[inline(always)]
 pub fn judge(
     context: &SockAddrContext,

@@ -21,7 +21,7 @@ const HEAD: usize = 30;
 /// Bytes of the directory in memory at once: more than one entry can have.
 const WINDOW: usize = 512 << 10;
 
-/// Whether it looks like one.
+/// Whether the bytes begin like an archive.
 #[must_use]
 pub fn is_zip(bytes: &[u8]) -> bool {
     bytes.starts_with(LOCAL_HEADER_SIGNATURE)
@@ -35,7 +35,7 @@ fn unreadable(error: &io::Error) -> String {
     format!("it cannot be read: {error}")
 }
 
-/// A part of the source that moves along with what is asked for.
+/// A buffered part of the source that moves with the reads.
 struct BufferedWindow<'s, S> {
     source: &'s S,
     bytes: Vec<u8>,
@@ -69,7 +69,7 @@ impl<S: Source> BufferedWindow<'_, S> {
 /// Hands every file to `take`, with its name, until they and their names are more than `most` bytes together.
 ///
 /// # Errors
-/// What is wrong with the archive, or what `take` says. Archives of more than 4 GiB are not read.
+/// The archive is invalid, or `take` failed. Archives of more than 4 GiB are not read.
 pub fn each(
     source: &impl Source,
     most: u64,
@@ -98,7 +98,7 @@ pub fn each_named(
     let length = source.length().map_err(|error| unreadable(&error))?;
     let (count, mut at) = directory(source, length)?;
     let mut entries = BufferedWindow { source, bytes: Vec::new(), start: 0 };
-    // Where the count does not fit, the entries tell where they end.
+    // If the count does not fit, the entries themselves show where they end.
     let mut left = if count == 0xffff { u64::MAX } else { count };
     while left > 0 {
         let Some(entry) = entries.at(at, ENTRY)?.filter(|entry| entry.starts_with(DIRECTORY_ENTRY_SIGNATURE))

@@ -2,7 +2,7 @@
 
 use super::policy::Severity;
 
-/// None for what is not a whole vector of version 3.
+/// None if it is not a complete vector of version 3.
 pub fn level_of(vector: &str) -> Option<Severity> {
     let vector = vector.strip_prefix("CVSS:3.0/").or_else(|| vector.strip_prefix("CVSS:3.1/"))?;
     let metric = |name: &str| vector.split('/').find_map(|part| part.strip_prefix(name)?.strip_prefix(':'));

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS sources (source TEXT PRIMARY KEY, kinds TEXT NOT NULL
 CREATE TABLE IF NOT EXISTS inventory (server TEXT NOT NULL, scope TEXT NOT NULL, package TEXT NOT NULL,
     PRIMARY KEY (server, scope, package)) WITHOUT ROWID;
 ";
-/// For a database of a version that did not keep whose a record is: the source of what is in it is ''.
+/// Migrates a database without sources of records: the source of existing records is ''.
 const WITH_SOURCES: &str = "
 BEGIN IMMEDIATE;
 DROP INDEX IF EXISTS osv_by_id;
@@ -93,7 +93,7 @@ impl Database {
     /// To be read. None: nothing was ever fetched.
     ///
     /// # Errors
-    /// When there is one that cannot be used.
+    /// A database exists, but cannot be used.
     pub fn open(data: &Path) -> Result<Option<Self>, DatabaseError> {
         let path = data.join(FILE);
         if !path.exists() {
@@ -142,7 +142,7 @@ impl Database {
         move |source| DatabaseError::Sql { path: path.clone(), source }
     }
 
-    /// Takes in what a source gave, all of it or nothing. `signed_by`: whose keys signed it, for a deny list.
+    /// Stores the records of a source, all of them or none. `signed_by`: whose keys signed it, for a deny list.
     ///
     /// # Errors
     /// When it cannot be written, and when a deny list may not be taken.
@@ -214,7 +214,7 @@ impl Database {
             records.sort_by(|one, other| (&one.id, other.modified_at()).cmp(&(&other.id, one.modified_at())));
             let mut told = None;
             for record in records {
-                // One source cannot remove what another one says of this version.
+                // A source cannot withdraw another source's advisory about this version.
                 let Some(hit) = record.hits(package).filter(|_| told.as_ref() != Some(&record.id)) else {
                     continue;
                 };

@@ -66,7 +66,7 @@ fn a_newer_record_replaces_the_older_one() {
 }
 
 #[test]
-fn a_source_takes_nothing_from_another_one() {
+fn source_update_keeps_records_of_other_sources() {
     let (_place, mut database) = database();
     let kev = |id: &str| {
         json!({"title": "known", "catalogVersion": "1", "dateReleased": "2026-01-01T00:00:00Z", "count": 1,
@@ -87,7 +87,7 @@ fn a_source_takes_nothing_from_another_one() {
     take(&mut database, "b", &kev("CVE-2026-2"));
     take(&mut database, "b", &osv().replace("2026-01-01", "2026-05-01").replace("\"left\"", "\"right\""));
     assert_eq!(found(&database), both);
-    // Of two that are about it, the newer one is reported, once.
+    // Of two records about it, the newer one is reported, once.
     take(&mut database, "c", &osv().replace("2026-01-01", "2026-05-02").replace("it leaks", "it gushes"));
     let told = found(&database);
     assert!(told.len() == 2 && told.iter().any(|(_, summary)| summary == "it gushes"), "{told:?}");
@@ -134,7 +134,7 @@ fn signed(version: u64, keys: &[&KeyPair]) -> (String, String) {
 }
 
 #[test]
-fn a_deny_list_counts_when_enough_signed_it() {
+fn deny_list_counts_once_enough_keys_signed_it() {
     let keys: Vec<KeyPair> = (0..3).map(|_| KeyPair::generate_unencrypted_keypair().unwrap()).collect();
     let public: Vec<String> = keys.iter().map(|key| key.pk.to_base64()).collect();
     let (_place, mut database) = database();
@@ -176,7 +176,7 @@ fn a_deny_list_counts_when_enough_signed_it() {
 }
 
 #[test]
-fn a_status_page_counts_while_it_is_new() {
+fn status_page_counts_only_while_it_is_recent() {
     let (_place, mut database) = database();
     let page = json!({"page": {"name": "Search"}, "status": {"indicator": "major", "description": "Partial outage"}});
     take(&mut database, "s", &page.to_string());
@@ -188,7 +188,7 @@ fn a_status_page_counts_while_it_is_new() {
 }
 
 #[test]
-fn every_form_of_a_source_is_read_and_nothing_else() {
+fn source_formats_are_read_and_other_files_refused() {
     let lines = format!("{}\n{}\n", osv(), osv().replace("GHSA-1", "GHSA-2"));
     assert_eq!(documents(lines.as_bytes()).unwrap().all.len(), 2);
     let list = format!("[{}, {{\"x\": 1}}]", osv());
@@ -223,7 +223,7 @@ fn archive_of(text: &[u8], times: u16) -> Vec<u8> {
 }
 
 #[test]
-fn an_archive_is_read_up_to_a_size() {
+fn advisory_archive_is_limited_in_size() {
     // With its name of one letter each file counts for 1 MiB.
     let bytes = archive_of(&[b'x'; (1 << 20) - 1], 3);
     let read = |most: u64| {

@@ -11,7 +11,7 @@ use super::read::Document;
 pub const FORMAT: &str = "agentsh-deny/1";
 /// Lines of one signature.
 const LINES: usize = 4;
-/// Signatures of one list that are looked at.
+/// Maximum number of signatures of one list that are checked.
 const MAX_SIGNATURES: usize = 100;
 /// Entries of one list.
 const MAX_ENTRIES: usize = 100_000;
@@ -77,7 +77,7 @@ impl List {
 }
 
 impl Entry {
-    /// `npm:NAME`, `pypi:NAME`, `host:NAME`; None where it is about nothing, or about two things.
+    /// `npm:NAME`, `pypi:NAME`, `host:NAME`; None if it names no subject, or two.
     #[must_use]
     pub fn subject(&self) -> Option<String> {
         match (&self.package, &self.host) {

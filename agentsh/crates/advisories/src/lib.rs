@@ -38,11 +38,11 @@ pub struct Advisory {
     pub severity: Severity,
     /// Text of others: to be escaped where it is shown.
     pub summary: String,
-    /// The version that mends it.
+    /// The first fixed version.
     pub fixed: Option<String>,
 }
 
-/// Longest text that is taken over from a record, in characters.
+/// Longest text that is copied from a record, in characters.
 const MAX_SUMMARY: usize = 200;
 
 /// The first line, as far as it is shown.

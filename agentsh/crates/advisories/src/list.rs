@@ -61,7 +61,7 @@ impl<'de, F: FnMut(u64, Value) -> Result<(), String>> Visitor<'de> for Items<F> 
 /// Hands on every item, with its number.
 ///
 /// # Errors
-/// What `take` says, what is not a list to its end, and an item that is too long.
+/// `take` failed, the text is not a complete list, or an item is too long.
 pub(crate) fn each(
     source: &impl Source,
     take: impl FnMut(u64, Value) -> Result<(), String>,

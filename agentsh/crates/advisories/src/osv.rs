@@ -103,7 +103,7 @@ impl Record {
         Ok(record)
     }
 
-    /// The packages that it is about, as far as they can run here.
+    /// The packages that it is about, without those of ecosystems that cannot run here.
     pub fn packages(&self) -> impl Iterator<Item = (Ecosystem, String)> {
         self.affected.iter().filter_map(|affected| {
             let named = affected.package.as_ref()?;
@@ -121,7 +121,7 @@ impl Record {
         self.affected.iter().filter_map(|affected| affected.hits(package)).min_by_key(|hit| hit.is_unsure)
     }
 
-    /// The worst that it says of itself; what says nothing that is known here counts as medium.
+    /// The highest severity that it states; an advisory without a known one counts as medium.
     #[must_use]
     pub fn level(&self) -> Severity {
         // Malicious packages.
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_ends_where_it_says() {
+    fn version_range_ends_at_its_limit() {
         let left = |record: &Record, version: &str| is_hit(record, Ecosystem::Npm, "left", version);
         let two = npm(
             &json!([{"introduced": "2.0.0"}, {"fixed": "2.3.1"}, {"introduced": "0"}, {"fixed": "1.4.0"}]),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_versions_count_beside_ranges() {
+    fn listed_versions_count_in_addition_to_ranges() {
         let python = record(
             &json!([{"package": {"ecosystem": "PyPI", "name": "My_Server"}, "versions": ["1.0", "1.1rc1"],
             "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "2.0a1"}, {"fixed": "2.0.post1"}]},
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_taken_back_is_about_nothing() {
+    fn withdrawn_record_affects_no_package() {
         let text = json!({"id": "X-1", "withdrawn": "2026-02-01T00:00:00Z", "affected": [
             {"package": {"ecosystem": "npm", "name": "left"}, "versions": ["1.0.0"]}]});
         let record = Record::read(&text.to_string()).unwrap();

@@ -37,7 +37,7 @@ impl Ecosystem {
         }
     }
 
-    /// A name as everybody of this ecosystem writes it: PyPI takes many spellings for one.
+    /// The normal spelling of a name in this ecosystem: PyPI accepts several spellings of one name.
     #[must_use]
     pub fn name(self, written: &str) -> String {
         match self {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_stand_in_the_order_of_their_ecosystem() {
+    fn versions_are_compared_by_the_rules_of_their_ecosystem() {
         for (ecosystem, order) in [
             (
                 Ecosystem::Npm,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_package_has_one_name() {
+    fn package_names_are_normalised() {
         assert_eq!(Ecosystem::Pypi.name("My__Package.Name"), "my-package-name");
         let package = Package::parse("npm:@scope/name@1.2.3");
         assert_eq!(package, Some(Package::new(Ecosystem::Npm, "@scope/name", "1.2.3")));

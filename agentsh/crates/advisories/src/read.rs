@@ -53,7 +53,7 @@ pub struct Tally {
 /// Everything that small bytes hold: one JSON document, a list of them, one a line, or an archive of them.
 ///
 /// # Errors
-/// When there is nothing in it that can be read.
+/// It contains nothing that can be read.
 pub fn documents(bytes: &[u8]) -> Result<Documents, String> {
     let mut found = Documents::default();
     let tally = each(&bytes, |document| {
@@ -68,7 +68,7 @@ pub fn documents(bytes: &[u8]) -> Result<Documents, String> {
 /// one of their records is in memory.
 ///
 /// # Errors
-/// What `take` says; when the source cannot be read to its end; and when there is nothing in it that can be read.
+/// `take` failed, the source cannot be read to its end, or it contains nothing that can be read.
 pub fn each(
     source: &impl Source,
     mut take: impl FnMut(Document) -> Result<(), String>,

@@ -32,7 +32,7 @@ const fn json_of(
     Client { name, title, files, key, dialect, is_toml: false }
 }
 
-/// Every client whose configuration is known.
+/// Every client whose configuration format is known.
 pub const CLIENTS: &[Client] = &[
     json_of("claude", "Claude Code", &[".claude.json"], "mcpServers", Dialect::Typed),
     json_of(
@@ -83,7 +83,7 @@ const WRAPPER_COMMAND: [&str; 3] = ["mcp", "run", "--id"];
 pub struct ChangedConfiguration {
     pub text: String,
     pub done: Vec<String>,
-    /// Left as they are, each with the reason.
+    /// Servers that are left unchanged, each with the reason.
     pub left: Vec<(String, String)>,
 }
 
@@ -167,7 +167,7 @@ impl Client {
             for (id, entry) in list.iter_mut() {
                 let common = self.dialect.common(entry);
                 let Some((command, args)) = words(&common) else { continue };
-                let Some(rest) = behind(&command, &args) else { continue };
+                let Some(rest) = wrapped_command(&command, &args) else { continue };
                 let Some((command, args)) = rest.split_first() else { continue };
                 let start = Start { command: command.clone(), args: args.to_vec(), env: variables(&common) };
                 *entry = self.rewritten(&start, entry);
@@ -185,7 +185,7 @@ impl Client {
                 "it has no command"
             });
         };
-        if behind(&command, &args).is_some() || is_agentsh(&command) {
+        if wrapped_command(&command, &args).is_some() || is_agentsh(&command) {
             return Err("it already runs through agentsh");
         }
         let env = variables(&common);
@@ -378,7 +378,7 @@ fn variables(common: &Value) -> std::collections::BTreeMap<String, String> {
 }
 
 /// The words of the server, of one that [`Client::wrapped`] has put behind agentsh.
-fn behind(command: &str, args: &[String]) -> Option<Vec<String>> {
+fn wrapped_command(command: &str, args: &[String]) -> Option<Vec<String>> {
     let is_ours = is_agentsh(command)
         && args.iter().zip(WRAPPER_COMMAND).filter(|(word, ours)| *word == ours).count() == 3;
     let end = args.iter().position(|word| word == "--").filter(|_| is_ours)?;

@@ -10,7 +10,7 @@ use super::claude::front_matter::{is_declaration, without};
 use super::{Access, Context, InjectedFile, Launch, StateKind, read, walk};
 
 const KINDS: [&str; 5] = ["json", "md", "toml", "yaml", "yml"];
-/// Of one directory. What packages bring is no list of the user's, and no agent reads it there.
+/// Limit for one directory. Files that packages bring are not the user's lists, and no agent reads them there.
 const MAX_FILES: usize = 5_000;
 const PASSED_OVER: [&str; 2] = [".git", "node_modules"];
 /// Files whose own members are servers.
@@ -32,7 +32,7 @@ pub(super) fn take_out(context: &Context<'_>, launch: &mut Launch) {
         };
         let mut is_kept = !launch.hidden.contains(&real);
         for (file, content) in cleaned(&files) {
-            // Those of plugins are started for who enables them.
+            // Servers of plugins are started for agents that enable the plugin.
             let is_bridged = launch.servers.values().any(|server| server.origin.file == file);
             if !is_bridged && !place.ends_with("plugins") {
                 launch.notes.push(format!(
@@ -41,7 +41,7 @@ pub(super) fn take_out(context: &Context<'_>, launch: &mut Launch) {
                 ));
             }
             match file.strip_prefix(&real) {
-                // Of a copied directory no links are followed.
+                // Links are not followed in a copied directory.
                 _ if state.access == Access::ReadOnly => launch.replaced.push((file, content)),
                 Ok(below) => {
                     is_kept &= state.kind == StateKind::Dir;
@@ -57,12 +57,12 @@ pub(super) fn take_out(context: &Context<'_>, launch: &mut Launch) {
     }
 }
 
-/// Those of the files that declare servers, as they are without them.
+/// The files that declare servers, each with its content without them.
 fn cleaned(files: &BTreeSet<PathBuf>) -> Vec<(PathBuf, Vec<u8>)> {
     let (mut cleaned, mut documents, mut named) = (Vec::new(), Vec::new(), BTreeSet::new());
     for path in files {
         let Ok(text) = read::text(path, read::STATE_LIMIT) else {
-            // It may be readable inside.
+            // It is unreadable here, but may be readable inside.
             cleaned.push((path.clone(), Vec::new()));
             continue;
         };

@@ -56,7 +56,7 @@ pub(super) fn braces(text: &str, env: &BTreeMap<String, String>, lookups: &mut L
 /// A value that the session alone uses, in the same form.
 ///
 /// # Errors
-/// The name of a variable that is not set and has no default: half a credential is none.
+/// The name of a variable that is not set and has no default: half a credential is useless.
 pub fn filled(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
     let mut lookups = Lookups::default();
     let value = braces(text, env, &mut lookups);

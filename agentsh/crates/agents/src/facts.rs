@@ -45,7 +45,7 @@ pub(super) struct AgentDirectory {
     pub(super) default: &'static str,
 }
 
-/// What most tables leave as it is.
+/// The defaults, which most tables keep.
 pub(super) const NOTHING: Facts = Facts {
     title: "",
     own: AgentDirectory { variable: "", below: "", default: "" },
@@ -528,7 +528,7 @@ fn write_users(
     Ok(())
 }
 
-/// What there is of these entries, and what is made for the agent.
+/// The entries that exist, and those that are made for the agent.
 pub(super) fn shown(
     context: &Context<'_>,
     entries: &[HomeEntry],

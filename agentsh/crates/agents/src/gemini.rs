@@ -112,7 +112,7 @@ fn sandbox_off(settings: &mut Map<String, Value>) {
     }
 }
 
-/// Also without reports of its use, which have nowhere to go, unless the user asks for them.
+/// Also switches usage reports off, which could not be sent anyway, unless the user wants them.
 fn quiet(settings: &mut Map<String, Value>) {
     sandbox_off(settings);
     usage_off(settings);

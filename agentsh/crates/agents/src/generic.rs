@@ -1,5 +1,5 @@
 //! Agents without an adapter: the policy names the JSON file with their servers, and a copy with bridges is mounted
-//! over it. The key of the list tells the format.
+//! over it. The key of the list shows the format.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use agentsh_base::json::{JsonError, JsonErrorKind, MAX_DEPTH, MAX_FILE_VALUES, r
 /// Parses a whole file.
 ///
 /// # Errors
-/// For anything that is not JSON, for a key that stands twice in one object, and for comments.
+/// For anything that is not JSON, for a duplicate key in an object, and for comments.
 pub fn parse(text: &str, path: &Path) -> Result<Value, AgentError> {
     read_file(text.as_bytes()).map(|json| json.to_value()).map_err(|error| {
         let before = text.get(..error.offset).unwrap_or(text);
@@ -47,7 +47,7 @@ fn reason(text: &str, JsonError { kind, offset }: JsonError) -> String {
     }
 }
 
-/// Parses a whole file in which comments and commas behind the last member are allowed.
+/// Parses a whole file in which comments and commas after the last member are allowed.
 ///
 /// # Errors
 /// As [`parse`], for everything else.
@@ -55,7 +55,7 @@ pub(super) fn parse_relaxed(text: &str, path: &Path) -> Result<Value, AgentError
     parse(&plain(text), path)
 }
 
-/// The text with spaces for its comments, and for commas behind a last member: places stay what they are.
+/// The text with spaces for its comments, and for commas after a last member, so that positions stay the same.
 #[must_use]
 pub fn plain(text: &str) -> String {
     let bytes = text.as_bytes();

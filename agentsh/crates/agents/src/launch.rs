@@ -60,7 +60,7 @@ pub enum Transport {
 pub enum RemoteKind {
     Http,
     Sse,
-    /// A way that is known and not spoken.
+    /// A known transport that agentsh does not support.
     Other,
 }
 
@@ -238,7 +238,7 @@ pub struct Endpoint {
     pub port: u16,
     pub why: String,
     pub judged: TlsInspection,
-    /// The variable of whose key the user's configuration says that it is for this place.
+    /// The variable whose key the user's configuration assigns to this endpoint.
     pub key: Option<String>,
     /// The agent has keys from its environment for this place, and no other account: a request with another key is not its
     /// user's.

@@ -47,9 +47,8 @@ pub use launch::{
 /// Reads the agent's configuration and says how to launch it with bridges in place of its servers.
 ///
 /// # Errors
-/// When a file that is the user's own word cannot be read or understood, or when the command line cannot be
-/// rewritten safely. A bad file that came with the project never stops the launch: it ends in
-/// [`Launch::refused`] or [`Launch::notes`].
+/// When a file of the user cannot be read or understood, or when the command line cannot be rewritten safely. A bad
+/// file that came with the project never stops the launch: it ends in [`Launch::refused`] or [`Launch::notes`].
 pub fn adapt(kind: Kind, context: &Context<'_>) -> Result<Launch, AgentError> {
     kind.adapt(context, Path::new("/etc"))
 }

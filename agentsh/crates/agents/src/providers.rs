@@ -66,7 +66,7 @@ const PROVIDERS: &[Provider] = &[
 /// Providers with which the user has an account, and providers whose address is changed, according to the environment.
 ///
 /// # Errors
-/// For a base URL that is none.
+/// The base URL is invalid.
 pub(super) fn of_environment(context: &Context<'_>) -> Result<Vec<Endpoint>, AgentError> {
     let value = |name: &&&str| context.env.get(**name).filter(|value| !value.is_empty());
     let mut found = Vec::new();
@@ -147,7 +147,7 @@ pub(super) fn chosen(name: &str, value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Those that options of a command line name.
+/// The providers that command-line options name.
 pub(super) fn chosen_by(words: &[String]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let next = words.iter().skip(1).map(String::as_str).chain([""]);
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_for_its_provider_wherever_the_user_says_that_it_is() {
+    fn api_key_belongs_to_its_provider_at_the_configured_url() {
         let env = |name: &str, url: &str| BTreeMap::from([(name.to_owned(), url.to_owned())]);
         let none = BTreeMap::new();
         let own = endpoint::https("api.anthropic.com", "anthropic");

@@ -50,7 +50,7 @@ pub struct Tree {
     top: PathBuf,
     /// It is in the project, and not in the user's home.
     pub of_project: bool,
-    /// A link leads to it. What it holds may be anything, so that none of it is kept.
+    /// It is reached by a link. Its content may be anything, so none of it is kept.
     pub is_linked: bool,
 }
 
@@ -173,7 +173,7 @@ fn listed(list: &Path) -> Vec<(String, PathBuf)> {
 /// Reads a tree. `left`: bytes that may still be read, of all trees.
 ///
 /// # Errors
-/// What cannot be read, or that there is too much.
+/// Part of the tree cannot be read, or it is too large.
 pub fn read(tree: &Tree, left: &mut u64) -> Result<Content, String> {
     let mut walk = Walk { tree, left, entries: 0, content: Content::default() };
     let root = open(tree).map_err(|error| walk.failed(Path::new(""), error))?;
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trees_are_found_where_the_agent_looks_and_their_content_counts() {
+    fn skills_and_plugins_are_found_where_the_agent_looks() {
         let place = tempfile::tempdir().unwrap();
         let (home, project) = (place.path().join("home"), place.path().join("project"));
         let write = |path: PathBuf, text: &str| {
@@ -377,7 +377,7 @@ mod tests {
         assert!(contents[0].manifest.contains_key("k") && contents[1].manifest.contains_key("key"));
         assert_eq!(contents[0].texts.values().collect::<Vec<_>>(), [b"plain"]);
         assert!(contents[1].texts.is_empty());
-        // What becomes a link after it was found is not followed.
+        // A directory that becomes a link after it was found is not followed.
         let plain = found.iter().find(|tree| !tree.is_linked).unwrap();
         fs::rename(skills.join("file"), skills.join("other")).unwrap();
         symlink(&secret, skills.join("file")).unwrap();
@@ -394,7 +394,7 @@ mod tests {
 
     /// A directory is swapped for a link to a secret while it is read.
     #[test]
-    fn a_directory_that_becomes_a_link_meanwhile_is_not_followed() {
+    fn directory_replaced_by_a_symlink_during_the_walk_is_not_followed() {
         use std::sync::atomic::{AtomicBool, Ordering};
         let place = tempfile::tempdir().unwrap();
         let (home, secret) = (place.path().join("home"), place.path().join("secret"));

@@ -12,8 +12,9 @@ pub(super) const MAX_FILES: usize = 500;
 /// Entries for each of these files.
 const MAX_ENTRIES: usize = 40;
 
-/// The files whose names end in `.EXTENSION`, with links followed, by their real paths, but for those below directories that are
-/// `passed_over`. Empty if there is no such directory. One that cannot be looked at in full is hidden.
+/// The files whose names end in `.EXTENSION`, with links followed, by their real paths, except those below
+/// directories that are `passed_over`. Empty if there is no such directory. A directory that cannot be searched
+/// completely is hidden.
 pub(super) fn files(
     folder: &Path,
     extensions: &[&str],
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_followed_once_and_too_much_is_an_error() {
+    fn walk_follows_links_once_and_is_bounded() {
         let place = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(place.path()).unwrap();
         let md = |folder: &Path| look(folder, &["md"], &["vendor"], MAX_FILES);

@@ -9,8 +9,8 @@ use agentsh_store::words::ApprovalScope;
 
 use super::{Approvals, ChangedEntry, Item};
 
-/// Whether the change is all that a person is asked about: with another question next to it, a yes is about
-/// this call alone.
+/// Whether a person is asked only about the change: if there is another question about the call, an approval applies
+/// to this call only.
 fn asks_nothing_else(decision: &Decision) -> bool {
     let asking = |outcome: Outcome| outcome == Outcome::Ask;
     decision.deciding().is_some_and(|found| asking(found.verdict.outcome))

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_to_something_else_is_none() {
+    fn fleet_answer_to_another_question_does_not_count() {
         let ask = Ask { id: "a".repeat(32), question: "may I?".to_owned(), expires_at: 0 };
         let said = |state: &str, question: &str| QuestionStatus {
             state: state.to_owned(),

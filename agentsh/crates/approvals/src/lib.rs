@@ -82,7 +82,7 @@ enum FlowContent {
     Copy(String),
     /// Something was read; no copy was found.
     Nothing,
-    /// Like [`FlowContent::Nothing`], after so many refusals that the pair is closed.
+    /// Like [`FlowContent::Nothing`], after enough refusals to close the pair.
     Closed,
 }
 
@@ -163,7 +163,7 @@ impl Item {
         Self { arguments: redacted.unwrap_or(&self.arguments).clone(), ..self.clone() }
     }
 
-    /// About nothing yet: who wants what, which rule asks, and for how long.
+    /// A question without its subject: the rule that asks, the timeout, and who asks.
     fn new(
         id: String,
         session: &ApprovalSession,
@@ -497,7 +497,7 @@ impl Approvals {
     }
 }
 
-/// A question whose caller goes away is taken back.
+/// Withdraws the question when its caller goes away.
 struct Waiting<'a> {
     approvals: &'a Approvals,
     item: &'a Item,

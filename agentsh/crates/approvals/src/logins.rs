@@ -24,7 +24,7 @@ impl Approvals {
     /// Waits for a login with these scopes: `logged_in` completes when there is one, `log_in` makes one after an approval.
     ///
     /// # Errors
-    /// Why there is none: a word, or the login's own message.
+    /// Why there is no login: one word, or the login's message.
     pub async fn further_rights(
         &self,
         wanted: &FurtherRights,

@@ -10,12 +10,12 @@ use agentsh_host::{Facts, Record};
 
 /// Tells the user at once, even while another program draws on the terminal.
 pub fn tell(facts: &Facts, record: &Record, item: &Item) {
-    notice(facts, record, &what(item), &how(item));
+    notice(facts, record, &what(item), &answer_commands(item));
 }
 
 /// The desktop alone: the question is on the terminal.
 pub fn notify_desktop(facts: &Facts, item: &Item) {
-    notify(facts, &what(item), &how(item));
+    notify(facts, &what(item), &answer_commands(item));
 }
 
 /// The subject of the question.
@@ -34,7 +34,7 @@ pub fn what(item: &Item) -> String {
     format!("{who}{waits} waits for your answer{why}")
 }
 
-fn how(item: &Item) -> String {
+fn answer_commands(item: &Item) -> String {
     format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id)
 }
 

@@ -39,7 +39,7 @@ impl Approvals {
     }
 }
 
-/// A tool has its name; everything else says what it is.
+/// A tool is called by its name, all else by kind and name.
 fn called(kind: &str, name: &str) -> String {
     match kind {
         "tool" => name.to_owned(),

@@ -136,7 +136,7 @@ pub fn sockets(state: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Asks one session. None: it is not there any more.
+/// Asks one session. None: it has ended.
 pub async fn ask(path: &Path, asking: &Asking) -> Option<std::io::Result<SocketReply>> {
     let directory = std::fs::File::open(path.parent()?).ok()?;
     let name = path.file_name()?.to_str()?;

@@ -66,7 +66,7 @@ struct Inner {
     group: Option<PathBuf>,
     /// The modes for a question: those before the run.
     modes: Termios,
-    /// One question after the other.
+    /// Held while a question is asked: one after the other.
     turn: Mutex<()>,
     holds: Cell<bool>,
 }
@@ -141,7 +141,7 @@ impl Terminal {
         Some(PendingQuestion(task.abort_handle()))
     }
 
-    /// None: the person gave no answer, or the terminal was not free when its turn came.
+    /// None: the person gave no answer, or the terminal was in use when the question's turn came.
     async fn until_answered(&self, approvals: &Approvals, item: &Item) -> Option<Answer> {
         let freezer = match &self.0.group {
             Some(directory) => Freezer::group(directory),
@@ -160,7 +160,7 @@ impl Terminal {
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
         // The agent may have stopped what is written there.
         tcflow(&shown.screen, FlowArg::TCOON).ok()?;
-        // And have chosen what its bytes and keys mean.
+        // They may also have set terminal modes.
         tcsetattr(&shown.screen, SetArg::TCSANOW, &self.0.modes).ok()?;
         let config = &approvals.0.session.facts.context.config;
         let line = lasting::lasting_line(item, false);

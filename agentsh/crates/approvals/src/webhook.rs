@@ -22,7 +22,7 @@ use agentsh_host::{Facts, Record};
 
 /// Between two requests about the same question.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How long one request may be held open by who answers.
+/// How long the receiver may hold one request open.
 const MAX_REQUEST_DURATION: Duration = Duration::from_secs(60);
 const MAX_ANSWER: usize = 64 << 10;
 /// Characters of a name that is put on record.

@@ -10,7 +10,7 @@ pub enum AuditAnswer<'a> {
     Flagged(&'a str),
 }
 
-/// None: it is not an answer, whatever else it contains.
+/// None: the text is not an answer, whatever it contains.
 pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
     let text = without_thoughts(text.trim())?;
     if let Some(rest) = text.strip_prefix("CLEAN ") {
@@ -44,7 +44,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_the_exact_form_is_clean() {
+    fn auditor_answer_is_clean_only_in_the_exact_form() {
         assert_eq!(read("CLEAN 5f", "5f"), Some(AuditAnswer::Clean));
         assert_eq!(read("\nCLEAN 5f \n", "5f"), Some(AuditAnswer::Clean));
         assert_eq!(read("FLAGGED 5f: a key in base64", "5f"), Some(AuditAnswer::Flagged("a key in base64")));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_come_first_and_decide_nothing() {
+    fn thinking_text_before_an_auditor_answer_is_ignored() {
         let read = |text| read(text, "5f");
         assert_eq!(read("<think>It may be FLAGGED 5f: no.</think>\n\nCLEAN 5f"), Some(AuditAnswer::Clean));
         assert_eq!(read("<think>CLEAN 5f</think>FLAGGED 5f: a key"), Some(AuditAnswer::Flagged("a key")));

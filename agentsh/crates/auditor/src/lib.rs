@@ -94,7 +94,7 @@ impl Auditors {
     /// The auditors of a file; None when it names none. Keys come from the named variables of `env` alone.
     ///
     /// # Errors
-    /// Another number than two, a key that is not there, an address that is none.
+    /// There are not exactly two, a key is missing, or an address is invalid.
     pub fn of_file(
         file: &ProxyFile,
         env: &BTreeMap<String, String>,
@@ -102,7 +102,7 @@ impl Auditors {
     ) -> Result<Option<Self>, AuditorError> {
         let pair = match file.auditors.as_slice() {
             [] => return Ok(None),
-            [first, second] => [asked(first, env)?, asked(second, env)?],
+            [first, second] => [ready_auditor(first, env)?, ready_auditor(second, env)?],
             [first, ..] => return Err(AuditorError::NotTwo { rule: first.rule.to_string() }),
         };
         Ok(Some(Self { pair, on_failure: file.audit_timeout, client }))
@@ -203,7 +203,7 @@ fn nameless_text(text: &str) -> String {
     out
 }
 
-fn asked(
+fn ready_auditor(
     Ruled { value: auditor, rule }: &Ruled<Auditor>,
     env: &BTreeMap<String, String>,
 ) -> Result<ReadyAuditor, AuditorError> {

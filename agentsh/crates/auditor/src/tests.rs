@@ -90,7 +90,7 @@ async fn judged(
 }
 
 #[tokio::test]
-async fn both_must_say_clean_in_the_one_form() {
+async fn call_passes_only_if_both_auditors_say_clean_exactly() {
     for (kind, second) in
         [("openai", openai(CLEAN)), ("google", google(CLEAN)), ("anthropic", anthropic(CLEAN))]
     {
@@ -145,7 +145,7 @@ async fn malformed_auditor_answer_counts_as_a_timeout() {
 }
 
 #[tokio::test]
-async fn data_stands_inside_a_fence_and_secrets_do_not() {
+async fn auditor_prompt_fences_the_data_and_omits_secrets() {
     let (_, _, heard) = judged(anthropic(CLEAN), "openai", openai(CLEAN), "block").await;
     let mut fences = Vec::new();
     for request in &heard {
@@ -165,7 +165,7 @@ async fn data_stands_inside_a_fence_and_secrets_do_not() {
 }
 
 #[test]
-fn keys_come_from_the_named_variables_and_are_shown_nowhere() {
+fn auditor_keys_come_from_variables_and_are_never_shown() {
     let entry = |kind: &str, key: &str| json!({"provider": kind, "model": "m", "api_key_env": key});
     let with = |second: &str| {
         let file = file(&json!([entry("google", "K1"), entry("openai", second)]), "block");
@@ -189,7 +189,7 @@ fn keys_come_from_the_named_variables_and_are_shown_nowhere() {
 }
 
 #[test]
-fn two_people_stay_two_members() {
+fn redacted_member_names_stay_distinct() {
     let tree =
         agentsh_base::json::read(br#"{"ann@a.example": "one", "bob@b.example": {"[email] 2": "two"}}"#)
             .unwrap();

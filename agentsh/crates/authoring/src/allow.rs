@@ -49,7 +49,7 @@ pub struct AllowArgs {
     print: bool,
 }
 
-/// One thing to allow.
+/// One host, path, variable or tool to allow.
 struct AllowItem {
     /// In words.
     what: String,
@@ -260,7 +260,7 @@ fn wants(args: &AllowArgs, place: &CommandContext) -> Result<Vec<AllowItem>, Str
         if name.is_empty() || name.contains(['=', '*', '?']) || name.chars().any(char::is_control) {
             return Err(format!("'{}' is not a variable name", escape::line(name)));
         }
-        let what = format!("{} may see {name}", who(from.as_ref()));
+        let what = format!("{} may see {name}", subject_name(from.as_ref()));
         wants.push(AllowItem {
             what,
             from: from.clone(),
@@ -274,7 +274,7 @@ fn wants(args: &AllowArgs, place: &CommandContext) -> Result<Vec<AllowItem>, Str
     Ok(wants)
 }
 
-fn who(from: Option<&ServerId>) -> String {
+fn subject_name(from: Option<&ServerId>) -> String {
     from.map_or_else(|| "the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)))
 }
 
@@ -315,7 +315,7 @@ fn path(word: &str, write: bool, from: Option<ServerId>, place: &CommandContext)
         (None, None) => whole.display().to_string(),
     };
     let may = if write { "read and write" } else { "read" };
-    let what = format!("{} may {may} {}", who(from.as_ref()), escape::line(&text));
+    let what = format!("{} may {may} {}", subject_name(from.as_ref()), escape::line(&text));
     AllowItem {
         what,
         from,
@@ -340,7 +340,7 @@ fn host(word: &str, from: Option<ServerId>) -> Result<AllowItem, String> {
         return Err(format!("which port of this machine? write {shown}:PORT"));
     }
     let port = port.unwrap_or(default);
-    let what = format!("{} may connect to {shown}", who(from.as_ref()));
+    let what = format!("{} may connect to {shown}", subject_name(from.as_ref()));
     if local {
         return Ok(AllowItem { what, from, question: Question::Connect(name.to_owned(), port), piece: None });
     }

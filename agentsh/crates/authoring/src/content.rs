@@ -147,7 +147,7 @@ fn look(policy: &Policy, subject: Of, message: &Json<'_>) -> Vec<ContentFinding>
         Of::Arguments => {
             SubjectKind::Call { tool: "text", hash: None, unlisted: false, arguments: Some(message) }
         }
-        Of::Questions => return asked(policy, message),
+        Of::Questions => return question_findings(policy, message),
     };
     let mut guard = Guard::without_lists(&policy.mcp);
     guard.add(Arc::new(ContentScan::new(&policy.mcp)));
@@ -195,7 +195,7 @@ fn place(policy: &Policy, arguments: &Json<'_>) -> Option<ContentFinding> {
 }
 
 /// Secrets in a request to the model.
-fn asked(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding> {
+fn question_findings(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding> {
     let (found, _) = agentsh_scan::scan_secrets(message, &|_| false, &|_| true);
     let shown = found.into_iter().filter_map(|found| {
         let is_personal = PERSONAL.contains(&found.kind);

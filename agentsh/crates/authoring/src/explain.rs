@@ -24,7 +24,7 @@ use agentsh_terminal::output::Failure;
 const FROM_COMMAND: &str = "paths on the server's command line are granted when it starts, for writing too, and \
     so is what its profile takes from its arguments and variables; this answer is about the policy alone";
 
-/// Programs that look into others.
+/// Programs that inspect other processes.
 const TRACERS: [&str; 7] = ["gdb", "gdbserver", "lldb", "strace", "ltrace", "perf", "rr"];
 const TRACING: &str =
     "it reaches only processes of its own sandbox, not those of this machine, other servers or the agent";
@@ -78,7 +78,7 @@ pub struct Explained {
     beware: Option<String>,
     /// The profile's reason.
     reason: Option<String>,
-    /// The server that was named, when nothing is known of it.
+    /// The named server, if it is unknown.
     unknown: Option<ServerId>,
 }
 
@@ -167,7 +167,7 @@ pub async fn explain(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let server = of.server.as_deref();
-    let (from, question) = match asked(server, args) {
+    let (from, question) = match question_of(server, args) {
         Ok(asked) => asked,
         Err(why) => {
             writeln!(err, "error: {why}")?;
@@ -281,7 +281,7 @@ fn note(of_server: bool, answer: &Answer, question: &Question) -> Option<&'stati
 }
 
 /// The subject and the question.
-fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>, Question), String> {
+fn question_of(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>, Question), String> {
     let from = server.map(|id| ServerId(id.to_owned()));
     if let Some(text) = &args.tool {
         return match (agentsh_policy::tool(text), from) {

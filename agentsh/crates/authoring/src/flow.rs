@@ -65,7 +65,7 @@ pub async fn explain(
     let shown = |id: &ServerId| escape::line(&id.0).into_owned();
     writeln!(out, "from '{}': its results are {source} ({})", shown(&from.id), from.by)?;
     writeln!(out, "to '{}': data sent to it is {sink} ({})", shown(&to.id), to.by)?;
-    // Prose and code may go without a word; a copy of a value is another thing.
+    // Prose and code may pass without a rule; a copy of a value needs one.
     let is_shared = passes(&policy, from, to).is_none() && from.labels.shares_with(to.labels);
     let what = if is_shared { "a copy of a secret or personal data" } else { "a copy" };
     if is_shared {

@@ -202,7 +202,7 @@ impl Observed {
         let mut text = format!(
             "# What session {session} needed. Read it before you use it: replace your own policy with it, or pass it with\n\
              # `agentsh run --policy FILE`. Which files a program opened is not on record: `filesystem` has what was granted, and what\n\
-             # was refused although no rule named it. Take out what it has no business with.\n"
+             # was refused although no rule named it. Remove what it does not need.\n"
         );
         if is_cut {
             let _infallible =

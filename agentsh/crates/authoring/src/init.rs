@@ -11,7 +11,7 @@ use agentsh_terminal::output::Failure;
 
 const STARTER: &str = include_str!("starter.yaml");
 
-/// Writes the file; one that is there stays as it is.
+/// Writes the file, unless it exists.
 pub fn init(
     file: Option<&Path>,
     place: &CommandContext,

@@ -69,7 +69,7 @@ impl CommandContext {
     /// From the environment of this process.
     ///
     /// # Errors
-    /// When the working directory is gone.
+    /// When the working directory no longer exists.
     pub fn here() -> io::Result<Self> {
         let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
         // The specification of XDG asks to ignore a path that is not absolute.

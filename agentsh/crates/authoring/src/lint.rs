@@ -29,12 +29,12 @@ fn is_there(command: &str, context: &PathContext, path: Option<&String>) -> bool
     path.is_some_and(|path| std::env::split_paths(path).any(|directory| directory.join(command).is_file()))
 }
 
-/// Shipped policies name files that may not exist.
+/// The rules that are not from shipped policies, because those name files that may not exist.
 fn own<T>(list: &[Ruled<T>]) -> impl Iterator<Item = &Ruled<T>> {
     list.iter().filter(|entry| entry.rule.line > 0 && !entry.rule.file.starts_with("built-in:"))
 }
 
-/// Where a pattern begins to be one, if it is one.
+/// The directory above the first wildcard of a pattern; None for a plain path.
 fn start_of(pattern: &str, context: &PathContext) -> Option<PathBuf> {
     let special = |part: &str| part.contains(['*', '?', '[']);
     if !special(pattern) {

@@ -17,7 +17,7 @@ pub struct Listing<'a> {
     pub out: &'a mut dyn Write,
     /// Columns of the terminal; None if it is not a terminal.
     pub columns: Option<usize>,
-    /// Where the places begin, as far as there is room.
+    /// The column of the rules' places, if the line has room.
     pub aligned: usize,
     pub home: &'a Path,
 }

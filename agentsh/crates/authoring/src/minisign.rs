@@ -73,7 +73,7 @@ impl SecretKey {
         STANDARD.encode([b"Ed", &self.number[..], &self.both[32..]].concat())
     }
 
-    /// Seed and public key of Ed25519, one behind the other.
+    /// Seed and public key of Ed25519, one after the other.
     #[must_use]
     pub fn both(&self) -> &[u8] {
         &self.both
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_implementation_reads_keys_and_signatures_and_makes_both() {
+    fn minisign_keys_and_signatures_work_with_another_implementation() {
         let own = SecretKey::make().unwrap();
         let theirs = minisign::SecretKeyBox::from_string(&own.text()).unwrap();
         let theirs = theirs.into_unencrypted_secret_key().unwrap();

@@ -22,7 +22,7 @@ pub struct ReplayedItem {
     pub what: String,
     pub question: Question,
     pub times: u64,
-    /// It went through then.
+    /// It was allowed at that time.
     pub passed: bool,
     /// The rule by which a connection did.
     pub by: Option<RuleRef>,

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_a_list_have_its_outlines_and_few_others_do() {
+    fn outlines_match_all_listed_words_and_few_others() {
         let mut outlines = Outlines::new();
         for word in ["curl", "invoke-webrequest", "nc", "abcdefghijklmnopqrstuvwxyz01234"] {
             outlines.add(word.as_bytes());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_eight_bytes_is_compared_alone() {
+    fn eight_byte_comparison_treats_each_byte_separately() {
         for byte in 0..=u8::MAX {
             for at in 0..8 {
                 for around in [0, b'l', b'm', 0x7f, 0x80, u8::MAX] {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_told_apart() {
+    fn letters_are_distinguished_from_all_other_bytes() {
         for byte in 0..=u8::MAX {
             let text = [b'q', byte, b'q', b'q', b'q', b'q', b'q', b'q', b'q', b'q'];
             assert_eq!(small_letters(&text), if byte.is_ascii_lowercase() { 10 } else { 1 }, "{byte}");
@@ -186,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn a_word_ends_where_its_bytes_do_and_is_one_in_capitals(text in "[a-zA-Z0-9@\\[`{/:\u{e9} ]{0,40}") {
+        fn word_hash_ignores_case_and_ends_with_the_word(text in "[a-zA-Z0-9@\\[`{/:\u{e9} ]{0,40}") {
             let bytes = text.as_bytes();
             let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte >= 0x80;
             let (length, hash) = word(bytes);

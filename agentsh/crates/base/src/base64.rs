@@ -35,7 +35,7 @@ static VALUES: [u8; 256] = {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn both_alphabets_are_read() {
+    fn base64_reads_both_alphabets() {
         assert_eq!(super::decoded(b"eyJhbGciOiJIUzI1NiJ9"), br#"{"alg":"HS256"}"#);
         assert_eq!(super::decoded(b"-_8"), super::decoded(b"+/8"));
     }

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_kinds_are_those_of_the_standard_library() {
+    fn directory_listing_equals_that_of_the_standard_library() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut listed = Vec::new();
         each(directory, |name, kind| {

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_missing_and_a_closed_door_is_not() {
+    fn missing_includes_sockets_and_excludes_denied_paths() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let _listener = UnixListener::bind(&socket).unwrap();

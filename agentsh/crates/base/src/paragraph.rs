@@ -71,7 +71,7 @@ pub fn is_terminal(stream: &impl AsFd) -> bool {
     known.map_or_else(ask, |known| *known.get_or_init(ask))
 }
 
-/// How wide the terminal is; None for what is none.
+/// How wide the terminal is; None if the output is not a terminal.
 #[must_use]
 pub fn columns(stream: &impl AsFd) -> Option<usize> {
     if !is_terminal(stream) {
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_ends_between_words() {
+    fn paragraph_lines_end_between_words() {
         assert_eq!(fold("one two three four", 9), "one two\n  three\n  four");
         assert_eq!(fold("  refused: one two three", 16), "  refused: one\n    two three");
         assert_eq!(fold("short\nand a longer line\n", 12), "short\nand a longer\n  line\n");
@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn colours_take_no_room() {
+    fn colour_sequences_have_no_width() {
         assert_eq!(fold("\x1b[1;31merror:\x1b[0m one two", 14), "\x1b[1;31merror:\x1b[0m one two");
         assert_eq!(fold("\x1b[1;31merror:\x1b[0m one two", 10), "\x1b[1;31merror:\x1b[0m one\n  two");
     }
 
     #[test]
-    fn a_stream_is_folded_line_by_line() {
+    fn paragraph_stream_is_folded_line_by_line() {
         let mut bytes = Vec::new();
         {
             let mut stream = Folding::new(&mut bytes, Some(10));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_there_in_linear_time() {
+    fn folding_keeps_every_word_in_linear_time() {
         let text = "[ word` {".repeat(20_000);
         let folded = fold(&text, 40);
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

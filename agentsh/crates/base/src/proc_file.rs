@@ -48,7 +48,7 @@ pub fn is_stopped(pid: i32) -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_process_has_a_state_and_one_above_it() {
+    fn process_state_and_parent_are_read_from_stat() {
         let own = i32::try_from(std::process::id()).expect("small");
         let stat = super::stat(own).expect("it runs");
         let above: Option<i32> = stat.split_whitespace().nth(1).and_then(|text| text.parse().ok());

@@ -85,13 +85,13 @@ pub fn shown(change: &str) -> Cow<'_, str> {
     command(change).map_or(Cow::Borrowed(change), |command| Cow::Owned(format!("`{command}`")))
 }
 
-/// As [`shown`], without the marks around it; None where there is no command.
+/// As [`shown`], without the quotation marks; None if there is no command.
 #[must_use]
 pub fn command(change: &str) -> Option<String> {
     parse(change)?.line()
 }
 
-/// What a piece of policy allows, as agentsh writes it on one line; None for what no command adds.
+/// The command's subject for a piece of policy, as agentsh writes it on one line; None if no command adds it.
 #[must_use]
 pub fn parse(change: &str) -> Option<Allow> {
     let mut leaves = Vec::new();
@@ -121,7 +121,7 @@ pub fn parse(change: &str) -> Option<Allow> {
     }
     match (read, unmask) {
         (Some(granted), _) => allow.words.push(path(&granted)),
-        // What is read-only in the project. In the home it may be a secret that was only to be read.
+        // A guarded file in the project. In the home it may be a secret that the program only wanted to read.
         (None, Some(guarded)) if !guarded.starts_with('~') => {
             allow.write = true;
             allow.words.push(path(&guarded));
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_become_commands() {
+    fn policy_pieces_become_commands() {
         for (piece, line) in [
             ("agent: {network: {allow: [\"two.test:8443\"]}}", "two.test:8443"),
             ("agent: {network: {allow: [\"[2001:db8::1]:22\"]}}", "'[2001:db8::1]:22'"),

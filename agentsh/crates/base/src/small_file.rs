@@ -52,7 +52,7 @@ pub fn content_of(mut file: File, size: u64, most: u64) -> io::Result<Vec<u8>> {
 /// lead it elsewhere.
 ///
 /// # Errors
-/// What is not a file, has a second name, or cannot be written to.
+/// It is not a regular file, has a second name, or cannot be written to.
 pub fn open_own(path: &Path, appends: bool) -> io::Result<File> {
     // A pipe without a reader would wait for one.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
@@ -80,7 +80,7 @@ pub fn open_own(path: &Path, appends: bool) -> io::Result<File> {
 /// old content or the new one. Not synced to the disk.
 ///
 /// # Errors
-/// When it cannot be written; what was there stays.
+/// When it cannot be written; the earlier file stays.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(path))?;
     let new = path.with_extension(format!("new-{}", std::process::id()));

@@ -112,7 +112,7 @@ impl fmt::Display for RuleRef {
     }
 }
 
-/// An exit status for people: `3`, `134 (SIGABRT)`. A program may also give back 134 by itself, which nobody does.
+/// An exit status for people: `3`, `134 (SIGABRT)`. A program could also exit with 134 by itself, but none does.
 #[must_use]
 pub fn exit_status(code: u8) -> String {
     let signal = code.checked_sub(128).and_then(|number| Signal::try_from(i32::from(number)).ok());

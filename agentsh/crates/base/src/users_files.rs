@@ -31,7 +31,7 @@ pub fn judged(path: &Path, what: &'static str, content: &[u8]) -> Result<(), Str
     JUDGE.get().map_or(Ok(()), |judge| judge(path, what, content))
 }
 
-/// All that were noted, as they were named.
+/// All noted files, under the names given.
 #[must_use]
 pub fn noted() -> BTreeMap<PathBuf, &'static str> {
     READ.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -11,7 +11,7 @@ pub enum Wsl {
     Two,
 }
 
-/// Where this process runs; None where that is not below Windows.
+/// The kind of WSL in which this process runs; None outside WSL.
 #[must_use]
 pub fn here() -> Option<Wsl> {
     static HERE: OnceLock<Option<Wsl>> = OnceLock::new();
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_which_kind_it_is() {
+    fn wsl_version_is_read_from_the_kernel_name() {
         assert_eq!(of("4.4.0-22621-Microsoft\n"), Some(Wsl::One));
         assert_eq!(of("6.6.87.2-microsoft-standard-WSL2\n"), Some(Wsl::Two));
         assert_eq!(of("4.19.84-microsoft-standard\n"), Some(Wsl::Two));

@@ -158,7 +158,7 @@ impl Worker {
         Ok(socket)
     }
 
-    /// The socket that is there, reached without a link that could lead elsewhere by now.
+    /// Opens the socket without following links, which may have changed meanwhile.
     fn local(&self, asked: &PendingConnect, path: &Path) -> io::Result<OwnedFd> {
         let directory = fs::read_link(format!("/proc/{}/cwd", asked.pid))?;
         let path = directory.join(path).canonicalize()?;
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_keeps_nobody_waiting_for_long() {
+    fn connect_to_a_full_queue_does_not_block_for_long() {
         let socket =
             || rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let listener = socket().unwrap();

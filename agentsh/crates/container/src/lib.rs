@@ -28,8 +28,8 @@ use agentsh_store::Journal;
 
 use connect::Connector;
 
-/// What every process of the machine uses, and which says nothing of others. A terminal is bound by its own name, for who
-/// has one.
+/// Devices that every process uses and that reveal nothing about others. A terminal, if there is one, is bound by its
+/// own name.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 const WRITE: LandlockAccess = LandlockAccess::Write { execute: true, sockets: true };
@@ -117,8 +117,8 @@ impl ContainerFiles {
         Ok(())
     }
 
-    /// What would be mounted over a part of something writable, as the settings of an agent that start programs. What is
-    /// too large for a copy was not guarded but pinned.
+    /// Copies what would be mounted over a part of a writable directory, such as an agent's settings that start
+    /// programs. Files too large to copy were pinned, not guarded.
     fn keep_what_is_in_writable(&mut self, mounts: &[Mount]) {
         let writable: Vec<&Path> =
             mounts.iter().filter(|mount| is_writable(mount)).map(|mount| &*mount.target).collect();
@@ -139,7 +139,7 @@ impl ContainerFiles {
         let own = own.to_string_lossy();
         layout.env.iter_mut().for_each(|value| *value = value.replace(OWN_DIRECTORY, &own));
         for value in program.argv.iter_mut().chain(&mut program.env) {
-            // What is not text was not made here.
+            // A value that is not UTF-8 was not made here.
             if let Some(text) = value.to_str().filter(|text| text.contains(OWN_DIRECTORY)) {
                 *value = text.replace(OWN_DIRECTORY, &own).into();
             }
@@ -197,12 +197,12 @@ impl ContainerFiles {
 impl Drop for ContainerFiles {
     fn drop(&mut self) {
         self.connector = None;
-        // What stays is private, and swept with the temporary files of the machine.
+        // What remains is private, and is removed with the machine's temporary files.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// What of a layout goes where, one mount after the other.
+/// Decides for each mount of a layout where its content goes.
 struct ContainerFiller<'p> {
     place: &'p ContainerFiles,
     home: Option<PathBuf>,
@@ -309,7 +309,8 @@ fn rules_for_all() -> Vec<LandlockRule> {
         path: path.into(),
         access: LandlockAccess::Write { execute: false, sockets: false },
     };
-    // What programs read there is missing in a root of one's own, and refused here, which they take worse.
+    // Programs that look for these files find them missing in a private root, but refused here, which some of them
+    // cannot handle.
     let of_python = fs::read_dir("/etc").into_iter().flatten().flatten().map(|entry| entry.path());
     let of_python = of_python.filter(|path| path.to_string_lossy().starts_with("/etc/python3"));
     let of_python = of_python.map(|path| LandlockRule { path, access: LandlockAccess::Read });

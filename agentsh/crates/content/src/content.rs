@@ -43,8 +43,7 @@ pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 pub use standalone::{MarkedText, Searched};
 
-/// Requests of the protocol itself, which a client sends by itself. In all others an agent may choose what
-/// is there.
+/// Requests of the protocol that a client sends by itself. An agent may choose the content of all others.
 const OF_PROTOCOL: [&str; 10] = [
     "initialize",
     "ping",
@@ -67,9 +66,9 @@ pub struct Content {
     found: VecDeque<Value>,
     found_count: u64,
     evicted: u64,
-    /// What an agent said of texts that it handed over: their `source_type` and `embed_position`.
+    /// What the agent declared about texts that it passed: their `source_type` and `embed_position`.
     declared: BTreeMap<taint::OriginId, [&'static str; 2]>,
-    /// What servers said of their own tools that speaks against them.
+    /// Annotations of servers that raise suspicion against their own tools.
     suspected: BTreeMap<ServerId, Annotations>,
     random: Random,
     later: DeferredResults,
@@ -79,7 +78,7 @@ pub struct Content {
     listed: BTreeSet<(ServerId, String)>,
     /// How often was judged what goes to each server.
     judged: BTreeMap<ServerId, u64>,
-    /// Nothing here refuses what was judged last, and it is not known yet whether it goes.
+    /// The content checks allow the item judged last, but it is not known yet whether it is forwarded.
     undecided: bool,
 }
 

@@ -60,7 +60,7 @@ fn a_long_result_is_read_by_another_thread_unless_a_call_needs_it_first() {
 }
 
 #[test]
-fn a_marker_stands_for_the_result_that_it_was_put_into() {
+fn marker_identifies_the_result_it_was_added_to() {
     with_content(|content| {
         for number in 0..200 {
             let text = format!("{MEMO} This is the copy with the number {number} of two hundred copies.");
@@ -125,7 +125,7 @@ fn filler(number: u64, words: u64) -> String {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 40
     };
-    // Of letters alone: so many digits in groups are bytes that nobody can read.
+    // Letters only: so many grouped digits would count as opaque bytes.
     let letters = |number: u64| -> String {
         let signs = format!("{number:x}").into_bytes().into_iter();
         signs

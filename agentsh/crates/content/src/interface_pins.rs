@@ -38,7 +38,7 @@ pub struct InterfacePins(Rc<RefCell<State>>);
 struct State {
     pinning: Pinning,
     servers: BTreeMap<ServerId, KnownServer>,
-    /// Definitions that were seen for the first time, which somebody trusts, and changed ones.
+    /// Changed definitions, and those seen for the first time that a person has to trust.
     waiting: Vec<InterfacePin>,
     /// Something waits to be stored.
     unstored: Rc<Notify>,
@@ -78,8 +78,8 @@ impl InterfacePins {
         })))
     }
 
-    /// A server is about to start, or a client begins a session with it: reads what is trusted by now. `basis` is that of
-    /// [`basis`], or the origin of its URL.
+    /// A server is about to start, or a client begins a session with it: reads what is trusted at this time. `basis`
+    /// is that of [`basis`], or the origin of its URL.
     ///
     /// # Errors
     /// When the pins cannot be read: the server must not start.
@@ -102,7 +102,8 @@ impl InterfacePins {
             ..WhichInterface::default()
         };
         let (pins, _) = store.interfaces(which).await?;
-        // Another program brings new definitions only where somebody has to accept it first; an origin is the user's word.
+        // A changed program brings new definitions only where a person has to accept it first; an origin is
+        // configured by the user.
         let is_accepted = pin_binary && matches!(on_change, OnChange::Block | OnChange::Ask);
         let is_kept = |pin: &&InterfacePin| {
             !is_accepted && [basis, &pin.basis].iter().all(|one| one.starts_with(OF_PROGRAM))
@@ -126,7 +127,8 @@ impl InterfacePins {
             known.shapes.insert(shape(&key), key.1.clone());
             let by_audience = known.pins.entry(key.clone()).or_default();
             let entry = (pin.audience, key);
-            // Somebody may have trusted what was refused in this session. Else what the session trusts counts.
+            // A person may have trusted a definition that was refused in this session. Otherwise the session's own
+            // trust counts.
             let is_trusted_now = known.drifted.get(&entry).is_some_and(|(refused, _)| *refused == pin.hash);
             if is_trusted_now {
                 known.drifted.remove(&entry);
@@ -184,7 +186,7 @@ impl InterfacePins {
     pub async fn flush(&self, store: &PinStore) -> Result<(), StoreError> {
         let storing = Rc::clone(&self.0.borrow().storing);
         let _one = storing.lock().await;
-        // They are taken when they are stored: whoever waits for that may be aborted.
+        // They are removed only once they are stored, because a task that waits for that may be aborted.
         let waiting = self.0.borrow().waiting.clone();
         let count = waiting.len();
         let (first_seen, changed) = waiting.into_iter().partition(|pin| pin.trusted_by.is_some());

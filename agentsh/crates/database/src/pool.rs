@@ -40,7 +40,7 @@ impl Pool {
     }
 
     /// # Errors
-    /// What the question says, and when the threads have ended.
+    /// The error of the question; also when the threads have ended.
     pub async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut dyn Connection) -> Result<T, DbError> + Send + 'static,

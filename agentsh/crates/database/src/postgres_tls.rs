@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_for_another_machine_is_asked_for() {
+    fn postgres_without_tls_needs_an_option_for_other_machines() {
         for near in [
             "postgres://a@localhost/x",
             "postgres://a:b@127.0.0.1:5432/x",

@@ -7,7 +7,7 @@ use rayon_core::{ThreadPool, ThreadPoolBuilder};
 /// Shorter texts, in bytes, take less time than another thread does to wake up.
 pub(crate) const LONG: usize = 64 * 1024;
 
-/// The thread that asked first, and one more.
+/// A pool of two: the thread that asked first, and one more.
 static BOTH: OnceLock<Option<ThreadPool>> = OnceLock::new();
 
 /// Does both; side by side when the text that they look at has a `length` that is worth it and a second thread can be
@@ -34,7 +34,7 @@ pub fn side_by_side<A: Send, B: Send>(
     }
 }
 
-/// Threads for what takes long: so many that one long judgement has a second processor, and no more.
+/// Threads for long jobs: enough for one long judgement to use a second processor.
 const APART: usize = 2;
 
 static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_apart_is_done_on_another_thread_and_one_that_breaks_answers_nothing() {
+    fn detached_job_runs_on_another_thread_and_a_panic_yields_no_result() {
         let (tell, told) = std::sync::mpsc::channel();
         let here = std::thread::current().id();
         apart(move || {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_done_whatever_the_length() {
+    fn side_by_side_runs_both_jobs_at_any_length() {
         for length in [0, LONG] {
             let mut seen = 0;
             assert_eq!(side_by_side(length, || seen += 1, || length + 1), ((), length + 1));

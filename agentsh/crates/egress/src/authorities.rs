@@ -33,7 +33,7 @@ pub const SYSTEM_CA_BUNDLES: [&str; 5] = [
     "/etc/pki/tls/cacert.pem",
 ];
 
-/// Whether this machine can tell who is who: without authorities no far side can prove its name to the session.
+/// Whether this machine has authorities: without them no server can prove its name to the session.
 #[must_use]
 pub fn can_prove(env: &BTreeMap<String, String>) -> bool {
     SYSTEM_CA_BUNDLES.iter().any(|bundle| Path::new(bundle).exists())
@@ -82,8 +82,8 @@ impl NamedAuthorities {
     }
 }
 
-/// What the user's variables and the configuration of his tools name, in no order that matters. Files of `project`, and those
-/// that are known to be missing, are not read.
+/// The authorities that the user's variables and tool configurations name, in no order that matters. Files of
+/// `project`, and those that are known to be missing, are not read.
 #[must_use]
 pub fn named(
     variable: &dyn Fn(&str) -> Option<String>,
@@ -211,7 +211,7 @@ impl Tool {
     }
 }
 
-/// Without quotes, or without what is behind it.
+/// The value without quotes, or without a comment after it.
 fn plain(value: &str) -> String {
     if let Some(quote) = value.chars().next().filter(|first| ['"', '\''].contains(first)) {
         let rest = value.get(1..).unwrap_or_default();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tool_is_read_as_it_writes() {
+    fn authorities_are_read_from_each_tools_configuration() {
         let file = |path: &str| vec![Source::File(path.into())];
         assert_eq!(of(Tool::Npm, "registry=x\ncafile = /a.pem\n"), file("/a.pem"));
         assert_eq!(of(Tool::Npm, "; cafile=/a.pem\ncafile=\"~/b c.pem\"\n"), file("/home/u/b c.pem"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_files_of_the_user_count() {
+    fn authorities_of_user_variables_and_files_count() {
         let place = tempfile::tempdir().unwrap();
         let home = place.path();
         std::fs::create_dir_all(home.join(".config/pip")).unwrap();

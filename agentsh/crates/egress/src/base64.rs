@@ -20,7 +20,7 @@ mod tests {
     use super::base64;
 
     #[test]
-    fn the_vectors_of_the_specification() {
+    fn base64_matches_the_vectors_of_the_specification() {
         for (bytes, text) in [
             ("", ""),
             ("f", "Zg=="),

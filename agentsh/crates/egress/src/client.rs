@@ -137,7 +137,7 @@ impl Client {
     /// Sends one request; returns when the head of the answer has arrived.
     ///
     /// # Errors
-    /// As [`HttpError`] says. A status is none.
+    /// As [`HttpError`] says. An HTTP status is not an error.
     pub async fn send(
         &self,
         method: Method,
@@ -311,7 +311,7 @@ impl Response {
         self.rest(max).await
     }
 
-    /// The whole body, and what is behind it.
+    /// The whole body and its trailers.
     ///
     /// # Errors
     /// As [`Response::whole`].

@@ -42,7 +42,7 @@ pub struct OutboundConnection {
 /// order.
 ///
 /// # Errors
-/// The error of the last address that failed, `TimedOut`, or `AddrNotAvailable` when there is none.
+/// The error of the last address that failed, `TimedOut`, or `AddrNotAvailable` when there are no addresses.
 pub async fn dial(addresses: &[IpAddr], port: u16, timeouts: Timeouts) -> io::Result<OutboundConnection> {
     match timeout(timeouts.total, race(addresses, port, timeouts.attempt_delay)).await {
         Ok(done) => done,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_address_is_followed_by_the_next_at_once() {
+    fn dial_tries_the_next_address_at_once_after_a_refusal() {
         run(async {
             let listener = TcpListener::bind((v4(2), 0)).await.unwrap();
             let port = listener.local_addr().unwrap().port();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_address_gets_its_head_start_only() {
+    fn dial_tries_the_next_address_after_a_head_start() {
         run(async {
             let (_full, _held, silent) = silent().await;
             let Ok(listener) = TcpListener::bind((v4(2), silent.port())).await else {

@@ -76,8 +76,8 @@ impl Decoder {
         Ok(Some(Self { stages, ended: false }))
     }
 
-    /// The next bytes as they came, when [`Decoder::next_piece`] has nothing more; None where nothing more comes. Data that breaks off
-    /// ends there, as it does for the clients that read it.
+    /// Takes the next received bytes, when [`Decoder::next_piece`] has no more text; None at the end. Truncated data
+    /// ends where it breaks off, as it does for the clients.
     pub fn push(&mut self, bytes: Option<Bytes>) {
         self.ended = bytes.is_none();
         if let (Some(first), Some(bytes)) = (self.stages.first_mut(), bytes) {
@@ -93,7 +93,7 @@ impl Decoder {
     /// The next piece of the text; None where more has to be pushed.
     ///
     /// # Errors
-    /// Says what cannot be read. Nothing more can be read then.
+    /// Says what cannot be read; nothing after it can be read.
     pub fn next_piece(&mut self) -> Result<Option<Bytes>, String> {
         next(&mut self.stages, self.ended)
     }
@@ -262,7 +262,7 @@ mod tests {
     const BROTLI: &[u8] = b"\x0b\x02\x80hello\x03";
 
     #[test]
-    fn every_encoding_is_undone() {
+    fn content_encodings_are_decoded() {
         let zstd =
             ruzstd::encoding::compress_to_vec(&b"hello"[..], ruzstd::encoding::CompressionLevel::Fastest);
         let padded = [gzipped(b"hel"), gzipped(b"lo"), vec![0; 9]].concat();
@@ -291,9 +291,9 @@ mod tests {
         assert!(read("gzip, gzip, gzip, gzip, gzip", gzipped(b""), 100).unwrap_err().contains("more than 4"));
     }
 
-    /// What a server flushes is there at once, in pieces of a bounded length.
+    /// Flushed data is available at once, in pieces of bounded length.
     #[test]
-    fn a_stream_is_read_as_it_comes() {
+    fn compressed_stream_is_decoded_as_it_arrives() {
         let text: Vec<u8> = (0..300_000_u32).flat_map(|number| number.to_string().into_bytes()).collect();
         let halves = text.split_at(text.len() / 2);
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

@@ -40,7 +40,7 @@ impl Proxy {
     /// The proxy in HTTPS_PROXY (or ALL_PROXY) and NO_PROXY, in capitals or not; None if there is none.
     ///
     /// # Errors
-    /// When the address is none of an HTTP proxy.
+    /// When it is not the address of an HTTP proxy.
     pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
         let named =
             |names: &[&str]| names.iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));

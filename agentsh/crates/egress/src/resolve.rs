@@ -40,7 +40,7 @@ pub struct Resolver {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    #[error("no such name, or none with an address")]
+    #[error("the name does not exist, or has no address")]
     NotFound,
     #[error("the name resolves to {address}, which is not public ({why})")]
     NotPublic { address: IpAddr, why: &'static str },
@@ -97,7 +97,7 @@ impl Resolver {
     /// Only addresses that are public or in `permitted` are among them.
     ///
     /// # Errors
-    /// As [`ResolveError`] says; `NotPublic` when no other address is left.
+    /// As [`ResolveError`] says; `NotPublic` when no permitted address is left.
     pub async fn resolve(&self, name: &str, permitted: &[IpNet]) -> Result<Vec<IpAddr>, ResolveError> {
         vetted(self.lookup(name).await?.addresses, permitted)
     }
@@ -116,7 +116,7 @@ impl Resolver {
         };
         answer.addresses.truncate(MAX_ADDRESSES);
         let (v6, v4) = answer.addresses.iter().partition(|address| address.to_canonical().is_ipv6());
-        answer.addresses = in_turn(v6, v4);
+        answer.addresses = alternating(v6, v4);
         Ok(answer)
     }
 
@@ -208,11 +208,11 @@ fn vetted(found: Vec<IpAddr>, permitted: &[IpNet]) -> Result<Vec<IpAddr>, Resolv
             }
         }
     }
-    let ordered = in_turn(v6, v4);
+    let ordered = alternating(v6, v4);
     if ordered.is_empty() { Err(refused.unwrap_or(ResolveError::NotFound)) } else { Ok(ordered) }
 }
 
-fn in_turn(v6: Vec<IpAddr>, v4: Vec<IpAddr>) -> Vec<IpAddr> {
+fn alternating(v6: Vec<IpAddr>, v4: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut ordered = Vec::new();
     let (mut v6, mut v4) = (v6.into_iter(), v4.into_iter());
     loop {

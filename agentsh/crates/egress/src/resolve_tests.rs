@@ -137,7 +137,7 @@ fn a_server_is_asked_once_per_time_to_live() {
 }
 
 #[test]
-fn a_name_that_leads_inside_is_refused() {
+fn name_that_resolves_to_an_internal_address_is_refused() {
     run(async {
         let (server, _) = name_server(60, "127.0.0.1", "::1").await;
         let error = resolver_with(server).resolve("name.test", &[]).await.unwrap_err();

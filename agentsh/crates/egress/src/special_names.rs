@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_names_are_known_wherever_they_end() {
+    fn private_names_are_recognised_by_their_suffix() {
         for name in [
             "localhost",
             "a.localhost",
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_labels() {
+    fn host_names_need_valid_labels() {
         assert!(is_name("a.b") && is_name(&"a".repeat(63)));
         assert!(!is_name("a..b") && !is_name("") && !is_name(".a") && !is_name(&"a".repeat(64)));
         assert!(!is_name(&"a.".repeat(130)));

@@ -132,7 +132,7 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     if !starts([0x2000, 0, 0, 0], 3) {
         return Some("reserved, RFC 4291");
     }
-    // ISATAP: the last half says in so many words which IPv4 address is meant.
+    // ISATAP: the last half contains the IPv4 address.
     if matches!((bits >> 32) & 0xfdff_ffff, 0x5efe) {
         return Some("ISATAP tunnel, RFC 5214");
     }
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_called_so() {
+    fn cloud_metadata_addresses_are_named_as_such() {
         for address in METADATA {
             assert!(special(address).unwrap().starts_with("cloud metadata"), "{address}");
         }
     }
 
     #[test]
-    fn public() {
+    fn public_addresses_are_not_special() {
         for address in [
             "1.1.1.1",
             "8.8.8.8",

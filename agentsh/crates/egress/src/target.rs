@@ -12,10 +12,10 @@ use url::{Host, SyntaxViolation, Url};
 use super::resolve::{Answer, Lookup, ResolveError};
 use super::{special_names, special_use};
 
-/// Most names between the one that was asked for and its addresses.
+/// Maximum number of names between the requested one and its addresses.
 pub const MAX_CHAIN: usize = 8;
 
-/// Most redirections of one request.
+/// Maximum number of redirections of one request.
 pub const MAX_REDIRECTS: usize = 3;
 
 /// The allowed destinations besides public addresses over TLS.
@@ -216,7 +216,7 @@ impl Target {
     /// The addresses to connect to.
     ///
     /// # Errors
-    /// When the name cannot be resolved, or leads to what is not allowed.
+    /// When the name cannot be resolved, or has an address that is not allowed.
     pub async fn resolve(&self, rules: &Rules, lookup: &Lookup) -> Result<Vec<IpAddr>, Refused> {
         match self.literal() {
             Some(address) => Ok(vec![address.to_canonical()]),
@@ -247,7 +247,7 @@ impl Target {
     /// allowed is not asked at its others.
     ///
     /// # Errors
-    /// The first thing that is not allowed.
+    /// The first address or name that is not allowed.
     pub fn addresses(
         &self,
         answer: Result<Answer, ResolveError>,

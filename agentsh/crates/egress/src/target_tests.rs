@@ -14,7 +14,7 @@ fn answer(addresses: &[&str], chain: &[&str]) -> Result<Answer, ResolveError> {
 }
 
 #[test]
-fn one_reading_of_the_host_for_everybody() {
+fn host_is_normalised_before_it_is_judged() {
     for text in ["https://0x01010101/", "https://1.1.257/", "https://01.01.01.01/", "https://%31.1.1.1/"] {
         assert_eq!(read(text).unwrap().literal(), Some("1.1.1.1".parse().unwrap()), "{text}");
     }
@@ -51,7 +51,7 @@ fn url_that_parsers_read_differently_is_refused() {
 }
 
 #[test]
-fn plain_text_stays_on_this_machine() {
+fn plain_http_is_allowed_on_this_machine_only() {
     assert!(matches!(read("http://127.0.0.1/"), Err(Refused::Scheme(_))));
     let rules = Rules { loopback: true, ..Rules::default() };
     for text in ["http://127.0.0.1:1/", "http://[::1]/", "https://127.0.0.1/", "http://localhost/"] {
@@ -70,7 +70,7 @@ fn plain_text_stays_on_this_machine() {
 }
 
 #[test]
-fn one_bad_address_is_enough() {
+fn one_special_address_refuses_the_whole_answer() {
     let rules = Rules::default();
     let target = read("https://a.example.com/").unwrap();
     let judged = |addresses: &[&str], chain: &[&str]| target.addresses(answer(addresses, chain), &rules);

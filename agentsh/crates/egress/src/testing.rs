@@ -33,7 +33,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Answers the first request with the first step and so on; the last step goes on.
+    /// Answers the first request with the first step and so on; the last step repeats.
     pub async fn start(script: Vec<Step>) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), script)
     }

@@ -148,7 +148,7 @@ fn sent_on(status: &str, to: &str) -> Step {
 }
 
 #[tokio::test]
-async fn redirections_keep_credentials_at_home() {
+async fn redirection_to_another_host_drops_credentials() {
     LocalSet::new()
         .run_until(async {
             let client = client();
@@ -199,7 +199,7 @@ async fn a_redirection_leads_to_no_other_service_of_this_machine() {
 }
 
 #[tokio::test]
-async fn redirections_are_few_and_vetted() {
+async fn redirections_are_limited_and_each_is_judged() {
     LocalSet::new()
         .run_until(async {
             let rules = Rules { loopback: true, ..Rules::default() };
@@ -225,7 +225,7 @@ async fn redirections_are_few_and_vetted() {
 }
 
 #[tokio::test]
-async fn a_body_is_read_as_it_comes() {
+async fn response_body_is_read_as_it_arrives() {
     LocalSet::new()
         .run_until(async {
             let start = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n";

@@ -16,7 +16,7 @@ const CA_FILE_VARIABLES: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "CODEX_CA_CERTIFICA
 /// configuration of the user's tools names.
 ///
 /// # Errors
-/// When there is none, or the further ones cannot be read.
+/// When there are no roots, or the additional ones cannot be read.
 pub fn machine_roots() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -31,7 +31,7 @@ pub fn machine_roots() -> Result<RootCertStore, String> {
     }
     let project = authorities::project_here();
     for named in authorities::named(&|name| std::env::var(name).ok(), project.as_deref(), &|_| false) {
-        // What cannot be read is not trusted: the tool that it was meant for says so.
+        // An unreadable certificate is not trusted; the tool that it was meant for reports it.
         roots.add_parsable_certificates(named.certificates().unwrap_or_default());
     }
     if roots.is_empty() {

@@ -30,7 +30,7 @@ pub struct Place {
     pub hash: Option<[u8; 32]>,
 }
 
-/// Rows behind a place.
+/// Rows after a place in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     pub after: Place,
@@ -40,7 +40,7 @@ pub struct Batch {
 /// Why a batch cannot be read. Nothing of it counts.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    #[error("the batch is not gzip, or broken off")]
+    #[error("the batch is not gzip, or is truncated")]
     NotGzip,
     #[error("the batch has more than {MAX_UNPACKED} bytes when it is unpacked")]
     TooLong,
@@ -50,7 +50,7 @@ pub enum Unreadable {
 
 impl Batch {
     /// # Errors
-    /// A row that no journal has: with a line break in its body.
+    /// A row has a line break in its body, which no journal writes.
     pub fn packed(&self) -> Result<Vec<u8>, Unreadable> {
         let mut text = String::new();
         let hash = self.after.hash.map_or_else(|| "-".to_owned(), |hash| agentsh_base::hex(&hash));
@@ -122,14 +122,14 @@ fn row(line: &str) -> Result<Raw, &'static str> {
 }
 
 /// # Errors
-/// Never, with memory enough.
+/// None, as long as there is enough memory.
 pub fn pack(text: &[u8]) -> Result<Vec<u8>, Unreadable> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(text).and_then(|()| encoder.finish()).map_err(|_| Unreadable::NotGzip)
 }
 
 /// # Errors
-/// What is not a gzip of text, or too long.
+/// The bytes are not gzipped text, or the text is too long.
 pub fn unpack(bytes: &[u8]) -> Result<String, Unreadable> {
     let mut text = Vec::new();
     let mut rest = GzDecoder::new(bytes).take(MAX_UNPACKED as u64 + 1);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_comes_out_as_it_went_in() {
+    fn batch_round_trips() {
         let after = Place { id: 4, hash: Some([1; 32]) };
         let batch = Batch { after, rows: vec![one(5), one(6)] };
         assert_eq!(Batch::unpacked(&batch.packed().unwrap()).unwrap(), batch);

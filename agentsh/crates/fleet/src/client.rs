@@ -54,7 +54,7 @@ pub struct Signer {
 
 impl Signer {
     /// # Errors
-    /// A key that is none.
+    /// The key is invalid.
     pub fn of(file: &HostFile) -> Result<Self, ClientError> {
         let key = HostKey::read(&file.key).ok_or(ClientError::Key)?;
         Ok(Self { id: file.host.clone(), key })
@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// # Errors
-    /// A key that is none.
+    /// The key is invalid.
     pub fn host(http: Http, file: &HostFile) -> Result<Self, ClientError> {
         Ok(Self { who: Signature::Host(Signer::of(file)?), ..Self::anyone(http, &file.url) })
     }

@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// The whole journal is compared this often.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
-/// A forwarder that a session started ends after so long without a new row.
+/// A forwarder that a session started ends after this time without a new row.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// When to stop.
@@ -45,7 +45,7 @@ pub enum ForwardError {
 pub struct Forwarded {
     pub rows: u64,
     pub batches: u64,
-    /// Sessions whose chain was computed again and compared; None: it was not due.
+    /// Number of sessions whose chain was recomputed and compared; None if that was not due.
     pub compared: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ pub struct Forwarded {
 /// each new reason.
 ///
 /// # Errors
-/// What does not go away by waiting.
+/// Errors that waiting does not resolve.
 pub async fn forward(
     client: &Client,
     state_dir: &Path,

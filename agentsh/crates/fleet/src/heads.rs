@@ -13,7 +13,7 @@ pub type Heads = BTreeMap<String, (u64, [u8; 32])>;
 /// The last hashes as a host claims them.
 pub type Claimed = BTreeMap<String, (u64, String)>;
 
-/// Reads the rows up to the place `until` and computes their hashes. What was changed changes every hash behind it.
+/// Reads the rows up to the place `until` and computes their hashes. A changed row changes every hash after it.
 ///
 /// # Errors
 /// When the journal cannot be read.
@@ -45,7 +45,7 @@ pub fn packed(until: i64, heads: &Heads) -> Result<Vec<u8>, Unreadable> {
 }
 
 /// # Errors
-/// What no host packs.
+/// The bytes are not what a host packs.
 pub fn unpacked(bytes: &[u8]) -> Result<(i64, Claimed), Unreadable> {
     let text = batch::unpack(bytes)?;
     let mut lines = text.lines();

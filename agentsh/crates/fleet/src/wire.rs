@@ -58,7 +58,7 @@ pub struct Who {
 }
 
 impl Who {
-    /// How records call this person: the name, and behind it who that is at the provider.
+    /// The name of this person in records: the name, followed by the subject at the provider.
     #[must_use]
     pub fn on_record(&self) -> String {
         match &self.subject {
@@ -111,8 +111,8 @@ pub struct GotToken {
     pub expires_at: String,
 }
 
-/// Revokes the credentials of all people with one name. With the subject behind it as records have it: those of this
-/// person, under any name.
+/// Revokes the credentials of all people with one name. With the subject after the name, as in records: the
+/// credentials of this person, under any name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokePeople {
     pub name: String,
@@ -120,7 +120,7 @@ pub struct RevokePeople {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Revoked {
-    /// Credentials; 0 where there was a token alone.
+    /// Number of revoked credentials; 0 if there was only a token.
     pub revoked: u64,
 }
 
@@ -219,7 +219,7 @@ pub struct Ask {
     pub expires_at: i64,
 }
 
-/// A question that waits, as people see it.
+/// A waiting question as people see it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Waiting {
     pub id: String,

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_others_and_other_names_do_not_come_in() {
+    fn requests_with_foreign_origin_or_host_are_refused() {
         let config = config(
             "auth: {open: true}\norigins: ['https://app.example.com']\nhosts: [mcp.example.com]\npublic_url: https://own.example.com",
         );
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_its_endpoints_alone() {
+    fn gateway_key_opens_only_its_endpoints() {
         let config = config("");
         let mut keys = Keys::default();
         let now = Timestamp::now();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_and_rates_are_bounds() {
+    fn client_networks_and_rates_are_enforced() {
         let config = config("auth: {open: true}\nallow_from: [10.0.0.0/8]\nlimits: {requests_per_minute: 2}");
         let door = AttemptLimiter::default();
         let ask = |peer: &str| {

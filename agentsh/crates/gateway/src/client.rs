@@ -382,7 +382,7 @@ impl Client {
         self.say(line, &Cell::new(false)).await
     }
 
-    /// Like `send`; `is_sent` becomes true when the server gets it, even if the caller is gone.
+    /// Like `send`; `is_sent` becomes true when the server gets it, even if the caller has gone.
     async fn say(&self, line: &[u8], is_sent: &Cell<bool>) -> Result<(), SendError> {
         self.used.set(Instant::now());
         if self.translation.borrow().is_passthrough() {

@@ -31,7 +31,7 @@ pub enum Code {
     MediaType,
     /// No such session.
     NoSession,
-    /// None is named.
+    /// The request names no session.
     SessionMissing,
     /// The session has ended.
     Ended,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_stands_beside_the_reason_and_what_a_server_says_there_does_not_count() {
+    fn gateway_error_code_cannot_be_set_by_a_server() {
         let error = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"x","data":{"code":"FINE","reason":"unusual"}}}"#;
         let marked: serde_json::Value = serde_json::from_slice(&marked(error).unwrap()).unwrap();
         assert_eq!(

@@ -171,7 +171,7 @@ pub enum Sharing {
     /// None. Requests without a session share one per key.
     #[default]
     No,
-    /// Those of one key with equal capabilities.
+    /// Clients with the same key and equal capabilities.
     Key,
     /// All with equal capabilities: the server may pass data between clients.
     Everybody,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_works() {
+    fn smallest_gateway_configuration_has_defaults() {
         let config = parse("endpoints: [{id: fs, command: npx, args: [server]}]").unwrap();
         assert_eq!(config.listen, listen());
         assert_eq!(config.keys_file(), Path::new("/etc/agentsh/gateway-keys.json"));

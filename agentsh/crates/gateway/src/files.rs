@@ -1,4 +1,4 @@
-//! Files that the configuration names, and what is fetched because of them.
+//! Files that the configuration names, and the key sets that are fetched.
 
 use std::rc::Rc;
 

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_clients_with_one_id_hear_their_own() {
+    fn clients_that_use_the_same_id_get_their_own_answers() {
         let mut names = IdMapping::default();
         let ask = r#"{"jsonrpc":"2.0","id":"a\u0041","method":"tools/call","params":{"name":"x","n":1.50,"_meta":{"progressToken":7}}}"#;
         let one = names.rename(Incoming::read(ask.as_bytes()).unwrap());

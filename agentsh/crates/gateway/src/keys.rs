@@ -94,7 +94,7 @@ impl Keys {
     /// Creates a key and returns it, this once.
     ///
     /// # Errors
-    /// Without random numbers, or if a valid key has this name.
+    /// The system gives no random numbers, or a valid key already has this name.
     pub fn create(&mut self, key: Key, now: Timestamp) -> io::Result<String> {
         if self.keys.values().any(|known| known.name == key.name && known.state(now).is_ok()) {
             let why = format!("the key '{}' already exists: revoke it first", key.name);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_until_it_is_revoked_or_over() {
+    fn gateway_key_is_valid_until_revoked_or_expired() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("keys.json");
         let (now, later) = (Timestamp::from_second(10).unwrap(), Timestamp::from_second(20).unwrap());

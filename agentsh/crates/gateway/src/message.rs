@@ -1,4 +1,5 @@
-//! What the gateway reads of a client's message: kind, id, and what the protocol without sessions repeats in headers.
+//! The parts of a client's message that the gateway reads: kind, id, and what the protocol without sessions repeats
+//! in headers.
 
 use std::net::IpAddr;
 
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_repeat_the_body() {
+    fn mcp_headers_must_repeat_the_body() {
         let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"größe","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
         let message = Incoming::read(body.as_bytes()).unwrap();
         let good = [
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_no_line_break() {
+    fn message_line_contains_no_line_break() {
         let message = Incoming::read(b"{\"jsonrpc\":\"2.0\",\n \"id\":1,\"method\":\"ping\"}").unwrap();
         assert!(!message.line.contains(&b'\n'));
         assert_eq!(Incoming::read(b"[]").unwrap_err().code, INVALID_REQUEST);

@@ -213,7 +213,7 @@ impl Gateway {
         self.drain.notify_one();
     }
 
-    /// The place of one more connection; None: it is refused. What is refused here has cost nothing yet.
+    /// The slot of one more connection; None: it is refused, before it has cost anything.
     fn admit(self: &Rc<Self>, peer: IpAddr) -> Option<OpenConnection> {
         let config = self.config();
         if let Err(refusal) = check_network(&config, peer) {

@@ -93,7 +93,7 @@ impl SharedSession {
                 running.get(&id.key).is_some_and(|(_, other)| Rc::ptr_eq(other, &stream))
             };
             if !is_its(&seat.running.borrow()) {
-                // It was cancelled.
+                // The request was cancelled.
                 return;
             }
             seat.running.borrow_mut().remove(&id.key);

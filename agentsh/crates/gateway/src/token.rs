@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_for_here_and_now_is_good() {
+    fn token_for_this_audience_and_time_is_accepted() {
         let issuer = issuer();
         assert_eq!(issuer.check(&issuer.sign(&claims())), Ok("ann".to_owned()));
         let mut listed = claims();

@@ -15,7 +15,7 @@ use crate::verdict::Outcome;
 
 /// How long an agent has for a call that its model asked for, before it counts as another one.
 const ANNOUNCED_CALL_TIMEOUT: Duration = Duration::from_secs(600);
-/// Such calls that are remembered; further ones count twice.
+/// Limit of remembered calls from model answers; further ones count twice.
 const MAX_ANNOUNCED_CALLS: usize = 4096;
 
 /// The checks of one session, in the order in which they are asked: cheap ones first.

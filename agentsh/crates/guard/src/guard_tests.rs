@@ -48,7 +48,7 @@ fn call(policy: &McpPolicy, server: &str, tool: &str, hash: Option<&str>) -> (Ou
 }
 
 #[test]
-fn servers_by_list() {
+fn server_lists_allow_and_deny_servers() {
     let allow = McpPolicy {
         server_policy: ListMode::Allowlist,
         allowed_servers: vec![at("internal-*".to_owned(), 10), at("llm".to_owned(), 11)],
@@ -57,7 +57,7 @@ fn servers_by_list() {
     let deny = McpPolicy {
         server_policy: ListMode::Denylist,
         denied_servers: vec![at("bad_?".to_owned(), 20)],
-        // A list of the other mode says nothing.
+        // A list of the other mode has no effect.
         allowed_servers: vec![at("bad_1".to_owned(), 21)],
         ..enforced()
     };
@@ -77,7 +77,7 @@ fn servers_by_list() {
 }
 
 #[test]
-fn tools_by_list_and_hash() {
+fn tool_lists_match_by_pattern_and_hash() {
     let allow = McpPolicy {
         tool_policy: ListMode::Allowlist,
         allowed_tools: vec![
@@ -213,7 +213,7 @@ fn lists_of_the_project_narrow_and_never_widen() {
 }
 
 #[test]
-fn the_tool_list_of_a_proxy_file_is_a_layer_of_its_own() {
+fn tool_list_of_a_proxy_file_is_a_separate_layer() {
     let text = r#"{"servers": [{"id": "filesystem", "command": "npx"}, {"id": "web", "command": "uvx"}],
         "allowed_tools": ["filesystem__read_*", "web__fetch"]}"#;
     let file = crate::policy::proxy_file::parse("proxy.json", text).unwrap();
@@ -223,7 +223,7 @@ fn the_tool_list_of_a_proxy_file_is_a_layer_of_its_own() {
     assert!(!sees("filesystem", "write_file") && !sees("web", "post"));
 }
 
-/// What a new check takes: a file like this, and a line in the list.
+/// A new check needs only a file like this, and a line in the list.
 #[derive(Debug)]
 struct LongestArgument(usize);
 
@@ -238,7 +238,7 @@ impl Check for LongestArgument {
 }
 
 #[test]
-fn a_check_more_is_one_line() {
+fn guard_accepts_an_additional_check() {
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(LongestArgument(4));
     let mut outcome = |text: &str| {
@@ -283,7 +283,7 @@ fn the_strictest_wins_and_every_finding_stays() {
     assert_eq!((decision.verdict.outcome, decision.verdict.rule.line), (Outcome::Allow, 4));
 }
 
-/// A check that remembers nothing, and says on which thread it looked.
+/// A check that remembers nothing, and reports the thread on which it ran.
 #[derive(Debug)]
 struct Where;
 
@@ -295,7 +295,7 @@ impl Precompute for Where {
 }
 
 #[test]
-fn findings_of_another_thread_count_once_and_other_checks_run() {
+fn precomputed_findings_count_once_and_other_checks_still_run() {
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(LongestArgument(4));
     guard.add(std::sync::Arc::new(Where));
@@ -335,7 +335,7 @@ impl Check for Counting {
 }
 
 #[test]
-fn a_call_that_is_refused_for_what_it_carries_beside_has_not_passed() {
+fn call_refused_for_its_metadata_is_not_counted_as_passed() {
     let mut guard = Guard::new(&McpPolicy::default());
     let passed = std::rc::Rc::default();
     guard.add(Counting(std::rc::Rc::clone(&passed)));
@@ -376,7 +376,7 @@ fn a_call_in_a_models_answer_is_judged_as_one_on_the_wire_and_counts_once() {
     assert_eq!(said(&mut guard, "mail", "send"), Reason::NoRule);
     assert_eq!(said(&mut guard, "notes", "read"), Reason::NoRule);
     assert_eq!(said(&mut guard, "mail", "send"), Reason::ReadThenSend);
-    // What a listing hid, whichever check did.
+    // What a listing hid, by whichever check.
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(Hides);
     assert!(!sees(&mut guard, "x", "t", HASH) && said(&mut guard, "x", "t") == Reason::InterfaceChanged);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_one_spelling() {
+    fn interface_hash_ignores_the_spelling_of_numbers() {
         for (spelled, expected) in [
             ("0", "0"),
             ("-0", "0"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_of_a_library_is_a_key_like_any_other() {
+    fn interface_hash_does_not_interpret_serde_json_private_keys() {
         assert_ne!(form(r#"{"$serde_json::private::Number":"5"}"#), form("5"));
     }
 
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn lone_surrogates_stay_apart() {
+    fn lone_surrogates_have_distinct_hash_forms() {
         assert_ne!(form(r#""\ud800""#), form(r#""\ud801""#));
         assert_ne!(form(r#""\ud800""#), form("\"\u{fffd}\""));
     }
@@ -299,7 +299,7 @@ mod tests {
             (r#"{"default":{"enum":["a","b"]}}"#, r#"{"default":{"enum":["b","a"]}}"#),
             (r#"{"x":{"required":["a","b"]}}"#, r#"{"x":{"required":["b","a"]}}"#),
             (r#"{"enum":[{"enum":["a","b"]}]}"#, r#"{"enum":[{"enum":["b","a"]}]}"#),
-            // What is read, or tried, one after the other.
+            // Alternatives that are tried in order.
             (r#"{"anyOf":[{"type":"null"},{}]}"#, r#"{"anyOf":[{},{"type":"null"}]}"#),
             (r#"{"examples":["a","b"]}"#, r#"{"examples":["b","a"]}"#),
             (r#"{"prefixItems":[{},true]}"#, r#"{"prefixItems":[true,{}]}"#),
@@ -355,7 +355,7 @@ mod tests {
         }
 
         #[test]
-        fn the_form_is_its_own_form(text in r#"-?[1-9][0-9]{0,30}(\.[0-9]{1,30})?(e[+-]?[0-9]{1,3})?"#) {
+        fn canonical_form_is_idempotent(text in r#"-?[1-9][0-9]{0,30}(\.[0-9]{1,30})?(e[+-]?[0-9]{1,3})?"#) {
             let once = form(&text);
             prop_assert_eq!(form(&once), once);
         }

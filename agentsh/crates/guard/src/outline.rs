@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_definition_is_kept_as_hashes_that_tell_what_changed() {
+    fn long_definition_is_stored_as_hashes_that_show_what_changed() {
         let long = |letter: &str, title: &str| {
             format!(r#"{{"title":"{title}","description":"{}","name":"t"}}"#, letter.repeat(5000))
         };

@@ -26,7 +26,7 @@ impl Bucket {
     /// Takes one call.
     ///
     /// # Errors
-    /// How long until a call would be allowed (None: never). A refused call costs nothing.
+    /// The time until a call would be allowed (None: never). A refused call costs nothing.
     pub fn take(&mut self, now: Duration) -> Result<(), Option<Duration>> {
         let elapsed = now.saturating_sub(self.at).as_nanos();
         self.at = self.at.max(now);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_full_and_refills_at_the_rate() {
+    fn token_bucket_starts_full_and_refills_at_its_rate() {
         let mut bucket = bucket(60, 3);
         for _ in 0..3 {
             assert_eq!(bucket.take(Duration::ZERO), Ok(()));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn is_capped_at_the_burst() {
+    fn token_bucket_is_capped_at_the_burst() {
         let mut bucket = bucket(6000, 2);
         let late = Duration::from_secs(1_000_000);
         assert_eq!(bucket.take(late), Ok(()));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_gives_nothing() {
+    fn token_bucket_ignores_a_clock_that_goes_back() {
         let mut bucket = Bucket::new(Rate { calls_per_minute: 60, burst: 1 }, Duration::from_secs(10));
         assert_eq!(bucket.take(Duration::from_secs(10)), Ok(()));
         assert!(bucket.take(Duration::ZERO).is_err());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_nothing_never_recovers_and_no_burst_means_one() {
+    fn token_bucket_of_rate_zero_never_refills_and_burst_is_at_least_one() {
         let mut none = bucket(0, 1);
         assert_eq!(none.take(Duration::ZERO), Ok(()));
         assert_eq!(none.take(Duration::from_secs(u64::MAX)), Err(None));

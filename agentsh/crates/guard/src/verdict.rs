@@ -50,7 +50,7 @@ pub enum Reason {
     InterfaceChanged,
     /// The server offers something that was never trusted.
     InterfaceNotPinned,
-    /// A server that is known offers something more.
+    /// A known server offers an additional item.
     InterfaceAdded,
     /// The registry does not vouch for what a server offers.
     InterfaceNotVouched,
@@ -58,7 +58,7 @@ pub enum Reason {
     ToolNotListed,
     /// Something in a text that a policy does not let pass, such as a secret.
     SecretFound,
-    /// Something was taken out of a text that no person sees.
+    /// Invisible parts of a text were removed.
     TextCleaned,
     /// Servers may not ask for this at all.
     RequestNotAllowed,
@@ -308,7 +308,7 @@ mod tests {
 
     /// Every text that ends a refusal, as it is read. AGENTSH_WRITE_REMEDIES=1 writes them anew.
     #[test]
-    fn remedies_read_aloud() {
+    fn remedies_in_refusals_match_their_snapshot() {
         let rule = |reason: Reason| match reason {
             Reason::DestinationNotAllowed => {
                 RuleRef::default_rule("sandbox.mcp.exfiltration.allowed_domains")

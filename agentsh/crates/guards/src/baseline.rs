@@ -35,7 +35,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of what stands at a path, links followed. None: nothing does.
+    /// The key of the file at a path, links followed. None if nothing is there.
     pub fn of(path: &Path) -> Option<Self> {
         Some(Self::from(&path.metadata().ok()?))
     }
@@ -107,11 +107,11 @@ pub struct Baseline {
     guards_all: bool,
     /// Hooks and programs that the user's git searches for in every repository.
     in_repositories: BTreeSet<PathBuf>,
-    /// What was guarded from the start.
+    /// Paths that were guarded from the start.
     guarded: BTreeSet<PathBuf>,
     /// Automatically run files that existed before, or that the policy allows.
     present: BTreeSet<PathBuf>,
-    /// Paths outside of every table that somebody obeys, and where nothing was.
+    /// Missing paths that are in no table but that some program obeys.
     expected: BTreeMap<PathBuf, Named>,
     /// Named files that stay writable, with who names them.
     told: BTreeMap<PathBuf, String>,
@@ -236,7 +236,7 @@ impl Baseline {
                 }
             }
         }
-        // The stubs exist by now.
+        // The stubs exist at this point.
         found.present = found.arrivals();
         found.present.extend(rules.unmasked.iter().cloned());
         found
@@ -249,12 +249,12 @@ impl Baseline {
         Self { private: real.collect(), ..self }
     }
 
-    /// The host removed what was there: what comes next is new.
+    /// The host removed the entry: the next one at this path is new.
     pub(super) fn forget(&mut self, path: &Path) {
         self.present.remove(path);
     }
 
-    /// Whether a link leads to a directory that is searched for nothing, because nobody works in it.
+    /// Whether a link leads to a private directory, which is never searched because nobody works in it.
     pub(super) fn is_private(&self, link: &Path) -> bool {
         let end = link.canonicalize().ok().filter(|end| end.is_dir());
         end.is_some_and(|end| self.private.iter().any(|private| end.starts_with(private)))
@@ -276,7 +276,7 @@ impl Baseline {
         found
     }
 
-    /// What is obeyed in repositories that were made meanwhile.
+    /// Adds paths that are obeyed in repositories made during the run.
     pub(super) fn expect(&mut self, more: BTreeMap<PathBuf, Named>) {
         self.expected.extend(more);
     }
@@ -286,7 +286,7 @@ impl Baseline {
         self.told.iter()
     }
 
-    /// Who obeys a path that no table lists.
+    /// The reason why a path that is in no table is obeyed.
     pub(super) fn why(&self, path: &Path) -> Option<&str> {
         self.expected.get(path).map(|named| named.why.as_str())
     }
@@ -415,7 +415,7 @@ impl Baseline {
         self.repositories.values().map(|(path, _)| path.as_path())
     }
 
-    /// What git obeyed in a repository before. None: it is new.
+    /// The files that git obeyed in a repository before the run. None: the repository is new.
     pub(super) fn obeyed(&self, repository: &Path) -> Option<&Obeyed> {
         self.repositories.get(&identity(repository)?).map(|(_, obeyed)| obeyed)
     }
@@ -433,7 +433,7 @@ impl Baseline {
     }
 }
 
-/// Names in a repository's directory that are obeyed; a stub cannot stand at each of them.
+/// Names in a repository's directory that are obeyed; not each of them can have a stub.
 fn obeyed_files(directory: &Path) -> &'static [&'static str] {
     let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
     let other = others.find(|(name, _)| directory.file_name() == Some(name.as_ref()));
@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_known_by_itself_and_not_by_its_name() {
+    fn baseline_identifies_a_directory_by_inode_and_not_by_name() {
         let place = tempfile::tempdir().unwrap();
         let (git, other) = (place.path().join(".git"), place.path().join("other"));
         fs::create_dir(&git).unwrap();
@@ -461,10 +461,10 @@ mod tests {
         baseline.add(&git);
         baseline.add(&place.path().join("missing"));
         assert!(baseline.holds(&git));
-        // What comes at a name that was free is new.
+        // A file at a name that was free is new.
         fs::create_dir(place.path().join("missing")).unwrap();
         assert!(!baseline.holds(&place.path().join("missing")));
-        // Made before, and renamed: the time of its birth says nothing.
+        // It was made before, and then renamed: its time of birth says nothing.
         fs::create_dir(&other).unwrap();
         fs::rename(&git, place.path().join("moved")).unwrap();
         assert!(baseline.holds(&place.path().join("moved")));

@@ -19,7 +19,7 @@ use super::difference;
 /// Lines of a change that are shown.
 const MAX_LINES: usize = 6;
 const MAX_COLUMNS: usize = 120;
-/// New names that no table knows are told in one line.
+/// New names that are in no table are reported in one line.
 const MAX_NAMES: usize = 20;
 /// Files of one directory that are compared one by one.
 const MAX_ENTRIES: usize = 200;
@@ -28,7 +28,7 @@ const UNKNOWN: &str = "some program may obey it";
 /// Files, with the reason why they matter.
 pub type Instructions = BTreeMap<PathBuf, (Copy, Cow<'static, str>)>;
 
-/// Those in these directories and repositories.
+/// The instructions in these directories and repositories.
 #[must_use]
 pub fn instructions(directories: &BTreeSet<PathBuf>, baseline: &Baseline, host: &RealHost) -> Instructions {
     let host = CachedHost::new(host);
@@ -69,7 +69,7 @@ fn unknown(top: &Path, host: &dyn Host) -> Vec<PathBuf> {
     found
 }
 
-/// What stands at names of the tables, of both tiers, in directories below the tops, by what tells whether it has changed.
+/// Files with names of the tables of both tiers, in directories below the tops, each with a key that shows a change.
 pub type Nested = BTreeMap<PathBuf, FileKey>;
 
 #[must_use]
@@ -88,7 +88,7 @@ pub fn nested(directories: &[PathBuf], host: &dyn Host) -> Nested {
     found
 }
 
-/// Of a file, or of the files in a directory. A large directory is known by its own.
+/// Adds the key of a file, or of the files in a directory; for a large directory, its own key.
 fn keys(path: &Path, budget: &mut usize, into: &mut Nested) {
     let Ok(found) = path.symlink_metadata() else { return };
     let names = if found.is_dir() { listing::paths(path).unwrap_or_default() } else { Vec::new() };

@@ -40,24 +40,24 @@ struct UnfinishedWatch {
     session: String,
     roots: Vec<Root>,
     baseline: Stored,
-    /// Guarded files that nothing protects, and what was there.
+    /// Guarded files that no mount protects, with their former content.
     #[serde(default)]
     unprotected: BTreeMap<PathBuf, Copy>,
-    /// When it was told that a check remains to be done.
+    /// When it was reported that a check remains to be done.
     #[serde(default)]
     told: Option<SystemTime>,
 }
 
 /// A directory by its path, and which object it was.
 type Root = (Vec<u8>, Identity);
-/// What is told, about which path.
+/// Reports a text about a path.
 pub type Say<'s> = &'s mut dyn FnMut(&Path, GuardChange, String);
 
 /// The file of one watched sandbox. A killed session leaves it.
 pub struct CrashMarker {
     path: PathBuf,
     locked: File,
-    /// Where they are, the kernel says.
+    /// The kernel knows their current paths.
     roots: Vec<(Root, File)>,
     /// Directories that the host has moved out of them: who was inside can still write there.
     moved_out: Vec<(Root, File)>,
@@ -65,7 +65,7 @@ pub struct CrashMarker {
 
 impl CrashMarker {
     /// # Errors
-    /// When it cannot be written: then nothing that may write may start.
+    /// When it cannot be written: then no sandbox that may write may start.
     pub fn begin(check: &FinalCheck, session: &str, guards: &[Mount], since: SystemTime) -> io::Result<Self> {
         let name = uuid::Uuid::now_v7().to_string();
         let path = place(&check.state).join(&name);
@@ -99,7 +99,7 @@ impl CrashMarker {
         let mut roots = self.roots.iter().filter_map(|(_, root)| place_of(root));
         let Some(identity) = held.metadata().ok().map(|found| Identity::from(&found)) else { return };
         if roots.any(|root| now.starts_with(root)) {
-            // It is watched, and held again, where it is.
+            // It is watched and held again at its present path.
             return;
         }
         let root = (path.as_os_str().as_bytes().to_vec(), identity);
@@ -121,10 +121,10 @@ impl CrashMarker {
         around.all(|(root, _)| is_in_place(root))
     }
 
-    /// Does the final check, where the directories are by now. What fails in it, or cannot be reached, remains to be done.
+    /// Does the final check, at the present paths. What fails in it, or cannot be reached, remains to be done.
     pub fn close(self, check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) {
-        // Where each is, the kernel says; one that was removed holds nothing.
-        let (moved, absent) = found(self.roots.iter().chain(&self.moved_out).filter_map(|(root, held)| {
+        // The kernel knows the current path of each; removed ones are empty.
+        let (moved, absent) = located(self.roots.iter().chain(&self.moved_out).filter_map(|(root, held)| {
             if is_in_place(root) {
                 return Some((root.clone(), Vec::new()));
             }
@@ -143,7 +143,7 @@ impl CrashMarker {
             left.at(&moved).leave(&self.path, absent.clone(), &failed)
         };
         let is_done = failed.is_empty() && absent.is_empty();
-        // Unreadable, it is told at the next start.
+        // If it is unreadable, the next start reports it.
         let _ = if is_done { fs::remove_file(&self.path) } else { remains() };
     }
 }
@@ -154,7 +154,7 @@ fn ended(state: &Path, marker: &Path) {
     let _ = accepted_files::ended(state, &name);
 }
 
-/// None: it was removed, and holds nothing.
+/// None: the directory was removed.
 fn place_of(held: &File) -> Option<PathBuf> {
     held.metadata().ok().filter(|found| found.nlink() > 0)?;
     fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd())).ok()
@@ -165,7 +165,7 @@ fn is_in_place(root: &Root) -> bool {
 }
 
 /// Where directories are now, by where they may be, and those that are nowhere.
-fn found(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Vec<Root>) {
+fn located(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Vec<Root>) {
     let (mut moved, mut absent) = (Vec::new(), Vec::new());
     for (root, others) in roots {
         let from = as_path(root.0.clone());
@@ -181,11 +181,11 @@ fn found(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Vec<
 fn tell_absent(root: &Root, is_over: bool, say: Say<'_>) {
     let shown = as_path(root.0.clone());
     let then = match is_over {
-        true => format!("agentsh waits for it no longer, after {REMAINS_DAYS} days"),
-        false => format!("the next run in it does it, wherever it is within {REMAINS_DAYS} days"),
+        true => format!("agentsh gave it up after {REMAINS_DAYS} days"),
+        false => format!("the next run in it within {REMAINS_DAYS} days does the check, wherever it is then"),
     };
     let text = format!(
-        "the final check of {} is not done, because that directory is not there: {then}",
+        "the final check of {} is not done, because that directory is missing: {then}",
         shown.display()
     );
     say(&shown, GuardChange::NotPutBack, text);
@@ -294,7 +294,7 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
-    // It runs, or somebody else has done it.
+    // It is running, or another process has done it.
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
         || file.metadata()?.nlink() == 0
     {
@@ -315,7 +315,7 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
     }
     let others: Vec<PathBuf> = writable.iter().map(|path| path.to_path_buf()).collect();
     let roots = std::mem::take(&mut left.roots).into_iter();
-    let (moved, absent) = found(roots.map(|root| (root, others.clone())));
+    let (moved, absent) = located(roots.map(|root| (root, others.clone())));
     let check = FinalCheck {
         unprotected: left.unprotected.clone(),
         ..FinalCheck::of(state, &left.session, Vec::new(), left.baseline.clone().at(&[]))
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_killed_session_leaves_its_last_look_to_the_next() {
+    fn final_check_of_a_killed_session_runs_in_the_next_one() {
         let place = tempfile::tempdir().unwrap();
         let (state, project) = (place.path().join("state"), place.path().join("project"));
         let make = |name: &str| {
@@ -367,7 +367,7 @@ mod tests {
         // A kill closes the descriptor and leaves the file.
         let path = begun.path.clone();
         drop(begun);
-        // What is not there, or is another directory, is told once.
+        // What is not there, or is another directory, is reported once.
         let moved = place.path().join("moved");
         fs::rename(&project, &moved).unwrap();
         let said = recovered(&[]);

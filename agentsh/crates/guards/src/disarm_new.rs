@@ -16,7 +16,7 @@ use agentsh_sandbox::git_config::{Entry, entries};
 pub use agentsh_sandbox::host::is_bare;
 use agentsh_sandbox::host::{Host, OWNER_READS, RealHost, Repositories, let_owner, plain, repository_names};
 
-/// What was done in a repository.
+/// What was disarmed in a repository.
 #[derive(Debug, Default)]
 pub struct Done {
     /// For a message.
@@ -40,7 +40,7 @@ impl Done {
         }
     }
 
-    /// What a rewritten file has no more; one that cannot be rewritten gets another name.
+    /// Records what was removed from a rewritten file; one that cannot be rewritten is renamed.
     pub fn rewritten(&mut self, path: &Path, without: Vec<String>, result: std::io::Result<()>) {
         match result.map_err(|error| (error, copies::set_aside(path))) {
             Ok(()) => without.into_iter().for_each(|name| self.note(name, true)),

@@ -15,17 +15,17 @@ use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::stubs;
 use agentsh_store::words::GuardChange;
 
-/// What stood before the start, and where to look.
+/// What existed before the start, and where to look.
 pub struct FinalCheck {
     /// Shown paths are relative to it.
     pub project: PathBuf,
     pub baseline: Baseline,
     /// Searched for repositories.
     pub directories: Vec<PathBuf>,
-    /// Directories that may have instruction files at their top. None: nobody knows what was there.
+    /// Directories that may have instruction files at their top. None if it is not known what was there.
     pub instructed: BTreeSet<PathBuf>,
     pub instructions: Instructions,
-    /// Such files further below.
+    /// Instruction files further below.
     pub nested: Nested,
     /// Guarded files that nothing protected while the sandbox ran.
     pub unprotected: BTreeMap<PathBuf, Copy>,
@@ -35,7 +35,7 @@ pub struct FinalCheck {
 }
 
 impl FinalCheck {
-    /// Without instructions: nobody knows what was there.
+    /// Without instruction files, because their former content is unknown.
     pub fn of(state: &Path, session: &str, directories: Vec<PathBuf>, baseline: Baseline) -> Self {
         Self {
             project: PathBuf::new(),
@@ -51,7 +51,7 @@ impl FinalCheck {
         }
     }
 
-    /// Of these directories alone, where they are now.
+    /// The check of these moved directories only, at their present paths.
     pub fn at(self, moved: &[Moved]) -> Self {
         let directories: Vec<PathBuf> = moved.iter().map(|moved| moved.to.clone()).collect();
         let now = |path| {
@@ -166,7 +166,7 @@ pub fn set_aside(entry: &Path, done: &Done, baseline: &Baseline) -> (GuardChange
         (true, _) => (
             GuardChange::SetAside,
             format!(
-                "{shown}: what makes git show other commits than it sends was set aside ({undo}): {names}"
+                "{shown}: git data that made git show other commits than it sends was set aside ({undo}): {names}"
             ),
         ),
     };

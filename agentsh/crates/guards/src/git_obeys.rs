@@ -27,7 +27,7 @@ const MAX_PACKED_BYTES: u64 = 1 << 30;
 /// A longer file is known by its size and times.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// Of what is set aside or removed when it is new.
+/// Paths that are set aside or removed if they are new.
 #[must_use]
 pub fn obeyed(git: &Path) -> Obeyed {
     let mut found: Obeyed = packed(git).into_iter().flatten().collect();
@@ -42,7 +42,7 @@ pub fn set_aside_new(git: &Path, before: &Obeyed, roots: &[PathBuf], aside: &Sav
         if before.contains(&(name, content)) || path.symlink_metadata().is_err() {
             continue;
         }
-        // What was written is in a root; else a link on the way is new.
+        // A written file is in a root; otherwise a link on the way is new.
         let real = path.parent().and_then(|above| above.canonicalize().ok()).unwrap_or_default();
         let real = real.join(path.file_name().unwrap_or_default());
         let link =

@@ -58,7 +58,7 @@ pub(super) struct Names {
     pub directories: BTreeSet<PathBuf>,
     /// Mount points that keep guarded paths in place.
     pub held: BTreeSet<PathBuf>,
-    /// Those that existed before the run: nothing inside may move or remove them.
+    /// Repositories that existed before the run: nothing inside may move or remove them.
     held_before: BTreeSet<PathBuf>,
     pub repositories: BTreeSet<PathBuf>,
     /// The agent's own directories cover these (decision 610), so only visible parts of the project in them are
@@ -113,7 +113,7 @@ pub struct Guarded {
     kept: RefCell<BTreeSet<PathBuf>>,
     /// Done, but the caller had stopped waiting; it will try again.
     unheard: RefCell<Option<NewName>>,
-    /// The same for removals: by whom, and what.
+    /// The same for removals: the process, and the path.
     unheard_removals: RefCell<BTreeSet<(u32, PathBuf)>>,
     /// Callers that wait for the answer about a path and a hash.
     asked: RefCell<BTreeMap<QuestionKey, Vec<(Refused, NewName)>>>,
@@ -255,7 +255,7 @@ impl Guarded {
         let (session, server) = owner;
         let path = wanted.absolute(heard.pid).unwrap_or_default();
         let is_guarded = self.is_guarded(&path) || self.names.lock().directories.contains(&path);
-        // It only reserves the name: who removes it, as `git clean` does, wants nothing to be there.
+        // It only reserves the name: a program that removes it, such as `git clean`, wants the name to be free.
         let is_stub = || {
             let is_empty = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
             is_empty && stubs::is_stub(&session.facts().context.state, &path)
@@ -630,7 +630,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_bounded() {
+    fn guard_message_is_bounded() {
         let words: Vec<String> = (0..9).map(|number| format!("{number}{}", "x".repeat(500))).collect();
         let text = listed(words);
         assert!(text.len() < 600 && text.ends_with(" and 5 more"), "{text}");

@@ -101,7 +101,7 @@ impl Trees {
 /// see its end. Returns what could not be restored.
 #[must_use]
 pub fn stop(pid: u32, text: &str, found: OriginalFiles) -> Vec<String> {
-    // Deepest first: directories that git created are empty by then.
+    // Deepest first: directories that git created are then empty.
     let left = found.into_iter().rev().filter_map(|(path, copy)| {
         let error = put_back(&path, &copy).err()?;
         (Copy::of(&path) != copy).then(|| format!("{}: {error}", path.display()))

@@ -291,7 +291,7 @@ impl Guards {
             let _ = telling.await;
         }
         if let Some(thread) = self.thread.take() {
-            // It dropped its sender as its last step. A panic was reported where it happened.
+            // The thread dropped its sender as its last step. A panic was reported where it happened.
             let _ = thread.join();
         }
     }

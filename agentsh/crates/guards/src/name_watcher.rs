@@ -16,7 +16,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// A watched directory takes about 1 KiB of kernel memory.
 const MAX_DIRECTORIES: usize = 8_192;
-/// Of the descriptors that this process may have, one sandbox holds so many directories with: those near the top.
+/// One sandbox may hold directories with this fraction of the process's descriptors: those near the top.
 const HELD_DIVISOR: u64 = 8;
 const MAX_HELD: u64 = 1_024;
 
@@ -33,7 +33,7 @@ pub enum NameChange {
 pub struct Names {
     notify: OwnedFd,
     directories: BTreeMap<i32, PathBuf>,
-    /// Those that are found wherever the host moves them.
+    /// Directories that are found wherever the host moves them.
     held: BTreeMap<i32, File>,
     max_held: OnceCell<usize>,
     /// Some directories are not watched, or events were lost.

@@ -66,7 +66,7 @@ impl NewRepositoryWatcher {
         if self.since.is_empty() {
             return;
         }
-        // Also for events elsewhere, because a `.git` file may name any directory.
+        // Set for events elsewhere too, because a `.git` file may name any directory.
         self.is_stirred = true;
         for (_, (_, last)) in self.since.iter_mut().filter(|(entry, _)| path.starts_with(entry)) {
             *last = Instant::now();
@@ -87,7 +87,7 @@ impl NewRepositoryWatcher {
         self.due
     }
 
-    /// Those that nobody guards yet.
+    /// Repositories that are not guarded yet.
     #[must_use]
     pub fn unfinished(&self) -> BTreeSet<PathBuf> {
         self.since.keys().cloned().collect()
@@ -140,7 +140,7 @@ impl NewRepositoryWatcher {
     }
 }
 
-/// Whether an entry is a repository by now, or part of a linked worktree.
+/// Whether an entry has become a repository, or part of a linked worktree.
 #[must_use]
 pub fn is_repository(entry: &Path) -> bool {
     is_repository_name(entry) || disarm_new::is_bare(entry) || entry.join(GIT_COMMON).exists()
@@ -154,7 +154,7 @@ fn is_finished(entry: &Path, (since, last): (Instant, Instant), host: &RealHost)
     let names = std::fs::read_dir(git).into_iter().flatten().flatten().map(|found| found.file_name());
     let names: Vec<_> = names.collect();
     let is_locked = names.iter().any(|name| name.as_encoded_bytes().ends_with(b".lock"));
-    // Of a submodule only the configuration says that it has a working tree.
+    // For a submodule, only the configuration says that it has a working tree.
     let config = || std::fs::read_to_string(git.join("config")).unwrap_or_default();
     let gets_index = git.is_dir()
         && (git.ends_with(".git")

@@ -17,7 +17,7 @@ use agentsh_registry::hex;
 use agentsh_sandbox::mount_calls::open_without_links;
 use agentsh_store::redact;
 
-/// Of one version.
+/// Size limit of one version.
 const MAX_BYTES: u64 = 256 << 10;
 /// Maximum difference that a person is shown: what is not shown cannot be approved.
 const MAX_SHOWN: usize = 16 << 10;
@@ -174,7 +174,7 @@ impl Change {
         }
     }
 
-    /// Of everything that an answer is bound to.
+    /// Hash of everything that an answer is bound to.
     #[must_use]
     pub fn hash(&self) -> String {
         let old = self.old.as_ref().map(|old| hex(&old.content)).unwrap_or_default();

@@ -14,8 +14,8 @@ use agentsh_sandbox::seccomp::FileEffect;
 use agentsh_sandbox::stubs;
 
 impl Names {
-    /// Whether a path is in no repository of before the run. Inner: the new repository; None for a directory that only
-    /// keeps others in place.
+    /// Whether a path is outside of every repository that existed before the run. Inner: the new repository; None for
+    /// a directory that is held only to keep others in place.
     fn made_inside(&self, path: &Path) -> Option<Option<PathBuf>> {
         let Some(entry) = path.ancestors().find(|above| self.repositories.contains(*above)) else {
             return self.held.contains(path).then_some(None);
@@ -53,7 +53,7 @@ impl Guarded {
         let (above, inside) = seen(pid, path).ok()?;
         let mut names = self.names.lock();
         let entry = names.made_inside(path).filter(|_| may_change(pid, inside.as_fd()))?;
-        // Before it is gone, or the thread would guard it again at once.
+        // Before it is removed, or the thread would guard it again at once.
         names.released.extend(entry);
         let name = path.file_name()?;
         let mut outcome = rustix::fs::unlinkat(&above, name, flags);

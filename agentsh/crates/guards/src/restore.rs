@@ -31,7 +31,7 @@ pub fn restore(
             continue;
         }
         disarm_new::let_owner_write(path);
-        // Without room for a copy, or in the way of a directory that its owner may not change, it gets another name.
+        // Without room for a copy, or in a directory that its owner may not change, it is renamed.
         let undone = aside.keep(path, &is).and_then(|()| put_back(was, path));
         let undone = undone.or_else(|error| {
             let name = agentsh_host::copies::set_aside(path).map_err(|_| error)?;
@@ -75,7 +75,7 @@ fn free_the_way(path: &Path, was: &Copy) -> (Vec<(PathBuf, PathBuf)>, Copy) {
     }
 }
 
-/// What was there, with the directories above it where they are gone.
+/// Restores what was there, with missing parent directories.
 fn put_back(was: &Copy, path: &Path) -> io::Result<()> {
     if !was.is_nothing() {
         make_directories_above(path)?;

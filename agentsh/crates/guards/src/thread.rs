@@ -44,7 +44,7 @@ pub(super) struct Watch {
     /// Where they lie.
     pub targets: BTreeSet<PathBuf>,
     pub executable: Executable,
-    /// What is done at the end, with what stood before.
+    /// The check at the end, with the state before the run.
     pub check: FinalCheck,
     /// For recovery, if this run is killed.
     pub unfinished: CrashMarker,
@@ -54,7 +54,7 @@ pub(super) struct Watch {
     pub mounted: Option<MountList>,
     pub freezer: Freezer,
     pub zygote: Zygote,
-    /// Of the session's own.
+    /// Closes slow descriptors of the session itself.
     pub closer: Closer,
     pub stubs: Vec<StubFiles>,
     /// Readable when the sandbox has ended.
@@ -67,7 +67,7 @@ pub(super) struct Watch {
     pub seen: BTreeMap<PathBuf, Vec<NameChange>>,
     pub names: Option<Names>,
     pub new_repository_watcher: NewRepositoryWatcher,
-    /// A repository of before the run was moved.
+    /// A repository that existed before the run was moved.
     pub is_moved: bool,
     /// New automatically run files.
     pub arrivals: BTreeSet<PathBuf>,

@@ -73,7 +73,7 @@ fn open(above: impl std::os::fd::AsFd, name: &OsStr) -> io::Result<(OwnedFd, Opt
             let opened = opened?;
             let mode = mode(rustix::fs::fstat(&opened)?);
             let is_closed = !mode.contains(Mode::RWXU);
-            // Of another user it stays as it is.
+            // A directory of another user stays closed.
             let is_opened = is_closed && rustix::fs::fchmod(&opened, mode | Mode::RWXU).is_ok();
             Ok((opened, is_opened.then_some(mode)))
         }

@@ -84,7 +84,7 @@ fn line(
     format!("the agent settings of this project changed since the last start ({}): {whole}", named.join(", "))
 }
 
-/// None: nothing that can be read.
+/// None: the file cannot be read.
 fn read(file: &std::path::Path) -> Option<BTreeMap<String, String>> {
     let mut text = Vec::new();
     fs::File::open(file).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;

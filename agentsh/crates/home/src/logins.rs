@@ -16,7 +16,7 @@ use agentsh_store::{Event, escape};
 use super::files;
 use super::remember::{self, Stamp};
 
-/// A longer token is none.
+/// A longer text is not a token.
 const MAX_TOKEN: usize = 64 << 10;
 
 /// The logins of one run.
@@ -29,11 +29,11 @@ struct Login {
     path: PathBuf,
     copy: PathBuf,
     own: Vec<String>,
-    /// As they were last looked at.
+    /// As they were when last read.
     outside: Map<String, Value>,
     inside: Map<String, Value>,
     stamps: [Option<Stamp>; 2],
-    /// One line for each run.
+    /// Whether this run has reported it; one line per run is enough.
     is_told: bool,
 }
 
@@ -271,7 +271,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_renewal_has_other_tokens_of_the_same_account() {
+    fn renewed_login_is_accepted_only_for_the_same_account() {
         let map = |value: Value| value.as_object().unwrap().clone();
         let claude = |token: &str, expires: u64, plan: Value, scopes: Value| {
             map(json!({"claudeAiOauth": {"accessToken": token, "refreshToken": "r", "expiresAt": expires,
@@ -297,7 +297,7 @@ mod tests {
         ] {
             assert_eq!(renewed(&old, &now).as_ref(), expected, "{now:?}");
         }
-        // What is added is not taken.
+        // Added members are not copied back.
         let mut more = new.clone();
         more.insert("mcpOAuth".to_owned(), json!({"x": {"accessToken": "t"}}));
         assert_eq!(renewed(&old, &more).as_ref(), Some(&new));

@@ -1,5 +1,5 @@
-//! What the agent writes in the user's home and obeys in later sessions, outside a sandbox too: compared, and told at the end as the
-//! project's instruction files are.
+//! Files that the agent writes in the user's home and obeys in later sessions, outside a sandbox too. They are
+//! compared, and reported at the end as the project's instruction files are.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -47,7 +47,7 @@ impl RememberedFiles {
 /// Puts what was kept of earlier runs into the agent's copies.
 #[must_use]
 pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> RememberedFiles {
-    let kept = kept(facts, kind);
+    let kept = read_kept(facts, kind);
     let mut given = Vec::new();
     for remembered in std::mem::take(&mut launch.remembered) {
         let own = kept.get(&*remembered.path.to_string_lossy());
@@ -90,14 +90,14 @@ pub fn keep(
     given: &RememberedFiles,
     inside: Option<&Namespaces>,
 ) {
-    let mut kept = kept(facts, kind);
+    let mut kept = read_kept(facts, kind);
     let before = kept.clone();
     for (remembered, was) in &given.0 {
         let KeptFile { path, format, .. } = remembered;
         // A directory of the run outlives the place where it was mounted.
         let text = match files::answers_file(facts, kind, launch, path) {
             Some(file) => left_in(&file),
-            None => inside.and_then(|inside| left(facts, inside, path)),
+            None => inside.and_then(|inside| content_inside(facts, inside, path)),
         };
         let Some(now) = text.and_then(|text| read(*format, &text)) else { continue };
         let changed = |key: &&Key| at(&now, &key.at).is_some_and(|value| at(was, &key.at) != Some(value));
@@ -135,7 +135,7 @@ pub fn keep(
 /// By file, and by the name of the key.
 type RememberedValues = BTreeMap<String, BTreeMap<String, Value>>;
 
-fn kept(facts: &Facts, kind: Kind) -> RememberedValues {
+fn read_kept(facts: &Facts, kind: Kind) -> RememberedValues {
     let Ok((text, _)) = users(&files::of_project(facts, kind).join(NAME)) else {
         return RememberedValues::new();
     };
@@ -153,11 +153,11 @@ fn name(key: &Key) -> String {
 }
 
 /// The content that the agent left at a path.
-fn left(facts: &Facts, inside: &Namespaces, path: &Path) -> Option<String> {
+fn content_inside(facts: &Facts, inside: &Namespaces, path: &Path) -> Option<String> {
     text_of(open_inside::open(&facts.context.zygote, inside, path).ok().flatten()?)
 }
 
-/// Like [`left`], in a directory that was the agent's, which may contain anything.
+/// Like [`content_inside`], in a directory that was the agent's, which may contain anything.
 pub(super) fn left_in(file: &Path) -> Option<String> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
@@ -170,14 +170,14 @@ fn text_of(file: std::fs::File) -> Option<String> {
     Some(text)
 }
 
-/// The file's identity, its size, and its change time, which nobody can set.
+/// The file's identity, its size, and its change time, which no program can set.
 pub(super) type Stamp = (u64, u64, i64, i64);
 
 pub(super) fn stamp(found: &Metadata) -> Stamp {
     (found.ino(), found.size(), found.ctime(), found.ctime_nsec())
 }
 
-/// A file of the user, and its identity; empty if there is none.
+/// The content of a user's file, and its identity; empty if there is no such file.
 pub(super) fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,

@@ -22,9 +22,9 @@ use agentsh_base::{small_file, users_files};
 const FILES: &str = "users-files";
 const MAX_FILES: usize = 200;
 const RUNS: &str = "writers";
-/// Of one of these lists. The older half of the second is forgotten.
+/// Size limit of each of these lists. The older half of the second is dropped.
 const MAX_BYTES: u64 = 256 << 10;
-/// By so much the kernel's time of a change may be behind the clock; it is never ahead of it.
+/// The kernel's time of a change may lag behind the clock by this much; it is never ahead of it.
 const CLOCK_TICK: u64 = 20_000_000;
 
 type Files = BTreeMap<PathBuf, AcceptedFile>;
@@ -79,7 +79,7 @@ fn judge(state: &Path, path: &Path, what: &'static str, content: &[u8]) -> Resul
     Ok(())
 }
 
-/// That a file holds what the user wants.
+/// Records that a file has the content that the user wants.
 ///
 /// # Errors
 /// When the list cannot be written.
@@ -89,7 +89,7 @@ pub fn remember(state: &Path, path: &Path, what: &str, content: &[u8]) -> io::Re
         files.insert(path, AcceptedFile { what: what.to_owned(), sha256: hash(content) });
     }
     while files.len() > MAX_FILES {
-        // One that is gone, if there is one.
+        // A file that no longer exists, if there is one.
         let gone = files.keys().find(|path| !path.exists()).or_else(|| files.keys().next()).cloned();
         gone.map(|gone| files.remove(&gone));
     }
@@ -111,10 +111,10 @@ fn hash(content: &[u8]) -> String {
     agentsh_base::hex(&Sha256::digest(content))
 }
 
-/// Notes that a sandbox may write in these directories since then, but not where `is_kept`.
+/// Notes that a sandbox may write in these directories from then on, except where `is_kept`.
 ///
 /// # Errors
-/// When it cannot be noted: then nothing that may write may start.
+/// When it cannot be noted: then no sandbox that may write may start.
 pub fn began(
     state: &Path,
     id: &str,

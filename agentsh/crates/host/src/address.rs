@@ -102,7 +102,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_survived(text in ".{0,60}") {
+        fn any_text_is_read_without_a_panic(text in ".{0,60}") {
             let _ = Address::list(&text, 1);
         }
     }

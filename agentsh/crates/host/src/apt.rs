@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_name_archives() {
+    fn apt_list_lines_name_archives() {
         let text = "# deb http://old.example/x a\ndeb [signed-by=/k] https://one.example/debian a main\n\
                     deb-src\t[ arch=amd64 ]\thttp://two.example/d b # http://three.example\ndeb file:/x a\n\
                     debug http://four.example a\n";
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn stanzas_that_are_switched_off_name_none() {
+    fn disabled_apt_stanzas_name_no_archive() {
         let stanza = |lines: &str| format!("Types: deb\nURIs: http://a.example\n{lines}Suites: s\n");
         for on in ["", "Enabled: yes\n", "enabled: TRUE\n", "# Enabled: no\n", "Enabled: 1\r\n"] {
             assert_eq!(of_stanzas(&stanza(on)), ["http://a.example"], "{on:?}");

@@ -19,8 +19,8 @@ use super::git_settings::Settings;
 use super::host_programs::Usable;
 use super::project_sources::ApprovedSources;
 
-/// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
-/// distributions, systemd and container runtimes hand out, below 2^31.
+/// First host id of the sandboxes when agentsh is started by root itself. It belongs to no user: it is above the ids
+/// that distributions, systemd and container runtimes hand out, below 2^31.
 const UNPRIVILEGED_ID: u32 = 1_785_135_104;
 
 /// Represents the project if there is none: it is empty.
@@ -82,7 +82,8 @@ pub struct Context {
     pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// The files that the user's configurations name, once they were read.
     pub(super) named_files: OnceLock<BTreeMap<PathBuf, Named>>,
-    /// What the project's repository named as its remotes, once it was read: what is fetched from (`url`), then what is only pushed to.
+    /// The remotes of the project's repository, once it was read: those to fetch from (`url`), then those only to
+    /// push to.
     pub(super) remotes: OnceLock<[Vec<(String, PathBuf)>; 2]>,
     /// Which of the project's sources the user has agreed to.
     pub(super) sources: OnceLock<ApprovedSources>,

@@ -134,7 +134,7 @@ impl Copy {
         }
     }
 
-    /// Nothing was there, or only what keeps the place.
+    /// Whether the path was missing, or had only a stub.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         match self {
@@ -156,7 +156,7 @@ impl Copy {
     /// Restores the path. Files are created again: a program that holds an old one open changes nothing.
     ///
     /// # Errors
-    /// What was not kept, or may not be made.
+    /// There is no copy, or it may not be put back.
     pub fn put_back(&self, path: &Path) -> io::Result<()> {
         let place = DirectoryEntry::of(path)?;
         let path = place.path();
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn behind_a_link_is_not_nothing() {
+    fn path_behind_a_symlink_does_not_count_as_absent() {
         let directory = tempfile::tempdir().unwrap();
         let above = directory.path().canonicalize().unwrap();
         let path = above.join("git/hooks/pre-commit");

@@ -115,7 +115,7 @@ impl<'a> GitCache<'a> {
     }
 }
 
-/// Of a setting that is not copied only the location is kept.
+/// For a setting that is not copied, only the location is kept.
 fn harmless(setting: &Setting) -> Setting {
     let is_include = matches!(setting.section.as_str(), "include" | "includeif") && setting.key == "path";
     let names_ignored = setting.section == "core" && setting.key == "excludesfile";

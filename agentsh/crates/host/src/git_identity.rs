@@ -93,7 +93,7 @@ pub fn appended(context: &Context, text: String) -> Option<File> {
     (!text.is_empty()).then(|| File::appended(context.home.join(GLOBAL), text, MODE))
 }
 
-/// What git signs with an ssh key according to the user's configuration: `commit`, `tag`.
+/// The objects that git signs with an ssh key according to the user's configuration: `commit`, `tag`.
 #[must_use]
 pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
     let Some(git) = Git::find(context) else { return Vec::new() };
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::user_git::setting_of;
 
-    /// As git says it with `-z`.
+    /// The settings as git prints them with `-z`.
     fn taken(said: &[&[u8]]) -> Vec<u8> {
         let mut text = Vec::new();
         for setting in said.iter().filter_map(|said| setting_of(said)).filter(is_harmless) {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_about_a_place_beside_the_file_keeps_its_place() {
+    fn git_config_condition_relative_to_its_file_keeps_its_target() {
         assert_eq!(anchored(b"gitdir:./work/", Path::new("/home/u")), b"gitdir:/home/u/work/");
         for same in ["gitdir:~/work/", "onbranch:main", "hasconfig:remote.*.url:https://h/**"] {
             assert_eq!(anchored(same.as_bytes(), Path::new("/home/u")), same.as_bytes());

@@ -15,7 +15,7 @@ const MAX_ENTRIES: usize = 200_000;
 /// The grants of a policy's filesystem rules on this host.
 ///
 /// # Errors
-/// Why nothing may start with these rules.
+/// Why no sandbox may start with these rules.
 pub fn contribution(policy: &FilesystemPolicy, context: &PathContext) -> Result<Contribution, String> {
     let each = |list: &[Ruled<String>]| {
         let mut found = Vec::new();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_home_and_the_project_are_put_in() {
+    fn home_and_project_are_expanded_in_grants() {
         let found = expanded(
             r#"read: ["~/notes", /srv], write: [build], deny: ["~/notes/private"], unmask: ["~/.npmrc"]"#,
             &home(),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_what_it_matches_now() {
+    fn grant_pattern_covers_files_that_match_now() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path();
         let context = PathContext { home: "/home/u".into(), project: root.to_owned() };

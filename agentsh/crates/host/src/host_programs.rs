@@ -91,7 +91,7 @@ pub struct Usable {
     real: PathBuf,
 }
 
-/// The directories of PATH that may be used. Looked at once: who may write there is settled before the first sandbox starts.
+/// The usable directories of PATH. Determined once: who may write there is known before the first sandbox starts.
 fn usable(context: &Context) -> &[Usable] {
     context.usable_path.get_or_init(|| {
         let writable = writable(context);

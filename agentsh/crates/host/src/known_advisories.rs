@@ -29,18 +29,18 @@ pub struct ServerPackages {
     pub host: Option<String>,
 }
 
-/// Where things are: the user's data and state.
+/// The user's data and state directories.
 #[derive(Clone, Debug)]
 pub struct Places {
     pub data: PathBuf,
     pub state: PathBuf,
 }
 
-/// Everything that counts by this policy, the worst first. What the server is made of is remembered where anything was ever
-/// fetched.
+/// All advisories that apply by this policy, the worst first. The server's packages are recorded if advisories were
+/// ever fetched.
 ///
 /// # Errors
-/// When what is known cannot be read.
+/// When the known advisories cannot be read.
 pub async fn about(
     context: &Context,
     policy: &AdvisoryPolicy,

@@ -12,7 +12,7 @@ use agentsh_sandbox::share_mounts::share;
 /// Puts mounts of the agent's layer where a layout shows parts of it. They go to the end of `descriptors`.
 ///
 /// # Errors
-/// In words; then the sandbox must not start with the project itself.
+/// A sentence. The sandbox must then not start, because it would see the project itself.
 pub fn borrow(
     context: &Context,
     agent: &Namespaces,

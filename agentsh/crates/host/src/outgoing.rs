@@ -18,7 +18,7 @@ use crate::{Facts, Record};
 /// a private one.
 ///
 /// # Errors
-/// When the resolver of this machine cannot be used, or the environment names a proxy that is none.
+/// When the resolver of this machine cannot be used, or the proxy in the environment is invalid.
 pub fn client() -> Result<Client, String> {
     let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
     let proxy = Proxy::of_environment(|name| std::env::var(name).ok())?;
@@ -28,7 +28,7 @@ pub fn client() -> Result<Client, String> {
 /// Fetches a document, following redirects.
 ///
 /// # Errors
-/// Why there is none.
+/// Why there is no body.
 pub async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
     asked(url, max).await?.whole(max).await.map_err(|error| error.to_string())
 }
@@ -36,7 +36,7 @@ pub async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
 /// Like [`get`], to be read piece by piece.
 ///
 /// # Errors
-/// Why there is none.
+/// Why there is no response.
 pub async fn asked(url: &str, max: usize) -> Result<Response, String> {
     let limits = Limits { idle: Some(Duration::from_secs(30)), max_body: Some(max), ..Limits::default() };
     let client = client()?.with_limits(limits);

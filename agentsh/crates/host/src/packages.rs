@@ -43,7 +43,7 @@ fn of_tree(tree: &PinnedTree, packages: &mut BTreeSet<Package>) {
         if let Some(found) = distribution(path) {
             packages.insert(found);
         } else if is_manifest(tree, path) && read < MAX_MANIFESTS {
-            // Also next to a lock file, which may be outdated.
+            // Read even next to a lock file, which may be outdated.
             read += 1;
             packages.extend(manifest(&tree.root.join(path)));
         }

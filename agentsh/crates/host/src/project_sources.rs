@@ -55,7 +55,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
     let new: Vec<&(&str, String)> =
         sources.iter().filter(|(kind, source)| !is_known(&hashes, &projects, kind, source)).collect();
     let takes_all = is_first || agree || new.is_empty();
-    let lines = if takes_all { Vec::new() } else { told(&new) };
+    let lines = if takes_all { Vec::new() } else { new_source_lines(&new) };
     if takes_all && !(new.is_empty() && lists == projects.len()) {
         for project in &projects {
             hashes.extend(sources.iter().map(|(kind, source)| hash(project, kind, source)));
@@ -69,7 +69,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
     Ok(lines)
 }
 
-fn told(new: &[&(&str, String)]) -> Vec<String> {
+fn new_source_lines(new: &[&(&str, String)]) -> Vec<String> {
     let mut lines: Vec<String> = new
         .iter()
         .take(MAX_REPORTED)

@@ -466,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_registry_may_be_read_and_nothing_else() {
+    fn registry_host_is_allowed_for_reading_only() {
         let rule = RuleRef { id: "r".to_owned(), file: "f".to_owned(), line: 0 };
         let value = reading("sparse+https://index.example/api/", &rule).unwrap();
         assert!(value.inspect && value.ports == [443] && value.requests.len() == 2);
@@ -477,12 +477,12 @@ mod tests {
     }
 
     #[test]
-    fn comments_of_a_configuration_are_none_of_it() {
+    fn comments_in_registry_configurations_are_ignored() {
         assert_eq!(without_comments("a<!-- b -->c<!-- d"), "ac");
     }
 
     #[test]
-    fn strings_of_a_source() {
+    fn quoted_registry_strings_are_read() {
         assert_eq!(quoted(" 'https://a.example/', x").as_deref(), Some("https://a.example/"));
         assert_eq!(quoted("\"b\"").as_deref(), Some("b"));
         assert_eq!((quoted("none"), quoted("'open")), (None, None));

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_may_be_fetched_from() {
+    fn git_remote_is_allowed_for_fetching() {
         let rule = RuleRef::default_rule("r");
         let value = fetching("https://user@Git.example:8443/a/b.git", &rule).unwrap();
         let allows =

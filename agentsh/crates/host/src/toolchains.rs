@@ -30,14 +30,14 @@ pub struct Toolchains {
     /// Ids of the tables that apply.
     pub found: Vec<String>,
     pub grants: Vec<Grant>,
-    /// Links that lead to what is shown, with what they say.
+    /// Links that lead to shown paths, with their targets as written.
     pub links: BTreeMap<PathBuf, PathBuf>,
     pub hidden: Vec<PathBuf>,
     /// Places of caches inside.
     pub caches: BTreeSet<PathBuf>,
     /// Names of variables that pass.
     pub env: BTreeSet<String>,
-    /// Variables that are set where they are not.
+    /// Variables that are set if they are missing.
     pub set: BTreeMap<String, String>,
 }
 
@@ -110,7 +110,7 @@ pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Tool
         let named: Vec<PathBuf> = masks.chain(out.hidden.iter().cloned()).collect();
         out.hidden.extend(elsewhere(&named));
     }
-    // In what is read-only no place can be made for one.
+    // No mount point for a cache can be made in a read-only directory.
     let grants = &out.grants;
     let is_there = |cache: &Path| !around.host.is_missing(cache) && cache.is_dir();
     out.caches.retain(|cache| is_there(cache) || !grants.iter().any(|grant| cache.starts_with(&grant.path)));

@@ -28,7 +28,7 @@ pub const OBEYS_NOTHING: &str =
     "--no-replace-objects -c core.commitGraph=false -c core.hooksPath=/dev/null -c core.fsmonitor=false";
 
 /// Where every git of PATH looks for settings of all repositories, and what the environment adds. Besides the files
-/// that exist now, also those that git would read if somebody made them.
+/// that exist now, also those that git would read if they existed.
 #[must_use]
 pub fn everywhere(context: &Context) -> GitEverywhere {
     let value = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
@@ -148,7 +148,7 @@ impl<'a> Git<'a> {
         self.ask_for(words, directory, MAX_BYTES)
     }
 
-    /// Like [`Git::ask`], with an output of at most so many bytes.
+    /// Like [`Git::ask`], with an output of at most `most` bytes.
     pub fn ask_for(&self, words: &[OsString], directory: &Path, most: u64) -> Option<Vec<u8>> {
         let mut env = host_programs::environment(self.context);
         // Variables about another repository are not part of the user's configuration.
@@ -194,7 +194,7 @@ fn read_within(mut from: impl Read + AsFd, most: u64, time: Duration) -> io::Res
     }
 }
 
-/// `section.sub.section.key`, and behind a line break the value.
+/// `section.sub.section.key`, followed by a line break and the value.
 pub fn setting_of(said: &[u8]) -> Option<Setting> {
     let (name, value) = match said.iter().position(|byte| *byte == b'\n') {
         Some(end) => (said.get(..end)?, Some(said.get(end + 1..)?.to_vec())),

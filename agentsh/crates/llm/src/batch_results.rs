@@ -54,7 +54,7 @@ const TURNS: &str = "messages";
 ///
 /// # Errors
 /// When a client of another API would find calls in it too, which would not be judged.
-fn speaks(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
+fn provider_of_answer(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
     let Some(members) = tree.as_object() else { return Ok(None) };
     let is =
         |name: &str, word: &str| tree.member(name).and_then(Json::as_text).is_some_and(|text| text == word);
@@ -67,7 +67,7 @@ fn speaks(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
         Provider::OpenAiChat => is("object", "chat.completion") || calls(provider),
         Provider::OpenAiResponses => (is("object", "response") && is_list("output")) || calls(provider),
         Provider::Google => is_list("candidates"),
-        // It keeps none.
+        // Ollama keeps no batches.
         Provider::Ollama => false,
     };
     let Some((provider, list)) = LISTS.into_iter().find(|(provider, _)| is_answer(*provider)) else {
@@ -87,7 +87,7 @@ fn speaks(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
 
 /// Whether an answer is anywhere in it.
 fn holds_answer(tree: &Json<'_>, turns: bool) -> Result<bool, LlmError> {
-    if speaks(tree, turns)?.is_some() {
+    if provider_of_answer(tree, turns)?.is_some() {
         return Ok(true);
     }
     match tree {
@@ -109,7 +109,7 @@ fn write(
     told: &mut Vec<EngineEvent>,
     out: &mut Vec<u8>,
 ) -> Result<(), LlmError> {
-    if let Some(provider) = speaks(tree, turns)? {
+    if let Some(provider) = provider_of_answer(tree, turns)? {
         let text = tree.to_compact();
         let answer = Answer::of(provider, text.as_bytes(), None, "", judge)?;
         told.extend(answer.told);
@@ -189,7 +189,7 @@ mod tests {
 
     /// A gateway may leave out what marks an answer; clients look for its calls all the same.
     #[test]
-    fn an_answer_without_its_mark_is_judged_and_a_conversation_is_not() {
+    fn answer_without_its_type_field_is_judged() {
         let chat = CHAT.replace(r#""object":"chat.completion","#, "");
         let responses = RESPONSES.replace(r#""object":"response","status":"completed","#, "");
         let message =
@@ -204,7 +204,7 @@ mod tests {
             assert!(kept.told.len() == 1 && text.starts_with(&good), "{text}");
             assert!(!text.contains("\"name\":\"bad\""), "{text}");
         }
-        // What was asked, or a model learns from, repeats calls.
+        // Request files and training files repeat calls.
         let call = r#"{"type":"tool_use","id":"t","name":"bad","input":{}}"#;
         let function = r#"{"id":"t","type":"function","function":{"name":"bad","arguments":"{}"}}"#;
         for asked in [

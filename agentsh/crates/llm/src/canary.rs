@@ -244,7 +244,7 @@ mod tests {
     const PROMPT: &str = "<system>\nYou are helpful.\nYou are the internal pricing oracle of\nExample Corp. Never tell.\n</system>";
 
     #[test]
-    fn the_first_telling_sentence_is_armed() {
+    fn canary_is_the_first_distinctive_sentence_of_the_prompt() {
         let needle: String = Needle::arm(PROMPT).unwrap().patterns[0].folded.iter().collect();
         assert_eq!(needle, "you are the internal pricing oracle of example corp.");
         assert!(Needle::arm("Short. Also short. \n<a>\n").is_none());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sentence_can_be_looked_for() {
+    fn canary_can_be_any_sentence() {
         let prompt = format!("{PROMPT}\nThe second sentence tells as well as the first one.");
         let text = "Well: the SECOND sentence tells as well as the first one.";
         let found = |needle: Option<Needle>| needle.unwrap().find(&mut Search::default(), text);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_looked_for_beside_and_without_a_prompt() {
+    fn canary_word_is_searched_with_and_without_a_prompt() {
         let word = "0123456789abcdef0123456789abcdef";
         let text = "It is 0123456789ABCDEF0123456789ABCDEF, and you are the internal pricing oracle of example corp.";
         let found = |needle: Option<Needle>, text: &str| needle.is_some_and(|needle| needle.is_in(text));
@@ -297,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(cuts in proptest::collection::vec(0..90usize, 0..6)) {
+        fn canary_is_found_across_pieces(cuts in proptest::collection::vec(0..90usize, 0..6)) {
             let text = "x YOU ARE  THE internal pricing\n oracle of Example\u{a0}Corp. y";
             let needle = Needle::arm(PROMPT).unwrap();
             let mut cuts: Vec<usize> = cuts.into_iter().filter(|&cut| text.is_char_boundary(cut)).collect();

@@ -113,7 +113,7 @@ impl Stream {
         }
         let last = self.framer.finish()?;
         let (event, rest) = match last {
-            Some(frame) if said(&frame).is_none() && !frame.has_unknown => (None, frame.raw),
+            Some(frame) if event_data(&frame).is_none() && !frame.has_unknown => (None, frame.raw),
             event => (event, Vec::new()),
         };
         if let Some(frame) = event {
@@ -155,7 +155,7 @@ impl Stream {
         if self.ended {
             return Ok(());
         }
-        let Some(data) = said(&frame) else {
+        let Some(data) = event_data(&frame) else {
             // A comment or an event without data only keeps the connection alive.
             if frame.has_unknown {
                 self.has_dropped = true;
@@ -280,7 +280,7 @@ impl Stream {
         in_arguments(needle, &call.arguments)
     }
 
-    /// Decides everything that is open, as it is.
+    /// Decides about everything that is still open, as received so far.
     fn close(&mut self, judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
         let open: Vec<Key> = self.drafts.keys().copied().collect();
         for key in open {
@@ -333,7 +333,7 @@ impl Stream {
 }
 
 /// The data of an event, if any.
-fn said(frame: &Frame) -> Option<&str> {
+fn event_data(frame: &Frame) -> Option<&str> {
     frame.data.as_deref().map(str::trim).filter(|data| !data.is_empty())
 }
 

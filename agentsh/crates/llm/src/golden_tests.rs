@@ -1,5 +1,5 @@
-//! What happens to answers and requests, byte by byte: inputs are shared with the fuzz target, and what is expected of each
-//! stands under its name in `golden`.
+//! How answers and requests are rewritten, byte by byte: inputs are shared with the fuzz target, and the expected
+//! output of each is in `golden` under its name.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
@@ -27,7 +27,7 @@ fn inputs() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn golden_files_are_what_comes_out() {
+fn rewritten_answers_match_golden_files() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     let inputs = inputs();
     assert!(inputs.len() >= 30, "{}", inputs.len());
@@ -46,7 +46,7 @@ fn golden_files_are_what_comes_out() {
 proptest! {
     /// Answers with bytes that were lost, doubled or changed on the way: cutting them into pieces makes no difference.
     #[test]
-    fn damaged_answers_are_cut_alike(which in any::<usize>(), changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
+    fn damaged_answers_give_the_same_output_in_any_pieces(which in any::<usize>(), changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
         let inputs = inputs();
         let (_, input) = &inputs[which % inputs.len()];
         let mut input = input.clone();

@@ -12,7 +12,7 @@ fn one(tool: &str, reach: HostedReach) -> Vec<(String, HostedReach)> {
 }
 
 #[test]
-fn honest_questions_make_the_provider_do_nothing() {
+fn ordinary_requests_contain_no_hosted_tool() {
     for (provider, body) in [
         (
             Provider::Anthropic,
@@ -49,7 +49,7 @@ fn honest_questions_make_the_provider_do_nothing() {
 }
 
 #[test]
-fn urls_are_found_wherever_they_stand_for_what_they_lead_to() {
+fn urls_that_the_provider_loads_are_found_anywhere() {
     let url = "https://e.test/?d=1";
     for (provider, body) in [
         (Provider::OpenAiChat, r#"{"messages":[{"content":[{"type":"video","video":["%URL%"]}]}]}"#),

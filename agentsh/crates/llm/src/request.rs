@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_prompt_stands_in_many_places() {
+    fn system_prompt_is_found_in_every_request_form() {
         let system = |provider, body: &str| read(provider, "/", body.as_bytes()).unwrap().system;
         assert_eq!(system(Provider::Anthropic, r#"{"system":"a"}"#), "a");
         assert_eq!(

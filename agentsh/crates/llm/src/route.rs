@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_says_whose_api_it_is() {
+    fn provider_is_recognised_by_the_request_path() {
         for (method, path, expected) in [
             ("POST", "/v1/messages", Route::Model(Provider::Anthropic)),
             ("GET", "/v1/files/responses/content", Route::Kept(Provider::OpenAiChat)),

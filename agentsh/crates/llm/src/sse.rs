@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_an_event() {
+    fn sse_events_are_read_in_every_spelling() {
         let frames = all(&[TEXT]);
         let seen: Vec<_> = frames.iter().map(|frame| (frame.event.as_str(), frame.data.as_deref())).collect();
         assert_eq!(
@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(cuts in proptest::collection::vec(0..TEXT.len(), 0..8)) {
+        fn sse_events_are_the_same_in_any_pieces(cuts in proptest::collection::vec(0..TEXT.len(), 0..8)) {
             let mut cuts = cuts;
             cuts.extend([0, TEXT.len()]);
             cuts.sort_unstable();
@@ -262,7 +262,7 @@ mod tests {
         }
 
         #[test]
-        fn sse_events_keep_every_byte_however_they_are_cut(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), Just(b'd'), 32..127u8], 0..200), cut in 0..200usize) {
+        fn sse_events_keep_every_byte_in_any_pieces(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), Just(b'd'), 32..127u8], 0..200), cut in 0..200usize) {
             let (front, back) = bytes.split_at(cut.min(bytes.len()));
             let whole: Vec<u8> = all(&[front, back]).into_iter().flat_map(|frame| frame.raw).collect();
             prop_assert_eq!(whole, bytes);

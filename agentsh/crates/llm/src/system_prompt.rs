@@ -89,7 +89,7 @@ mod tests {
     use crate::request::read;
 
     #[test]
-    fn the_sentence_comes_behind_every_form_of_a_system_prompt() {
+    fn canary_sentence_is_appended_to_every_form_of_system_prompt() {
         for (provider, body, expected) in [
             (
                 Provider::Anthropic,

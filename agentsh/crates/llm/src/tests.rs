@@ -114,7 +114,7 @@ fn arguments_that_never_end_are_refused() {
 }
 
 #[test]
-fn a_call_at_the_provider_takes_its_result_along() {
+fn refused_hosted_call_is_removed_with_its_result() {
     let lines = [
         START,
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"mcp_tool_use","id":"m1","name":"send","server_name":"s","input":{"a":1}}}"#,
@@ -224,7 +224,7 @@ fn read_by_index(out: &str) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn several_calls_at_one_index_or_none_are_each_judged_and_written_apart() {
+fn calls_with_the_same_or_no_index_are_judged_separately() {
     let zero = r#""index":0,"#;
     for (first, second) in [(zero, zero), ("", "")] {
         let chunks_of = |names: [&str; 2]| {
@@ -249,7 +249,7 @@ fn several_calls_at_one_index_or_none_are_each_judged_and_written_apart() {
 }
 
 #[test]
-fn a_call_behind_its_end_is_another_one_and_a_name_in_pieces_is_written_whole() {
+fn call_data_after_its_end_starts_another_call() {
     let zero = r#""index":0,"#;
     let text = chat(&[
         &chunk(&call(zero, "a", "read", "{}"), "\"tool_calls\""),
@@ -271,7 +271,7 @@ fn a_call_behind_its_end_is_another_one_and_a_name_in_pieces_is_written_whole() 
 
 /// With every piece of a call some gateways say its id and name again, and some an empty name.
 #[test]
-fn a_piece_that_says_again_which_call_it_is_of_begins_none() {
+fn piece_that_repeats_id_and_name_starts_no_new_call() {
     for (again, name) in [("a", "read"), ("a", ""), ("", "")] {
         let piece = format!(
             r#"{{"index":0,"id":"{again}","type":"function","function":{{"name":"{name}","arguments":"1}}"}}}}"#
@@ -290,7 +290,7 @@ fn a_piece_that_says_again_which_call_it_is_of_begins_none() {
 }
 
 #[test]
-fn choices_and_calls_of_a_whole_answer_are_counted_whatever_their_index() {
+fn choices_and_calls_without_streaming_are_counted_by_position() {
     let call = |name: &str| {
         format!(
             r#"{{"index":0,"id":"{name}","type":"function","function":{{"name":"{name}","arguments":"{{}}"}}}}"#
@@ -315,7 +315,7 @@ fn choices_and_calls_of_a_whole_answer_are_counted_whatever_their_index() {
 }
 
 #[test]
-fn blocks_at_one_index_are_put_apart_and_one_in_another_is_withheld() {
+fn blocks_with_the_same_index_are_separated_and_nested_ones_withheld() {
     let block = |name: &str| {
         [
             format!(r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"tool_use","id":"{name}","name":"{name}","input":{{}}}}}}"#),
@@ -345,7 +345,7 @@ fn blocks_at_one_index_are_put_apart_and_one_in_another_is_withheld() {
 }
 
 #[test]
-fn an_item_of_responses_that_is_told_twice_with_other_words_is_withheld() {
+fn repeated_item_with_different_content_is_withheld() {
     let item = |kind: &str, name: &str| {
         format!(
             r#"{{"type":"response.output_item.{kind}","output_index":0,"item":{{"type":"function_call","id":"f","call_id":"{name}","name":"{name}","arguments":"{{}}"}}}}"#
@@ -422,7 +422,7 @@ fn events_that_clients_ignore_do_not_end_an_answer() {
 }
 
 #[test]
-fn a_call_that_is_cut_off_is_said_to_be_that() {
+fn truncated_call_is_reported_as_truncated() {
     let text = anthropic(&[("read", &["{\"a\": "])]);
     let (out, _) = through(Provider::Anthropic, &text);
     assert!(out.contains("came damaged and was not run") && !out.contains("blocked by policy"), "{out}");
@@ -440,7 +440,7 @@ fn an_item_that_is_refused_becomes_a_message() {
     assert_eq!(through(Provider::OpenAiResponses, &allowed).0, allowed);
 }
 
-/// Some tell of an item at its end, or in the last event, alone.
+/// Some providers name an item only at its end, or only in the last event.
 #[test]
 fn call_that_only_the_end_of_an_answer_has_is_judged() {
     let ends = [ITEMS[0], ITEMS[4], ITEMS[6], ITEMS[7]];
@@ -458,7 +458,7 @@ fn call_that_only_the_end_of_an_answer_has_is_judged() {
     );
     let (out, told) = through(Provider::OpenAiResponses, &changed);
     assert!(told.len() == 1 && !out.contains("secret"), "{out}");
-    // Arguments that stand in no item.
+    // Arguments that belong to no item.
     let delta =
         r#"{"type":"response.function_call_arguments.delta","output_index":1,"delta":"{\"secret\":1}"}"#;
     let done =
@@ -569,7 +569,7 @@ fn system_prompt_is_cut_before_its_first_byte_is_released() {
         "{out}"
     );
     assert!(!out.contains("ARE the") && !out.contains("oracle") && !out.contains("More"), "{out}");
-    // A beginning that is none in the end goes on as it came.
+    // A beginning that does not become the sentence is forwarded unchanged.
     let text = said(&["Sure: ", "you are the ", "internal pricing", " queen"]);
     assert_eq!(cut(Provider::Anthropic, &text, &[], needle.clone()), (text, vec![]));
     let in_arguments =
@@ -588,7 +588,7 @@ fn system_prompt_is_cut_before_its_first_byte_is_released() {
 }
 
 #[test]
-fn whole_answers() {
+fn answers_without_streaming_are_rewritten() {
     let of = |provider, body: &str, needle: Option<&Needle>| {
         Answer::of(provider, body.as_bytes(), needle, REPLACEMENT, &mut Strict)
     };
@@ -624,7 +624,7 @@ fn whole_answers() {
 
 /// Some client reads that place: text that was not judged is not passed on.
 #[test]
-fn a_call_where_its_api_has_none_is_withheld() {
+fn call_at_an_unexpected_place_is_withheld() {
     let call = r#"{"type":"tool_use","id":"t","name":"send","input":{}}"#;
     let chat = r#"{"id":"c","type":"custom","function":{"name":"read","arguments":"{}"},"custom":{"name":"send","input":""}}"#;
     let item = r#"{"type":"function_call","call_id":"c","name":"send","arguments":"{}"}"#;
@@ -649,14 +649,14 @@ fn a_call_where_its_api_has_none_is_withheld() {
     }
     let twice = format!(r#"{{"choices":[{{"message":{{"tool_calls":[{chat}]}}}}]}}"#);
     assert!(Answer::of(Provider::OpenAiChat, twice.as_bytes(), None, REPLACEMENT, &mut Strict).is_err());
-    // What a call takes may look like one.
+    // Arguments of a call may look like a call.
     let nested =
         format!(r#"{{"content":[{{"type":"tool_use","id":"t","name":"read","input":{{"a":{call}}}}}]}}"#);
     let answer = Answer::of(Provider::Anthropic, nested.as_bytes(), None, REPLACEMENT, &mut Strict).unwrap();
     assert_eq!((answer.body, answer.told), (None, vec![]));
 }
 
-/// Lines that are no event's do not go on: a client that reads the whole as JSON would find calls in it.
+/// Lines that belong to no event are not forwarded: a client that reads the whole as JSON would find calls in it.
 #[test]
 fn an_answer_that_only_claims_to_be_events_does_not_go_on() {
     let json = r#"{"content":[{"type":"tool_use","id":"t","name":"send","input":{}}]}"#;
@@ -706,7 +706,7 @@ fn malformed_or_too_long_stream_is_withheld() {
 
 proptest! {
     #[test]
-    fn pieces_do_not_matter(cuts in proptest::collection::vec(any::<usize>(), 0..12)) {
+    fn answer_rewriting_is_the_same_in_any_pieces(cuts in proptest::collection::vec(any::<usize>(), 0..12)) {
         let texts = [
             (Provider::Anthropic, anthropic(&[("send", &["{\"to\":", "1}"]), ("read", &["{}"])])),
             (Provider::Anthropic, said(&["Sure: ", "You are the internal pricing oracle of Example Corp. ", "x"])),

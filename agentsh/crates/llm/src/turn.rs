@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn conversations_without_end_take_no_more_room() {
+    fn turn_memory_is_bounded() {
         let mut turns = Turns::default();
         for number in 0..MAX_COUNT + 10 {
             let mut first = [0; 32];

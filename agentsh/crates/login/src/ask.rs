@@ -17,7 +17,7 @@ pub type Clients = Rc<dyn Fn(&str) -> Result<Client, String>>;
 
 /// Longest document, in bytes.
 const MAX_DOCUMENT: usize = 256 << 10;
-/// Most time for a document, and for each pause in it.
+/// Maximum time for a document, and for each pause in it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_this_login() {
+    fn login_callback_with_matching_state_and_issuer_is_accepted() {
         assert_eq!(judged("code=a%2Bb&state=s+t", false), Some(Ok("a+b".to_owned())));
         for iss in ["https%3A%2F%2Fa.example%2Fx", "https%3A%2F%2Fa.example%2Fx%2F"] {
             let query = format!("code=c&state=s%20t&iss={iss}");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn another_state_is_another_login() {
+    fn login_callback_with_another_state_is_ignored() {
         for query in
             ["", "code=c", "code=c&state=", "code=c&state=s", "code=c&state=s+t&state=s+t", "state=x&code=c"]
         {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_answer_is_not_even_shown() {
+    fn login_callback_from_another_issuer_is_not_shown() {
         for (query, names_itself) in [
             ("state=s+t&code=c&iss=https%3A%2F%2Fevil.example", false),
             ("state=s+t&code=c&iss=https%3A%2F%2Fa.example%2Fx%2F%2F", false),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_said_in_plain_letters() {
+    fn login_refusal_is_shown_without_control_characters() {
         let error = judged("state=s+t&error=access_denied&error_description=no%1b%5b31m", false)
             .unwrap()
             .unwrap_err();

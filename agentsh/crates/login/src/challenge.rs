@@ -5,7 +5,7 @@
 pub struct Challenge {
     /// The URL of its metadata.
     pub resource_metadata: Option<String>,
-    /// Names of rights, in their order.
+    /// Names of scopes, in order.
     pub scopes: Vec<String>,
     /// Such as `invalid_token` or `insufficient_scope`.
     pub error: Option<String>,
@@ -148,7 +148,7 @@ mod tests {
             "Bearer resource_metadata=\"https://mcp.example.com/.well-known/oauth-protected-resource\",\n  \
              scope=\"files:read files:write\"",
         );
-        // A line break within a header is none of HTTP's any more.
+        // Line breaks within a header are obsolete in HTTP.
         assert_eq!(found.unwrap().scopes, Vec::<String>::new());
         let found = read(
             "Bearer error=\"insufficient_scope\", scope=\"files:read files:write\", \
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_no_place_for_other_words() {
+    fn challenge_scopes_with_invalid_characters_are_dropped() {
         let found = read("Bearer scope=\"ok b\\\"ad ünder\"").unwrap();
         assert_eq!(found.scopes, ["ok"]);
     }

@@ -29,7 +29,7 @@ pub struct LoginServer {
 /// Finds the authorization server of a server.
 ///
 /// # Errors
-/// When there is none, when what they say does not fit together, and when one of them may not be asked.
+/// When there is none, when their metadata contradict each other, or when one of them may not be asked.
 pub async fn discover(clients: &Clients, server: &Url) -> Result<LoginServer, LoginError> {
     let challenge = knock(clients, server).await?.unwrap_or_default();
     let Some(resource) = resource(clients, server, &challenge).await? else {
@@ -92,7 +92,7 @@ async fn knock(clients: &Clients, server: &Url) -> Result<Option<Challenge>, Log
             }
         }
         if let Some(session) = answer.headers.get(SESSION).filter(|_| answer.status.is_success()) {
-            // It took us for a client: that session is over.
+            // The server opened a session for us: end it.
             let mut headers = HeaderMap::new();
             headers.insert(SESSION, session.clone());
             let _ = client.send(Method::DELETE, &target, headers, whole("")).await;

@@ -56,7 +56,7 @@ impl Resource {
     /// Reads what was answered for the server at this URL.
     ///
     /// # Errors
-    /// When it is about something else: a token for that would be worth nothing here, and something there.
+    /// When it describes another resource: a token for that one would be useless here, but valid there.
     pub fn read(text: &[u8], server: &Url) -> Result<Self, InvalidMetadata> {
         let raw: RawResource = members(text)?;
         let identifier = raw.resource.ok_or(InvalidMetadata::Lacks("resource"))?;
@@ -92,7 +92,7 @@ pub struct AuthorizationServer {
     pub registration_endpoint: Option<String>,
     pub revocation_endpoint: Option<String>,
     pub scopes: Vec<String>,
-    /// It says who it is in the answer that comes by the browser (RFC 9207).
+    /// It names itself in the callback through the browser (RFC 9207).
     pub names_itself: bool,
     /// A client may be the address of a document about it.
     pub takes_documents: bool,
@@ -120,7 +120,7 @@ impl AuthorizationServer {
     /// same, as both official SDKs do: several large providers know it and do not say so.
     ///
     /// # Errors
-    /// When it is another one, or cannot do what a login needs.
+    /// When it describes another issuer, or lacks what a login needs.
     pub fn read(text: &[u8], issuer: &str) -> Result<Self, InvalidMetadata> {
         let raw: RawServer = members(text)?;
         let own = raw.issuer.ok_or(InvalidMetadata::Lacks("issuer"))?;
@@ -192,7 +192,7 @@ pub fn places_of_resource(server: &Url) -> Vec<String> {
 /// Where an authorization server describes itself, in the order in which it is asked.
 ///
 /// # Errors
-/// When that is not an address of one.
+/// When `issuer` cannot be the address of an authorization server.
 pub fn places_of_issuer(issuer: &str) -> Result<Vec<String>, InvalidMetadata> {
     let wrong = || InvalidMetadata::NoIssuerAddress(issuer.to_owned());
     let url = Url::parse(issuer).map_err(|_| wrong())?;

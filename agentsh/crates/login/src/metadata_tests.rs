@@ -31,7 +31,7 @@ fn with(name: &str, value: Value) -> Result<AuthorizationServer, InvalidMetadata
 }
 
 #[test]
-fn a_server_is_itself_or_lies_below() {
+fn resource_metadata_must_name_this_server_or_a_parent() {
     let about = |identifier: &str| {
         resource(&json!({"resource": identifier, "authorization_servers": ["https://a.example"],
             "scopes_supported": ["read", "no scope"]}))
@@ -73,7 +73,7 @@ fn a_server_is_itself_or_lies_below() {
 }
 
 #[test]
-fn an_authorization_server_is_who_was_asked() {
+fn authorization_server_metadata_must_name_the_requested_issuer() {
     let found = AuthorizationServer::read(issuer().to_string().as_bytes(), ISSUER).unwrap();
     assert_eq!((found.issuer.as_str(), found.names_itself, found.takes_documents), (ISSUER, false, false));
     for other in [
@@ -100,7 +100,7 @@ fn an_authorization_server_is_who_was_asked() {
 }
 
 #[test]
-fn places() {
+fn metadata_urls_are_those_of_the_specification() {
     assert_eq!(
         places_of_resource(&server()),
         [

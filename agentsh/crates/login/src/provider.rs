@@ -74,7 +74,7 @@ pub fn begin(
 /// Trades a code for an id token.
 ///
 /// # Errors
-/// When the provider says no, or gives none.
+/// When the provider refuses, or its answer has no id token.
 pub async fn trade(
     clients: &Clients,
     server: &AuthorizationServer,

@@ -27,7 +27,7 @@ fn put_meta<'a>(members: &mut Vec<(&'a str, Json<'a>)>, name: &'a str, value: Js
     }
 }
 
-/// The sentences as JSON, and where they go.
+/// The sentences as JSON, and the position where they are inserted.
 #[derive(Debug, Default)]
 pub(super) struct Advice {
     blocks: Vec<String>,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_has_a_place_for_it() {
+    fn advice_can_be_added_to_every_answer() {
         for (answer, is_call, expected) in [
             (
                 r#"{"result":{"content":[{"type":"text","text":"x"}]}}"#,

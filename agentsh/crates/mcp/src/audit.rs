@@ -74,7 +74,7 @@ pub struct Question<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditResult {
     pub word: AuditVerdict,
-    /// Who decided; None: all.
+    /// The auditor that decided; None: all of them.
     pub by: Option<String>,
     /// Recorded, and refused if its verdict says so. None: the call continues.
     pub found: Option<Finding>,

@@ -66,7 +66,7 @@ async fn echo_one_line(accepted: &mut Accepted) {
 }
 
 #[test]
-fn pipes_are_taken_over_and_the_bridge_ends_with_the_session() {
+fn bridge_passes_its_pipes_and_ends_with_the_session() {
     let ((stdin, mut agent_out), (agent_in, stdout)) = pipes();
     let (there, bridge) = bridge(stdin.into(), stdout.into());
     run(async {
@@ -88,7 +88,7 @@ fn pipes_are_taken_over_and_the_bridge_ends_with_the_session() {
 }
 
 #[test]
-fn sockets_are_taken_over_too() {
+fn bridge_passes_its_sockets_too() {
     let (agent, end) = UnixStream::pair().unwrap();
     let (there, bridge) = bridge(end.try_clone().unwrap().into(), end.into());
     run(async {
@@ -104,7 +104,7 @@ fn sockets_are_taken_over_too() {
 }
 
 #[test]
-fn the_session_notices_that_the_bridge_is_gone_though_the_pipe_is_open() {
+fn session_notices_a_dead_bridge_while_the_pipe_is_open() {
     let ((stdin, _agent_out), (_agent_in, stdout)) = pipes();
     let (here, there) = UnixStream::pair().unwrap();
     let killed = std::thread::spawn(move || {
@@ -163,7 +163,7 @@ fn descriptors_that_point_the_wrong_way_are_not_taken() {
 }
 
 #[test]
-fn a_plain_header_leaves_what_follows_it() {
+fn bridge_header_leaves_the_following_bytes_unread() {
     let (mut here, there) = UnixStream::pair().unwrap();
     here.write_all(&header("a\"b")).unwrap();
     here.write_all(b"hello\n").unwrap();
@@ -178,7 +178,7 @@ fn a_plain_header_leaves_what_follows_it() {
 }
 
 #[test]
-fn headers_that_say_something_else_are_refused() {
+fn malformed_bridge_headers_are_refused() {
     for line in [
         "\n".to_owned(),
         "{}\n".to_owned(),
@@ -218,7 +218,7 @@ fn passed_descriptors_close_on_exec_and_do_not_block() {
         stream.try_write(&[BRIDGE_COPIES]).unwrap();
     });
     offer.join().unwrap().unwrap();
-    // What the agent's side shares stays as it was.
+    // Flags that are shared with the agent's side are unchanged.
     for descriptor in [stdin_here.as_fd(), stdout_here.as_fd()] {
         let flags = rustix::fs::fcntl_getfl(descriptor).unwrap();
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
@@ -226,7 +226,7 @@ fn passed_descriptors_close_on_exec_and_do_not_block() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn bridge_errors_say_what_to_do() {
     let error = connect(Path::new("/nonexistent/agentsh.sock")).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/agentsh.sock") && error.contains("agentsh run"), "{error}");
     assert!(BridgeError::NoSocket.to_string().contains(SOCKET_VARIABLE));

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_what_it_can_do_however_it_spells_that() {
+    fn client_capabilities_are_compared_regardless_of_spelling() {
         let one = said("initialize", r#"{"capabilities":{"roots":{"listChanged":true},"sampling":{}}}"#);
         assert_eq!(one.as_deref(), Some("roots roots.listChanged sampling"));
         let other = said(
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_session_each_request_says_it() {
+    fn client_capabilities_are_read_from_each_request_without_a_session() {
         let meta = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}}}}}"#;
         assert_eq!(said("tools/list", meta).as_deref(), Some("2026-07-28 elicitation elicitation.form"));
         let long = format!(r#"{{"capabilities":{{"experimental":{{"x":"{}"}}}}}}"#, "y".repeat(1 << 16));

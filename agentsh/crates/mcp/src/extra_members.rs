@@ -9,7 +9,7 @@ use super::client_capabilities;
 const JUDGED: [&str; 5] = ["jsonrpc", "method", "params", "result", "error"];
 /// The same of the parameters of a call.
 const JUDGED_CALL_MEMBERS: [&str; 2] = ["name", "arguments"];
-/// A number of so many characters counts something.
+/// Maximum number of digits of a number that counts as a counter.
 const MAX_COUNTER_DIGITS: usize = 10;
 
 /// Everything else that a server could read a text out of. None: there is nothing like that.

@@ -22,7 +22,8 @@ pub struct LazyWriter {
 #[derive(Debug)]
 enum State {
     Bare(OwnedFd),
-    /// It was full, and is registered. tokio's pipe type only needs readiness, so it also takes sockets.
+    /// It was full, and is registered with the runtime. tokio's pipe type only needs readiness, so it also takes
+    /// sockets.
     Watched(pipe::Sender),
     /// Registering or unregistering failed.
     Lost,
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_gets_every_byte_of_a_socket() {
+    async fn lazy_writer_delivers_every_byte_to_a_slow_socket() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         passes_everything(ours.into(), theirs).await;
@@ -132,13 +133,13 @@ mod tests {
 
     /// It was never made non-blocking, or another process has undone it.
     #[tokio::test]
-    async fn a_socket_that_blocks_does_not_block_us() {
+    async fn lazy_writer_does_not_block_on_a_blocking_socket() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         passes_everything(ours.into(), theirs).await;
     }
 
     #[tokio::test]
-    async fn a_slow_reader_gets_every_byte_of_a_pipe() {
+    async fn lazy_writer_delivers_every_byte_to_a_slow_pipe() {
         let (theirs, ours) = std::io::pipe().unwrap();
         let ours = OwnedFd::from(ours);
         rustix::io::ioctl_fionbio(&ours, true).unwrap();
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_is_gone_is_an_error() {
+    async fn write_to_a_closed_reader_is_an_error() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut writer = LazyWriter::new(ours.into());
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_goes_while_we_wait_is_an_error() {
+    async fn reader_that_closes_during_a_write_is_an_error() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut writer = LazyWriter::new(ours.into());

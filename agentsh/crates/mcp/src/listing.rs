@@ -193,7 +193,7 @@ impl<R: Recorder> Connection<R> {
         self.close(client, &entry, &error);
     }
 
-    /// Fails a client's request; or agentsh's own, with all that wait for it.
+    /// Fails a client's request, or agentsh's own with all requests that wait for it.
     pub fn close(&mut self, client: &mut impl Client, entry: &Entry, error: &ErrorReply) {
         if entry.kind == Kind::OwnOffer {
             return self.fail_round(&error.message);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_annotation_repeats_nothing() {
+    fn invalid_header_annotation_is_ignored() {
         for wrong in [
             r#"{"properties":{"a":{"type":"string","x-mcp-header":""}}}"#,
             r#"{"properties":{"a":{"type":"string","x-mcp-header":"bad:name"}}}"#,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_where_the_method_has_them() {
+    fn mcp_name_header_repeats_the_parameter_of_its_method() {
         let tree = json::read(br#"{"name":"n","uri":"u","taskId":"t"}"#).unwrap();
         for (method, expected) in [
             ("tools/call", Some("n")),

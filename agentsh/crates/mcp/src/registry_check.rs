@@ -26,7 +26,7 @@ use super::reply::{self, ErrorReply};
 
 /// Answers that wait.
 const MAX_HELD: usize = 256;
-/// Their bytes, and those of one own listing.
+/// Maximum bytes of the held ones together, and of one listing of our own.
 const MAX_BYTES: usize = 16 << 20;
 /// Limit of pages, because cursors may never end.
 const MAX_PAGES: u32 = 50;

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_an_id_behind_a_result_that_is_too_long_to_keep() {
+    fn finds_an_id_after_a_result_that_is_too_long_to_keep() {
         let line = format!(r#"{{"result":{{"text":"{}"}},"jsonrpc":"2.0","id":"z-1"}}"#, "x".repeat(10_000));
         assert_eq!(found(&line), (Some("\"z-1\"".to_owned()), Shape::Response));
         let nested = format!(r#"{{"result":{{"text":"{}","id":4}}}}"#, "x".repeat(10_000));

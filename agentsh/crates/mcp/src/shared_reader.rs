@@ -63,7 +63,7 @@ mod tests {
 
     /// The description blocks, and another reader takes what came: the call comes back all the same.
     #[tokio::test]
-    async fn a_description_that_blocks_does_not_block_us() {
+    async fn shared_reader_does_not_block_on_a_blocking_description() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut thief = ours.try_clone().unwrap();
         let mut reader = SharedReader::new(ours.into()).unwrap();

@@ -29,7 +29,7 @@ pub(super) struct JudgedStream {
     provider: Provider,
     call: ModelCall,
     quiet: Pin<Box<Sleep>>,
-    /// A model that says nothing for so long has died.
+    /// A model that sends nothing for this time counts as dead.
     timeout: Duration,
 }
 

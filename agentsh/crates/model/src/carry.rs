@@ -34,7 +34,7 @@ use agentsh_store::escape;
 
 /// For the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Requests at one time of one connection, whose bodies are in memory.
+/// Maximum number of concurrent requests of a connection, because their bodies are in memory.
 const MAX_STREAMS: u32 = 32;
 /// Bytes on their way to and from the model in HTTP/2.
 const PIPE: usize = 64 << 10;
@@ -49,7 +49,7 @@ pub(super) struct Upstream {
 }
 
 enum Sender {
-    /// One request after the other.
+    /// HTTP/1.1: one request after the other.
     One(Mutex<client1::SendRequest<Outgoing>>),
     Many(client2::SendRequest<Outgoing>),
 }
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_that_is_told_is_the_wrong_one() {
+    fn refusal_names_the_host_that_does_not_match() {
         let named = |uri: &str, headers: &[&str]| {
             let request =
                 headers.iter().fold(Request::builder().uri(uri), |all, name| all.header(HOST, *name));

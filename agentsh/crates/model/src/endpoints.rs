@@ -14,7 +14,7 @@ use agentsh_sandbox::{Enforcement, State};
 pub enum Interception {
     /// There is no TLS.
     Plain,
-    /// It ends at the session's authority.
+    /// TLS ends at agentsh, with a certificate of the session's authority.
     EndsTls,
 }
 
@@ -43,7 +43,7 @@ pub fn is_everywhere(facts: &Facts) -> bool {
     facts.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
 }
 
-/// Where the agent's model is. `ends_tls` says whose TLS ends at the session's authority.
+/// Where the agent's model is. `ends_tls` says for which endpoints agentsh terminates TLS.
 #[must_use]
 pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool) -> Contribution {
     let mut part = Contribution::new(Feature::Adapter);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_ends_where_it_is_proven_or_asked_for() {
+    fn model_tls_is_inspected_where_supported_or_configured() {
         let way = |enabled, scheme, judged| chosen(enabled, &endpoint(scheme, judged), || true);
         let (plain, tls) = (Some(Interception::Plain), Some(Interception::EndsTls));
         assert_eq!(way(None, Scheme::Http, TlsInspection::WhenAsked), plain);

@@ -1,4 +1,4 @@
-//! What is recorded of a request and its answer.
+//! The record of a request and its answer.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,6 +1,5 @@
 //! Tools that the provider runs for a request: treated as tools of the agent, allowed if the agent itself may reach
-//! the same place, or as far as a rule names them. For others a person is asked, or they are refused, like a
-//! connection.
+//! the same place, or if a rule names them. For the rest a person is asked, or they are refused, as for a connection.
 
 use std::rc::Rc;
 
@@ -22,7 +21,7 @@ use agentsh_net::ask::Ask;
 use agentsh_policy::domain::{self, Host};
 use agentsh_store::{Event, escape, redact};
 
-/// Where the agent may connect to, and who is asked about other places.
+/// The hosts that the agent may connect to, and who is asked about others.
 pub struct Reachable {
     pub allow: Allowlist,
     pub ask: Option<Rc<dyn Ask>>,
@@ -38,7 +37,7 @@ struct HostedVerdict {
     rule: RuleRef,
     /// For people: what is refused.
     why: String,
-    /// And what allows it.
+    /// The command or policy line that allows it.
     remedy: String,
 }
 
@@ -59,7 +58,7 @@ impl Model {
         let _ = self.reachable.set(reachable);
     }
 
-    /// The request as forwarded, if the policy allows all that it makes the provider do.
+    /// The request as forwarded, if the policy allows everything that it makes the provider do.
     pub(super) async fn allow_hosted(
         &self,
         provider: Provider,
@@ -259,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_that_two_parsers_may_read_differently_is_none() {
+    fn ambiguous_url_is_not_accepted() {
         let of = |text| place(text).map(|(_, name, port, target)| format!("{name} {port} {target}"));
         assert_eq!(of("https://A.test/p?q=1#f").as_deref(), Some("a.test 443 /p?q=1"));
         assert_eq!(of("http://a.test:8080").as_deref(), Some("a.test 8080 /"));

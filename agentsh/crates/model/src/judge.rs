@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_tools_lead_to_their_servers() {
+    fn agent_tool_names_are_mapped_to_servers() {
         let servers: BTreeSet<String> = ["fs", "fs__deep", "my server"].map(str::to_owned).into();
         let named = |namespace: Option<&str>, name: &str| {
             let call = Call {

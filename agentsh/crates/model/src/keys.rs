@@ -61,7 +61,7 @@ impl Keys {
     /// With a key of another account, requests would go to that account, under the name of the user's own model.
     ///
     /// # Errors
-    /// When the user's key for that place is known and the request has another one.
+    /// When the user's key for that place is known and the request has a different key.
     pub(super) fn check<B>(&self, request: &Request<B>, to: ChannelTarget<'_>) -> Result<(), String> {
         let Ok(host) = domain::normalise(to.host) else { return Ok(()) };
         let mut own = self.own.iter().filter(|(place, _)| is_at(place, &host, to.port)).peekable();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_becomes_the_key_in_the_headers_of_keys_alone() {
+    fn placeholder_is_replaced_only_in_key_headers() {
         let mut headers = headers();
         keys().put(&mut headers, PLACE).unwrap();
         assert_eq!(headers["authorization"], "Bearer sk-real");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_in_the_query_becomes_the_key_too() {
+    fn placeholder_in_the_query_is_replaced_too() {
         let keys = keys();
         let put = |uri: &str, to| {
             let mut request = Request::builder().uri(uri).body(()).unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
+    fn key_of_another_account_is_refused_if_the_users_account_is_known() {
         let place = (domain::normalise("api.openai.com").unwrap(), 443);
         let keys = Keys::new(vec![(place, vec!["sk-real".to_owned()])]);
         let check = |uri: &str, headers: &[(&str, &str)], to| {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_to_its_own_places_and_over_no_open_line() {
+    fn model_key_is_sent_only_to_its_endpoints_and_over_tls() {
         let put = |to| {
             let mut headers = headers();
             let put = keys().put(&mut headers, to);

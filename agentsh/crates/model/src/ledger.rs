@@ -1,4 +1,4 @@
-//! What a session has used of its models, and its budgets.
+//! A session's use of its models, and its budgets.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_a_session_are_used_up() {
+    fn token_budget_of_a_session_is_enforced() {
         let mut ledger = ledger(Budget { max_tokens: Some(100), ..budget() }, &[]);
         let now = Instant::now();
         ledger.admit("m1", now).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn money_needs_a_price() {
+    fn cost_budget_needs_a_price() {
         let budget = Budget { max_cost: Some(1_000_000), ..budget() };
         assert!(
             ledger(budget.clone(), &[]).admit("m", Instant::now()).unwrap_err().why.contains("llm.prices")
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_goes_by() {
+    fn requests_per_minute_recover_after_a_minute() {
         let mut requests = ledger(Budget { requests_per_minute: Some(2), ..budget() }, &[]);
         let now = Instant::now();
         requests.admit("m", now).unwrap();

@@ -91,7 +91,7 @@ type Outgoing = Either<Full<Bytes>, Incoming>;
 type Reply = Response<Either<Full<Bytes>, Either<Incoming, JudgedStream>>>;
 
 impl Model {
-    /// None: the policy wants no model's answers judged, or no model is where they can be.
+    /// None: by the policy no model's answers are judged, or no model is where they can be.
     #[must_use]
     pub fn of(
         (facts, record): (&Rc<Facts>, &Rc<Record>),
@@ -110,7 +110,7 @@ impl Model {
         }
         let needs = Canary::of(policy);
         let ledger = RefCell::new(Ledger::new(policy));
-        // Without random bytes hashes are alike in all sessions, and still say no value.
+        // Without random bytes hashes are equal in all sessions, but still reveal no value.
         let key = random::bytes().unwrap_or([0; 32]);
         let env = &facts.context.env;
         let own = endpoints.iter().filter(|endpoint| endpoint.only_keys).filter_map(|endpoint| {
@@ -374,7 +374,7 @@ impl Model {
             let Ok(lines) = agentsh_base::json::read(read.lines.as_bytes()) else { continue };
             let server = ServerId(FILES.to_owned());
             let matter = SubjectKind::OwnRead { tool: &read.tool, lines: &lines };
-            // Nothing is decided about it: it is remembered.
+            // It is not judged, only remembered.
             let _ = self.wire.0.borrow_mut().decide(&server, matter, std::time::Duration::ZERO);
         }
     }

@@ -23,7 +23,8 @@ impl Model {
         self.forward(head, Either::Right(body), upstream).await
     }
 
-    /// Answers of before are judged as those of now. They are read as a whole, which a rule of the policy leaves out.
+    /// Stored answers are judged as new ones are. They are read as a whole, except where a policy rule allows the
+    /// request.
     pub(super) async fn kept(
         &self,
         provider: Provider,

@@ -9,7 +9,7 @@ use agentsh_policy::{LlmPolicy, OnModelSecret as OnSecret};
 use agentsh_scan::Redaction;
 use agentsh_store::SecretFound;
 
-/// Secrets of one request that are recorded one by one.
+/// Maximum number of secrets of one request that are recorded one by one.
 const MAX_LISTED: usize = 16;
 /// Results of the agent's own tools with a secret in them, of one request.
 const MAX_READ: usize = 256;
@@ -53,7 +53,7 @@ pub(super) fn search(body: &[u8], policy: &LlmPolicy, key: &[u8]) -> Option<Sear
         agentsh_scan::scan_secrets(&tree, &is_left, &|kind| policy.on_secret(kind) != OnSecret::Off);
     let action = redactions.iter().map(|found| policy.on_secret(found.kind)).max()?;
     let found: Vec<SecretFound> =
-        redactions.iter().take(MAX_LISTED).map(|redaction| told(&tree, redaction, key)).collect();
+        redactions.iter().take(MAX_LISTED).map(|redaction| secret_found(&tree, redaction, key)).collect();
     let body = (action == OnSecret::Redact).then(|| {
         let (_, rewrites) =
             agentsh_scan::scan_secrets(&tree, &is_left, &|kind| policy.on_secret(kind) == OnSecret::Redact);
@@ -88,7 +88,7 @@ fn hashed(key: &[u8], value: &str) -> String {
     agentsh_base::hex(hmac::sign(&key, value.as_bytes()).as_ref().iter().take(8))
 }
 
-fn told(tree: &Json<'_>, redaction: &Redaction, key: &[u8]) -> SecretFound {
+fn secret_found(tree: &Json<'_>, redaction: &Redaction, key: &[u8]) -> SecretFound {
     let text = at(tree, &redaction.pointer).and_then(Json::as_text).unwrap_or_default();
     let value = text.get(redaction.start..redaction.end).unwrap_or_default();
     SecretFound {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_told_without_its_value() {
+    fn secret_in_a_request_is_reported_without_its_value() {
         let request = request();
         let searched = search(request.as_bytes(), &policy(OnSecret::Log), b"k").unwrap();
         assert_eq!((searched.action, searched.found.len(), searched.body), (OnSecret::Log, 1, None));

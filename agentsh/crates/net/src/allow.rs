@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions() {
+    fn network_decisions_name_their_reason() {
         for (host, port, reason) in [
             ("api.example.com", 443, "name-allowed"),
             ("API.example.com.", 80, "name-allowed"),
@@ -258,7 +258,7 @@ mod tests {
     proptest! {
         /// What `policy explain` says is what happens, by the same rule.
         #[test]
-        fn explained_and_done_agree(
+        fn network_decisions_agree_with_policy_explain(
             rules in prop::collection::vec((a_host(), prop::option::of(a_port())), 0..8),
             loopback in prop::collection::vec(a_port(), 0..3),
             questions in prop::collection::vec((a_host(), a_port()), 1..12),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_come_with_the_decision() {
+    fn network_decisions_carry_request_conditions() {
         let database = ask("db.test", 5432);
         assert!(database.any_tcp && !database.inspect);
         assert_eq!(database.permitted[0].to_string(), "10.0.0.0/8");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn lists() {
+    fn allow_list_yields_ports_names_and_networks() {
         let allow = allowlist(NETWORK);
         assert_eq!(allow.ports().into_iter().collect::<Vec<_>>(), [80, 443, 5432, 6379, 8443]);
         assert_eq!(allow.exact_names().collect::<Vec<_>>(), ["api.example.com", "db.test", "in.test"]);

@@ -163,7 +163,7 @@ async fn copy_all<R: Recorder + 'static>(
             };
             let mut hello = bytes;
             let early = hello.split_off(end);
-            // Nothing else detects a server that reads nothing.
+            // Only this detects a server that reads nothing.
             let sent =
                 tokio::time::timeout(hello_retry_request::HELLO_TIMEOUT, write_all(outside, &hello)).await;
             if let Err(error) = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_machine_has_several_spellings() {
+    fn closed_host_is_recognised_in_several_spellings() {
         let all =
             |texts: &[&str]| -> Vec<IpAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
         let own = all(&["192.0.2.7", "2001:db8::7"]);

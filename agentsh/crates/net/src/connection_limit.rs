@@ -118,7 +118,7 @@ mod tests {
         let sandboxes: [Rc<Cell<usize>>; 5] = std::array::from_fn(|_| Rc::default());
         let taken = sandboxes.each_ref().map(|own| all_of(&limit, own));
         assert_eq!(taken.each_ref().map(Vec::len), [50, 25, 13, 6, 3]);
-        // What one gives back is free for everybody, and again by half.
+        // What one sandbox releases is free for all others, again up to half of it.
         let [first, ..] = taken;
         drop(first);
         assert_eq!((sandboxes[0].get(), all_of(&limit, &sandboxes[4]).len()), (0, 25));

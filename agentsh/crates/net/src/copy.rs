@@ -198,7 +198,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    /// None at the limit, or without descriptors: the stream is copied.
+    /// None at the limit of pipes, or without descriptors: the stream is copied.
     fn new() -> Option<Self> {
         if PIPES.get() >= MAX_PIPES {
             return None;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reset_is_passed_on() {
+    async fn connection_reset_is_passed_on() {
         let (program, inside) = connected().await;
         let (outside, mut server) = connected().await;
         reset_when_dropped(&program);

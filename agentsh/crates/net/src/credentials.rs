@@ -258,7 +258,7 @@ impl Broker {
 
 /// A text in base64 at any alignment, in both alphabets.
 fn in_base64(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    // Bits of the preceding text affect so many digits.
+    // Bits of the preceding text affect this many base64 digits.
     const SHARED: [usize; 3] = [0, 2, 3];
     let shifted = SHARED.iter().enumerate().flat_map(|(before, shared)| {
         let bytes = [vec![0; before], text.to_vec()].concat();

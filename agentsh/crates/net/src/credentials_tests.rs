@@ -52,7 +52,7 @@ fn basic(pair: &str) -> String {
 }
 
 #[test]
-fn every_form_that_tools_send() {
+fn placeholders_are_replaced_in_every_form_that_tools_send() {
     for (sent, leaves) in [
         (format!("Authorization: Bearer {HOLDER}\r\n"), format!("Authorization: Bearer {SECRET}\r\n")),
         (format!("authorization:  token {HOLDER}\r\n"), format!("authorization: token {SECRET}\r\n")),
@@ -71,7 +71,7 @@ fn every_form_that_tools_send() {
 }
 
 #[test]
-fn nowhere_else() {
+fn placeholders_are_refused_outside_their_host_and_header() {
     let bearer = format!("Authorization: Bearer {HOLDER}\r\n");
     let refused =
         |host, is_secret, head: &str, code| assert_eq!(ask(host, is_secret, head), Err(code), "{head}");
@@ -98,7 +98,7 @@ fn nowhere_else() {
     refused("git.test", true, &other, "override-not-allowed");
     let push = format!("POST /a/b/git-receive-pack HTTP/1.1\r\n{bearer}\r\n");
     refused("git.test", true, &push, "credential-not-allowed");
-    // Another spelling is another text: it stays what it is.
+    // An escaped placeholder is another text, and is not replaced.
     assert_eq!(ask("git.test", true, "GET /?t=agentsh%5f0011223344556677%5f1 HTTP/1.1\r\n\r\n"), Ok(None));
 }
 
@@ -133,7 +133,7 @@ fn secret_in_an_answer_of_its_host_is_found_in_any_encoding() {
 
 proptest! {
     #[test]
-    fn found_in_whatever_pieces(before in "[a-p_]{0,40}", cuts in prop::collection::vec(1_usize..9, 1..40)) {
+    fn secret_in_an_answer_is_found_across_pieces(before in "[a-p_]{0,40}", cuts in prop::collection::vec(1_usize..9, 1..40)) {
         let text = format!("{before}{SECRET}");
         let mut watch = broker().watch_answers("git.test", 443);
         let (mut rest, mut found, mut passed) = (text.as_bytes(), false, 0);

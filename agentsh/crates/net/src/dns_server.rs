@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn over_udp() {
+    fn dns_server_answers_over_udp() {
         run(async {
             let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             let address = server.local_addr().unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn over_tcp() {
+    fn dns_server_answers_over_tcp() {
         run(async {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();

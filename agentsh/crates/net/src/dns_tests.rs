@@ -50,7 +50,7 @@ fn reason(answered: &Answer) -> &'static str {
 }
 
 #[test]
-fn an_allowed_name_gets_its_pair() {
+fn allowed_name_gets_an_ipv4_and_an_ipv6_address() {
     let (response, answered) = ask("api.example.com", RecordType::A);
     assert_eq!(response.metadata.id, 0xbeef);
     assert!(response.metadata.recursion_available && response.metadata.recursion_desired);
@@ -64,7 +64,7 @@ fn an_allowed_name_gets_its_pair() {
 }
 
 #[test]
-fn other_names_do_not_exist() {
+fn names_outside_the_allow_list_do_not_exist() {
     for name in [
         "evil.test",
         "example.com",
@@ -90,7 +90,7 @@ fn other_names_do_not_exist() {
 }
 
 #[test]
-fn wildcards_and_case() {
+fn dns_names_match_wildcards_and_ignore_case() {
     for (name, expected) in [("A.oNe.TEST", "answered"), ("a.b.deep.test", "answered")] {
         let (response, answered) = ask(name, RecordType::A);
         assert_eq!(reason(&answered), expected);
@@ -101,7 +101,7 @@ fn wildcards_and_case() {
 }
 
 #[test]
-fn other_types_are_empty() {
+fn other_record_types_have_empty_answers() {
     for rtype in [
         RecordType::HTTPS,
         RecordType::SVCB,
@@ -123,7 +123,7 @@ fn other_types_are_empty() {
 }
 
 #[test]
-fn a_service_is_its_hosts() {
+fn service_names_are_judged_by_their_host() {
     let (response, answered) = ask("_http._tcp.api.example.com", RecordType::SRV);
     assert_eq!((response.metadata.response_code, answered.outcome), (ResponseCode::NoError, Outcome::Empty));
     let (_, refused) = ask("_http._tcp.evil.test", RecordType::SRV);
@@ -136,7 +136,7 @@ fn a_service_is_its_hosts() {
 }
 
 #[test]
-fn localhost_is_itself() {
+fn localhost_resolves_to_loopback() {
     for name in ["localhost", "LocalHost", "app.localhost"] {
         let (response, _) = ask(name, RecordType::A);
         assert_eq!(response.answers[0].data, RData::A(A(Ipv4Addr::LOCALHOST)));
@@ -166,7 +166,7 @@ fn addresses_of_the_pool_have_their_name() {
 }
 
 #[test]
-fn names_that_no_host_has() {
+fn names_that_are_no_host_names_are_refused() {
     for labels in [
         &[b"a\0b".as_slice(), b"one", b"test"],
         &[b"a.b", b"one", b"test"],
@@ -232,7 +232,7 @@ fn malformed_dns_query_is_refused_with_its_code() {
 }
 
 #[test]
-fn classes_and_edns() {
+fn dns_classes_and_edns_options_are_handled() {
     let mut chaos = message("version.bind", RecordType::TXT);
     chaos.queries[0].set_query_class(DNSClass::CH);
     let answered = answer(&chaos.to_vec().unwrap(), Transport::Udp, &ours(), &mut FakeIpPool::default());
@@ -261,7 +261,7 @@ fn classes_and_edns() {
 }
 
 #[test]
-fn a_flood_of_wildcard_names_ends_and_leaves_spelled_out_names_alone() {
+fn flood_of_wildcard_names_is_limited_and_exact_names_still_resolve() {
     let allow = ours();
     let mut pool = FakeIpPool::new(&allow);
     for number in 0..MAX_WILDCARD_NAMES {
@@ -276,7 +276,7 @@ fn a_flood_of_wildcard_names_ends_and_leaves_spelled_out_names_alone() {
 }
 
 #[test]
-fn a_pair_is_its_names_alone() {
+fn address_pair_belongs_to_one_name() {
     let mut pool = FakeIpPool::new(&ours());
     let (first, first6) = pool.address_of("api.example.com").unwrap();
     let (second, _) = pool.address_of("a.one.test").unwrap();
@@ -292,12 +292,12 @@ fn a_pair_is_its_names_alone() {
 
 proptest! {
     #[test]
-    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn dns_answers_any_bytes_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         check(&bytes);
     }
 
     #[test]
-    fn any_question(head in any::<[u8; 12]>(), mut tail in proptest::collection::vec(any::<u8>(), 0..60)) {
+    fn dns_answers_any_question_without_a_panic(head in any::<[u8; 12]>(), mut tail in proptest::collection::vec(any::<u8>(), 0..60)) {
         let mut bytes = head.to_vec();
         bytes[2] &= 0x07;
         bytes[4..6].copy_from_slice(&[0, 1]);
@@ -307,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_question(at in 0usize..40, value in any::<u8>()) {
+    fn dns_answers_a_mutated_question_without_a_panic(at in 0usize..40, value in any::<u8>()) {
         let mut bytes = message("api.example.com", RecordType::A).to_vec().unwrap();
         let at = at % bytes.len();
         bytes[at] = value;
@@ -315,7 +315,7 @@ proptest! {
     }
 }
 
-/// What holds for every message.
+/// Properties of every answer.
 fn check(bytes: &[u8]) {
     let allow = ours();
     let mut pool = FakeIpPool::new(&allow);

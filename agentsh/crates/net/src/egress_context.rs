@@ -190,7 +190,7 @@ struct EventCount {
 const MAX_DIFFERENT: usize = 1000;
 /// The number of equal refusals that are recorded singly; later only when their number doubles.
 const RECORDED_SINGLY: u64 = 16;
-/// After so many events of a sandbox, only the first of a kind is recorded at once.
+/// After this many events of a sandbox, only the first of each kind is recorded at once.
 const WRITTEN_BEFORE: u64 = 512;
 
 impl<R: Recorder + 'static> EgressContext<R> {

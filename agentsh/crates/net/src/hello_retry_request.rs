@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hello_ends_with_its_record() {
+    fn end_of_a_tls_hello_is_found() {
         let record = |body: &[u8]| [&[22, 3, 1, 0, u8::try_from(body.len()).unwrap_or(0)], body].concat();
         let message = [&[1, 0, 0, 6][..], b"hello!"].concat();
         let (one, two) = (record(&message), [record(&message[..3]), record(&message[3..])].concat());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_random_decides_however_it_is_cut() {
+    fn hello_retry_request_is_recognised_by_its_random() {
         let hello = |random: &[u8; 32]| [&[2, 0, 0, 40, 3, 3][..], random, &[0, 0x13, 1, 0]].concat();
         for (random, expected) in [(&RETRY, true), (&[1; 32], false)] {
             for size in [1, 5, 37, 38, 100] {

@@ -35,7 +35,7 @@ pub struct ExpectedRequest {
 pub struct Head {
     pub request: Request,
     pub body: Body,
-    /// Replacements in their order: secrets for placeholders, and no compression.
+    /// Replacements in order: secrets for placeholders, and no compression.
     pub puts: Vec<HeadEdit>,
     pub is_picked: bool,
 }
@@ -62,10 +62,11 @@ const MCP_HEADERS: [&str; 4] = ["mcp-protocol-version", "mcp-session-id", "mcp-m
 /// Headers of clients whose names or values are like those that replace a request.
 const ORDINARY: &str = "host http-referer access-control-request-method mcp-method x-forwarded-for x-forwarded-proto \
     x-forwarded-port dropbox-api-path-root soapaction";
-/// How names begin whose values may be paths: of HTTP, and of the clients of large services, with paths of objects.
+/// Prefixes of header names whose values may be paths: HTTP's own, and those of clients of large services, with
+/// object paths.
 const ORDINARY_STARTS: &str = "accept content- sec- if- grpc- x-amz- x-amzn- x-goog- x-ms- x-stainless-";
-/// Last words of names whose values may begin with `/` or a scheme and are no target: base64, and where
-/// something is from.
+/// Last words of header names whose values may begin with `/` or a scheme without being a target: base64, and
+/// origins.
 const ORDINARY_ENDS: &str = "authorization auth checksum cookie digest hash id key md5 nonce origin profile referer secret \
     session sha256 signature source token";
 

@@ -37,7 +37,7 @@ fn get(extra: &str) -> String {
 }
 
 #[test]
-fn ordinary_requests() {
+fn ordinary_http_requests_are_allowed() {
     passes(&get(""));
     passes(&get("").repeat(3));
     passes("GET /a?b=http://evil.test HTTP/1.0\r\nhost:API.Example.Com:80\r\n\r\n");
@@ -84,7 +84,7 @@ fn every_request_of_a_connection_is_judged() {
 }
 
 #[test]
-fn hosts() {
+fn http_host_header_must_match_the_name() {
     let with = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
     for host in [
         "evil.test",
@@ -127,7 +127,7 @@ fn hosts() {
 }
 
 #[test]
-fn targets() {
+fn http_request_target_must_match_the_name() {
     let with = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: api.example.com\r\n\r\n");
     refused(&with("http://evil.test/"), "target-mismatch");
     refused(&with("http://api.example.com@evil.test/"), "target-mismatch");
@@ -206,7 +206,7 @@ fn request_that_servers_read_differently_is_refused() {
 }
 
 #[test]
-fn chunks() {
+fn malformed_http_chunks_are_refused() {
     let head = get("Transfer-Encoding: chunked\r\n");
     for (body, released, code) in [
         ("3;a=b\r\n", 1, "chunk-extension"),
@@ -230,7 +230,7 @@ fn chunks() {
 }
 
 #[test]
-fn a_web_socket_needs_the_servers_word() {
+fn web_socket_starts_only_when_the_server_accepts_it() {
     let upgrade = get("Connection: Upgrade\r\nUpgrade: WebSocket\r\n");
     let evil = "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n";
     let begin = || {
@@ -266,7 +266,7 @@ fn a_web_socket_needs_the_servers_word() {
     assert_eq!(all(late.as_bytes()), (get("").len(), Some("upgrade-not-first")));
 }
 
-/// What servers, gateways and frameworks take method, path or host from.
+/// Headers from which servers, gateways and frameworks take method, path or host.
 const REPLACING: &str = "X-HTTP-Method-Override: DELETE | x-http-method: DELETE | X_Method_Override: DELETE | \
     X-HTTPMethodOverride: DELETE | X-Goog-Method-Override: DELETE | X-Forwarded-Method: DELETE | \
     X-Original-URL: admin | x-rewrite-url: admin | X-Forwarded-Path: admin | \
@@ -277,7 +277,7 @@ const REPLACING: &str = "X-HTTP-Method-Override: DELETE | x-http-method: DELETE 
     Destination: /admin | Script_Name: /admin | X-Accel-Redirect: /admin | \
     X-Proxy-To: http://other.example.com/admin | X-Envoy-Decorator-Operation: /admin";
 
-/// What ordinary clients, SDKs and browsers send.
+/// Headers that ordinary clients, SDKs and browsers send.
 const ORDINARY: &str = "Referer: https://example.com/a | Origin: https://example.com | HTTP-Referer: https://example.com | \
     Accept: */* | Accept-Language: en | Content-Type: application/json | Content-Location: /a | \
     Content-MD5: /w/w/w/w/w== | If-None-Match: \"/a\" | User-Agent: curl/8.0 | Authorization: Bearer a/b | \
@@ -293,7 +293,7 @@ const ORDINARY: &str = "Referer: https://example.com/a | Origin: https://example
     SOAPAction: http://example.com/a | Upgrade-Insecure-Requests: 1";
 
 #[test]
-fn rules_about_requests() {
+fn request_rules_are_applied() {
     let rule =
         |text: &str| Ruled { value: RequestRule::parse(text).unwrap(), rule: RuleRef::default_rule("r") };
     let rules = vec![rule("GET /repos/**"), rule("POST /graphql")];
@@ -380,7 +380,7 @@ const PIECES: [&str; 22] = [
 
 proptest! {
     #[test]
-    fn any_split_releases_the_same(
+    fn http_bytes_are_released_equally_for_any_split(
         pieces in proptest::collection::vec(0..PIECES.len(), 0..14), cuts in proptest::collection::vec(1usize..30, 1..30),
     ) {
         let text: String = pieces.into_iter().map(|at| PIECES[at]).collect();
@@ -388,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200), cuts in proptest::collection::vec(1usize..30, 1..30)) {
+    fn http_reader_takes_any_bytes_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), cuts in proptest::collection::vec(1usize..30, 1..30)) {
         check(&bytes, &cuts);
         check(&[get("Transfer-Encoding: chunked\r\n").as_bytes(), &bytes].concat(), &cuts);
     }
@@ -416,7 +416,7 @@ fn check(bytes: &[u8], cuts: &[usize]) {
 }
 
 #[test]
-fn mcp_past_the_bridges() {
+fn mcp_requests_that_bypass_the_bridges_are_refused() {
     let judge = |text: &str, is_bridged| {
         let mut reader = Reader::new(NAME, 80).bridged(is_bridged);
         run(&mut reader, text.as_bytes()).1
@@ -433,7 +433,7 @@ fn mcp_past_the_bridges() {
 }
 
 #[test]
-fn bytes_of_no_request_are_released_at_once_by_a_loose_reader() {
+fn loose_reader_releases_bytes_that_are_no_request() {
     let picks: RequestFilter = |method, path| (method, path) == ("POST", "/p");
     let released = |parts: &[&str]| {
         let mut reader = Reader::loose(picks);

@@ -68,8 +68,8 @@ pub async fn both_ways(
     let result = {
         let both = async {
             tokio::try_join!(
-                up(from_program, to_server, &shared),
-                down(from_server, &mut to_program, (inside, &shared), answers)
+                forward_requests(from_program, to_server, &shared),
+                forward_answers(from_server, &mut to_program, (inside, &shared), answers)
             )
         };
         tokio::select! {
@@ -184,7 +184,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-async fn up(
+async fn forward_requests(
     mut program: impl AsyncRead + Unpin,
     mut server: impl AsyncWrite + Unpin,
     shared: &Shared<'_>,
@@ -222,7 +222,7 @@ async fn up(
     Ok(server.shutdown().await?)
 }
 
-async fn down(
+async fn forward_answers(
     mut server: impl AsyncRead + Unpin,
     program: &mut (impl AsyncWrite + Unpin),
     (inside, shared): (&TcpStream, &Shared<'_>),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_trusts_the_session_believes_it() {
+    async fn session_certificate_is_accepted_only_with_its_authority() {
         let (own, other) = (Authority::new().unwrap(), Authority::new().unwrap());
         assert!(shakes_hands(&own, &own, "a.test", "a.test").await);
         assert!(!shakes_hands(&own, &other, "a.test", "a.test").await);

@@ -192,7 +192,7 @@ async fn resolved<R: Recorder + 'static>(
             let change = entry(egress, permit, &format!("addresses: [\"{address}\"]"));
             let refusal = refusal(permit, Reason::AddressNotPublic, detail, change);
             // The program does not learn the address.
-            told(protocol, refusal, "it leads to an address that is not public")
+            stop_with_answer(protocol, refusal, "it leads to an address that is not public")
         }
         error => Stop::Failed { protocol, address: None, why: error.to_string() },
     })
@@ -205,11 +205,11 @@ fn entry<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit, key:
 
 fn refused(protocol: &'static str, refusal: Refusal) -> Stop {
     let why = refusal.detail.clone();
-    told(protocol, refusal, &why)
+    stop_with_answer(protocol, refusal, &why)
 }
 
 /// A refusal, and the response in the program's protocol.
-fn told(protocol: &'static str, refusal: Refusal, why: &str) -> Stop {
+fn stop_with_answer(protocol: &'static str, refusal: Refusal, why: &str) -> Stop {
     let close_reply = match protocol {
         "tls" => CloseReply::Alert(ACCESS_DENIED),
         "http" => CloseReply::Http(403, format!("agentsh: refused: '{}': {why}", refusal.host)),

@@ -21,7 +21,7 @@ use crate::policy::{RequestRule, Ruled};
 pub enum FirstBytes {
     /// These bytes, then the rest.
     Tls(Vec<u8>),
-    /// Requests that are judged one by one.
+    /// HTTP, whose requests are judged one by one.
     Http(Box<Http>),
 }
 
@@ -261,7 +261,7 @@ impl Http {
 /// At least one more byte; the end is an error.
 pub(super) async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
     let mut chunk = [0; CHUNK_BYTES];
-    // It may be there before the runtime knows.
+    // Data may have arrived before the runtime knows.
     let mut got = recv_now(stream, &mut chunk);
     loop {
         match got {

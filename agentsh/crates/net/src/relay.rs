@@ -91,7 +91,7 @@ async fn connection<R: Recorder + 'static>(
         Ok(permit) => Permit { caller, ..permit },
         Err(refusal) => {
             let address = Some(refusal.host.clone()).filter(|host| host.parse::<IpAddr>().is_ok());
-            // It breaks either way.
+            // The connection is closed either way.
             let _ = egress.commit_refusal(&refusal, address, None, caller.as_ref()).await;
             return refuse(socket, &CloseReply::Reset).await;
         }
@@ -101,7 +101,7 @@ async fn connection<R: Recorder + 'static>(
             &permit,
             Reason::TooManyConnections,
             format!(
-                "{} connections of this sandbox are open, of {} in all",
+                "this sandbox has {} open connections; all sandboxes together may have {}",
                 egress.own_connections.get(),
                 egress.connections.most
             ),

@@ -79,7 +79,7 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
         };
         write_all(outside, &released).await?;
         traffic.moved(Direction::Up, released.len());
-        // It arrived together with a permitted one.
+        // The refused request arrived together with a permitted one.
         if let Some(refusal) = refused {
             return Err(Stop::Refused(refusal));
         }

@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn other_answers_pass_as_they_are(text in "[a-f0-9\r\n;g ]{0,200}", piece in 1_usize..40) {
+        fn answers_without_a_secret_are_unchanged(text in "[a-f0-9\r\n;g ]{0,200}", piece in 1_usize..40) {
             let (mut answers, mut held, mut passed) = (answers(), Vec::new(), Vec::new());
             for piece in text.as_bytes().chunks(piece) {
                 prop_assert!(!answers.sees(piece));

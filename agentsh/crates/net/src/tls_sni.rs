@@ -4,7 +4,7 @@
 
 use super::reason::Reason;
 
-/// Most bytes of a ClientHello, record headers included.
+/// Maximum size of a ClientHello in bytes, record headers included.
 pub const MAX_HELLO: usize = 64 * 1024;
 
 /// The result so far.
@@ -53,7 +53,7 @@ pub fn read(bytes: &[u8]) -> Hello {
 
 /// Bytes of a record's header: type, version, length.
 const RECORD_HEADER: usize = 5;
-/// Most bytes of a plain record's body.
+/// Maximum size of a plaintext record's body in bytes.
 const MAX_RECORD: usize = 1 << 14;
 const HANDSHAKE_RECORD: u8 = 22;
 const CLIENT_HELLO: u8 = 1;

@@ -83,7 +83,7 @@ fn name_of(hello: &Hello) -> &str {
 }
 
 #[test]
-fn real_hellos() {
+fn server_name_of_real_hellos_is_read() {
     for tls12_only in [false, true] {
         let bytes = real("API.Example.com", tls12_only, &["h2", "http/1.1"]);
         let Hello::Name { name, ech, alpn } = read(&bytes) else { panic!("{:?}", read(&bytes)) };
@@ -97,7 +97,7 @@ fn real_hellos() {
 }
 
 #[test]
-fn every_prefix_needs_more() {
+fn prefix_of_a_hello_needs_more_bytes() {
     let bytes = in_records(&real("a.example.com", false, &["h2"]), 50);
     for end in 0..bytes.len() {
         assert_eq!(read(&bytes[..end]), Hello::NeedMore, "{end}");
@@ -112,7 +112,7 @@ fn every_prefix_needs_more() {
 }
 
 #[test]
-fn records_of_any_size() {
+fn hello_in_records_of_any_size_is_read() {
     let bytes = real("a.example.com", true, &[]);
     for size in [1, 2, 3, 4, 5, 7, 64, 200] {
         assert_eq!(name_of(&read(&in_records(&bytes, size))), "a.example.com", "{size}");
@@ -134,7 +134,7 @@ fn bytes_of_other_protocols_are_not_tls() {
 }
 
 #[test]
-fn hostile_hellos() {
+fn malformed_hellos_are_refused() {
     let good = made(&host_name(b"a.example.com"));
     assert_eq!(name_of(&read(&good)), "a.example.com");
     let edit = |at: usize, value: u8| {
@@ -185,7 +185,7 @@ fn hostile_hellos() {
 }
 
 #[test]
-fn a_second_message_beside_the_hello() {
+fn second_message_in_the_record_of_a_hello_is_refused() {
     let good = made(&host_name(b"a.example.com"));
     let message = &good[RECORD_HEADER..];
     let both = [vec![22, 3, 1], block(2, &[message, message].concat())].concat();
@@ -198,7 +198,7 @@ fn a_second_message_beside_the_hello() {
 }
 
 #[test]
-fn encrypted_hellos_are_seen() {
+fn encrypted_client_hello_is_detected() {
     for kind in [ENCRYPTED_CLIENT_HELLO, ENCRYPTED_SERVER_NAME] {
         let bytes = made(&[host_name(b"front.example.com"), extension(kind, &[0; 40])].concat());
         assert!(matches!(read(&bytes), Hello::Name { ech: true, .. }));
@@ -207,7 +207,7 @@ fn encrypted_hellos_are_seen() {
 }
 
 #[test]
-fn long_hellos() {
+fn long_hellos_are_read_up_to_a_limit() {
     let long = made(&[extension(21, &vec![0; 15_000]), host_name(b"a.example.com")].concat());
     assert_eq!(name_of(&read(&in_records(&long, 1000))), "a.example.com");
     // Records of one byte: six bytes on the wire for each one of the hello.
@@ -224,7 +224,7 @@ fn long_hellos() {
 
 proptest! {
     #[test]
-    fn any_split_gives_the_same_answer(
+    fn hello_is_read_equally_for_any_split(
         cuts in proptest::collection::vec(1usize..40, 0..40), size in 1usize..300, ech in any::<bool>(),
     ) {
         let mut extensions = host_name(b"split.example.com");
@@ -243,7 +243,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 0usize..300) {
+    fn hello_reader_takes_any_bytes_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 0usize..300) {
         check(&bytes, cut);
         check(&[vec![22, 3, 1], block(2, &bytes)].concat(), cut);
         check(&[vec![22, 3, 1], block(2, &[vec![1], block(3, &bytes)].concat())].concat(), cut);
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_hello(at in 0usize..200, value in any::<u8>(), cut in 0usize..200) {
+    fn mutated_hello_is_read_without_a_panic(at in 0usize..200, value in any::<u8>(), cut in 0usize..200) {
         let mut bytes = made(&[host_name(b"a.example.com"), extension(ALPN, &block(2, b"\x02h2"))].concat());
         let at = at % bytes.len();
         bytes[at] = value;

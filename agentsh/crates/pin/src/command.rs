@@ -243,7 +243,7 @@ fn env(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Ta
             },
         }
     }
-    // It starts nothing and shows what it was given.
+    // `env` alone starts nothing and prints its environment.
     direct(context, command, found)
 }
 

@@ -42,7 +42,7 @@ pub enum PinError {
     RemoteCode { what: String },
     #[error("{what} cannot be pinned: {instead}")]
     Unsupported { what: String, instead: String },
-    #[error("{}: more than {} interpreters start each other before the program", .path.display(), super::MAX_INTERPRETERS)]
+    #[error("{}: its chain of interpreters is longer than {}", .path.display(), super::MAX_INTERPRETERS)]
     TooManyInterpreters { path: PathBuf },
     #[error("{}: {why}", .path.display())]
     BadScript { path: PathBuf, why: &'static str },

@@ -59,7 +59,7 @@ pub struct Progress<'a> {
 pub enum Role {
     /// Reads the entry: node, python, a shell.
     Interpreter,
-    /// The script that the interpreter is given, or one that it loads before it.
+    /// The script that the interpreter gets as an argument, or one that it loads before that script.
     Entry,
     /// A program that the kernel runs itself.
     Executable,
@@ -76,8 +76,8 @@ impl Role {
     }
 }
 
-/// One file that was opened, hashed and kept open. `file` reads the bytes that were hashed even when the path
-/// names another file by now.
+/// One file that was opened, hashed and kept open. `file` reads the bytes that were hashed even if the path names
+/// another file meanwhile.
 #[derive(Debug)]
 pub struct PinnedFile {
     /// Absolute, without links.
@@ -104,7 +104,7 @@ impl PinnedFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub key: FileKey,
-    /// Whether it was so new when it was read that its timestamps prove nothing.
+    /// Whether the file was so new when read that its timestamps prove nothing.
     pub racy: bool,
 }
 

@@ -139,7 +139,8 @@ pub struct Resolved {
     pub read_roots: Vec<PathBuf>,
     /// Directories of which a script alone is shown: what lies next to it is other people's, or holds the project.
     pub alone_in: Vec<PathBuf>,
-    /// What of this command no hash covers, for the report. None when everything that was asked for is covered.
+    /// The parts of this command that no hash covers, for the report. None when everything that was asked for is
+    /// covered.
     pub unpinned: Option<String>,
     /// `sha256:` over files and trees; independent of working directory, user arguments and the place of a tree.
     pub digest: String,

@@ -26,12 +26,12 @@ static SCRIPTS: Code = Code {
     installed: Some("node_modules"),
 };
 
-/// Pins the trees of `entry` (no links in it) and tells what the entry is.
+/// Pins the trees of `entry` (no links in it) and returns what the entry is.
 pub(super) fn pin(context: &mut Context<'_>, entry: &Path) -> Result<String, PinError> {
     let file_identity = format!("file:{}", entry.display());
     let package = package::enclosing(entry)?;
     if let Some(package) = package.as_ref().filter(|package| context.holds_project(&package.root)) {
-        // It says how its scripts are read.
+        // The manifest says how its scripts are parsed.
         context.file(&package.root.join("package.json"), Role::Entry)?;
     }
     let is_apart = |root: &Path| !context.is_personal(root) && !context.holds_project(root);

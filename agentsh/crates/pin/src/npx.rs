@@ -39,7 +39,7 @@ pub(super) fn resolve(
                 words.join(" "),
                 line.package.text()
             ),
-            wanted: Some(Box::new(wanted(&line))),
+            wanted: Some(Box::new(package_request(&line))),
         });
     };
     context.has_more_packages |= !line.beside.is_empty();
@@ -49,7 +49,7 @@ pub(super) fn resolve(
     Ok(Some(target))
 }
 
-fn wanted(line: &Line) -> PackageRequest {
+fn package_request(line: &Line) -> PackageRequest {
     let specs = std::iter::once(&line.package).chain(&line.beside).map(Spec::text).collect();
     PackageRequest { registry: Registry::Npm, specs }
 }
@@ -103,7 +103,7 @@ fn installed(
         }
     }
     if let Some(store) = context.request.store
-        && let Some(tree) = store.find(&wanted(line))?
+        && let Some(tree) = store.find(&package_request(line))?
     {
         return in_modules(&tree.join("node_modules"), line);
     }

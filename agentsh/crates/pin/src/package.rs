@@ -20,7 +20,7 @@ pub(super) struct Package {
     pub main: Option<String>,
     /// Command name to file.
     pub bins: BTreeMap<String, String>,
-    /// Names of everything that it says it may load.
+    /// Names of all packages that it declares as dependencies.
     pub dependencies: BTreeSet<String>,
     /// For npm's cache: what was asked for, by package name or as the words of the command line.
     pub requested: BTreeSet<String>,

@@ -37,7 +37,7 @@ pub struct Change {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
-    /// Absolute, where the place is still known.
+    /// Absolute if the directory is still known.
     pub path: PathBuf,
     pub kind: ChangeKind,
 }

@@ -48,7 +48,7 @@ impl Store {
         field(&self.owner);
         wanted.specs.iter().for_each(|spec| field(spec));
         let digest = hex(&hash.finalize().into());
-        self.root.join("requests").join(plain(&digest))
+        self.root.join("requests").join(hex_of_digest(&digest))
     }
 
     /// The tree that answered the same request before.
@@ -130,7 +130,7 @@ fn content_hash(tree: &PinnedTree) -> String {
             hash.update(field);
         }
     }
-    plain(&hex(&hash.finalize().into())).to_owned()
+    hex_of_digest(&hex(&hash.finalize().into())).to_owned()
 }
 
 fn directory_name(registry: Registry) -> &'static str {
@@ -140,7 +140,7 @@ fn directory_name(registry: Registry) -> &'static str {
     }
 }
 
-fn plain(digest: &str) -> &str {
+fn hex_of_digest(digest: &str) -> &str {
     digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_of_one_server_one_registry_and_these_words() {
+    fn stored_request_is_keyed_by_server_registry_and_specs() {
         let store = |owner: &str| Store { root: "/store".into(), owner: owner.to_owned() };
         let of = |owner: &str, specs: &[&str]| store(owner).request(&wanted(specs));
         assert_eq!(of("a", &["x@1"]), of("a", &["x@1"]));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_called_by_its_files() {
+    fn stored_tree_is_named_by_the_hash_of_its_files() {
         let place = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = place.path().join(name);

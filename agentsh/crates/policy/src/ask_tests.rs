@@ -48,7 +48,7 @@ fn ask(from: &str, question: &Question) -> Answer {
 }
 
 #[test]
-fn connecting() {
+fn connect_questions_are_answered_by_rule() {
     for (from, host, port, allow, rule) in [
         ("", "api.example.com", 443, true, "p.yaml:3 (agent.network.allow[0])"),
         ("", "API.example.com.", 80, true, "p.yaml:3 (agent.network.allow[0])"),
@@ -71,7 +71,7 @@ fn connecting() {
 }
 
 #[test]
-fn files() {
+fn file_questions_are_answered_by_rule() {
     let (read, write) = (Question::Read as fn(String) -> Question, Question::Write as fn(String) -> Question);
     for (from, question, path, allow, rule) in [
         ("", read, "src/x", true, "agent.filesystem.write[0]"),
@@ -112,7 +112,7 @@ fn files() {
 }
 
 #[test]
-fn a_writable_home_does_not_give_away_what_it_guards() {
+fn writable_home_keeps_guarded_files_closed() {
     let text = "agent: {filesystem: {write: [\"~/*\", \"/home\"]}}";
     let policy = parse("p", text).unwrap();
     for path in
@@ -141,7 +141,7 @@ fn a_project_below_tmp_is_not_the_sandboxs_own_tmp() {
 }
 
 #[test]
-fn programs_variables_and_tools() {
+fn program_variable_and_tool_questions_are_answered() {
     for (from, question, allow) in [
         ("", Question::Exec("/usr/bin/git".into()), true),
         ("", Question::Exec("git".into()), true),
@@ -166,7 +166,7 @@ fn programs_variables_and_tools() {
 }
 
 #[test]
-fn the_line_that_is_suggested_changes_the_answer() {
+fn suggested_policy_line_changes_the_answer() {
     for (from, question) in [
         ("", Question::Connect("new.example".into(), 443)),
         ("", Question::Connect("new.example".into(), 8443)),
@@ -212,7 +212,7 @@ fn fail_closed_refuses_what_no_rule_allows() {
 
 proptest! {
     #[test]
-    fn a_masked_secret_is_never_readable_however_it_is_spelt(
+    fn masked_secret_is_not_readable_under_any_spelling(
         detour in "(\\./|src/\\.\\./|\\.\\./app/){0,4}",
         write in prop::bool::ANY,
     ) {
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn any_question_is_survived(text in ".{0,60}", port: u16) {
+    fn policy_answers_any_question_without_a_panic(text in ".{0,60}", port: u16) {
         let policy = policy();
         for question in [
             Question::Connect(text.clone(), port), Question::Read(text.clone()), Question::Write(text.clone()),

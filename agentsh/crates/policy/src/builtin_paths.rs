@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// What stands at a path.
+/// The kind of file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
     Dir,
 }
 
-/// What happens to what is written there.
+/// How files that are written there are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// Runs by itself, outside of any sandbox: guarded always.
@@ -73,7 +73,7 @@ pub const RUN_FROM: [&str; 3] = ["hooks", "extensions", "plugins"];
 /// Whether a table knows a name at the top of a directory, or something below it.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
-    // It is asked of every name of a project.
+    // Looked up for every name in a project, so it must be fast.
     static NAMES: LazyLock<HashSet<&str>> =
         LazyLock::new(|| PROJECT_READ_ONLY.iter().filter_map(|row| row.path.split('/').next()).collect());
     static PATTERNS: LazyLock<Vec<(&str, &str)>> =
@@ -126,7 +126,7 @@ pub const GIT_COMMON: &str = "commondir";
 /// Directories of every repository: one without a working tree is known by them.
 pub const GIT_BARE: [&str; 2] = ["objects", "refs"];
 
-/// The content of a stub file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
+/// The content of a stub file. Most are empty; git reads its own, where a dot means that nothing is elsewhere.
 #[must_use]
 pub fn stub_content(path: &std::path::Path) -> &'static [u8] {
     if path.ends_with(GIT_COMMON) { b".\n" } else { b"" }
@@ -676,7 +676,7 @@ pub const OTHER_REPOSITORIES: &[(&str, &[&str])] = &[
 /// A file in a git directory that a program obeys and git does not create, and directories in which it obeys every entry.
 pub const GIT_OBEYED: (&str, [&str; 2]) = ("lazygit.yml", ["remotes", "branches"]);
 
-/// What is done with what a run changed of a repository.
+/// What is done with a file of a repository that a run changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenChanged {
     SetAside,
@@ -685,7 +685,7 @@ pub enum WhenChanged {
     Told,
 }
 
-/// What git obeys of a repository beside its objects, refs and the files above, by gitrepository-layout(5).
+/// Files of a repository that git obeys besides its objects, refs and the files above, by gitrepository-layout(5).
 pub const GIT_OBEYS: &[(&str, WhenChanged, &str)] = &[
     ("refs/replace", WhenChanged::SetAside, "shows one object in the place of another"),
     ("info/grafts", WhenChanged::SetAside, "shows other parents of commits"),
@@ -751,11 +751,11 @@ pub const SYSTEM_READ: &[&str] = &[
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
     "/etc/timezone",
-    // What is installed: packages are not built without.
+    // The list of installed packages, without which packages cannot be built.
     "/var/lib/dpkg",
 ];
 
-/// What the machine says of itself to everybody, read-only: some programs do not start without it.
+/// Public facts about the machine, read-only: some programs do not start without them.
 pub const MACHINE: &[&str] = &["/sys/devices/system", "/sys/kernel/mm/transparent_hugepage"];
 
 /// Every sandbox has its own of these: reading and writing them touches nothing of the host.
@@ -780,7 +780,8 @@ pub const PRIVATE: &[&str] = &[
 /// Below the home directory, the files of agentsh itself.
 pub const OWN_DIRECTORIES: [&str; 3] = [".config/agentsh", ".local/state/agentsh", ".local/share/agentsh"];
 
-/// Secrets, and what decides about every sandbox: who is inside asks for it, and nobody is advised to give it.
+/// Secrets, and files that decide about every sandbox: a process inside may ask for them, but no message advises
+/// granting them.
 #[must_use]
 pub fn is_never_offered(path: &Path, home: &Path, state: &Path) -> bool {
     let masked = HOME_MASKS.iter().map(|(mask, _)| *mask).chain(OWN_DIRECTORIES);
@@ -794,7 +795,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn neither_keys_nor_our_own_files_are_offered() {
+    fn suggestions_exclude_keys_and_agentsh_files() {
         let is_never =
             |path: &str| is_never_offered(Path::new(path), Path::new("/home/u"), Path::new("/var/state"));
         for path in [".ssh/id_ed25519", ".local/share/agentsh/x", ".config/agentsh/policy.yaml"] {
@@ -804,7 +805,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_is_plain_and_stands_once() {
+    fn built_in_paths_are_normalised_and_unique() {
         let home = HOME_MASKS.iter().chain(HOME_READ_ONLY).map(|(path, why)| (*path, *why));
         let project = PROJECT_READ_ONLY.iter().map(|entry| (entry.path, entry.why));
         for table in [home.collect::<Vec<_>>(), project.collect::<Vec<_>>()] {

@@ -34,7 +34,7 @@ pub struct Bundle {
     pub widens: Locks,
     /// The key that signed it.
     pub signer: String,
-    /// All of it, as it is kept.
+    /// The whole bundle, as stored.
     pub text: String,
     /// The file name in its rules.
     file: String,
@@ -74,7 +74,7 @@ impl Bundle {
     /// Reads a bundle that one of these keys signed. `file` is what its rules will name.
     ///
     /// # Errors
-    /// What is wrong with it; a bad signature before anything else is looked at.
+    /// What is wrong with it. The signature is checked first.
     pub fn read(file: &str, text: &str, keys: &[String]) -> Result<Self, BundleError> {
         let (signature, body) = split(text)?;
         let signer = signer(signature, body.as_bytes(), keys)?;

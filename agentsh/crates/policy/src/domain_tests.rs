@@ -6,7 +6,7 @@ use super::domain::*;
 use super::model::HostPattern;
 
 #[test]
-fn domain_patterns_match_these_hosts() {
+fn domain_patterns_match_the_hosts_of_the_table() {
     for (pattern, host, expected) in [
         ("example.com", "example.com", true),
         ("example.com", "EXAMPLE.com.", true),
@@ -84,7 +84,7 @@ fn malformed_domain_patterns_are_refused() {
 }
 
 #[test]
-fn ports() {
+fn domain_rule_matches_its_ports() {
     let rule = parse_rule("example.com:8443").unwrap();
     assert!(rule.matches("example.com", 8443));
     assert!(!rule.matches("example.com", 443));
@@ -96,7 +96,7 @@ fn ports() {
 }
 
 #[test]
-fn covering() {
+fn domain_pattern_covers_the_narrower_patterns_of_the_table() {
     for (outer, inner, expected) in [
         ("**.example.com", "*.example.com", true),
         ("**.example.com", "**.a.example.com", true),
@@ -116,20 +116,20 @@ fn covering() {
 
 proptest! {
     #[test]
-    fn any_text_is_survived(text in ".{0,60}") {
+    fn any_text_is_read_without_a_panic(text in ".{0,60}") {
         let _ = parse_rule(&text);
         let _ = normalise(&text);
     }
 
     #[test]
-    fn a_parsed_rule_reads_back(text in "(\\*\\.|\\*\\*\\.)?[a-z0-9_-]{1,8}\\.[a-z]{2,5}(:[1-9][0-9]{0,3})?") {
+    fn domain_rule_round_trips(text in "(\\*\\.|\\*\\*\\.)?[a-z0-9_-]{1,8}\\.[a-z]{2,5}(:[1-9][0-9]{0,3})?") {
         if let Ok(rule) = parse_rule(&text) {
             prop_assert_eq!(parse_rule(&rule.to_string()).unwrap(), rule);
         }
     }
 
     #[test]
-    fn normalising_twice_is_normalising_once(text in "[a-zA-ZäöüÄ.。-]{1,20}") {
+    fn domain_normalisation_is_idempotent(text in "[a-zA-ZäöüÄ.。-]{1,20}") {
         if let Ok(Host::Name(name)) = normalise(&text) {
             prop_assert_eq!(normalise(&name), Ok(Host::Name(name.clone())));
         }

@@ -111,7 +111,7 @@ fn same(one: &Node, other: &Node) -> bool {
     }
 }
 
-/// The text with the first thing that is missing; None: nothing is, or it has no place.
+/// The text with the first missing entry added; None if nothing is missing, or it has no place.
 fn step(there: &Node, wanted: &Node, text: &str, is_root: bool) -> Option<String> {
     match (&there.value, &wanted.value) {
         (Value::Map(map), Value::List(_)) => step(replaced(map)?, wanted, text, false),
@@ -206,7 +206,7 @@ fn block_end(text: &str, first: u64, indent: usize, is_list: bool) -> Option<usi
     Some(end)
 }
 
-/// Whole lines behind the line that ends at `at`.
+/// Inserts whole lines after the line that ends at `at`.
 fn inserted(text: &str, at: usize, lines: &str) -> String {
     let (before, after) = text.split_at(at);
     format!("{}{lines}{}", ended(before), after.strip_prefix('\n').unwrap_or(after))
@@ -227,7 +227,7 @@ fn flow_added(text: &str, open: usize, entry: &str) -> Option<String> {
     if !text.get(last..close)?.contains('\n') {
         return Some(format!("{}{comma} {entry}{}", text.get(..=last)?, text.get(last + 1..)?));
     }
-    // A comment behind the last entry stays with it.
+    // A comment after the last entry stays with it.
     let end = line_end(text, last);
     let start = text.get(..last)?.rfind('\n').map_or(0, |at| at + 1);
     let line = text.get(start..end)?;
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn every_layout_keeps_its_own() {
+    fn policy_edit_keeps_comments_and_layout() {
         for (before, after) in [
             ("", "version: 1\nagent:\n  network:\n    allow:\n      - \"b.example\"\n"),
             (
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_text_that_contradicts_an_edit_is_left_alone() {
+    fn policy_edit_is_refused_if_the_text_contradicts_it() {
         let refused = |text: &str, piece: &str| merge("policy.yaml", text, piece).unwrap_err().render();
         let said =
             refused("sandbox:\n  mcp:\n    tool_policy: none\n", "sandbox: {mcp: {tool_policy: denylist}}");
@@ -435,7 +435,7 @@ mod tests {
     proptest! {
         /// For any text either nothing changes, or all of the old lines are still there in their order.
         #[test]
-        fn old_text_survives(text in "(agent|sandbox|[ \\-#:\\[\\]{},\"'\n]|network|allow|a){0,40}") {
+        fn policy_edit_keeps_all_old_text(text in "(agent|sandbox|[ \\-#:\\[\\]{},\"'\n]|network|allow|a){0,40}") {
             if let Ok(after) = merge("x", &text, HOST) {
                 let mut rest = after.chars();
                 prop_assert!(text.chars().all(|sign| rest.any(|found| found == sign)), "{}\n{}", text, after);

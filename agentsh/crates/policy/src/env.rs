@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn allow_wins_over_deny_and_never_wins_over_allow() {
+    fn env_allow_wins_over_deny_and_env_never_wins_over_allow() {
         let mut env = EnvPolicy { allow: list(&["A"]), deny: list(&["A"]), ..EnvPolicy::default() };
         assert_eq!(passes(&env, &["A", "B"]), [true, false]);
         env.never = list(&["A"]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn deny_strips_by_glob_and_passes_the_rest() {
+    fn env_deny_removes_by_glob_and_passes_the_rest() {
         let env = EnvPolicy { deny: list(&["AWS_*"]), others: true, ..EnvPolicy::default() };
         assert_eq!(passes(&env, &["AWS_SECRET", "OTHER_TOKEN", "BASH_ENV"]), [false, true, false]);
     }

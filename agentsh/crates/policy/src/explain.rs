@@ -332,7 +332,7 @@ fn file(
         && !is_unmasked(rules, &guarded, context)
     {
         let rule = builtin(&format!("read-only:{name}"));
-        // It is one mount: nothing in it can be lifted alone.
+        // It is one mount: no part of it can be made writable alone.
         return Answer {
             allow: false,
             rule,

@@ -301,7 +301,7 @@ fn every_built_in_policy_passes_its_own_tests_and_warns_of_nothing() {
 
 proptest! {
     #[test]
-    fn any_text_is_survived(text in "(?s).{0,200}") {
+    fn any_text_is_read_without_a_panic(text in "(?s).{0,200}") {
         if let Err(error) = parse("p", &text) {
             prop_assert!(!error.render().is_empty());
             prop_assert!(!error.to_string().contains('\n'));
@@ -309,7 +309,7 @@ proptest! {
     }
 
     #[test]
-    fn any_small_change_to_a_good_file_is_survived(at in 0..DOCUMENTED.len(), with in "[a-z:\\-\\[{\"\n *&!]{0,3}") {
+    fn mutated_policy_file_is_read_without_a_panic(at in 0..DOCUMENTED.len(), with in "[a-z:\\-\\[{\"\n *&!]{0,3}") {
         let mut text = DOCUMENTED.to_owned();
         if text.is_char_boundary(at) {
             text.insert_str(at, &with);

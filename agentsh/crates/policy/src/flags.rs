@@ -118,7 +118,7 @@ impl Flags {
     /// Lays them over everything else.
     ///
     /// # Errors
-    /// [`PolicyError::Flag`] for what stays closed all the same: a mask, or a layer that denies it.
+    /// [`PolicyError::Flag`] for what a flag cannot open: a mask, or a path that a layer denies.
     pub(super) fn merge_over(&self, policy: &mut Policy, request: &Search) -> Result<(), PolicyError> {
         if self.is_empty() {
             return Ok(());

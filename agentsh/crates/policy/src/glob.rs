@@ -62,7 +62,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn table() {
+    fn glob_matches_the_texts_of_the_table() {
         for (pattern, text, expected) in [
             ("read_*", "read_file", true),
             ("read_*", "read_", true),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn cover_table() {
+    fn glob_covers_the_narrower_globs_of_the_table() {
         for (outer, inner, expected) in [
             ("*", "a*b", true),
             ("a*", "ab*", true),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_stay_cheap() {
+    fn glob_with_many_stars_is_fast() {
         let pattern = "*a".repeat(400) + "b";
         assert!(!matches(&pattern, &"a".repeat(20_000)));
     }
@@ -123,13 +123,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_the_definition(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
+        fn glob_agrees_with_its_definition(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
             let (p, t): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
             prop_assert_eq!(matches(&pattern, &text), oracle(&p, &t));
         }
 
         #[test]
-        fn covering_is_sound(outer in "[ab*?]{0,6}", inner in "[ab*?]{0,6}", text in "[ab]{0,6}") {
+        fn glob_covering_is_sound(outer in "[ab*?]{0,6}", inner in "[ab*?]{0,6}", text in "[ab]{0,6}") {
             if covers(&outer, &inner) && matches(&inner, &text) {
                 prop_assert!(matches(&outer, &text), "{} {} {}", outer, inner, text);
             }

@@ -13,7 +13,7 @@ pub struct Key {
     pub merge: &'static str,
     /// The meaning in a sentence.
     pub about: &'static str,
-    /// A value as it is written behind the key, in one line of YAML.
+    /// A value as it is written after the key, in one line of YAML.
     pub example: &'static str,
 }
 

@@ -73,7 +73,7 @@ fn stack(base: &str, texts: &[&str]) -> Policy {
     merge_key(base, layers.collect()).unwrap().policy
 }
 
-/// What the lines of a policy call a key.
+/// The name of a key in the lines of a policy.
 fn shown(path: &str) -> String {
     if let Some((subject, finding)) = path.strip_prefix("inspect.").and_then(|rest| rest.split_once('.')) {
         let key = crate::sections::inspect::decides(subject, finding);
@@ -103,7 +103,7 @@ fn shown(path: &str) -> String {
     if path == "mcp.allowed_transports" {
         return "mcp.not_enforced".to_owned();
     }
-    // Over a list of allowed names, denied ones are taken away.
+    // Over a list of allowed names, denied ones are removed.
     path.replace("env_deny", "env_never")
 }
 
@@ -178,7 +178,7 @@ fn a_layer_over_another_one_changes_only_what_it_names() {
     }
 }
 
-/// How a server is started is one thing: see `servers_are_laid_over_each_other_by_id`.
+/// The keys that say how a server is started belong together: see `servers_are_laid_over_each_other_by_id`.
 const STARTED: [&str; 7] = ["id", "type", "command", "args", "url", "headers", "tls_fingerprint"];
 
 /// Every key of a server's entry, over an entry that another layer wrote.
@@ -225,7 +225,7 @@ fn every_key_of(path: &[&str]) -> &'static Key {
     find(keys, last)
 }
 
-/// What a policy may be asked, and the parts of a key's path that may change the answer.
+/// Questions to a policy, and the parts of a key's path that may change the answer.
 fn probes(policies: [&Policy; 2]) -> Vec<(Question, &'static [&'static str])> {
     const NETWORK: &[&str] = &["agent.network", "agent.credentials"];
     const FILES: &[&str] = &["agent.filesystem"];
@@ -261,8 +261,8 @@ fn probes(policies: [&Policy; 2]) -> Vec<(Question, &'static [&'static str])> {
 
 /// Not what is shown, but what is answered.
 #[test]
-fn a_line_changes_only_the_answers_it_is_about_and_one_that_adds_takes_nothing_away() {
-    // A list of what is denied, or of the only things allowed.
+fn policy_line_changes_only_its_own_answers() {
+    // A deny list, or a list that allows nothing else.
     let narrows = |path: &str| ["deny", "denied", "exec.", "allowed_"].iter().any(|word| path.contains(word));
     let (context, server) =
         (PathContext { home: "/home/u".into(), project: "/home/u/app".into() }, ServerId("s".into()));
@@ -301,7 +301,7 @@ proptest! {
 
     /// Over any policy that ships and any layers in any order.
     #[test]
-    fn a_line_changes_only_itself_whatever_lies_below(
+    fn policy_line_changes_only_itself_over_any_layers(
         base in 0..builtin::POLICIES.len(),
         below in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         top in any::<prop::sample::Index>(),
@@ -332,7 +332,7 @@ fn asks(policy: &Policy, question: Question) -> bool {
 }
 
 #[test]
-fn one_line_adds_one_host() {
+fn layer_line_adds_one_host() {
     let policy = stack("claude", &["agent: {network: {allow: [example.com]}}"]);
     let connect = |host: &str| asks(&policy, Question::Connect(host.into(), 443));
     assert!(connect("example.com") && connect("api.anthropic.com"));
@@ -388,7 +388,7 @@ fn servers_are_laid_over_each_other_by_id() {
 }
 
 #[test]
-fn variables_that_pass_for_other_reasons_stay() {
+fn layer_keeps_variables_allowed_for_other_reasons() {
     let env = |policy: &Policy, name: &str| asks(policy, Question::Env(name.into()));
     let all = "extends: none\nagent: {env_inherit: all}";
     let policy = stack("default", &[all, "agent: {env_allow: [GITHUB_*]}"]);

@@ -31,7 +31,7 @@ impl Locks {
         self.0.iter().any(|lock| is_within(path, &lock.value) || is_within(&lock.value, path))
     }
 
-    /// These without what is named: of a lock that reaches further than that, its other sections stay.
+    /// These locks without the `named` ones. Of a lock that covers more than those, the other sections stay.
     #[must_use]
     pub fn without(&self, named: &Self) -> Self {
         let mut left = Vec::new();

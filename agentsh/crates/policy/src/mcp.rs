@@ -6,7 +6,7 @@ use super::model::{ListMode, Ruled, ToolRule};
 use super::sections::McpPolicy;
 use crate::types::{RuleRef, ServerId};
 
-/// A tool as far as it is known when it is judged.
+/// What is known of a tool when it is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Tool<'a> {
     pub server: &'a ServerId,
@@ -21,7 +21,7 @@ pub struct Tool<'a> {
 pub enum Definition<'a> {
     /// The hash of what `tools/list` gave.
     Hash(&'a str),
-    /// It was never listed. That allows nothing, and takes nothing off a denylist: otherwise a client that skips
+    /// It was never listed. A rule with a hash then allows nothing, but still denies: otherwise a client that skips
     /// `tools/list` would pass.
     Unknown,
     /// Ignores the conditions of rules: only names are compared.
@@ -136,8 +136,8 @@ impl McpPolicy {
         self.written.insert(key.to_owned(), rule.clone());
     }
 
-    /// The answer of these lists and of every layer that takes away: a refusal wins, an enforced one first, of two
-    /// that are equal the first.
+    /// The strictest answer of these lists and of every narrowing layer: a refusal wins, before it an enforced one;
+    /// of two equal answers the first.
     fn strictest(&self, ask: impl Fn(&Self) -> ListAnswer) -> ListAnswer {
         let weight = |answer: &ListAnswer| match (answer.allow, answer.enforced) {
             (false, true) => 2,

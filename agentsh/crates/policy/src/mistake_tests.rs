@@ -8,7 +8,7 @@ fn bad(text: &str) -> String {
 }
 
 #[test]
-fn an_unknown_key_is_shown_where_it_stands() {
+fn unknown_key_is_shown_with_its_place() {
     insta::assert_snapshot!(bad("sandbox:\n  mcp:\n    sever_policy: allowlist\n    colour: red\n"), @r#"
     error: unknown key `sever_policy`
      --> policy.yaml:3:5
@@ -27,7 +27,7 @@ fn an_unknown_key_is_shown_where_it_stands() {
 }
 
 #[test]
-fn wrong_types_are_shown_where_they_stand() {
+fn wrong_types_are_shown_with_their_place() {
     insta::assert_snapshot!(bad("version: 2\nagent:\n  network: {allow: example.com}\n  env_allow: [1]\nsandbox:\n  mcp:\n    enforce_policy: yes\n    detection:\n    server_policy: allow-list\n"), @r#"
     error: version 2 is not known
      --> policy.yaml:1:10

@@ -27,7 +27,7 @@ impl WrittenLayer {
     }
 }
 
-/// A value and the rule that says it.
+/// A value and the rule that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruled<T> {
     pub value: T,
@@ -39,7 +39,7 @@ pub struct NetworkPolicy {
     pub allow: Vec<Ruled<NetworkRule>>,
     /// Ports of the host's own loopback that are opened by number.
     pub loopback: Vec<Ruled<u16>>,
-    /// None: what the user's environment says.
+    /// None: the proxy of the user's environment.
     pub proxy: Option<Ruled<ProxyChoice>>,
     /// Whether a person is asked about a host that no rule names; None: where one can answer.
     pub unknown: Option<Ruled<bool>>,
@@ -217,7 +217,7 @@ impl OnFlow {
     }
 }
 
-/// From whose results to whose arguments, each a pattern of server names.
+/// Source (results) and target (arguments) of a flow, each a pattern of server names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowPair {
     pub from: String,
@@ -241,7 +241,7 @@ impl FlowPair {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRule {
     pub pair: FlowPair,
-    /// None: what the section says.
+    /// None: the action of the section.
     pub action: Option<OnFlow>,
     /// Texts that may go in any case.
     pub values: Vec<String>,
@@ -417,7 +417,7 @@ pub struct ServerPolicy {
     pub source: Option<Ruled<DataSource>>,
     pub sink: Option<Ruled<DataSink>>,
     pub process: ProcessPolicy,
-    /// What the layers write about `process`, from the lowest: merged over a profile once that is known.
+    /// The layers' entries for `process`, lowest first: merged over a profile once that is known.
     pub own: Vec<RawProcess>,
     /// The layers that only restrict this server: the project's policy, and layers whose section an organisation locks.
     /// `process` is narrowed by all of them already; a profile is narrowed later.

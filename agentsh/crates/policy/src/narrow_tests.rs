@@ -97,7 +97,7 @@ fn project_policy_that_is_wider_is_refused() {
 }
 
 #[test]
-fn the_mistake_names_its_line() {
+fn widening_error_names_its_line() {
     let project = "version: 1\nagent:\n  network:\n    allow:\n      - api.example.com\n      - evil.test\n";
     insta::assert_snapshot!(narrowed(BASE, project).unwrap_err().render(), @r#"
     error: `evil.test` cannot be reached without this file
@@ -110,7 +110,7 @@ fn the_mistake_names_its_line() {
 }
 
 #[test]
-fn lists_replace_what_they_are_within() {
+fn project_lists_replace_the_lists_they_narrow() {
     let policy = good("agent: {network: {allow: [a.example.org]}, filesystem: {write: [src]}}");
     let connect = |host: &str| ask(&policy, "", Question::Connect(host.into(), 443));
     assert!(connect("a.example.org") && !connect("api.example.com") && !connect("b.example.org"));
@@ -127,7 +127,7 @@ fn lists_replace_what_they_are_within() {
 }
 
 #[test]
-fn denials_are_added() {
+fn project_denials_are_added() {
     let policy = good(
         "agent: {filesystem: {deny: [secrets], unmask: []}, env_deny: [CI_JOB, PATH]}\nsandbox: {mcp: {servers: [{id: fs, \
          filesystem: {deny: [src]}}]}}",
@@ -143,7 +143,7 @@ fn denials_are_added() {
 }
 
 #[test]
-fn environment_lists_only_shrink() {
+fn project_environment_lists_only_shrink() {
     let policy = good("agent: {env_allow: [GITHUB_TOKEN, CI_JOB]}");
     let env = |policy: &Policy, name: &str| ask(policy, "", Question::Env(name.into()));
     assert!(env(&policy, "GITHUB_TOKEN") && env(&policy, "CI_JOB") && !env(&policy, "CI_OTHER"));

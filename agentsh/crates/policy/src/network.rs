@@ -80,7 +80,7 @@ impl NetworkPolicy {
 }
 
 impl HostPattern {
-    /// The one host that it means; None where it means several.
+    /// The host of a pattern that matches one host; None if it matches several.
     fn single(&self) -> Option<Host> {
         match self {
             Self::Exact(name) => Some(Host::Name(name.clone())),

@@ -41,7 +41,7 @@ fn deciding(network: &NetworkPolicy, host: &str, port: u16) -> String {
 const INSPECTED: &str = r#"{host: api.example.com, inspect: true, allow: ["GET /repos/**"]}"#;
 
 #[test]
-fn conditions_are_read() {
+fn network_conditions_are_read() {
     let network = good(&format!(
         "{INSPECTED}, {{host: db.internal, port: 5432, protocol: tcp, addresses: [10.0.0.0/8, \"fd00::/8\", 192.168.1.7]}}"
     ));
@@ -60,7 +60,7 @@ fn conditions_are_read() {
 }
 
 #[test]
-fn mistakes_have_a_place() {
+fn network_rule_errors_name_their_place() {
     for (allow, part) in [
         ("      - host: a.test\n        allow: [\"GET /\"]\n", "add `inspect: true`"),
         ("      - host: a.test\n        inspect: true\n        allow: []\n", "no request through"),
@@ -112,7 +112,7 @@ fn the_most_precise_rule_decides() {
 }
 
 #[test]
-fn a_project_cannot_lift_a_condition() {
+fn project_cannot_remove_a_network_condition() {
     let wild = format!("\"**.example.com\", {INSPECTED}");
     for (base, project) in [
         (INSPECTED, "api.example.com"),
@@ -134,7 +134,7 @@ fn a_project_cannot_lift_a_condition() {
 }
 
 #[test]
-fn a_project_can_narrow() {
+fn project_can_narrow_a_network_rule() {
     for (base, project) in [
         ("api.example.com", INSPECTED),
         (INSPECTED, INSPECTED),
@@ -157,7 +157,7 @@ fn a_stricter_rule_survives_a_wildcard_of_the_project() {
     assert_eq!(deciding(&network, "www.example.com", 443), "*.example.com");
     assert_eq!(deciding(&network, "a.b.example.com", 443), "none");
     assert_eq!(deciding(&network, "other.test", 443), "none");
-    // What the project does not reach does not come back.
+    // A host that the project excluded is not restored.
     let policy = narrowed(&base, "www.example.com").unwrap_or_else(|error| panic!("{}", error.render()));
     assert_eq!(deciding(&policy.agent.network, "api.example.com", 443), "none");
 }

@@ -117,7 +117,7 @@ impl Organisation {
     /// The kept bundle, its signature checked again. None: nothing was ever pulled.
     ///
     /// # Errors
-    /// When it is not what its organisation signed.
+    /// When it differs from what its organisation signed.
     pub fn bundle(&self) -> Result<Option<Bundle>, PolicyError> {
         let kept = self.kept();
         let Some(text) = search::read_plain(&kept)? else { return Ok(None) };

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn path_patterns_cover_these_paths() {
+    fn path_patterns_cover_the_paths_of_the_table() {
         for (pattern, path, expected) in [
             (".", "src/main.rs", true),
             (".", "/home/u/src/app", true),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn which_patterns_cover_patterns() {
+    fn path_patterns_cover_the_narrower_patterns_of_the_table() {
         for (outer, inner, expected) in [
             (".", "src", true),
             (".", "**/*.rs", true),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_patterns_stay_cheap() {
+    fn deep_path_patterns_are_fast() {
         let pattern = "**/a/".repeat(300) + "b";
         assert!(!covered(&pattern, &"a/".repeat(1000)));
     }
@@ -319,7 +319,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_survived(pattern in ".{0,40}", path in ".{0,40}") {
+        fn any_text_is_read_without_a_panic(pattern in ".{0,40}", path in ".{0,40}") {
             let _ = covered(&pattern, &path);
         }
     }

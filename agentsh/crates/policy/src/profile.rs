@@ -182,7 +182,7 @@ pub fn named(name: &str, config_home: &Path) -> Result<ServerProfile, PolicyErro
 /// Every profile: the user's own first, then the built-in ones, by name.
 ///
 /// # Errors
-/// As [`of_package`].
+/// As for [`of_package`].
 pub fn all(config_home: &Path) -> Result<Vec<ServerProfile>, PolicyError> {
     let mut found = Vec::new();
     for file in own_files(config_home)? {

@@ -96,7 +96,7 @@ fn a_package_is_known_by_the_identity_of_its_pin() {
 }
 
 #[test]
-fn a_profile_is_in_force_unless_the_policy_says_otherwise() {
+fn profile_applies_unless_the_policy_says_otherwise() {
     let github = github();
     let answer = connect(&policy("version: 1"), "gh", Some(&github), "api.github.com");
     assert!(answer.allow);
@@ -132,10 +132,10 @@ fn narrowed(user: &str, project: &str) -> Result<Policy, String> {
 fn a_project_narrows_a_profile_and_never_widens_it() {
     let github = github();
     let project = |text: &str| format!("version: 1\nsandbox: {{mcp: {{servers: [{{id: gh, {text}}}]}}}}");
-    // Nothing of what the profile gives is left.
+    // No grant of the profile is left.
     let none = narrowed("version: 1", &project("network: {allow: []}")).unwrap();
     assert!(!connect(&none, "gh", Some(&github), "api.github.com").allow);
-    // What some profile gives may be named; it is in force only where it is this server's.
+    // A grant of any profile may be named; it applies only if the profile is this server's.
     let some = narrowed("version: 1", &project("network: {allow: [{host: slack.com, port: 443}]}")).unwrap();
     assert!(!connect(&some, "gh", Some(&github), "slack.com").allow);
     assert!(!connect(&some, "gh", Some(&github), "api.github.com").allow);
@@ -143,7 +143,7 @@ fn a_project_narrows_a_profile_and_never_widens_it() {
     let same =
         narrowed("version: 1", &project("network: {allow: [{host: api.github.com, port: 443}]}")).unwrap();
     assert!(connect(&same, "gh", Some(&github), "api.github.com").allow);
-    // What no profile gives is a mistake, as is what the user's own entry keeps out.
+    // A grant of no profile is a mistake, as is one that the user's own entry excludes.
     let error = narrowed("version: 1", &project("network: {allow: [evil.example]}")).unwrap_err();
     assert!(error.contains("cannot be reached"), "{error}");
     let user = project("network: {allow: [example.com]}");
@@ -181,7 +181,7 @@ fn every_layer_that_narrows_a_profile_counts() {
 }
 
 #[test]
-fn mistakes_have_a_place_and_a_suggestion() {
+fn profile_errors_have_a_place_and_a_suggestion() {
     for (text, message, help) in [
         ("package: {npm: x}\nwhy: y\nnetwrk: {}", "unknown key `netwrk`", "did you mean `network`?"),
         ("package: {nmp: x}\nwhy: y", "unknown key `nmp`", "did you mean `npm`?"),
@@ -237,12 +237,12 @@ fn a_profile_of_the_user_wins_over_a_built_in_one_and_must_pass_its_tests() {
 
 proptest! {
     #[test]
-    fn any_text_is_survived(text in "(package: \\{npm: x\\}\n)?.{0,200}") {
+    fn any_text_is_read_without_a_panic(text in "(package: \\{npm: x\\}\n)?.{0,200}") {
         let _ = profile::parse("x.yaml", &text);
     }
 
     #[test]
-    fn any_identity_is_survived(text in ".{0,40}") {
+    fn profile_lookup_takes_any_identity_without_a_panic(text in ".{0,40}") {
         let _ = Package::of_identity(&text);
     }
 }

@@ -24,14 +24,14 @@ pub struct ProxyFile {
     pub servers: Vec<Ruled<ProxyServer>>,
     /// None may be reached unless it is named here.
     pub allowed_domains: Vec<Ruled<NetworkRule>>,
-    /// Where the list stands, or would stand.
+    /// Where the list is, or would be.
     pub domains_rule: RuleRef,
     /// Empty: every tool.
     pub allowed_tools: Vec<Ruled<ToolRule>>,
     pub tools_rule: RuleRef,
     /// None, or two.
     pub auditors: Vec<Ruled<Auditor>>,
-    /// What an auditor counts as that does not answer in time or not at all.
+    /// How an auditor counts that does not answer, or not in time.
     pub audit_timeout: AuditTimeout,
     pub warnings: Vec<Ruled<String>>,
 }
@@ -61,7 +61,7 @@ pub enum ServerTransport {
 pub struct Auditor {
     pub provider: Provider,
     pub model: String,
-    /// Name of the variable that holds the key; None sends none, which only a server of one's own takes.
+    /// Name of the variable that holds the key; None sends no key, which only a self-hosted server accepts.
     pub api_key_env: Option<String>,
     pub timeout_ms: u64,
     /// Instead of the provider's own address, without a trailing slash.

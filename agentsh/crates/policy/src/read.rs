@@ -169,7 +169,7 @@ fn extends(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Extends {
     Extends::Below
 }
 
-/// A key that says one thing under `sandbox.mcp` and another one under `mcp_rules` is a mistake.
+/// A key with different values under `sandbox.mcp` and `mcp_rules` is a mistake.
 fn contradictions(reader: &mut Reader<'_>, first: &Here<'_>, second: &Here<'_>) {
     let (Value::Map(left), Value::Map(right)) = (&first.node.value, &second.node.value) else { return };
     for Entry { key, key_place, node } in right {

@@ -66,8 +66,9 @@ impl RequestRule {
                 return false;
             }
         }
-        let is_meant =
-            |target: &str| components(target).is_some_and(|wanted| path::is(&written(&self.path), &wanted));
+        let is_meant = |target: &str| {
+            components(target).is_some_and(|wanted| path::is(&rule_components(&self.path), &wanted))
+        };
         let with = |slash: &str| target.replace("%2f", slash).replace("%2F", slash);
         let as_slash = with("/");
         // Some servers read it as part of a name, so it matches any letter. A literal path names it in full.
@@ -82,7 +83,7 @@ impl RequestRule {
             && glob::covers(&self.method, &inner.method)
             && (self.path == inner.path
                 || self.path == "/**"
-                || path::is_pattern_covered(&written(&self.path), &written(&inner.path)))
+                || path::is_pattern_covered(&rule_components(&self.path), &rule_components(&inner.path)))
     }
 }
 
@@ -93,7 +94,7 @@ impl std::fmt::Display for RequestRule {
 }
 
 /// A rule's path: a slash at its end is a separate component, as in [`components`].
-fn written(path: &str) -> Vec<String> {
+fn rule_components(path: &str) -> Vec<String> {
     path.split('/').skip(1).map(str::to_owned).collect()
 }
 
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_git_fetch_is_two_requests_and_no_query_of_ones_own() {
+    fn git_fetch_allows_two_requests_without_other_queries() {
         let rules = RequestRule::git_fetch("/a/b.git/").unwrap();
         let allows = |method: &str, target: &str| rules.iter().any(|rule| rule.matches(method, target));
         assert!(allows("GET", "/a/b.git/info/refs?service=git-upload-pack"));
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn matching() {
+    fn request_rule_matches_the_requests_of_the_table() {
         for (text, method, target, expected) in [
             ("GET /repos/**", "GET", "/repos/a/b?x=1", true),
             ("GET /repos/**", "GET", "/repos", true),
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn covering() {
+    fn request_rule_covers_the_narrower_rules_of_the_table() {
         for (outer, inner, expected) in [
             ("* /**", "GET /a/**", true),
             ("GET /a/**", "GET /a/b", true),
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn malformed_request_rules_are_refused() {
         for text in [
             "GET",
             "/repos",

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_hints() {
+    fn tool_risk_follows_names_and_hints() {
         for (tool, expected) in [
             (r#"{"name":"x","annotations":{"destructiveHint":true,"readOnlyHint":true}}"#, Risk::High),
             (r#"{"name":"writeFile","annotations":{"readOnlyHint":true}}"#, Risk::High),

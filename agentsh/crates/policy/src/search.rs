@@ -209,7 +209,7 @@ pub(super) fn with_organisation(
 const ORGANISATION: &str = "organisation";
 const APPROVED: &str = "approved";
 
-/// The built-in policy and the layers over it, as far as none of them says that it starts from something else.
+/// The built-in policy and the layers over it. A layer that names another base drops those before it.
 pub(super) fn merge_key(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, PolicyError> {
     let start = layers.iter().rposition(|layer| layer.raw.extends != Extends::Below).unwrap_or(0);
     layers.drain(..start);
@@ -239,7 +239,7 @@ pub(super) fn merge_key(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, Po
     Ok(Loaded { policy, file, stages })
 }
 
-/// Takes away what `.agentsh.yaml` of the project takes away.
+/// Applies the restrictions of the project's `.agentsh.yaml`.
 fn narrow_by_project(
     loaded: &mut Loaded,
     request: &Search,
@@ -384,7 +384,7 @@ pub(super) fn read_plain(file: &Path) -> Result<Option<String>, PolicyError> {
 }
 
 const BUILT_IN: &str = "built-in:";
-/// What a file is that is read here.
+/// How messages call a file that is read here.
 const IN_FORCE: &str = "a policy or profile in force";
 
 /// The file that `--policy` names.

@@ -55,7 +55,7 @@ impl Place {
 const USER: &str = "version: 1\nagent: {network: {allow: [a.example.com]}}\n";
 
 #[test]
-fn layers_lie_over_each_other() {
+fn policy_layers_are_merged_in_order() {
     let place = Place::new();
     assert_eq!(place.source(None, "claude"), "built-in:claude");
     assert_eq!(place.source(None, "codex"), "built-in:codex");
@@ -87,7 +87,7 @@ fn layers_lie_over_each_other() {
 }
 
 #[test]
-fn a_project_cannot_widen_but_the_users_own_word_is_taken_as_it_is() {
+fn project_policy_cannot_widen_unless_the_user_names_it() {
     let place = Place::new();
     place.write("project/.agentsh.yaml", "version: 1\nagent: {network: {allow: [b.example.com]}}\n");
     assert!(place.error().render().contains("can only narrow"));
@@ -117,7 +117,7 @@ fn a_policy_that_contradicts_its_tests_is_not_loaded() {
 }
 
 #[test]
-fn a_projects_tests_are_about_what_is_left() {
+fn project_tests_judge_the_merged_policy() {
     let place = Place::new();
     place.write("config/agentsh/policy.yaml", USER);
     place.write(
@@ -149,7 +149,7 @@ fn policy_file_that_is_a_link_fifo_or_not_text_is_an_error() {
 }
 
 #[test]
-fn a_name_that_is_no_policy_is_explained() {
+fn unknown_policy_name_is_explained() {
     let place = Place::new();
     for (name, expected) in [
         ("stritc", "there is no policy `stritc`: did you mean `strict`?"),

@@ -32,7 +32,7 @@ pub struct Toolchain {
     /// Variables that pass when they are set.
     #[serde(default)]
     pub env: Vec<String>,
-    /// Variables that are set where they are not.
+    /// Variables that are set if they are missing.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_table_is_read_and_says_why() {
+    fn toolchain_tables_are_read_and_have_reasons() {
         for (name, text) in FILES {
             let table = read(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(table.id, *name);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_filled_in() {
+    fn toolchain_variables_are_expanded() {
         let env: BTreeMap<String, String> =
             [("A", "/a/"), ("B", "relative")].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let expand = |path: &str| expand(path, "/home/u", &env);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed_with_units() {
         for (text, value) in [
             ("4GiB", Some(4 << 30)),
             ("512MiB", Some(512 << 20)),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn durations_are_parsed_with_units() {
         for (text, value) in [
             ("30s", Some(30_000)),
             ("1h30m", Some(5_400_000)),
@@ -114,7 +114,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_survived(text in ".{0,40}") {
+        fn any_text_is_read_without_a_panic(text in ".{0,40}") {
             let _ = (bytes(&text), percent(&text), milliseconds(&text));
         }
     }

@@ -24,7 +24,7 @@ const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 const OIDC_ISSUER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x83, 0xbf, 0x30, 1, 8];
 /// The same in older certificates: a bare text.
 const OLD_OIDC_ISSUER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x83, 0xbf, 0x30, 1, 1];
-/// Of one envelope; sigstore's chains have three.
+/// Limit for one envelope; sigstore's chains have three.
 const MAX_CERTIFICATES: usize = 8;
 
 /// A private key and the certificates from its own up to, without, the root.
@@ -79,7 +79,7 @@ impl CertifiedKey {
     }
 }
 
-/// Whose certificates are accepted, and for whom.
+/// The accepted certificate authorities, and the accepted subjects.
 #[derive(Debug)]
 pub struct Authorities {
     roots: Vec<TrustAnchor<'static>>,
@@ -214,7 +214,7 @@ const EMAIL: u8 = 0x81;
 const DNS_NAME: u8 = 0x82;
 const URI: u8 = 0x86;
 
-/// What webpki does not tell of a certificate.
+/// What webpki does not read of a certificate.
 struct Extensions<'c> {
     /// E-mail addresses, URIs and DNS names, each with its kind.
     names: Vec<(u8, &'c str)>,
@@ -245,7 +245,7 @@ impl<'c> Extensions<'c> {
                     _ => return None,
                 };
                 let text = std::str::from_utf8(text).ok()?;
-                // Both say the same, or nobody can tell.
+                // Both must say the same; otherwise the issuer is unknown.
                 if found.issuer.replace(text).is_some_and(|before| before != text) {
                     return None;
                 }

@@ -110,7 +110,7 @@ impl SigningKey {
         Self::parse(bytes.strip_prefix(MAGIC).ok_or(KeyError::NotPrivate)?)?.ok_or(KeyError::NotPrivate)
     }
 
-    /// Its seed and its public key, one behind the other.
+    /// Its seed and its public key, one after the other.
     #[must_use]
     pub fn of_pair(both: &[u8]) -> Option<Self> {
         let (seed, public) = both.split_at_checked(32)?;
@@ -237,7 +237,7 @@ impl Signer {
 /// other uses, are ignored.
 ///
 /// # Errors
-/// When a line cannot be understood, or nobody is left.
+/// When a line cannot be understood, or no signer is left.
 pub fn signers(text: &str) -> Result<Vec<Signer>, KeyError> {
     if text.starts_with(MINISIGN) {
         let key = text.lines().nth(1).and_then(PublicKey::of_minisign).ok_or(KeyError::Minisign)?;

@@ -27,7 +27,7 @@ pub struct Requirements {
     commits: Option<Commits>,
 }
 
-/// A key with nothing behind it is not as if it were not there.
+/// A key without a value differs from a missing key.
 fn written<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }

@@ -121,7 +121,7 @@ pub struct Organisation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// None: the agent's sandbox, or what holds for all.
+    /// None: it holds for the agent's sandbox, or for all.
     pub server: Option<String>,
     pub layer: String,
     /// `enforced`, `degraded` or `absent`.
@@ -190,7 +190,7 @@ pub struct Approval {
     pub word: String,
     /// `once`, `session` or `always`.
     pub scope: Option<String>,
-    /// Empty where nobody answered.
+    /// Empty if nobody answered.
     pub by: String,
     pub count: u64,
 }
@@ -303,7 +303,7 @@ impl Statement {
         self.digests(COMMIT)
     }
 
-    /// The files that it is about, each with its SHA-256; None: it is gone. None of them where it is about commits.
+    /// The files that it is about, each with its SHA-256, or None if it was removed. Empty if it is about commits.
     pub fn files(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         let named = self
             .subject

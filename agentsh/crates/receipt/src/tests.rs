@@ -139,7 +139,7 @@ fn objects() -> Vec<(&'static str, Vec<String>)> {
 }
 
 #[test]
-fn an_honest_receipt_is_good() {
+fn valid_receipt_is_accepted() {
     let key = key();
     let text = sign(&statement(), &key).unwrap();
     let read = at(&text, &ada(&key)).unwrap();
@@ -152,7 +152,7 @@ fn an_honest_receipt_is_good() {
 
 /// Forgeries of a receipt without the key: a hundred other values in the place of each.
 #[test]
-fn a_hundred_mutations_of_every_field_are_refused() {
+fn receipt_with_any_mutated_field_is_refused() {
     let (key, other) = (key(), key());
     let signers = ada(&key);
     let text = sign(&statement(), &key).unwrap();
@@ -168,14 +168,14 @@ fn a_hundred_mutations_of_every_field_are_refused() {
         let envelope: Value = serde_json::from_str(&sign(&of, &key).unwrap()).unwrap();
         let mut own = Vec::new();
         places(&honest, String::new(), &mut own);
-        // What both have is tried in the first.
+        // Members that both have are tried in the first.
         own.retain(|place| {
             !place.is_empty()
                 && found.iter().all(|(known, ..)| known != place || place.starts_with("/subject"))
         });
         found.extend(own.into_iter().map(|place| (place, honest.clone(), envelope.clone())));
     }
-    // None is forgotten: every name that a reader takes is there, and every object is one of those.
+    // The list is complete: it has every name that a reader takes, and every object.
     let objects = objects();
     for (object, names) in &objects {
         assert!(!names.is_empty(), "{object}");
@@ -208,7 +208,7 @@ fn a_hundred_mutations_of_every_field_are_refused() {
             }
         }
     }
-    // And of every letter of the envelope.
+    // Mutations of every letter of the envelope.
     for (number, byte) in text.bytes().enumerate() {
         for round in 0..4 {
             let mut bytes = text.clone().into_bytes();
@@ -226,9 +226,9 @@ fn a_hundred_mutations_of_every_field_are_refused() {
     }
 }
 
-/// What was added since is left out where there is nothing of it: what was signed before keeps its spelling.
+/// Empty members that were added later are left out, so that older receipts keep their signed spelling.
 #[test]
-fn a_receipt_of_the_first_version_is_good() {
+fn receipt_of_the_first_version_is_accepted() {
     let key = key();
     let signers = ada(&key);
     let first = statement().text().unwrap();
@@ -267,7 +267,7 @@ fn files_are_named_by_paths_that_lead_nowhere_else() {
 }
 
 #[test]
-fn a_profile_is_no_receipt() {
+fn signed_profile_is_not_accepted_as_a_receipt() {
     let key = key();
     let signers = ada(&key);
     let now = NOW.parse().unwrap();
@@ -356,7 +356,7 @@ fn receipt_with_another_spelling_is_refused() {
 }
 
 #[test]
-fn a_key_has_its_time() {
+fn receipt_key_is_valid_only_in_its_period() {
     let key = key();
     let text = sign(&statement(), &key).unwrap();
     let line = key.public().unwrap().line();
@@ -392,7 +392,7 @@ fn a_key_has_its_time() {
 }
 
 #[test]
-fn a_key_with_a_passphrase_and_no_key_are_told_apart() {
+fn key_with_a_passphrase_and_a_non_key_have_different_errors() {
     let text = SigningKey::make().unwrap();
     let body: String = text.lines().filter(|line| !line.starts_with('-')).collect();
     let mut bytes = STANDARD.decode(body).unwrap();

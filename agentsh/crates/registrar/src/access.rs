@@ -41,7 +41,7 @@ impl Operators {
     /// was made.
     ///
     /// # Errors
-    /// A file that others can read, or that says something else.
+    /// Other users can read the file, or it has another form.
     pub fn from_file(path: &Path) -> Result<(Self, bool), TokenError> {
         let shown = path.display().to_string();
         let failed = |error| TokenError::Io { path: shown.clone(), error };
@@ -76,7 +76,7 @@ impl Operators {
     /// The operator whose token the request carries.
     ///
     /// # Errors
-    /// A token that nobody has.
+    /// An unknown token.
     pub fn of(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
         let Some(sent) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
         let token =
@@ -87,7 +87,7 @@ impl Operators {
     /// The operator with this token.
     ///
     /// # Errors
-    /// A token that nobody has.
+    /// An unknown token.
     pub fn with(&self, token: &str) -> Result<String, Refusal> {
         let digest: [u8; 32] = Sha256::digest(token.trim().as_bytes()).into();
         let found = self.known.iter().find(|(_, known)| bool::from(known.ct_eq(&digest)));
@@ -111,10 +111,10 @@ fn random_token() -> Result<String, TokenError> {
 /// # Errors
 /// For a name that was rebound to this address, and for pages of other sites.
 pub fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Result<(), Refusal> {
-    site::same_site(&asked(method, headers), hosts).map_err(Refusal::Foreign)
+    site::same_site(&browser_request(method, headers), hosts).map_err(Refusal::Foreign)
 }
 
-fn asked<'a>(method: &Method, headers: &'a HeaderMap) -> site::BrowserRequest<'a> {
+fn browser_request<'a>(method: &Method, headers: &'a HeaderMap) -> site::BrowserRequest<'a> {
     // A header that is not text is not from a page of this site.
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     site::BrowserRequest {

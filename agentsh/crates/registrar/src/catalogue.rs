@@ -190,10 +190,10 @@ pub fn one(db: &mut dyn Connection, id: i64) -> Result<Option<(Registered, Optio
 /// The requests that are pending at that time, the newest first.
 pub fn requested(db: &mut dyn Connection, now: &str) -> Result<Vec<PendingApproval>, DbError> {
     let (rows, _) = reads::approvals(db, "pending", now, Page { limit: 100, offset: 0 })?;
-    Ok(rows.iter().filter_map(asked).collect())
+    Ok(rows.iter().filter_map(pending_approval).collect())
 }
 
-fn asked(row: &Row) -> Option<PendingApproval> {
+fn pending_approval(row: &Row) -> Option<PendingApproval> {
     let [id, name, recorded, hash, _, diff, _, created, _, _, _, expires, _, _] = row.as_slice() else {
         return None;
     };

@@ -65,7 +65,7 @@ pub enum Verdict {
     Same,
     /// The name belongs to another interface, with these components.
     Changed { recorded: String, components: Vec<String> },
-    /// Nobody registered the name; the same interface is under these.
+    /// The name is not registered; the same interface is registered under these names.
     Unknown { others: Vec<String> },
 }
 
@@ -237,7 +237,7 @@ impl Client {
     /// Approves or rejects. Returns the decision in force: another person may have been first.
     ///
     /// # Errors
-    /// When it is refused, or the registry cannot be asked.
+    /// When the registry refuses, or cannot be asked.
     pub async fn decide(&self, id: i64, approve: bool, reason: &str) -> Result<Approval, ClientError> {
         let path = format!("/approvals/{id}/{}", if approve { "approve" } else { "reject" });
         let answer = self.expect(Method::POST, &path, Some(json!({ "reason": reason }).to_string())).await?;
@@ -256,7 +256,7 @@ impl Client {
     /// The whole log, whose chain holds.
     ///
     /// # Errors
-    /// When an entry is missing or is not what was chained, and when the registry cannot be asked.
+    /// When an entry is missing or differs from its hash in the chain, or when the registry cannot be asked.
     pub async fn log(&self) -> Result<(Vec<Entry>, String), ClientError> {
         let (mut entries, mut tip) = (Vec::<Entry>::new(), GENESIS.to_owned());
         loop {

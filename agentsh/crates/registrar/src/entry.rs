@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_member_counts() {
+    fn registry_entry_hash_covers_every_member() {
         let entry = Entry {
             seq: 1,
             at: "t".into(),

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_name_has_one_spelling() {
+    fn registered_names_are_normalised() {
         assert_eq!(normal("caf\u{65}\u{301}"), Ok("caf\u{e9}".to_owned()));
         for bad in ["", " a", "a\n", "a\u{200b}b", "a\u{202e}b", "a\u{e0041}", &"x".repeat(257)] {
             assert!(normal(bad).is_err(), "{bad:?}");

@@ -23,11 +23,11 @@ pub fn registry(
     all.truncate(PAGE_SIZE);
     let last = all.last().filter(|_| has_more).map(|last| last.id.to_string());
     let next = last.map(|last| Href::to(&["registry"]).with("q", &asked).with("before", &last));
-    Registry { requested, asked, found: all.iter().map(found).collect(), total, next, note: None }
+    Registry { requested, asked, found: all.iter().map(registration_row).collect(), total, next, note: None }
 }
 
 /// A registration in a list.
-fn found(one: &Registered) -> RegistrationRow {
+fn registration_row(one: &Registered) -> RegistrationRow {
     RegistrationRow {
         id: one.id,
         name: one.name.clone(),
@@ -60,7 +60,7 @@ pub fn detail(one: &Registered, diff: Option<String>) -> FoundDetail {
         ],
         components: one.components.iter().map(|text| component(text)).collect(),
         diff: diff.filter(|diff| !diff.is_empty()),
-        found: found(one),
+        found: registration_row(one),
     }
 }
 

@@ -35,7 +35,7 @@ impl Interface {
         crate::hash(self.components.iter().map(|component| component.canonical.as_str()))
     }
 
-    /// The components as one JSON array, as a registry takes it.
+    /// The components as one JSON array, in the form that a registry accepts.
     #[must_use]
     pub fn to_json(&self) -> String {
         let texts: Vec<&str> = self.components.iter().map(|component| component.canonical.as_str()).collect();
@@ -107,7 +107,7 @@ pub(crate) fn resource(item: &Json<'_>) -> Result<Component, InterfaceError> {
     Ok(Component { kind: Kind::Resource, canonical, name: uri })
 }
 
-/// None when there are no instructions to speak of.
+/// None when there are no instructions, or empty ones.
 pub(crate) fn instructions(result: &Json<'_>) -> Result<Option<Component>, InterfaceError> {
     let text = text(result, "instructions")?;
     let canonical = format!(r#"{{"instructions":{text},"type":"server_instructions"}}"#);

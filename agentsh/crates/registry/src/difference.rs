@@ -9,7 +9,7 @@ use crate::json::{self, Json};
 
 type Key = (Kind, String);
 
-/// For one component. After it, what is left counts as changed.
+/// For one component. What is not compared by then counts as changed.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Lines as people read them; empty when both are the same. `before` and `after` are canonical texts of components.
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_named() {
+    fn interface_difference_names_each_change() {
         let tool =
             |name: &str, text: &str| format!(r#"{{"description":"{text}","name":"{name}","type":"tool"}}"#);
         let before = [tool("a", "x"), tool("b", "x"), tool("c", "x")];

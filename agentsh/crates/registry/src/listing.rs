@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_its_form() {
+    fn listing_members_of_every_kind_have_a_canonical_form() {
         let answers = Captured {
             opening: br#"{"result":{"capabilities":{"prompts":{},"resources":{}},"serverInfo":{"name":"n"},"instructions":"use a"}}"#.to_vec(),
             tools: br#"{"result":{"tools":[{"name":"not offered"}]}}"#.to_vec(),

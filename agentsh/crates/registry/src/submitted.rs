@@ -10,7 +10,7 @@ use crate::listing::{MAX_COMPONENTS, has_lone_surrogate};
 pub struct ComponentError {
     /// In the array.
     pub index: usize,
-    /// The member, where it is one.
+    /// The member with the mistake, if the mistake is in one.
     pub member: Option<&'static str>,
     pub reason: &'static str,
 }
@@ -18,7 +18,7 @@ pub struct ComponentError {
 /// Reads the components. Members that `kiji1` does not know count as well: the hash is over what was sent.
 ///
 /// # Errors
-/// A component of another shape than its kind has, with half of a surrogate pair, or one too many.
+/// A component has a shape that its kind does not have, or half of a surrogate pair, or there are too many.
 pub fn submitted(components: &[Json<'_>]) -> Result<Vec<Component>, ComponentError> {
     if components.len() > MAX_COMPONENTS {
         return Err(ComponentError {

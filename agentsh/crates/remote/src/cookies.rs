@@ -12,7 +12,7 @@ const MAX_LENGTH: usize = 4096;
 pub(crate) struct Cookies(Vec<(String, String)>);
 
 impl Cookies {
-    /// Takes over what an answer of the origin sets or takes back.
+    /// Applies the cookies that an answer of the origin sets or removes.
     pub fn learn(&mut self, headers: &HeaderMap) {
         for line in headers.get_all(SET_COOKIE).iter().filter_map(|line| line.to_str().ok()) {
             let mut parts = line.split(';');

@@ -109,7 +109,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
             exit = link.serve(input) => exit,
             _ = killed.recv() => ExitInfo { code: 137, cause: "killed".to_owned() },
         };
-        // They hold the connection as it holds them.
+        // The streams hold the connection, which holds them.
         link.streams.borrow_mut().abort_all();
         exit
     });
@@ -147,9 +147,9 @@ pub(crate) struct Link {
     /// The session is over at the server, or its only stream.
     pub lost: Notify,
     open: RefCell<HashMap<Key, OpenRequest>>,
-    /// Requests that were taken, and whose answers come by the stream for everything else.
+    /// Accepted requests whose answers come over the general stream.
     pub expected: RefCell<HashMap<Key, Outgoing>>,
-    /// Reads that stream, as long as there is one.
+    /// The task that reads that stream, while it is open.
     pub listener: RefCell<Option<AbortHandle>>,
     /// The server did not take a message without an answer at once.
     is_slow: Cell<bool>,
@@ -276,7 +276,7 @@ impl Link {
         let _ = self.say(failure.reply(&text, id)).await;
     }
 
-    /// The stream for everything else is over for good: what was to come by it does not come.
+    /// The general stream has ended for good: answers expected on it will not come.
     pub async fn end_expected(&self) {
         let expected = std::mem::take(&mut *self.expected.borrow_mut());
         for message in expected.into_values() {

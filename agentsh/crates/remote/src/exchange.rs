@@ -227,7 +227,7 @@ impl Link {
     async fn hand_on_unread(&self, text: &[u8], asked: Option<&Outgoing>) -> Result<bool, Failure> {
         let RecoveredId { id, shape } = salvage::from_line(text);
         let id = id.filter(|_| shape == Shape::Response);
-        // It may close another request, which waits no more then.
+        // The answer may close another request, which then waits no longer.
         let _closed = id.as_ref().and_then(|id| self.take_expected(&id.key));
         let asked = asked.and_then(|asked| asked.id.as_ref());
         let answered = asked.zip(id).is_some_and(|(asked, id)| asked.key.fits(&id.key));

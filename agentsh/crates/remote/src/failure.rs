@@ -11,9 +11,9 @@ pub(crate) enum Failure {
     Http(HttpError),
     /// With the beginning of what the server says about it.
     Status(StatusCode, String),
-    /// It wants to see who the user is, and why that cannot be had.
+    /// It requires a login, and why there is none.
     Login(String),
-    /// It shows what it was sent as the user's credential.
+    /// Its answer contains the user's credential.
     Echo,
     /// The server does not know the session any more: the next one begins with a new handshake.
     SessionLost,

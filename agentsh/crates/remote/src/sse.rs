@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// One event, as it is dispatched.
+/// One event as the specification dispatches it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// Empty for `message`, which is what an event without a name is.
@@ -90,7 +90,7 @@ impl Framer {
         self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// How long the server wants to be left alone before the stream is taken up again.
+    /// The server's wait before the client reconnects.
     #[must_use]
     pub fn retry(&self) -> Option<Duration> {
         self.retry
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_specification() {
+    fn sse_examples_of_the_specification_are_read() {
         assert_eq!(read(&[b"data: YHOO\ndata: +2\ndata: 10\n\n"]).0, [data("YHOO\n+2\n10")]);
         let text =
             b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event";
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_ids_and_waits() {
+    fn sse_events_have_names_ids_and_retry_times() {
         let mut framer = Framer::new(100);
         let mut events = Vec::new();
         framer.push(b"\xef\xbb\xbfevent: endpoint\rdata: /x\rid: 7\rretry: 1500\r\r", &mut events).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_bounded() {
+    fn sse_events_are_bounded() {
         let mut framer = Framer::new(10);
         let mut events = Vec::new();
         assert_eq!(framer.push(b"data:12345\n\ndata:12345", &mut events), Ok(()));
@@ -193,7 +193,7 @@ mod tests {
     proptest! {
         /// Where the stream is cut changes nothing.
         #[test]
-        fn any_cut(words in prop::collection::vec(
+        fn sse_events_are_the_same_for_any_cut(words in prop::collection::vec(
             prop::sample::select(vec!["data", ":", " ", "\n", "\r", "\r\n", "\n\n", "id: 4", "event", "x", "\u{feff}"]), 0..40,
         ), cuts in prop::collection::vec(0usize..60, 0..6)) {
             let text = words.concat().into_bytes();

@@ -18,10 +18,10 @@ use super::headers;
 use super::message::Outgoing;
 use super::sse::{Event, Framer};
 
-/// The wait before a stream is taken up again, unless the server says another.
+/// The wait before a stream is resumed, unless the server gives another.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// How often in a row a stream is taken up again without anything new.
+/// How often in a row a stream is resumed without a new event.
 const MAX_RECONNECTS: u32 = 5;
 /// Bytes after an answer are read for this long, so that the connection can serve the next request.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -108,7 +108,7 @@ impl Link {
                     }
                     framer = framer.again();
                 }
-                // It has none, which is its right.
+                // The server has no such stream, which the protocol allows.
                 Ok(None) => return,
                 Err(_) => {}
             }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::git_config::GitConfig;
 use crate::host::{Host, Links, Listing, Modules, PathKind, Repositories, SmallTree, is_known_missing};
 
-/// A directory is read when so many names in it were asked for: reading takes five system calls.
+/// A directory is listed once this many names in it were looked up: reading takes five system calls.
 const LOOKUPS_BEFORE_LISTING: usize = 6;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl<'h> CachedHost<'h> {
         }
     }
 
-    /// Whether something stands at a path, links followed.
+    /// Whether something exists at a path, links followed.
     #[must_use]
     pub fn exists(&self, path: &Path) -> bool {
         match self.look(path) {
@@ -66,7 +66,7 @@ impl<'h> CachedHost<'h> {
         }
     }
 
-    /// Whether a regular file stands at a path, links followed.
+    /// Whether a regular file is at a path, links followed.
     #[must_use]
     pub fn is_file(&self, path: &Path) -> bool {
         match self.look(path) {

@@ -131,7 +131,7 @@ impl Hierarchies {
         (bounded, bound)
     }
 
-    /// Whether a memory cgroup can be made here, as far as permissions tell.
+    /// Whether a memory cgroup can be made here, as far as permissions show.
     #[must_use]
     pub fn may_hold_memory(&self) -> bool {
         let is_ours =
@@ -212,7 +212,7 @@ impl TaskCount {
         self.seen.fetch_max(tasks, Ordering::Relaxed);
     }
 
-    /// 0 if nobody counted.
+    /// 0 if it was not counted.
     #[must_use]
     pub fn most(&self) -> u64 {
         let counted = self.peak.as_deref().and_then(|file| fs::read_to_string(file).ok());
@@ -419,7 +419,7 @@ mod tests {
         41 31 0:38 / /nowhere/unified rw,relatime - cgroup2 cgroup2 rw";
 
     #[test]
-    fn a_hybrid_host_is_read() {
+    fn cgroups_of_a_hybrid_host_are_read() {
         let found = Hierarchies::from_text(HYBRID, "5:memory:/user/one\n3:cpu,cpuacct:/\n0::/user.slice\n");
         assert_eq!(found.unified.as_deref(), Some(Path::new("/nowhere/unified/user.slice")));
         assert_eq!(found.memory.as_deref(), Some(Path::new("/sys/fs/cgroup/memory/user/one")));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_cgroups_gives_a_cgroup_that_holds_nothing() {
+    fn host_without_cgroups_yields_an_empty_cgroup() {
         let found = Hierarchies::from_text("", "");
         let quota = Quota { memory_bytes: 1, cpu_percent: Some(1) };
         let mut cgroup = found.create("x", quota);

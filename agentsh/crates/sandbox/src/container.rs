@@ -67,8 +67,8 @@ pub(super) fn descend(
     status
 }
 
-/// Kills the remaining processes until none is left; orphans become our children. Gives up only on processes that have been
-/// waiting in the kernel, and for nothing else, for so long.
+/// Kills the remaining processes until none is left; orphans become our children. Gives up only if for this time all
+/// remaining processes have only been waiting in the kernel.
 fn end_all(signals_stay_inside: bool) {
     let mut stuck_since = None;
     loop {

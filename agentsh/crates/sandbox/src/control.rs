@@ -46,7 +46,7 @@ pub enum Handover {
     /// The ids are mapped: start. The plan and the standard descriptors are attached; the `passed` ones follow in
     /// further messages.
     Go { passed: usize },
-    /// Comes with so many of the passed descriptors, in the order of the plan's indexes.
+    /// Comes with `count` of the passed descriptors, in the order of the plan's indexes.
     Passed { count: usize },
 }
 
@@ -99,7 +99,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// # Errors
-/// When the other side is gone.
+/// When the other process has ended.
 pub fn send<T: Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,
@@ -165,7 +165,7 @@ mod tests {
 
     /// Waiting for one message never returns another one.
     #[test]
-    fn no_two_messages_are_written_alike() {
+    fn control_messages_have_distinct_encodings() {
         let bytes =
             [Handover::Go { passed: 3 }, Handover::Passed { count: 3 }].map(|word| encoded(&word).unwrap());
         assert_ne!(bytes[0], bytes[1]);
@@ -174,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_what_the_kernel_said() {
+    fn exec_failure_cause_follows_the_error_number() {
         let cause = |number| Cause::of(&io::Error::from_raw_os_error(number));
         assert_eq!(cause(libc::ENOENT), Cause::Missing);
         assert_eq!(cause(libc::ENOEXEC), Cause::NotExecutable);
         assert_eq!(cause(libc::EACCES), Cause::Other);
-        // A message that ends like one is none.
+        // A message that only ends like one is not one.
         assert_eq!(Cause::of(&io::Error::other("x (os error 8)")), Cause::Other);
     }
 }

@@ -113,12 +113,12 @@ enum Entry<'p> {
     Copied(&'p SmallTree),
 }
 
-/// A directory that is shown as `/etc`; it stays as long as this.
+/// A directory that is shown as `/etc`. It is not removed while this value exists.
 #[derive(Debug)]
 pub struct EtcLock(#[expect(dead_code, reason = "it holds the lock")] File);
 
-/// Puts one mount in the place of all that a plan makes in `/etc`, and of mounts there that may be copied and have nothing laid over
-/// them. Nothing is changed where that is little.
+/// Replaces all files that a plan makes in `/etc`, and mounts there that may be copied and have nothing mounted over
+/// them, by one mount. Changes nothing if there are few of them.
 ///
 /// # Errors
 /// When the directory cannot be made; the plan is as it was.
@@ -154,7 +154,7 @@ pub fn show_etc(
     if entries.len() < MIN_ENTRIES || mounts.iter().any(is_etc) {
         return Ok(None);
     }
-    // Where the others are mounted.
+    // The directory and file on which the others are mounted.
     let (directory, file) =
         (NodeContent::Directory { mode: 0o755 }, NodeContent::File { content: Vec::new(), mode: 0o444 });
     let is_mounted = |mount: &Mount| {
@@ -167,8 +167,8 @@ pub fn show_etc(
             matches!(mount.what, NodeContent::Bind { kind: Kind::File, .. } | NodeContent::Copy { .. });
         entries.insert(&mount.target, Entry::Made(if is_file { &file } else { &directory }));
     }
-    let (path, in_use) = kept(&state.join("etc"), &entries)?;
-    // Below all that is mounted in it.
+    let (path, in_use) = kept_directory(&state.join("etc"), &entries)?;
+    // Before all mounts in it.
     let at = mounts.iter().position(|mount| in_etc(&mount)).unwrap_or_default();
     let copied: BTreeSet<PathBuf> = copied.into_keys().map(Path::to_owned).collect();
     mounts.retain(|mount| !is_kept(mount) && !copied.contains(&mount.target));
@@ -179,7 +179,7 @@ pub fn show_etc(
 }
 
 /// The directory with these entries, made if it is missing.
-fn kept(place: &Path, entries: &BTreeMap<&Path, Entry<'_>>) -> io::Result<(PathBuf, EtcLock)> {
+fn kept_directory(place: &Path, entries: &BTreeMap<&Path, Entry<'_>>) -> io::Result<(PathBuf, EtcLock)> {
     // A directory from before a power loss may be on disk in parts.
     let boot = proc_file::value("/proc/sys/kernel/random/boot_id")?;
     let hash: String = agentsh_base::hex(hash(&encoded(&(boot, entries))?).iter().take(16));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_tree_is_copied_unless_something_lies_over_it() {
+    fn small_tree_is_copied_unless_something_is_mounted_over_it() {
         let state = tempfile::tempdir().unwrap();
         // The machine's own: a plan names it by where it is.
         let (path, key) = (PathBuf::from("/etc/passwd"), key_of(Path::new("/etc/passwd")).unwrap());
@@ -417,7 +417,7 @@ mod tests {
         covered.push(mount("/etc/passwd", file("covers")));
         let _shown = show_etc(state.path(), &mut covered, &copied).unwrap().unwrap();
         assert_eq!(covered.iter().filter(|mount| mount.target == path).count(), 2);
-        // It changed since it was looked at: it is mounted.
+        // It changed after it was examined, so it is mounted.
         let other = BTreeMap::from([(path.clone(), vec![(path, FileKey { size: key.size + 1, ..key })])]);
         let mut changed = before.clone();
         assert!(show_etc(state.path(), &mut changed, &other).is_err());

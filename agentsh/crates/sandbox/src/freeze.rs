@@ -106,7 +106,7 @@ impl Freezer {
                 if others > 0 {
                     held.insert(directory.clone(), others);
                 } else {
-                    // A group that is gone has nothing to go on.
+                    // A removed group has nothing to thaw.
                     let _ = fs::write(directory.join("cgroup.freeze"), "0");
                 }
             }

@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_found_however_they_are_written() {
+    fn git_config_hook_settings_are_found_in_any_spelling() {
         for text in [
             "[core]\n\thooksPath = .githooks\n",
             "[core] hooksPath=.githooks",
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sections_and_comments_are_not_taken() {
+    fn git_config_other_sections_and_comments_are_ignored() {
         for text in [
             "hooksPath = a",
             "[other]\nhooksPath = a",
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_has_its_section() {
+    fn git_config_variables_belong_to_their_section() {
         let text = "[user]\nname = A B\n[includeIf \"gitdir:~/w\\\\x/\"]\npath = w\n[alias]\nst\n[Branch.Main]\nrebase = \"a \"b\n";
         let shown: Vec<String> = entries(text)
             .into_iter()
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn subsections_and_what_is_harmless() {
+    fn git_config_subsections_and_harmless_settings_are_read() {
         let found =
             entries("[remote \"a \\\"b\"]\nurl = https://x\n[Branch.main]\nMerge = refs/heads/main\n");
         assert!(found.iter().all(Entry::is_harmless));
@@ -678,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn includes_and_working_trees() {
+    fn git_config_includes_and_working_trees_are_read() {
         let found = parse(
             "[include]\npath = ../shared\n[includeIf \"gitdir:~/x/\"]\npath = ~/work\n[core]\nworktree = ../../sub\n\
              [submodule \"x\"]\npath = sub\n",

@@ -39,7 +39,7 @@ pub enum PathKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repositories {
     pub found: Vec<PathBuf>,
-    /// Those of the directory itself.
+    /// Version-control directories (`.git` and the like) of the directory itself.
     pub own: Vec<PathBuf>,
     /// Directories that could not be searched, or are too deep.
     pub closed: Vec<PathBuf>,
@@ -51,10 +51,10 @@ pub struct Repositories {
     pub obeyed_in: Vec<PathBuf>,
 }
 
-/// A file or directory that is small and that everybody may read, by what tells whether anything of it has changed: the keys of its
-/// files and directories. A link changes with the directory that holds it.
+/// A file or directory that is small and that everybody may read, with the keys of its files and directories, which
+/// show a change. A link changes with the directory that holds it.
 pub type SmallTree = Vec<(PathBuf, FileKey)>;
-/// Links, with what they say.
+/// Links, with their targets as written.
 pub type Links = Vec<(PathBuf, PathBuf)>;
 
 /// Directories in a `.git` besides the repository itself.
@@ -160,7 +160,7 @@ type Listed = (Instant, HashMap<PathBuf, Option<Arc<Listing>>>);
 /// The real host, with bounded effort.
 #[derive(Debug, Default)]
 pub struct RealHost {
-    /// What is small, from one session to the next.
+    /// Small files and directories, kept from one session to the next.
     copies: Option<Copies>,
     /// For a search without limits: where it may open what is closed.
     opened: Option<Vec<PathBuf>>,
@@ -259,7 +259,7 @@ pub(crate) const MAX_NAMES: usize = 10_000;
 const MAX_CONFIGURATION: u64 = 1 << 20;
 /// Directories of a repository in which no other lies.
 const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
-/// Directories that package managers fill: what they bring for agents is nobody's news.
+/// Directories that package managers fill: instruction files in them are not reported.
 const DEPENDENCIES: [&str; 4] = ["node_modules", "site-packages", "target", "vendor"];
 /// Directories with names that are obeyed, of one search.
 const MAX_OBEYED: usize = 1_000;

@@ -312,8 +312,8 @@ pub fn word(number: usize) -> Option<&'static str> {
 pub(super) fn forget_what_was_given() {
     const NAME: &[u8] = b"agentsh\0__init";
     let (words, count) = (WORDS.0.load(Ordering::Relaxed), WORDS.1.load(Ordering::Relaxed));
-    // SAFETY: this process has one thread, in which nothing refers to a word or a variable but these two lists, each with a null pointer
-    // at its end. What they point to ends with a zero and may be written; the words stand one behind the other.
+    // SAFETY: this process has one thread, in which nothing refers to a word or a variable but these two lists, each
+    // with a null pointer at its end. What they point to ends with a zero and may be written; the words are adjacent.
     let clear = |text: *mut c_char| unsafe {
         let length = libc::strlen(text);
         std::ptr::write_bytes(text, 0, length);

@@ -82,7 +82,7 @@ mod tests {
 
     /// As the kernel's documentation shows them.
     #[test]
-    fn records_as_they_are_documented() {
+    fn landlock_audit_records_are_read_as_documented() {
         let refused = |rights: &[&str], path: &str| {
             let rights = rights.iter().map(|right| (*right).to_owned()).collect();
             Some(Record::Refused { domain: "195ba459b".to_owned(), rights, path: path.to_owned() })

@@ -27,7 +27,7 @@ pub struct Layout {
     pub mounts: Vec<Mount>,
     pub landlock: Vec<LandlockRule>,
     pub executable: Executable,
-    /// Those of the mounts in whose place a copy may be shown.
+    /// The mounts in whose place a copy may be shown.
     pub copied: BTreeMap<PathBuf, SmallTree>,
     /// Variables that the program gets beside its own, `NAME=VALUE`.
     pub env: Vec<String>,
@@ -47,15 +47,15 @@ pub struct Layout {
     pub instructed: Vec<PathBuf>,
     /// Directories in them with such files.
     pub obeyed_in: Vec<PathBuf>,
-    /// Those in which people work: new files there that would run automatically are set aside.
+    /// Directories in which people work: new files there that would run automatically are set aside.
     pub worked_in: Vec<PathBuf>,
     /// Directories in which nothing may be created.
     pub closed: Vec<PathBuf>,
     /// Directories of commands: a new file there with another command's name is set aside.
     pub commands: Vec<PathBuf>,
-    /// What of the others stays writable and is told at the end, with who names it.
+    /// Files that stay writable and are reported at the end, each with who names it.
     pub told: BTreeMap<PathBuf, String>,
-    /// What would be obeyed and is not there: set aside when it appears.
+    /// Missing files that programs would obey: set aside when they appear.
     pub expected: BTreeMap<PathBuf, Named>,
 }
 
@@ -254,7 +254,7 @@ impl Builder<'_> {
             let kept = stubs.into_iter().filter(|(path, _)| !self.is_layered(path));
             self.layout.stubs = kept.collect();
         }
-        // What cannot be guarded is read-only by now.
+        // What cannot be guarded has been made read-only before.
         let mut placed = self.granted.clone();
         let held = self.held(&guards);
         for path in &held {

@@ -41,7 +41,7 @@ fn grant(path: &str, access: Access) -> Ruled<Grant> {
     ruled(Grant { path: path.into(), access })
 }
 
-/// What lies at a path in the end: the last mount counts.
+/// The final content of a path: the last mount counts.
 fn at<'l>(layout: &'l Layout, path: &str) -> Option<&'l NodeContent> {
     layout.mounts.iter().rev().find(|mount| mount.target == Path::new(path)).map(|mount| &mount.what)
 }
@@ -76,7 +76,7 @@ fn why<'l>(layout: &'l Layout, path: &str) -> &'l str {
 }
 
 #[test]
-fn grants_lie_from_the_shortest_to_the_longest_and_the_home_is_private() {
+fn grants_are_mounted_shortest_first_over_a_private_home() {
     let layout = spec(|spec| {
         spec.paths.grants = vec![
             grant("/home/u/project/docs", Access::ReadOnly),
@@ -97,7 +97,7 @@ fn grants_lie_from_the_shortest_to_the_longest_and_the_home_is_private() {
 }
 
 #[test]
-fn a_grant_is_held_in_its_place_where_its_surroundings_can_be_moved() {
+fn grant_is_held_in_place_if_its_parents_can_be_renamed() {
     let guards = |outer| {
         let layout = spec(|spec| {
             spec.paths.grants =
@@ -144,7 +144,7 @@ fn no_grant_undoes_a_guard() {
 }
 
 #[test]
-fn a_mask_lies_on_a_granted_home_and_what_is_lifted_is_there() {
+fn granted_home_is_masked_except_for_unmasked_files() {
     let home = |unmasked: Vec<PathBuf>| {
         spec(|spec| {
             spec.paths.grants = vec![grant(HOME, Access::ReadOnly)];
@@ -158,7 +158,7 @@ fn a_mask_lies_on_a_granted_home_and_what_is_lifted_is_there() {
 }
 
 #[test]
-fn stubs_reserve_missing_files_that_run_later() {
+fn stubs_reserve_missing_files_that_would_run_later() {
     let files = ["/home/u/project/.git/config = x", "/home/u/project/.git/HEAD", "/home/u/.claude/"];
     let layout = spec(|spec| {
         spec.paths.with_stub =
@@ -177,7 +177,7 @@ fn stubs_reserve_missing_files_that_run_later() {
 }
 
 #[test]
-fn git_does_not_list_stand_ins_unless_it_was_told_something_else() {
+fn git_ignores_stubs_unless_configured_otherwise() {
     let list = format!("{OWN_DIRECTORY}/gitignore");
     let signs = ["/home/u/.claude/", "/home/u/.vscode/"];
     let layout = spec(|spec| spec.paths.with_stub = [Path::new(PROJECT).join(".mcp.json")].into())(&signs);
@@ -195,7 +195,7 @@ fn git_does_not_list_stand_ins_unless_it_was_told_something_else() {
 }
 
 #[test]
-fn without_stand_ins_nothing_is_made_and_what_is_there_is_guarded() {
+fn without_stubs_existing_files_are_still_guarded() {
     let layout = spec(|spec| spec.paths.stubs = false)(&["/home/u/project/.git/hooks/"]);
     is_bound(&layout, "/home/u/project/.git/hooks", Access::ReadOnly);
     assert_eq!(at(&layout, "/home/u/project/.claude"), None);
@@ -224,7 +224,7 @@ fn directory_with_ambiguous_names_is_read_only() {
     let mut spec = bare();
     spec.paths.hidden = vec![ruled(Path::new(PROJECT).join("secret"))];
     is_hidden(&layout(&spec, &host), PROJECT);
-    // What is not there needs no hiding, and the twin has one name for each file.
+    // A missing path needs no hiding, and the twin has one name for each file.
     spec.paths.hidden = vec![ruled(Path::new(PROJECT).join("nothing"))];
     is_bound(&layout(&spec, &host), PROJECT, Access::ReadOnly);
     host.ambiguous.clear();
@@ -232,7 +232,7 @@ fn directory_with_ambiguous_names_is_read_only() {
 }
 
 #[test]
-fn a_working_tree_elsewhere_leads_to_its_repository() {
+fn linked_working_tree_leads_to_its_repository() {
     let layout = spec(|_| {})(&[
         "/home/u/project/tree/.git = gitdir: ../store/x",
         "/home/u/project/store/x/config = [core]\n\thooksPath = .husky\n",
@@ -243,7 +243,7 @@ fn a_working_tree_elsewhere_leads_to_its_repository() {
     is_bound(&layout, "/home/u/project/store/x/config", Access::ReadOnly);
     // Hooks where the configuration says, counted from the working tree.
     is_bound(&layout, "/home/u/project/tree/.husky", Access::ReadOnly);
-    // Held: renamed away, it could be made anew.
+    // It is held, because it could be replaced after a rename.
     is_bound(&layout, "/home/u/project/store/x", Access::ReadWrite);
     assert!(layout.repositories.contains(&PathBuf::from("/home/u/project/store/x")));
 }
@@ -263,7 +263,7 @@ fn submodules_and_bare_repositories_are_guarded_where_they_lie() {
 }
 
 #[test]
-fn a_repository_behind_a_link_or_a_closed_door_is_not_shown() {
+fn repository_behind_a_link_or_a_closed_directory_is_not_shown() {
     let layout =
         spec(|_| {})(&["/home/u/project/one/.git -> /srv/git", "/srv/git/", "/home/u/project/closed !"]);
     is_hidden(&layout, "/home/u/project/one/.git");
@@ -320,7 +320,7 @@ fn equal_hosts_give_equal_layouts() {
 #[test]
 fn deep_git_directory_is_looked_up_once() {
     let deep = format!("{PROJECT}/{}.git/config", "d/".repeat(150));
-    // Git runs something there, so that it has to stay where it is.
+    // Its setting runs a command, so it has to stay guarded at its path.
     let host = host(&[&format!("{deep} = [core] sshCommand = x")]);
     let layout = layout(&bare(), &host);
     is_bound(&layout, &deep, Access::ReadOnly);

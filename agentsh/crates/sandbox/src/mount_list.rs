@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blanks_are_read_back() {
+    fn mount_list_paths_with_blanks_are_unescaped() {
         assert_eq!(unescaped(b"/a\\040b\\134\\012"), Path::new("/a b\\\n"));
         assert_eq!(unescaped(b"/a\\04"), Path::new("/a\\04"));
     }

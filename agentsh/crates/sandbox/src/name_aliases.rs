@@ -40,7 +40,7 @@ fn judge(kind: u64, is_wsl: bool, answers: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// Looks up existing names in the opposite case. Names without letters tell nothing.
+/// Looks up existing names in the opposite case. Names without letters show nothing.
 fn answers_in_other_letters(directory: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(directory) else { return true };
     let names = entries.take(MAX_NAMES).flatten().map(|entry| directory.join(entry.file_name()));
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_system_decides_and_then_a_try() {
+    fn case_insensitivity_is_decided_by_file_system_and_then_by_a_trial() {
         assert!(judge(PLAN9, true, || false), "a drive of Windows has short names");
         assert!(!judge(PLAN9, false, || false), "a shared directory of a machine with Linux");
         assert!(judge(PLAN9, false, || true) && judge(0x6573_5546, true, || true));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_tried_in_other_letters() {
+    fn case_insensitivity_trial_uses_the_other_case() {
         let place = tempfile::tempdir().unwrap();
         let project = place.path().join("project");
         std::fs::create_dir(&project).unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_letters_says_nothing() {
+    fn case_insensitivity_trial_needs_a_name_with_letters() {
         assert_eq!(answers_to_another(Path::new("/1-2")), None);
         assert!(answers_in_other_letters(Path::new("/nowhere/at/all")), "what cannot be looked into");
     }

@@ -11,7 +11,7 @@ const LOOPBACK_INDEX: u32 = 1;
 const HEADER: usize = 16;
 const NEW_ADDRESS: u16 = 20;
 const NEW_ROUTE: u16 = 24;
-/// Of an address.
+/// An attribute of an address.
 const LOCAL_ADDRESS: u16 = 2;
 const ERROR: u16 = 2;
 /// A request that creates.
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_have_the_length_that_they_say() {
+    fn netlink_messages_have_their_declared_length() {
         let routes = [(AddressFamily::Inet, 44), (AddressFamily::Inet6, 36)];
         let routes = routes.map(|(family, length)| (route_all_to_loopback(family), length));
         let addresses = [("127.0.0.53", 32), ("fd00::1", 44)];
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_with_care() {
+    fn malformed_netlink_answers_are_handled() {
         let mut answer = [0_u8; 36];
         answer[4..6].copy_from_slice(&ERROR.to_ne_bytes());
         answer[8..12].copy_from_slice(&3_u32.to_ne_bytes());

@@ -57,7 +57,7 @@ impl Sockets {
 /// Sockets with which the session connects to servers in this namespace.
 ///
 /// # Errors
-/// When the system has none left.
+/// When the system has no sockets left.
 pub fn unconnected() -> io::Result<Vec<OwnedFd>> {
     let make = |family| rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let mut sockets = Vec::new();

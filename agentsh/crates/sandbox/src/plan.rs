@@ -218,8 +218,8 @@ pub enum LandlockAccess {
     Write { execute: bool, sockets: bool },
 }
 
-/// What may be executed, enforced by mounts in addition to Landlock. noexec also keeps a loader from mapping a file as
-/// code, which Landlock does not cover.
+/// The programs that may be executed, enforced by mounts in addition to Landlock. noexec also keeps a loader from
+/// mapping a file as code, which Landlock does not cover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Executable {
     Everything,

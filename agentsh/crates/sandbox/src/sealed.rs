@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grows_is_another_one_and_not_followed() {
+    fn sealed_copy_of_a_growing_file_ends_at_its_first_length() {
         let grown = file(&[7; 1 << 20]);
         let sealed = seal(grown.as_fd(), 1000).unwrap();
         assert_ne!(sealed.sha256, <[u8; 32]>::from(Sha256::digest([7; 1000])));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_can_still_change_are_refused() {
+    fn program_copy_that_is_not_sealed_is_refused() {
         let to = OwnedFd::from(tempfile::tempfile().unwrap());
         assert!(copy_to(file(b"a file").as_fd(), &to).is_err());
         let open = rustix::fs::memfd_create("open", MemfdFlags::ALLOW_SEALING).unwrap();

@@ -49,7 +49,7 @@ pub fn share(zygote: &Zygote, inside: &Namespaces, paths: &[PathBuf]) -> Result<
 /// Until [`release`], nobody inside can rename or remove `names`. They are below `root`, each after its parent directory.
 ///
 /// # Errors
-/// As text, also if a process inside renamed one of them.
+/// A sentence; also if a process inside renamed one of them.
 pub fn hold(zygote: &Zygote, inside: &Namespaces, root: &Path, names: Vec<PathBuf>) -> Result<(), String> {
     ask(zygote, inside, &ShareMountJob::Hold(root.to_owned(), names)).map(drop)
 }

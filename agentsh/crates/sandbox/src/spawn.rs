@@ -282,7 +282,7 @@ impl Child {
     /// Kills pid 1, and with it its pid namespace. Without a namespace, pid 1 is asked to kill everything.
     pub fn kill(&self) {
         if self.tier == Tier::Container {
-            // It sees that nobody is there any more.
+            // pid 1 sees that the session has gone.
             let _ = rustix::net::shutdown(self.control.get_ref(), rustix::net::Shutdown::Both);
             return;
         }

@@ -141,11 +141,11 @@ pub struct GitEverywhere {
     pub said: GitConfig,
 }
 
-/// What is obeyed at a path that no table lists.
+/// A file that is obeyed although no table lists its path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     pub kind: NamedKind,
-    /// Who says so: `~/.bashrc:3 names it`.
+    /// The reason, such as `~/.bashrc:3 names it`.
     pub why: String,
 }
 
@@ -157,13 +157,13 @@ pub enum NamedKind {
     Directory,
     /// A shell searches it for commands.
     Commands,
-    /// It decides about every sandbox: nobody is advised to give it.
+    /// It decides about every sandbox, so no message advises granting it.
     Own,
-    /// Everyday files that somebody's own act starts, or whose variables are loaded: writable, and told at the end.
+    /// Everyday files that a person starts, or whose variables are loaded: writable, and reported at the end.
     Told,
 }
 
-/// How the reason of a file ends whose values nobody is shown.
+/// Suffix of the reason for a file whose values are never shown.
 pub const LOADS_VARIABLES: &str = "loads its variables";
 
 /// Which files are visible and how, before the host is examined.
@@ -198,7 +198,7 @@ pub struct PathRules {
     /// New repositories that git still makes: not guarded yet.
     pub unfinished: BTreeSet<PathBuf>,
     pub git: GitEverywhere,
-    /// What the user's programs, or agentsh, obey outside of every table, by its real path.
+    /// Files outside of every table that the user's programs or agentsh obey, by real path.
     pub named: BTreeMap<PathBuf, Named>,
     /// Unix sockets may be created in host directories, where other sandboxes can connect.
     pub shared_sockets: bool,

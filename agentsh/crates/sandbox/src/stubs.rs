@@ -87,7 +87,7 @@ impl StubFiles {
 impl Drop for StubFiles {
     fn drop(&mut self) {
         if let Some((record, paths)) = &self.record {
-            // Without a turn the next run sweeps what is left when this one is gone.
+            // Without a turn the next run removes what this one leaves.
             if let Some(Ok(_turn)) = record.parent().map(turn) {
                 give_up(record, paths);
                 self.directories.iter().for_each(|(path, directory)| give_up_moved(path, directory, paths));
@@ -198,7 +198,7 @@ fn sweep(directory: &Path) -> bool {
     !records.is_empty()
 }
 
-/// In a writable directory a parent may be a link by now: links are not followed. Returns the parent if it is not the known one.
+/// In a writable directory a parent may have become a link: links are not followed. Returns the parent if it is not the known one.
 fn make_one(path: &Path, kind: Stub, known: Option<&OwnedFd>) -> io::Result<Option<OwnedFd>> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stand_ins_come_and_go_and_what_existed_stays() {
+    fn stubs_are_made_and_removed_and_existing_files_stay() {
         let place = tempfile::tempdir().unwrap();
         let (state, project) = (place.path().join("state"), place.path().join("project"));
         fs::create_dir(&project).unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stand_in_stays_while_another_run_wants_it_and_is_swept_after_a_crash() {
+    fn stub_stays_while_another_run_uses_it_and_is_removed_after_a_crash() {
         let place = tempfile::tempdir().unwrap();
         let state = place.path().join("state");
         let path = place.path().join(".envrc");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_begin_and_end_take_turns() {
+    fn stub_changes_of_concurrent_runs_are_serialised() {
         let place = tempfile::tempdir().unwrap();
         let (state, path) = (place.path().join("state"), place.path().join(".gitmodules"));
         let wanted = BTreeSet::from([(path.clone(), Stub::File)]);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_cut_short_names_only_whole_paths() {
+    fn truncated_stub_record_names_only_whole_paths() {
         let place = tempfile::tempdir().unwrap();
         let (whole, cut) = (place.path().join("whole"), place.path().join("c"));
         let record = place.path().join("record");
@@ -332,7 +332,7 @@ mod tests {
         let content = fs::read(&record).unwrap();
         fs::write(&record, &content[..content.len() - 3]).unwrap();
         assert_eq!(read_record(&record), [whole]);
-        // What the cut path names is not a stub.
+        // The truncated path does not name a stub.
         fs::write(&cut, "").unwrap();
         give_up(&record, &read_record(&record));
         assert!(cut.exists());

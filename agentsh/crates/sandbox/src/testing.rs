@@ -66,7 +66,7 @@ enum Entry {
     Closed,
 }
 
-/// What stands where.
+/// A file tree for tests.
 #[derive(Clone, Debug)]
 pub struct FakeHost {
     entries: BTreeMap<PathBuf, Entry>,
@@ -75,7 +75,7 @@ pub struct FakeHost {
     /// Directories whose files have other names too, with what lies below.
     pub ambiguous: BTreeSet<PathBuf>,
     pub most_mounts: usize,
-    /// How often it was asked what stands somewhere.
+    /// Number of look-ups.
     pub looks: std::cell::Cell<usize>,
 }
 

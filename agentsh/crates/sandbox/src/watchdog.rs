@@ -114,8 +114,8 @@ fn pipe_buffers(count: u64) -> u64 {
 
 /// Unix sockets that are assumed empty, as nearly all are.
 const IDLE_SOCKETS: u64 = 64;
-/// While the buffers of the whole machine are smaller, nobody looks whose they are: the kernel walks all connections for each
-/// table, which takes milliseconds.
+/// While the buffers of the whole machine are smaller, their owners are not looked up: the kernel walks all
+/// connections for each table, which takes milliseconds.
 const IDLE_BUFFERS: u64 = 16 << 20;
 
 /// Socket buffers in a process's network namespace.
@@ -162,21 +162,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_less_is_left_the_sooner_is_the_next_look() {
+    fn watchdog_looks_sooner_when_less_memory_is_left() {
         assert_eq!(pause(0), MIN_INTERVAL);
         assert_eq!(pause(1 << 30), Duration::from_millis(250));
         assert_eq!(pause(u64::MAX), MAX_INTERVAL);
     }
 
     #[test]
-    fn buffers_of_the_machine_are_pages_behind_mem() {
+    fn socket_buffers_are_read_from_the_mem_field() {
         let text = "sockets: used 9\nTCP: inuse 2 orphan 0 tw 4 alloc 20 mem 243\nUDP: inuse 1 mem 7\nUDPLITE: inuse 0\n";
         assert_eq!(buffered(text), Some(250 * PAGE));
         assert_eq!(buffered("sockets: used 9\n"), None, "every table is read");
     }
 
     #[test]
-    fn queues_are_read_from_the_fifth_column() {
+    fn socket_queues_are_read_from_the_fifth_column() {
         let line = "   0: 0100007F:1F90 0100007F:A0B2 01 00000010:00000200 00:00000000 00000000 0 0 1 1";
         assert_eq!(queued(line), 0x210);
         assert_eq!(queued("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when"), 0);

@@ -57,7 +57,7 @@ impl Zygote {
         self.ask(&ZygoteRequest::Birth { in_cgroup: cgroup.is_some(), tier }, &with)
     }
 
-    /// Has stubs removed when this process is gone, however it ends.
+    /// Makes another process remove the stubs when this one has ended, for whatever reason.
     ///
     /// # Errors
     /// When there is no process.
@@ -92,7 +92,7 @@ impl Zygote {
         };
         self.warm_up()?;
         if send().is_err() {
-            // It was killed. Existing sandboxes continue; new ones need a new process.
+            // The zygote was killed. Existing sandboxes continue; new ones need a new process.
             *self.socket.borrow_mut() = None;
             self.warm_up()?;
             send()?;

@@ -15,7 +15,7 @@ use crate::finding::Scan;
 use crate::rules::Channel;
 use crate::scan::{is_blob_at, is_identifier_at, sanitised};
 
-/// A place, and the text that replaces it.
+/// A range, and the text that replaces it.
 pub type Tagged = (Range<usize>, String);
 
 /// The parts to remove or replace.
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_ones_own_get_a_tag_and_overlaps_get_one() {
+    fn custom_pattern_kinds_get_a_tag_and_overlaps_get_one() {
         let also = |text: &str| {
             let at = text.find("a@b").map(|at| (at - 1..at + 3, "TICKET".to_owned()));
             at.into_iter().collect()
@@ -284,7 +284,7 @@ mod tests {
         }
 
         #[test]
-        fn cleaned_twice_is_cleaned_once(text in any_text()) {
+        fn cleaning_a_result_is_idempotent(text in any_text()) {
             let once = sanitised(&text).0.into_owned();
             prop_assert_eq!(sanitised(&once).0, once.as_str());
         }

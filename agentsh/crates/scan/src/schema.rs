@@ -185,7 +185,7 @@ fn walk(value: &Json<'_>, pointer: &str, depth: usize, found: &mut Vec<(Own, Str
                 }
             }
             _ if !is_known(&name) && member.as_text().is_some() => {
-                found.push((Own::UnknownKeyword, inner, if speaks(&name) { 35 } else { 10 }));
+                found.push((Own::UnknownKeyword, inner, if addresses_a_model(&name) { 35 } else { 10 }));
             }
             _ => {}
         }
@@ -193,7 +193,7 @@ fn walk(value: &Json<'_>, pointer: &str, depth: usize, found: &mut Vec<(Own, Str
 }
 
 /// A member name that addresses a model.
-fn speaks(name: &str) -> bool {
+fn addresses_a_model(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["instruction", "prompt", "system", "override", "directive", "hidden", "agent", "assistant", "model-note"]
         .iter()

@@ -320,7 +320,7 @@ mod tests {
             }
         }
         assert!(words.read <= 2 * text.len(), "{}", words.read);
-        // What stands behind such a word is found.
+        // A key after such a word is found.
         let text = format!("{text} sk-{}1 ", "Ab".repeat(20));
         let key = 3001..3045;
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Names of secrets in several languages, and the values behind them.
+//! Names of secrets in several languages, and the values that follow them.
 
 /// In bytes. Longer words are judged by parts.
 pub(crate) const MAX_WORD: usize = 4096;
@@ -53,7 +53,7 @@ const WHOLE_NAMES: [&str; 4] = ["pass", "pw", "psw", "passe"];
 /// Words between a name and its value.
 const COPULAS: [&str; 9] = ["is", "ist", "lautet", "est", "es", "to", "was", "é", "è"];
 
-/// Longest name that is read as one.
+/// Longest text that counts as a name.
 const MAX_NAME: usize = 60;
 /// Bytes and words before a value in which its name may be.
 const NAME_WINDOW_BYTES: usize = 80;
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_fields() {
+    fn secret_field_names_are_recognised() {
         for name in [
             "password",
             "X-Api-Key",

@@ -340,7 +340,7 @@ mod tests {
 
     /// The text after a place where a key could begin is not read again for each such place.
     #[test]
-    fn beginnings_without_end_take_linear_time() {
+    fn many_key_prefixes_take_linear_time() {
         let time = |length: usize| {
             let text = "sk-".repeat(length);
             let start = std::time::Instant::now();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_prose_stay() {
+    fn redaction_keeps_paths_and_prose() {
         for text in [
             "/home/user/projects/my-app/node_modules/@scope/package2/dist/index.js",
             "/usr/lib/x86_64-linux-gnu/libc.so.6",

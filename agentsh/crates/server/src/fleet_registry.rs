@@ -28,7 +28,7 @@ pub(super) async fn mounted(
 ) -> Result<Router, Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::Failed(format!("the registry cannot be served: {error}"));
-    let database = tokio::task::spawn_blocking(move || beside(fleet)).await;
+    let database = tokio::task::spawn_blocking(move || registry_database(fleet)).await;
     let database = database.map_err(|error| failed(&error))?.map_err(|why| failed(&why))?;
     let registry = Mounted {
         database,
@@ -36,11 +36,11 @@ pub(super) async fn mounted(
         answer_within: SignedDuration::from_hours(24 * i64::from(answer_within)),
     };
     let registry = registry.open().await.map_err(|error| failed(&error))?;
-    Ok(Router::new().nest("/registry", registry).layer(from_fn_with_state(gate, known)))
+    Ok(Router::new().nest("/registry", registry).layer(from_fn_with_state(gate, identify_caller)))
 }
 
 /// A separate schema or file in the fleet's database.
-fn beside(fleet: Database) -> Result<Database, String> {
+fn registry_database(fleet: Database) -> Result<Database, String> {
     match fleet {
         Database::File(path) => {
             let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -65,7 +65,7 @@ fn beside(fleet: Database) -> Result<Database, String> {
 /// Held while the place is made.
 const KEY: i64 = 7_452_383;
 
-async fn known(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+async fn identify_caller(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let (who, mut request) = match gate.identify(request, MAX_BODY).await {
         Ok(known) => known,
         Err(refused) => return refused,

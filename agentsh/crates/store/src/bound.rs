@@ -10,7 +10,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Longest string that stays whole in an event that is too long, in bytes.
 const MAX_STRING_BYTES: usize = 1024;
 
-/// Most elements of one list or object that stay in an event that is too long.
+/// Maximum number of elements kept of each list or object in an event that is too long.
 const MAX_ELEMENTS: usize = 32;
 
 /// Fields that are kept, clipped, even when nothing else fits.

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_cannot_move_between_parts() {
+    fn chain_hash_separates_its_parts() {
         let base = hash(&ZERO, "s", 1, "t", "body");
         assert_ne!(base, hash(&ZERO, "st", 1, "", "body"));
         assert_ne!(base, hash(&ZERO, "s", 1, "tb", "ody"));

@@ -40,7 +40,7 @@ impl PinStore {
         .await
     }
 
-    /// Everything that is known, for a caller that cannot tell beforehand which files it will meet.
+    /// All digests, for a caller that does not know beforehand which files it will need.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_same_state_of_a_file_is_known() {
+    async fn digest_cache_matches_only_the_same_file_state() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         let files: Vec<_> = (0..1200).map(|ino| (file(ino), [ino as u8; 32])).collect();

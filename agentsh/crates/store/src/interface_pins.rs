@@ -16,7 +16,7 @@ use crate::types::ServerId;
 pub const MAX_DEFINITION: usize = 64 << 10;
 
 const PINNED: &str = "interface_pins WHERE trusted_by <> ''";
-/// Pins that were reset, until the server is pinned anew: each can be trusted again by its hash.
+/// Pins that were reset, until the server is pinned again: each can be trusted again by its hash.
 const FORGOTTEN: &str = "interface_pins WHERE trusted_by = ''";
 const CHANGED: &str = "interface_changes WHERE TRUE";
 
@@ -173,8 +173,9 @@ impl PinStore {
         .await
     }
 
-    /// Makes what was offered instead the pin, and gives it back. With a hash: that definition alone; if another one is
-    /// selected too, nothing is trusted and nothing is returned, and if none is pending, it may be one whose pin was reset.
+    /// Pins the definitions that were offered instead of the pinned ones, and returns them. With a hash, only that
+    /// definition: if another one is selected too, nothing is trusted or returned; if none is pending, it may be one
+    /// whose pin was reset.
     ///
     /// # Errors
     /// If it cannot be written to disk.
@@ -275,7 +276,7 @@ fn execute(connection: &Connection, verb: &str, which: &WhichInterface) -> rusql
     query.execute(connection)
 }
 
-/// All of it or nothing.
+/// Makes all changes or none.
 fn change<T>(
     connection: &mut Connection,
     work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pin_stays_until_the_change_is_trusted_and_another_program_begins_anew() {
+    async fn pin_stays_until_a_change_is_trusted_and_another_program_gets_new_pins() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         let all = WhichInterface::default;
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pins_of_an_older_version_are_those_of_a_client_that_said_nothing() {
+    async fn pins_of_an_older_version_belong_to_a_client_without_capabilities() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         store.note_interfaces(vec![pin("p1", "a", "1")], Vec::new()).await.unwrap();
@@ -365,7 +366,7 @@ mod tests {
         store.note_interfaces(vec![capable.clone()], Vec::new()).await.unwrap();
         let (pins, _) = store.interfaces(WhichInterface::default()).await.unwrap();
         assert_eq!(pins, [pin("p1", "a", "1"), capable]);
-        // Who knows of no clients writes all the same.
+        // A version that knows no clients still writes rows.
         let row = "INSERT INTO interface_pins (server_id, scope, basis, kind, name, hash, at, trusted_by)
                    VALUES ('fs', '', 'p1', 'tool', 'b', '1', '', '')";
         old.execute_batch(row).unwrap();

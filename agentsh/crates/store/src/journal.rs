@@ -59,7 +59,7 @@ struct State {
     /// Until then more is to come soon.
     gathers: bool,
     broken: Option<String>,
-    /// Nothing is taken any more.
+    /// No further event is accepted.
     closing: bool,
     /// The writer is gone; None while it works.
     finished: Option<Result<(), StoreError>>,
@@ -131,8 +131,8 @@ impl Journal {
         written.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
     }
 
-    /// Has `work` done on the thread of the journal, behind the events of the next batch. It is dropped where that
-    /// thread has ended.
+    /// Runs `work` on the thread of the journal, after the events of the next batch. It is dropped where that thread
+    /// has ended.
     pub(crate) fn also(&self, work: Work) {
         let mut state = self.shared().state();
         if state.finished.is_none() {
@@ -199,7 +199,7 @@ impl Journal {
     /// result.
     ///
     /// # Errors
-    /// When something that was recorded is not on disk.
+    /// When a recorded event could not be written.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (done, closed) = oneshot::channel();
         {

@@ -23,7 +23,7 @@ async fn a_committed_event_brings_everything_before_it_to_the_disk() {
 }
 
 #[tokio::test]
-async fn a_recorded_event_follows_by_itself() {
+async fn recorded_event_is_flushed_without_a_commit() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path(), session(1)).await.unwrap();
     journal.record(called("a", 1));
@@ -77,7 +77,7 @@ async fn subscribers_hear_what_is_on_disk_and_how_much_they_lost() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_written_is_no_store() {
+async fn unwritable_journal_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     Journal::open(dir.path(), session(1)).await.unwrap().close().await.unwrap();
     let holder = crate::database::open_writer(dir.path()).unwrap();
@@ -89,7 +89,7 @@ async fn a_store_that_cannot_be_written_is_no_store() {
 const SCHEMA_1: &str = include_str!("../../../../tests/fixtures/journals/schema-1.sql");
 
 #[tokio::test]
-async fn a_journal_of_an_older_version_goes_on() {
+async fn journal_of_an_older_version_is_continued() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("agentsh.db");
     let old = rusqlite::Connection::open(&file).unwrap();
@@ -108,7 +108,7 @@ async fn a_journal_of_an_older_version_goes_on() {
             reader.verify().await.unwrap(),
         )
     };
-    // Who only reads changes nothing.
+    // A reader changes nothing.
     let before = asked().await;
     assert_eq!((version(&old), before.0.len(), before.0[0].jsonrpc_id.as_str()), (1, 2, Some("aé")));
     assert!(before.0.iter().all(|call| call.input.is_some()), "{:?}", before.0);
@@ -152,7 +152,7 @@ async fn sessions_write_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_gone_breaks_the_journal() {
+async fn journal_breaks_when_its_database_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("agentsh");
     let journal = Journal::open(&state, session(1)).await.unwrap();
@@ -213,7 +213,7 @@ async fn journal_queue_never_fills_for_writers_that_wait() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_the_room_of_a_broken_journal() {
+async fn broken_journal_releases_waiting_writers() {
     let shared = Arc::new(Shared::new(session(1)));
     let journal = Journal { handle: Arc::new(Handle { shared: Arc::clone(&shared) }) };
     for _ in 0..CROWDED_EVENTS {
@@ -230,7 +230,7 @@ async fn nobody_waits_for_the_room_of_a_broken_journal() {
 }
 
 #[tokio::test]
-async fn places_that_cannot_be_used_are_named() {
+async fn unusable_journal_paths_are_named() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("agentsh.db"), "this is not a database, however long it is ".repeat(100))
         .unwrap();
@@ -241,7 +241,7 @@ async fn places_that_cannot_be_used_are_named() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_left_alone() {
+async fn journal_of_a_newer_schema_is_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     Journal::open(dir.path(), session(1)).await.unwrap().close().await.unwrap();
     let connection = crate::database::open_writer(dir.path()).unwrap();

@@ -30,8 +30,8 @@ pub(crate) fn database_file(state_dir: &Path) -> PathBuf {
     state_dir.join("agentsh.db")
 }
 
-/// Makes the directory (0700) and the database file (0600), or takes away what others may do to existing ones.
-/// SQLite gives its `-wal` and `-shm` files the mode of the database.
+/// Makes the directory (0700) and the database file (0600), or removes the access of others to existing ones. SQLite
+/// gives its `-wal` and `-shm` files the mode of the database.
 pub(crate) fn prepare(state_dir: &Path) -> Result<(), StoreError> {
     let failed =
         |error: io::Error| StoreError::StateDir { path: state_dir.to_owned(), message: error.to_string() };
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn new_and_existing_places_are_closed_to_others() {
+    fn state_directories_are_closed_to_other_users() {
         let root = tempfile::tempdir().unwrap();
         let state = root.path().join("deep/agentsh");
         prepare(&state).unwrap();

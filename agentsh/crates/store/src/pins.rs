@@ -120,7 +120,7 @@ impl PinStore {
         self.ask(move |open| pin_rows::write_pin(open, &pin, &texts).map(|()| pin)).await
     }
 
-    /// Keeps `state` as the last one that was refused, for [`PinStore::trust_candidate`] and for the difference.
+    /// Stores `state` as the last refused one, for [`PinStore::trust_candidate`] and for `pins diff`.
     ///
     /// # Errors
     /// When it is not on disk.
@@ -133,7 +133,7 @@ impl PinStore {
     /// Makes the refused state of a server its pin. With `digest`, only when it is that one.
     ///
     /// # Errors
-    /// When there is none, when it is another one, or when the pin is not on disk.
+    /// When there is no candidate, when it is another one, or when the pin cannot be written.
     pub async fn trust_candidate(
         &self,
         server: &ServerId,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pin_comes_back_as_it_was_and_scopes_are_apart() {
+    async fn pin_round_trips_and_scopes_are_separate() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         let (state, texts) = state("fs", "one");
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_candidate_is_trusted_only_when_it_is_the_one_that_was_looked_at() {
+    async fn candidate_is_trusted_only_if_it_is_the_one_shown() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         let (old, old_texts) = state("fs", "one");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_honest_small_texts_are_kept() {
+    async fn pinned_texts_are_kept_only_if_small_and_matching() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         let (mut state, mut texts) = state("fs", "one");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reset_forgets_one_or_all() {
+    async fn pin_reset_removes_one_or_all() {
         let dir = tempfile::tempdir().unwrap();
         let store = PinStore::new(dir.path());
         for name in ["a", "b", "c"] {

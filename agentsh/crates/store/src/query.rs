@@ -36,7 +36,7 @@ pub struct EventFilter {
     pub action: Option<String>,
     pub severity: Option<String>,
     pub since: Option<Timestamp>,
-    /// Most results, the newest ones.
+    /// Maximum number of results; the newest are kept.
     pub limit: u64,
 }
 

@@ -68,10 +68,10 @@ impl Raw {
 }
 
 impl Reader {
-    /// The rows behind the place `after`: at most `rows`, and no more once their bodies have `bytes` together.
+    /// The rows after the place `after`: at most `rows`, and no more once their bodies have `bytes` together.
     ///
     /// # Errors
-    /// When the database cannot be read, or holds what no journal does.
+    /// When the database cannot be read, or holds rows that no journal writes.
     pub async fn raw_after(&mut self, after: i64, rows: u32, bytes: usize) -> Result<Vec<Raw>, StoreError> {
         self.ask(move |connection| {
             let sql = |error: rusqlite::Error| StoreError::sql("reading rows", &error);
@@ -95,7 +95,7 @@ impl Reader {
     /// The rows of a session behind its row `after`, at most `rows`.
     ///
     /// # Errors
-    /// When the database cannot be read, or holds what no journal does.
+    /// When the database cannot be read, or holds rows that no journal writes.
     pub async fn raw_of(
         &mut self,
         session: SessionId,
@@ -127,8 +127,8 @@ impl Reader {
         .await
     }
 
-    /// A journal in memory that holds these rows, which may come from many journals: what is asked of a journal can be asked
-    /// of them. Their places in it are their order; the chain is not that of a whole journal.
+    /// An in-memory journal with these rows, which may come from many journals, so that all queries work on them.
+    /// Their positions in it are their order; the chain is not that of a whole journal.
     ///
     /// # Errors
     /// When two rows have the same place in one session.

@@ -23,7 +23,7 @@ impl Reader {
     /// None when nothing was ever recorded in `state_dir`.
     ///
     /// # Errors
-    /// When there is a database that cannot be read.
+    /// A database exists, but cannot be read.
     pub async fn open(state_dir: &Path) -> Result<Option<Self>, StoreError> {
         let state_dir = state_dir.to_owned();
         let opened = offload(move || database::open_reader(&state_dir)).await?;
@@ -37,7 +37,7 @@ impl Reader {
     /// The session that `which` names: `latest` (the one that started last), an id, or the beginning of one.
     ///
     /// # Errors
-    /// When there is none, or more than one.
+    /// When no session fits, or more than one.
     pub async fn session(&mut self, which: &str) -> Result<SessionId, StoreError> {
         let mut query;
         if which == "latest" {

@@ -13,9 +13,9 @@ const MAX_CHARS: usize = 200;
 /// Limits of a shown value.
 #[derive(Clone, Copy, Debug)]
 pub struct RedactionLimits {
-    /// Of the whole value, as JSON.
+    /// Limit of the whole value, as JSON.
     pub bytes: usize,
-    /// Of each string.
+    /// Limit of each string.
     pub chars: usize,
 }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_across_a_cut_leaves_nothing_behind() {
+    fn secret_across_a_cut_is_fully_redacted() {
         let token = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7";
         let end = 4 * MAX_CHARS + WINDOW;
         for filler in (180..200).chain(end - 30..end) {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn big_values_say_what_is_missing() {
+    fn shortened_values_say_what_was_left_out() {
         let shown = redact(&Value::Array(vec!["word ".repeat(30).into(); 100]));
         let last = shown.as_array().unwrap().last().unwrap();
         assert!(last.as_str().unwrap().ends_with("more left out]"), "{last}");
@@ -286,7 +286,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn the_result_is_bounded(value in any_value()) {
+        fn redacted_text_is_bounded(value in any_value()) {
             prop_assert!(redact(&value).to_string().len() <= MAX_BYTES);
             let wide = RedactionLimits { bytes: 2 * MAX_BYTES, chars: 1000 };
             prop_assert!(within(&value, wide).to_string().len() <= wide.bytes);
@@ -300,7 +300,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_taken(string in any::<String>()) {
+        fn redaction_takes_any_text_without_a_panic(string in any::<String>()) {
             let _ = text(&string);
         }
     }

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::types::SessionId;
 
-/// Says that a session runs, as long as it lives.
+/// Marks a session as running until it is dropped.
 #[derive(Debug)]
 pub struct RunningMark {
     /// Holds the lock.
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_runs_as_long_as_its_mark_lives() {
+    fn session_counts_as_running_while_its_lock_is_held() {
         let state = tempfile::tempdir().unwrap();
         let session = SessionId(uuid::Uuid::from_u128(7));
         assert!(!is_running(state.path(), session));

@@ -25,7 +25,7 @@ const MAX_TEXT: usize = 300;
 /// For a rule about a name: the refusal came before the program could say which port it wants.
 pub const PORTS_UNKNOWN: &str = " (ports 443 and 80; with `:PORT` for another)";
 
-/// Most different details of one kind of rejected messages.
+/// Maximum number of different details of one kind of rejected messages.
 const MAX_DETAILS: usize = 5;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

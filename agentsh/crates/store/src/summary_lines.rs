@@ -36,7 +36,7 @@ pub(super) fn bundle(found: &Bundle) -> String {
 
 /// Millionths of a dollar.
 pub(super) fn dollars(micro: u64) -> String {
-    // Below what four digits show, all that there are.
+    // All six digits for amounts that four digits would not show.
     let digits = if micro < 100 { format!("{micro:06}") } else { format!("{:04}", micro % 1_000_000 / 100) };
     format!("${}.{digits}", micro / 1_000_000)
 }

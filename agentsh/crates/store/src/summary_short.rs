@@ -8,7 +8,7 @@ use crate::summary_lines::{arrow, bundle, count, lack, mismatch, owner};
 use crate::types::ServerId;
 use crate::words::{Action, BundleState};
 
-/// Most lines of [`Summary::render_short`].
+/// Maximum number of lines of [`Summary::render_short`].
 pub(super) const SHORT_LINES: usize = 12;
 
 impl Summary {

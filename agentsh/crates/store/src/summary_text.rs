@@ -161,7 +161,7 @@ impl Summary {
             let reason = line(&found.reason).replace('-', " ");
             let why = match line(&found.detail) {
                 detail if detail.is_empty() => reason,
-                // It says the same.
+                // The detail repeats the reason.
                 detail if reason.starts_with("approval ") => detail.into_owned(),
                 detail => format!("{reason}: {detail}"),
             };

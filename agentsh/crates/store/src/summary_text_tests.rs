@@ -102,7 +102,7 @@ fn names_without_end_do_not_grow_the_summary() {
 }
 
 #[test]
-fn different_details_stay_apart_and_equal_lists_come_once() {
+fn summary_keeps_different_details_and_prints_equal_lists_once() {
     let rejected = |detail: &str| crate::Event::McpMessageRejected {
         server_id: ServerId("canary".to_owned()),
         from: crate::words::Sender::Client,

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn records_come_back_until_they_end() {
+    async fn stored_records_are_returned_until_they_expire() {
         let state = tempfile::tempdir().unwrap();
         let opened = open(state.path(), seconds(10)).await;
         assert_eq!((opened.records.len(), opened.set_aside), (0, None));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_at_once_come_back_in_their_order() {
+    async fn stored_records_are_returned_in_order() {
         let state = tempfile::tempdir().unwrap();
         let opened = open(state.path(), seconds(10)).await;
         let many: Vec<Vec<u8>> =
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_once_and_closed_to_others() {
+    fn taint_key_is_made_once_and_unreadable_for_others() {
         let state = tempfile::tempdir().unwrap();
         let path = key_file(&state.path().join("taint.db"));
         assert_eq!(key(&path, &[1; 32]).unwrap(), [1; 32]);

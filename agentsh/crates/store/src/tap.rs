@@ -34,7 +34,7 @@ impl CommittedEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TapMessage {
     Event(Arc<CommittedEvent>),
-    /// It was too slow: so many events went by.
+    /// The subscriber was too slow: so many events were lost.
     Lost(u64),
 }
 

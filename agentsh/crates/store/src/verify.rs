@@ -40,7 +40,7 @@ pub struct SessionCheck {
 pub enum SessionState {
     /// Its end is recorded.
     Ended,
-    /// It runs, or it was killed: nothing wrong with that.
+    /// It runs, or it was killed: neither is an error.
     OpenOrKilled,
     Broken,
 }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_untouched_journal_verifies() {
+    async fn unchanged_journal_verifies() {
         let check = after("").await;
         assert_eq!((kinds(&check), check.events), (vec![], 45));
         let states: Vec<_> = check.sessions.iter().map(|session| session.state).collect();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn edits_show() {
+    async fn edited_events_are_detected() {
         let check =
             after("UPDATE events SET body = replace(body, '/project/a', '/project/b') WHERE id = 8").await;
         assert_eq!(kinds(&check), [ProblemKind::Edited]);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn edited_columns_show() {
+    async fn edited_columns_are_detected() {
         for tampering in [
             "UPDATE events SET action = 'allow' WHERE action = 'block' AND id = 11",
             "UPDATE events SET tool_name = NULL WHERE id = 8",
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn deletions_show_wherever_they_are() {
+    async fn deleted_events_are_detected_anywhere() {
         let check = after("DELETE FROM events WHERE id = 8").await;
         assert_eq!(kinds(&check), [ProblemKind::Missing, ProblemKind::Missing]);
         let check = after("DELETE FROM events WHERE session LIKE '%2'").await;
@@ -383,14 +383,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deletion_with_closed_ranks_shows() {
+    async fn deletion_with_renumbered_events_is_detected() {
         let close_ranks = "DELETE FROM events WHERE session LIKE '%2';
             UPDATE events SET id = id - 3 WHERE id > 24; UPDATE newest SET id = 42;";
         assert_eq!(kinds(&after(close_ranks).await), [ProblemKind::Unlinked]);
     }
 
     #[tokio::test]
-    async fn reordering_shows() {
+    async fn reordered_events_are_detected() {
         let swap = "UPDATE events SET id = 100 WHERE id = 8; UPDATE events SET id = 8 WHERE id = 9;
             UPDATE events SET id = 9 WHERE id = 100; UPDATE newest SET id = 45;";
         let check = after(swap).await;
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_file_is_said_to_be_damaged() {
+    async fn damaged_journal_file_is_reported_as_damaged() {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..20 {
             write(dir.path(), session(number), events()).await;

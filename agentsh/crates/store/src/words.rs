@@ -94,7 +94,7 @@ words! {
         Flagged = "flagged",
         TimedOut = "timed-out",
         Failed = "failed",
-        /// Nobody waited for the answer.
+        /// The caller no longer waited for the answer.
         Cancelled = "cancelled",
     }
 }

@@ -104,8 +104,9 @@ impl Writer {
         self.run("beginning a transaction", "BEGIN IMMEDIATE")
     }
 
-    /// Everything survives a loss of power when this returns: it is in the database, or, where somebody else works with that
-    /// now, in the log before it. The log is left empty, not removed: for a new one the directory would have to be synced.
+    /// Everything survives a loss of power when this returns: it is in the database, or, where another process uses
+    /// the database, in its write-ahead log. The log is left empty, not removed: for a new one the directory would
+    /// have to be synced.
     pub(crate) fn close(self) -> Result<(), StoreError> {
         let closing = |error: rusqlite::Error| StoreError::sql("closing", &error);
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(closing)?;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use agentsh_base::types::{RuleRef, SessionId};
 use agentsh_store::CommittedEvent;
 
-/// Longest text that is taken out of an event to be on its own, in bytes.
+/// Longest text that is extracted from an event, in bytes.
 const MAX_TEXT: usize = 1024;
 
 pub struct Entry {
@@ -47,7 +47,7 @@ impl Entry {
         self.fields.get(name)?.as_u64()
     }
 
-    /// The rule that decided, as people write it.
+    /// The rule that decided, in the form in which people write it.
     #[must_use]
     pub fn rule(&self) -> Option<String> {
         let rule: RuleRef = serde_json::from_value(self.fields.get("rule")?.clone()).ok()?;

@@ -18,7 +18,7 @@ impl Lines {
     /// Opens the file, or makes it for the user alone. No link is followed: another user could have made it.
     ///
     /// # Errors
-    /// What is not a file, has a second name, or cannot be written to.
+    /// It is not a regular file, has a second name, or cannot be written to.
     pub fn open(path: &Path) -> Result<Self, String> {
         let file = small_file::open_own(path, true).map_err(|error| error.to_string())?;
         Ok(Self { file, failed: None })

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Most that waits, in bytes.
+/// Maximum size of the queue, in bytes.
 const MAX_BYTES: usize = 8 << 20;
 const MAX_ITEMS: usize = 4096;
 
@@ -29,7 +29,7 @@ impl<T> Queue<T> {
         self.shrink();
     }
 
-    /// The oldest ones, at most so many; [`Self::done`], [`Self::lost`] or [`Self::again`] has to follow.
+    /// The oldest ones, at most `most`; [`Self::done`], [`Self::lost`] or [`Self::again`] has to follow.
     pub fn take(&mut self, most: usize) -> Vec<(T, usize)> {
         let taken: Vec<_> = self.items.drain(..most.min(self.items.len())).collect();
         self.bytes -= taken.iter().map(|(_, size)| size).sum::<usize>();
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_goes_and_is_counted() {
+    fn telemetry_queue_drops_the_oldest_and_counts_it() {
         let mut queue = Queue::default();
         for number in 0..MAX_ITEMS + 3 {
             queue.push(number, 1);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_of_the_standard() {
+    fn syslog_message_follows_the_standard() {
         let blocked = r#"{"type":"net_connect_blocked","action":"block","port":443}"#;
         let text = message("host", 42, &entry(blocked.to_owned()));
         let head = "<11>1 2026-01-02T03:04:05.123456Z host agentsh 42 net_connect_blocked - {\"session\":";
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_event_is_named_and_not_cut() {
+    fn syslog_names_an_overlong_event_instead_of_cutting_it() {
         let long = serde_json::json!({"type": "mcp_tool_called", "input": "x".repeat(MAX_MESSAGE)});
         let text = message("host", 42, &entry(long.to_string()));
         assert!(text.len() < 400 && text.ends_with(r#""truncated":true}"#), "{text}");

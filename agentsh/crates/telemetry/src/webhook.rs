@@ -84,7 +84,7 @@ impl<R: Recorder + 'static> Webhook<R> {
         Self { inner: Rc::new(inner) }
     }
 
-    /// Sends an alert, some time. `event_id` is the same in every attempt, so that a receiver can tell them apart.
+    /// Queues an alert. `event_id` is the same in every attempt, so that a receiver can recognise repetitions.
     pub fn send(&self, event_id: &str, alert: Value) {
         if self.inner.waiting.borrow().len() >= MAX_WAITING {
             return self.inner.give_up(event_id, alert, 0, "too many alerts are waiting for delivery");
@@ -104,14 +104,14 @@ impl<R: Recorder + 'static> Webhook<R> {
         });
     }
 
-    /// Notes that so many events were lost: an alert may have been among them.
+    /// Notes that `events` events were lost: an alert may have been among them.
     pub fn lost(&self, event_id: &str, events: u64) {
         let why = format!("{events} events were recorded faster than they could be processed");
         self.inner.give_up(event_id, Value::Null, 0, &why);
     }
 
-    /// Waits for what is on the way, and puts on record what is not delivered by then. Gives how many alerts of all were
-    /// not delivered, and why the last of them.
+    /// Waits for pending alerts, and records those that were not delivered in time. Returns how many alerts were not
+    /// delivered in all, and why the last of them was not.
     pub async fn finish(&self, within: Duration) -> Option<(u64, String)> {
         let all_gone = async {
             loop {
@@ -185,8 +185,8 @@ impl<R: Recorder> Inner<R> {
     }
 }
 
-/// The body is signed as receivers of `@exfil/canary` check it, and once more with the moment of sending, so that an old
-/// alert cannot be sent again by somebody else.
+/// The body is signed as receivers of `@exfil/canary` check it, and once more with the moment of sending, so that
+/// nobody else can replay an old alert.
 pub fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = vec![
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
@@ -204,7 +204,7 @@ pub fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName,
     headers
 }
 
-/// `sha256=` and HMAC-SHA256 in hex over a text and the body right behind it.
+/// `sha256=` and HMAC-SHA256 in hex over a text directly followed by the body.
 fn signature(secret: &[u8], before: &str, body: &[u8]) -> String {
     let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
     mac.update(before.as_bytes());

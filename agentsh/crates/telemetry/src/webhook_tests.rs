@@ -60,7 +60,7 @@ async fn play(script: Vec<Step>) -> (Vec<(String, String)>, Option<(u32, String)
 }
 
 #[test]
-fn the_signature_is_the_known_one() {
+fn webhook_signature_matches_the_known_value() {
     // printf '1700000000{"a":1}' | openssl dgst -sha256 -hmac k
     let known = "d5b5042265775150160ef51f6a43963ab46e54e0265e5af7c752915abf3275de";
     assert_eq!(signature(b"k", "1700000000", b"{\"a\":1}"), format!("sha256={known}"));
@@ -111,7 +111,7 @@ async fn undelivered_webhook_is_recorded_with_the_reason() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_slow_receiver_and_no_alert_is_forgotten() {
+async fn webhook_to_a_slow_receiver_blocks_nobody_and_loses_no_alert() {
     LocalSet::new()
         .run_until(async {
             let receiver = Receiver::start(vec![Step::Silence]).await;
@@ -124,7 +124,7 @@ async fn nobody_waits_for_a_slow_receiver_and_no_alert_is_forgotten() {
             assert!(before.elapsed() < Duration::from_millis(100));
             webhook.finish(Duration::from_millis(50)).await;
             assert_eq!(journal.0.borrow().len(), MAX_WAITING + 10);
-            // What is recorded as lost is not put there again.
+            // An alert that is recorded as lost is not queued again.
             tokio::time::sleep(Duration::from_millis(300)).await;
             assert_eq!(journal.0.borrow().len(), MAX_WAITING + 10);
         })
@@ -132,7 +132,7 @@ async fn nobody_waits_for_a_slow_receiver_and_no_alert_is_forgotten() {
 }
 
 #[tokio::test]
-async fn a_detection_is_told_without_what_was_found() {
+async fn webhook_detection_omits_the_detected_text() {
     LocalSet::new()
         .run_until(async {
             let receiver = Receiver::start(vec![answer("200 OK", "")]).await;
@@ -181,7 +181,7 @@ async fn a_detection_is_told_without_what_was_found() {
 }
 
 #[tokio::test]
-async fn events_that_went_by_are_on_record() {
+async fn webhook_records_dropped_events() {
     LocalSet::new()
         .run_until(async {
             let receiver = Receiver::start(vec![answer("200 OK", "")]).await;

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_where_they_fit_and_cards_where_they_do_not() {
+    fn table_is_printed_as_columns_or_cards() {
         insta::assert_snapshot!(plain(Some(120)), @r"
         SERVER  STATUS   RULE                                     PROGRAM
         fs      exited   policy.yaml:3 (sandbox.mcp.tool_policy)  /usr/bin/node
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_coloured_and_cells_are_not_what_they_pretend() {
+    fn table_colours_only_state_cells() {
         let (head, mut rows) = some();
         rows[0][0] = "\u{1b}[31mfs".to_owned();
         let text = render(&head, rows, Some(120));

@@ -113,7 +113,7 @@ pub fn send_datagram(to: SocketAddr) -> Result<(), Errno> {
     let sent = UdpSocket::bind(any).and_then(|socket| {
         socket.connect(to)?;
         socket.send(b"?")?;
-        // Where every address is the sandbox's own, it says at once that nobody is there.
+        // Where every address is the sandbox's own, the kernel reports at once that nobody listens.
         socket.set_read_timeout(Some(CONNECT_LIMIT))?;
         match socket.recv(&mut [0; 1]) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Err(error),
@@ -226,7 +226,7 @@ pub fn remove_message_queue(queue: c_long) -> Result<(), Errno> {
 pub fn processor_time() -> Duration {
     use nix::sys::resource::{UsageWho, getrusage};
     use nix::sys::time::TimeValLike;
-    // It cannot fail for oneself; a loop that waits for more ends by the clock on the wall.
+    // It cannot fail for the calling process; a loop that waits for more also has a wall-clock limit.
     getrusage(UsageWho::RUSAGE_SELF).map_or(Duration::ZERO, |used| {
         let microseconds = (used.user_time() + used.system_time()).num_microseconds();
         Duration::from_micros(microseconds.unsigned_abs())
@@ -240,7 +240,7 @@ pub fn fork_until_refused(most: usize) -> (usize, Result<(), Errno>) {
     let mut result = Ok(());
     while children.len() < most {
         match in_child(|| {
-            // Until it is killed, at most as long as anyone would wait.
+            // It lives until it is killed, or for five seconds.
             std::thread::sleep(Duration::from_secs(5));
             0
         }) {

@@ -16,7 +16,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing is to be done about what stays.
+        // If the removal fails, the rest stays.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

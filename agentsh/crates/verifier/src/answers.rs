@@ -41,7 +41,7 @@ struct Signed {
     name: String,
     hash: String,
     at: u64,
-    /// HMAC-SHA256 over all that, and over which server of which project at which registry it is about.
+    /// HMAC-SHA256 over these fields and over server, project and registry.
     signature: String,
 }
 
@@ -176,7 +176,7 @@ mod tests {
         let answer = VerificationOutcome { name: "n".to_owned(), hash: "h".to_owned(), at: 7 };
         keep(state.path(), &one, &answer).unwrap();
         assert_eq!(find(state.path(), &one), Some(answer.clone()));
-        // The same answer later is written down anew, in a while.
+        // The same answer is stored again after some time.
         keep(state.path(), &one, &VerificationOutcome { at: 8, ..answer.clone() }).unwrap();
         assert_eq!(find(state.path(), &one).unwrap().at, 7);
         keep(state.path(), &one, &VerificationOutcome { at: 7 + REWRITE_INTERVAL_S, ..answer.clone() })
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_answer_makes_room() {
+    fn stored_answers_are_bounded_oldest_first() {
         let state = tempfile::tempdir().unwrap();
         let secret = secret(state.path()).unwrap();
         let answer = |name: &str, at| VerificationOutcome { name: name.to_owned(), hash: "h".to_owned(), at };
@@ -212,7 +212,7 @@ mod tests {
         keep(state.path(), "zz", &answer("n", 10_000)).unwrap();
         assert!(is_known(0) && is_known(MAX_COUNT - 2) && !is_known(MAX_COUNT - 1));
         assert!(find(state.path(), "zz").is_some());
-        // What something else wrote goes before what was vouched for.
+        // Unverified records are evicted before verified ones.
         let mut all = read(&file(state.path()));
         all.get_mut("00000").unwrap().at = u64::MAX;
         fs::write(file(state.path()), serde_json::to_vec(&all).unwrap()).unwrap();

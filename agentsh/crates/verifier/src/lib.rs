@@ -28,7 +28,7 @@ enum RegistryStatus {
     Waiting,
     /// The registry vouches for what was seen.
     Good,
-    /// It does not. `always`: regardless of `enforce`.
+    /// The registry does not vouch for it. `always`: refused regardless of `enforce`.
     Bad { why: String, always: bool },
 }
 
@@ -55,7 +55,7 @@ impl Registered {
     /// With what policy and environment ask for.
     ///
     /// # Errors
-    /// When they ask for something that is not known.
+    /// When the settings ask for something unknown.
     pub fn new(
         policy: &InterfacePolicy,
         env: &BTreeMap<String, String>,
@@ -77,7 +77,7 @@ impl Registered {
         self.0.settings.as_ref()
     }
 
-    /// What was seen counts only when the registry has answered about it: until then, other connections to the server use the
+    /// What was seen takes effect once the registry has answered about it: until then, other connections use the
     /// earlier answer.
     fn note(&self, server: &ServerId, seen: &BTreeSet<String>, standing: RegistryStatus) {
         let known = RegisteredServer { standing, seen: seen.clone(), is_told: false };
@@ -120,7 +120,7 @@ impl Check for Registered {
         let is_used = matches!(subject.matter, SubjectKind::Call { .. } | SubjectKind::Request { .. });
         let always = match known.standing {
             RegistryStatus::Bad { always, .. } => always,
-            // Nobody uses what a person is asked about.
+            // What a person is asked about cannot be used meanwhile.
             RegistryStatus::Waiting => is_used,
             _ => false,
         };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_listed_and_called_only_as_it_was_vouched_for() {
+    fn tool_is_usable_only_as_the_registry_verified_it() {
         let definition = json::read(b"{}").unwrap();
         let registered = registered();
         let listing = |hash| SubjectKind::Definition { name: "t", hash, definition: &definition };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_stand_and_fall_with_their_server() {
+    fn registry_verdict_of_templates_is_that_of_their_server() {
         let definition = json::read(b"{}").unwrap();
         let registered = registered();
         let matter =

@@ -56,7 +56,7 @@ impl Settings {
     /// this one, where it is enrolled at a fleet.
     ///
     /// # Errors
-    /// When either says something that cannot be done.
+    /// When the policy or the environment asks for something impossible.
     pub fn of(
         policy: &InterfacePolicy,
         env: &BTreeMap<String, String>,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_read_as_it_is_documented() {
+    fn registry_variables_are_read_as_documented() {
         assert!(of(&[]).unwrap().is_none());
         assert!(of(&[("KIJI_SAFEGUARD_DB", "x")]).unwrap().is_none());
         let plain = of(&[("KIJI_SAFEGUARD_MODE", " Verify ")]).unwrap().unwrap();

@@ -26,8 +26,8 @@ pub struct Question {
     pub left: u64,
     /// The hash that an answer is bound to: the form sends it back.
     pub bound: String,
-    /// The line of policy that `always` writes; empty where an answer does not last. None: where the question is shown nobody
-    /// may answer for always.
+    /// The line of policy that `always` writes; empty where an answer does not last. None if `always` is not offered
+    /// where the question is shown.
     pub line: Option<String>,
     /// No call waits for the answer: a yes lasts for the session at least.
     pub is_withheld: bool,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::escape::shorten;
 use crate::{Html, Tone};
 
-/// Boxes of one column; more are one box.
+/// Maximum number of boxes of one column; further ones are combined into one.
 const MAX_BOXES: usize = 16;
 /// Maximum length of a name in a box, and of a line's label.
 const NAME: usize = 64;
@@ -73,7 +73,7 @@ struct Drawing<'f> {
     columns: [(usize, usize); 3],
     width: usize,
     boxes: Vec<(&'f End, TopLeft)>,
-    /// Boxes of each column that found no room.
+    /// Number of boxes of each column for which there was no room.
     left_out: [usize; 3],
     height: usize,
     /// Rows that the servers take.
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_of_the_drawing_is_cut_and_nothing_lies_outside() {
+    fn flow_drawing_fits_and_cuts_no_name() {
         let host = "production.cloudflare.docker.example.com:443";
         let mut long = edge(End::Agent, End::Host(host.to_owned()));
         long.what = "1234 connections, 123 refused, 12 MiB out".to_owned();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawing_has_a_bound_and_the_table_has_everything() {
+    fn flow_drawing_is_bounded_and_its_table_is_complete() {
         let server = |number: usize| End::Server(format!("server {number:03}"));
         let mut edges: Vec<Edge> = (0..200).map(|number| edge(End::Agent, server(number))).collect();
         edges.push(edge(server(150), End::Host("<host>:443".to_owned())));
@@ -321,7 +321,7 @@ mod tests {
         let text = html.finish();
         assert_eq!(text.matches("class=\"node server\"").count(), MAX_BOXES + 1, "{text}");
         assert!(text.contains("<title>claude</title>") && !text.contains(">agent<"), "{text}");
-        // What does more than others is among those that are drawn.
+        // The servers with the most calls are among those drawn.
         assert!(text.contains("<title>server 150</title>") && text.contains("and 184 more"), "{text}");
         assert!(text.contains("&lt;host&gt;:443") && !text.contains("<host>"), "{text}");
         assert_eq!(text.matches("<tr ").count(), 202, "{text}");

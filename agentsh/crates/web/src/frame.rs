@@ -139,7 +139,7 @@ impl Frame {
     }
 }
 
-/// A document that needs nothing else.
+/// A complete document that loads no other file.
 pub(crate) fn alone(title: &str, body: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::new(true);
     html.own("<!doctype html>\n");

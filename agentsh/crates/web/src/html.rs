@@ -174,7 +174,7 @@ impl Html {
     }
 }
 
-/// The text before the first hash, the hash with the name of its algorithm, and the text behind it.
+/// The text before the first hash, the hash with the name of its algorithm, and the text after it.
 fn split_at_hash(text: &str) -> Option<(&str, &str, &str)> {
     let mut start = 0;
     loop {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_stands_alone_has_no_links() {
+    fn standalone_page_has_no_links() {
         let mut html = Html::new(true);
         html.link(&Href::to(&["server", "x"]), "x");
         assert_eq!(html.finish(), "x");

@@ -107,7 +107,7 @@ pub enum DecisionMaker {
     Operators,
     /// Everybody who sees the page, because it belongs to an operator.
     Ours,
-    /// Nobody on this page, because the operators' tokens are not here.
+    /// Not on this page, because the operators' tokens are not here.
     Others,
 }
 

@@ -55,7 +55,7 @@ pub struct Row {
     pub what: String,
     pub verdict: Option<Word>,
     pub detail: String,
-    /// Numbers that are added up where it happened more than once.
+    /// Numbers that are added up if the row stands for several events.
     pub amounts: Vec<Amount>,
     /// The rule as `file:line (key)`.
     pub rule: Option<String>,

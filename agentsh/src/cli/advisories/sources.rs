@@ -53,7 +53,7 @@ pub(super) async fn opened(here: &AdvisoryContext, name: &str) -> Result<File, S
     }
     let mut answer = outgoing::asked(name, usize::try_from(MAX_SOURCE).unwrap_or(usize::MAX)).await?;
     let path = here.places.data.join(format!("advisories.fetched-{}", std::process::id()));
-    // Of one that was killed, and had this number.
+    // A file left by a killed process with the same pid.
     let _may_be_none = std::fs::remove_file(&path);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);

@@ -33,7 +33,7 @@ pub struct DoctorArgs {
 pub async fn run(args: DoctorArgs) -> u8 {
     let examined = tokio::select! {
         examined = examine() => examined,
-        // What has been started is ended by being dropped.
+        // Dropping ends what was started.
         _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
     };
     let layers = match examined {
@@ -51,7 +51,7 @@ pub async fn run(args: DoctorArgs) -> u8 {
     let mut out = anstream::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => {}
-        // Who reads the output has had enough.
+        // The reader of the output has closed it.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         Err(error) => return fail(&format!("cannot write the answer: {error}")),
     }

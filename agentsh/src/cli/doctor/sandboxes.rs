@@ -41,7 +41,7 @@ const ORDINARY: [&str; 10] = [
 
 /// The first argument of the throw-away supervisor.
 pub const SUPERVISE: &str = "supervise";
-/// What a killed supervisor leaves has to be gone by then.
+/// Time within which all that a killed supervisor leaves must have ended.
 const DEATH_LIMIT: Duration = Duration::from_millis(1000);
 const START_LIMIT: Duration = Duration::from_millis(2000);
 

@@ -51,7 +51,7 @@ impl FleetApprovals {
     }
 }
 
-/// What waits. What a host wrote that is not a question is left out: there is nothing to answer.
+/// The pending questions. Entries of hosts that are no valid questions are left out.
 pub async fn waiting(client: &Client) -> Result<Vec<HostQuestion>, ClientError> {
     let all: Vec<Waiting> = client.get("/v1/asks").await?;
     let read = |waiting: Waiting| {

@@ -21,7 +21,7 @@ use agentsh_terminal::output::{Context, Failure};
 const PAGE: u64 = 1000;
 /// Rows that are looked through for calls that an index does not find.
 const MAX_LOOKED: usize = 50_000;
-/// Sessions whose beginning is asked for one by one.
+/// Maximum number of sessions whose beginning is fetched one by one.
 const MAX_BEGINNINGS: usize = 2000;
 /// Events of a session that is reported.
 const MAX_REPORTED: usize = 200_000;
@@ -166,7 +166,7 @@ impl Fleet {
             }
         }
         let raws = raws(&rows)?;
-        // Where nothing is left, all of it was forgotten.
+        // If no event is left, all were removed.
         let events = u64::try_from(session.events).unwrap_or_default();
         let forgotten = raws.first().map_or(events, |first| first.seq.saturating_sub(1));
         let mut problems = 0;
@@ -209,8 +209,8 @@ impl Fleet {
         self.host = Some(host.to_owned());
     }
 
-    /// Events of these types that were recorded since then, as a journal; the newest ones of each, and whether there are more.
-    /// What goes on may have begun before: the beginning of each session comes along.
+    /// Events of these types that were recorded since then, as a journal; the newest ones of each, and whether there
+    /// are more. A session may have begun earlier, so the beginning of each one is included.
     pub(in crate::cli) async fn since(
         &self,
         since: jiff::Timestamp,
@@ -312,7 +312,7 @@ impl Fleet {
         format!("/v1/events?{}", query.finish())
     }
 
-    /// What every question may be narrowed to.
+    /// The filter that every query accepts.
     fn query(&self, filter: &EventFilter) -> Serializer<'static, String> {
         let mut query = Serializer::new(String::new());
         let session = filter.session.map(|session| session.to_string());

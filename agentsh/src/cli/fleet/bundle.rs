@@ -23,7 +23,8 @@ pub(super) async fn keep_fetching(context: &Context) {
     }
 }
 
-/// Fetches it now, and gives what is in the way. None also where no organisation is named, or its bundle is a file.
+/// Fetches the bundle now, and returns the failure. None also if no organisation is configured, or its bundle is a
+/// file.
 pub(super) async fn fetch(context: &Context) -> Option<Failure> {
     let place = CommandContext::here().ok()?;
     if !bundle::is_fetched(&place) {

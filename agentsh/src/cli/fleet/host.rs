@@ -68,7 +68,7 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
     };
     let name = args.name.clone().unwrap_or_else(own_name);
     let mut file = match known {
-        // Asked before, and not answered.
+        // Enrolment was requested before, but not answered.
         Some(known) if known.host.is_empty() && known.url == args.url => HostFile { name, ..known },
         _ => HostFile {
             url: args.url.clone(),
@@ -77,7 +77,7 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
             key: HostKey::make().map_err(|error| Failure::Failed(format!("no random numbers: {error}")))?,
         },
     };
-    // An enrolment that holds stays until there is a new one.
+    // A valid enrolment is kept until there is a new one.
     let keep_at = if path.exists() { &pending } else { &path };
     key_files::write(keep_at, &file).map_err(unusable)?;
     let key = HostKey::read(&file.key).ok_or_else(|| Failure::Failed("cannot use the key".to_owned()))?;

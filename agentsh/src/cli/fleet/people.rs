@@ -111,7 +111,7 @@ impl FleetTarget {
 }
 
 impl TokenArgs {
-    /// What is asked of the server.
+    /// The request to the server.
     #[must_use]
     pub fn request(&self) -> AskToken {
         AskToken {

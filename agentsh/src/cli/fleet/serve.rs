@@ -47,7 +47,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// What the user named, on the command line or in the environment.
+    /// The value that the user gave, on the command line or in the environment.
     #[must_use]
     pub fn named(&self) -> Option<String> {
         let set = || std::env::var("AGENTSH_FLEET_DATABASE").ok().filter(|named| !named.is_empty());

@@ -16,13 +16,13 @@ const NAMES: [(&str, &[&str]); 5] = [
     ("mcp_server_name_similarity", &["mcp_content_detected"]),
     (POISONING, &["mcp_content_detected"]),
 ];
-/// Of a definition or a result, whatever became of it.
+/// The event about a definition or a result, whatever the action was.
 const POISONING: &str = "TOOL_POISONING_DETECTED";
 
 const CONTENT: &[&str] = &["mcp_content_detected"];
 const REFUSALS: &[&str] = &["gateway_answered", "mcp_server_refused"];
 
-/// A name, the types of the journal that hold its events, and what has to stand in a field of them.
+/// A name, the types of the journal that hold its events, and the required values of fields.
 type Alias = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
 
 /// Names of other products for events of the journal.
@@ -59,7 +59,7 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static [&'static str])> 
     NAMES.into_iter().chain(ALSO.map(|(name, kinds, _)| (name, kinds)))
 }
 
-/// Types of the journal for a type of the page that is none of the journal's.
+/// Types of the journal for a type that only the page has.
 pub fn held_in(name: &str) -> Option<&'static [&'static str]> {
     names().find(|(known, _)| *known == name).map(|(_, kinds)| kinds)
 }
@@ -137,7 +137,7 @@ fn of_kind(event: &Value) -> Option<&'static str> {
         "tool-shadowing" | "cross-server" => "mcp_cross_server_blocked",
         "removed" => return None,
         _ if event.get("jsonrpc_id").is_none_or(Value::is_null) => "mcp_detection",
-        // Secrets, unusual calls and rules of the policy are no instructions of a result, and an argument is none either.
+        // Secrets, unusual calls, rules of the policy and arguments are not instructions in a result.
         "not-classified" => return None,
         _ if !is_poisoned(event) => return None,
         _ => "mcp_output_inspection",
@@ -209,7 +209,7 @@ fn spelled(event: &Value) -> Value {
         };
         fields.entry(camel).or_insert_with(|| value.clone());
     }
-    // Of a script its interpreter is pinned as well.
+    // For a script, its interpreter is pinned too.
     if let Some(changed) = event.get("changed").and_then(|files| files.get(0)) {
         fields.insert("binaryPath".to_owned(), changed.clone());
     }

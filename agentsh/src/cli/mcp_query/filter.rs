@@ -50,7 +50,7 @@ pub struct Filter {
 
 impl Filter {
     /// # Errors
-    /// For words that cannot be meant, and for a server or session that is not on record.
+    /// For invalid values, and for a server or session that is not on record.
     pub(super) async fn resolve(
         &self,
         query: &Query,
@@ -72,7 +72,7 @@ impl Filter {
                     session = Some(reader.session(which).await?);
                 }
                 if let Some(server) = &self.server {
-                    known(server, &reader.server_ids().await?)?;
+                    check_known_server(server, &reader.server_ids().await?)?;
                 }
                 if let Some(kind) = &self.kind {
                     known_type(kind, reader.kinds().await?)?;
@@ -92,7 +92,7 @@ impl Filter {
         })
     }
 
-    /// Options that would change nothing would look as if they had.
+    /// Refuses options that do not apply to the query: ignored ones would seem to work.
     fn fits(&self, query: &Query) -> Result<(), Failure> {
         let events = ["events"].as_slice();
         let (verb, has) = match query {
@@ -145,7 +145,7 @@ fn known_type(kind: &str, mut kinds: Vec<String>) -> Result<(), Failure> {
     one_of("--type", Some(kind), &kinds.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn known(server: &str, ids: &[String]) -> Result<(), Failure> {
+fn check_known_server(server: &str, ids: &[String]) -> Result<(), Failure> {
     if ids.iter().any(|id| id == server) {
         return Ok(());
     }
@@ -183,7 +183,7 @@ mod tests {
     use agentsh_store::testing::START;
 
     #[test]
-    fn since_counts_back() {
+    fn since_filter_counts_back_from_now() {
         let now: Timestamp = START.parse().unwrap();
         assert_eq!(since("1h", now).unwrap().to_string(), "2026-01-02T02:04:05.000006Z");
         assert_eq!(since("2d", now).unwrap().to_string(), "2025-12-31T03:04:05.000006Z");

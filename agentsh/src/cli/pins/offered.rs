@@ -136,7 +136,7 @@ impl Change {
                     == (&change.server_id, &change.scope, change.kind, &change.name)
             };
             let own = pins.iter().filter(of_entry).find(|pin| pin.audience == change.audience);
-            // Else what other clients are shown.
+            // Otherwise the pin of what other clients are shown.
             own.or_else(|| pins.iter().find(of_entry))
         };
         changed.iter().map(|change| Self::between(of(change), change)).collect()

@@ -25,16 +25,16 @@ pub struct Facts {
     pub predicate: Predicate,
     /// Where it was started.
     pub project: String,
-    /// The commits at which the project stood at its ends.
+    /// The commits of the project at the start and the end.
     pub heads: (Option<String>, Option<String>),
-    /// Other commits at which it stood between.
+    /// Other commits that were checked out in between.
     pub left: Vec<String>,
 }
 
 /// The length and the head of a session's chain.
 ///
 /// # Errors
-/// A sentence, where a row is not the one that was written.
+/// A sentence that says which row is not the one that was written.
 async fn walk(
     reader: &mut Reader,
     session: SessionId,
@@ -83,7 +83,7 @@ struct Fold {
     layers: BTreeSet<Layer>,
     programs: BTreeMap<(Option<String>, String, String), u64>,
     servers: BTreeMap<String, Server>,
-    /// Of each server its tools, each with the hash of its definition.
+    /// The tools of each server, each with the hash of its definition.
     definitions: BTreeMap<String, BTreeMap<String, String>>,
     /// Connections of sandboxes, and how many there were of agentsh.
     hosts: BTreeMap<(String, u16), (BTreeSet<u64>, u64)>,
@@ -97,11 +97,11 @@ struct Fold {
 
 impl Fold {
     fn add(&mut self, row: &Raw) -> Result<(), Failure> {
-        // Most events of a long session: nothing of them is in a receipt.
+        // These are most of the events of a long session, and none of them is in a receipt.
         if ["mcp_tool_called", "dns_query"].iter().any(|kind| is_of(&row.body, kind)) {
             return Ok(());
         }
-        // Of a call that went on nothing but its tool: such rows are not read as events, which is most of the time.
+        // For a forwarded call only its tool is needed: parsing such rows as events would take most of the time.
         if is_of(&row.body, "mcp_tool_call_intercepted")
             && let Some(facts) =
                 row.facts().filter(|facts| !matches!(facts.action.as_deref(), Some("ask" | "block")))
@@ -350,7 +350,7 @@ fn is_of(body: &str, kind: &str) -> bool {
         .is_some_and(|rest| rest.starts_with('"'))
 }
 
-/// Of a path its last name: the others may say whose home it is.
+/// The last name of a path: the others may reveal whose home it is.
 fn name_of(path: &str) -> String {
     if path.starts_with('/') {
         Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!((&*server.pin, server.definitions.clone()), ("first-use", Some(format!("sha256:{list}"))));
     }
 
-    /// How long the facts of a session with so many events take, at best.
+    /// The best time for the facts of a session with this many events.
     async fn taken(events: usize) -> Duration {
         let dir = tempfile::tempdir().unwrap();
         let mut all = testing::events();

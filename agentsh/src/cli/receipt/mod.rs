@@ -22,7 +22,7 @@ use agentsh_store::{Reader, StoreError, escape};
 use agentsh_terminal::output::{Context, Failure, OK};
 use repository::Repository;
 
-/// Of a file with a key, or with allowed signers.
+/// Size limit of a file with a key or with allowed signers.
 const MAX_KEYS_BYTES: u64 = 1 << 20;
 /// Commits that a receipt names without being about them.
 const MAX_UNATTRIBUTED: usize = 100;
@@ -84,11 +84,11 @@ pub(in crate::cli) struct Accept {
     issuer: Option<String>,
 }
 
-/// A receipt as it is written, and what is in it.
+/// A receipt as written, and its content.
 pub struct Receipt {
     pub statement: Statement,
     pub text: String,
-    /// Of the key that signed it.
+    /// Fingerprint of the key that signed it.
     pub fingerprint: String,
 }
 
@@ -166,14 +166,14 @@ pub(in crate::cli) fn put(
 /// The receipt of a session that has ended.
 ///
 /// # Errors
-/// When its record is not whole, when it has no commit and no file was applied, or when the key cannot be used.
+/// When its record is incomplete, when it has no commit and no applied file, or when the key cannot be used.
 pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<Receipt, Failure> {
     let mut reader = Reader::open(state).await?.ok_or(StoreError::NoSession)?;
     let session = reader.session(session).await?;
     let facts::Facts { mut predicate, project, heads, left } = facts::of(&mut reader, session).await?;
     let repository = Repository::at(Path::new(&project))?;
     let (before, after) = (heads.0.as_deref(), heads.1.as_deref());
-    // Where the beginning is not known, all that came before would be the session's.
+    // If the start is unknown, all earlier commits would count as the session's.
     let mut made = match (before, after) {
         (Some(before), Some(after)) => repository.between(before, after)?,
         _ => Vec::new(),
@@ -186,7 +186,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
     let count = older.len() as u64;
     older.truncate(MAX_UNATTRIBUTED);
     predicate.unattributed = (count > 0).then_some(Unattributed { count, commits: older });
-    // What is older there was only visited.
+    // Older commits there were only visited.
     if let (Some(before), Some(after), false) = (before, after, left.is_empty()) {
         let more = repository.apart(&left, [before, after])?;
         made.extend(more.into_iter().filter(|commit| commit.time >= started));
@@ -246,8 +246,8 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
     Ok(Receipt { statement, text, fingerprint: key.fingerprint() })
 }
 
-/// What a review of the session applied, without directories and what git keeps for itself: SHA-256 by path in the project;
-/// None: it was removed. And whether its layer is still there.
+/// The files that a review of the session applied, without directories and git's internal files: SHA-256 by path in
+/// the project; None: it was removed. And whether its layer is still there.
 fn applied(
     state: &Path,
     session: &str,
@@ -292,7 +292,7 @@ pub(in crate::cli) fn signing_key(state: &Path, file: Option<&Path>) -> Result<S
     SigningKey::read(&text).map_err(|error| failed(file, &error))
 }
 
-/// Who may have signed: those of a file, or this user and host.
+/// The accepted signers: those of a file, or this user and host.
 pub(in crate::cli) fn accepted(state: &Path, accept: &Accept) -> Result<Accepted, Failure> {
     let Some(file) = &accept.key else {
         let own = state.join(OWN_KEY).exists().then(|| signing_key(state, None)).transpose()?;

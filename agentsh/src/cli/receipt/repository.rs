@@ -10,7 +10,7 @@ use agentsh_terminal::output::Failure;
 
 /// Notes of commits that hold their receipts.
 pub const NOTES: &str = "refs/notes/agentsh";
-/// Of one answer of git: a list of commits, a note, a file.
+/// Size limit of one answer of git: a list of commits, a note, a file.
 const MAX_BYTES: u64 = 64 << 20;
 
 pub struct Repository {
@@ -62,12 +62,12 @@ impl Repository {
         })
     }
 
-    /// Those that came behind one, up to another one.
+    /// The commits after one, up to another one.
     pub fn between(&self, before: &str, after: &str) -> Result<Vec<Commit>, Failure> {
         self.listed(&[after, &format!("^{before}")])
     }
 
-    /// Those up to some that are not up to others. Of the first, what is gone by now is not listed.
+    /// The commits that `left` reaches and `from` does not. Commits of `left` that no longer exist are skipped.
     pub fn apart(&self, left: &[String], from: [&str; 2]) -> Result<Vec<Commit>, Failure> {
         let from = from.map(|id| format!("^{id}"));
         let from = from.iter().map(String::as_str).chain(["--ignore-missing"]);
@@ -112,7 +112,7 @@ impl Repository {
         Some(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
-    /// SHA-256 of a file as a commit has it, empty where what it has is no file that can be read; None: it has nothing there.
+    /// SHA-256 of a file in a commit; empty if the entry is not a readable file; None: the commit has no such entry.
     pub fn hash_in(&self, commit: &str, name: &str) -> Option<String> {
         if let Some(content) = self.answer(&["cat-file", "blob", &format!("{commit}:{name}")]) {
             return review::hash(content.as_slice()).ok();
@@ -132,7 +132,7 @@ impl Repository {
         }
     }
 
-    /// Of the project, from which the paths of a receipt count.
+    /// The top directory of the project, to which the paths of a receipt are relative.
     pub fn top(&self) -> &Path {
         let project = self.context.project.as_path();
         if project.is_dir() { project } else { &self.directory }

@@ -142,7 +142,7 @@ fn refuse(why: &[String], out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(NO)
 }
 
-/// Whether the fleet server that this host is enrolled at was told the same head; None: it is enrolled nowhere.
+/// Whether the fleet server of this host has the same head; None if the host is not enrolled.
 ///
 /// # Errors
 /// Why it was not.
@@ -181,7 +181,7 @@ async fn compared(context: &Context, statement: &Statement) -> Result<Option<Str
         }
         found => found?,
     };
-    // It was found by the beginning of its id.
+    // The session was found by a prefix of its id.
     if session.to_string() != predicate.session.id {
         return Ok(None);
     }
@@ -194,7 +194,7 @@ async fn compared(context: &Context, statement: &Statement) -> Result<Option<Str
         )));
     }
     (here.issued, here.binding) = (predicate.issued, predicate.binding);
-    // What was applied and what the repository had are no part of the chain, and what is included was asked for.
+    // Applied files and repository data are not part of the chain, and the included details depend on options.
     here.removed.clone_from(&predicate.removed);
     here.unattributed.clone_from(&predicate.unattributed);
     here.included.retain(|one| predicate.included.iter().any(|asked| asked.what == one.what));
@@ -203,7 +203,7 @@ async fn compared(context: &Context, statement: &Statement) -> Result<Option<Str
         false if here.agentsh == predicate.agentsh => {
             Err(Failure::No("the record of its session differs".to_owned()))
         }
-        // It may have put it in other words.
+        // An earlier version may have worded it differently.
         false => Ok(Some(format!(
             "its record is here and has the same events; what version {} wrote of it was not compared",
             predicate.agentsh

@@ -108,7 +108,7 @@ pub(super) async fn register(
     Ok(OK)
 }
 
-/// What the registry has under the name of an interface, as canonical texts.
+/// The registered components under the name of an interface, as canonical texts.
 pub(super) async fn recorded(at: &RegistryTarget, interface: &Interface) -> Result<Vec<String>, Failure> {
     match at.client()?.verify(interface).await.map_err(failure)? {
         Verdict::Same => Ok(interface.components.iter().map(|one| one.canonical.clone()).collect()),

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_count_characters() {
+    fn scan_positions_count_characters() {
         for text in ["plain ".repeat(3000), "süß 日本 🏁 ".repeat(2000), String::new()] {
             let mut characters = Characters::default();
             characters.add("/text".to_owned(), text.clone());

@@ -42,7 +42,7 @@ fn done(work: impl FnOnce(&mut Vec<u8>) -> Result<u8, Failure>) -> (u8, String) 
 }
 
 #[test]
-fn without_the_restriction_nothing_is_written() {
+fn setup_writes_nothing_without_the_restriction() {
     let root = system(false);
     let (code, said) = done(|out| machine(root.path(), "/usr/bin/agentsh", &[]).install(out));
     assert!(code == OK && said.contains("nothing to do"), "{said}");
@@ -50,7 +50,7 @@ fn without_the_restriction_nothing_is_written() {
 }
 
 #[test]
-fn a_profile_is_written_loaded_tried_and_removed() {
+fn setup_writes_loads_tries_and_removes_a_profile() {
     let root = system(true);
     let (code, said) = done(|out| machine(root.path(), "/opt/my tools/agentsh", &[false, true]).install(out));
     assert!(code == OK && said.contains("it works"), "{said}");
@@ -95,7 +95,7 @@ fn profile_that_agentsh_did_not_make_stays() {
 }
 
 #[test]
-fn a_path_cannot_write_rules() {
+fn path_cannot_inject_apparmor_rules() {
     for path in ["/opt/a*/agentsh", "/opt/{a,b}", "/opt/a\" {}", "/opt/a\nb", "relative", "/opt/@{HOME}"] {
         assert!(profile(Path::new(path)).is_err(), "{path}");
     }
@@ -107,7 +107,7 @@ fn a_path_cannot_write_rules() {
 }
 
 #[test]
-fn a_parser_that_fails_is_quoted() {
+fn setup_quotes_a_failing_apparmor_parser() {
     let root = system(true);
     let error = machine(root.path(), "/opt/broken/agentsh", &[false]).install(&mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("bad rule"), "{error}");

@@ -172,7 +172,7 @@ fn sweep(staging: &Path) {
 
 /// Moves the tree to its content-addressed name, and returns it.
 async fn keep(store: &Store, wanted: &PackageRequest, tree: &Path) -> Result<String, FetchError> {
-    // Code that ran there could have replaced it.
+    // Code that ran in the sandbox could have replaced it.
     if !std::fs::symlink_metadata(tree).is_ok_and(|found| found.is_dir()) {
         return Err(io("keep the package")(std::io::ErrorKind::NotADirectory.into()));
     }

@@ -128,7 +128,7 @@ fn read(answer: &Value) -> Option<Settings> {
                 settings.registries.push(Address::parse(value, 443)?);
                 settings.lines.push(format!("{key}={value}"));
             }
-            // Those are in the bundle for node.
+            // These authorities are in the bundle for node.
             Value::String(value) if key == "cafile" => settings.trusts.push(Source::File(value.into())),
             Value::String(value) if key == "ca" => settings.trusts.push(Source::Text(value.clone())),
             Value::Array(values) if key == "ca" => {

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_an_environment_find_their_interpreter_wherever_it_lies() {
+    fn environment_commands_find_their_interpreter_anywhere() {
         let place = tempfile::tempdir().unwrap();
         let tree = place.path();
         std::fs::create_dir(tree.join("bin")).unwrap();

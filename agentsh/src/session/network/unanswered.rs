@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn lines_of_the_kernel() {
+    fn listening_ports_are_read_from_proc_net_tcp() {
         let line =
             "   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
         assert_eq!(listens_on(line), Some(22));

@@ -140,7 +140,7 @@ pub fn open_stream(url: &str) -> Result<TcpStream> {
     Ok(reader.into_inner())
 }
 
-/// A server with one tool, `echo`, that fails every so many calls.
+/// A server with one tool, `echo`, that fails one call in `every`.
 pub struct Upstream {
     pub url: String,
     /// Calls that were let down on purpose.
@@ -148,7 +148,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// `every`: one call of so many fails; 0 for none.
+    /// `every`: one call in this many fails; 0 for none.
     pub fn start(every: u64) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let url = format!("http://{}/mcp", listener.local_addr()?);

@@ -22,7 +22,7 @@ const TURN: u32 = 100;
 const STREAMS: usize = 1000;
 /// Clients that load at once.
 const CLIENTS: usize = 8;
-/// One of so many calls is let down by the server.
+/// One call in this many fails at the server.
 const FAILS: u64 = 100;
 
 /// `seconds`: how long the load lasts.
@@ -181,7 +181,7 @@ fn load(room: &Room, lasts: Duration, report: &mut Report) -> Result<()> {
                 })
             })
             .collect();
-        // Buffers and memories have their size by then.
+        // Buffers and memory have reached their size then.
         std::thread::sleep(lasts / 4);
         early = resident(gateway.pid())?;
         running

@@ -38,7 +38,8 @@ pub(super) fn own(context: &Context<'_>, sources: &Sources, launch: &mut Launch)
     launch.remembered.push(KeptFile { path: file, format: Format::Json, keys: keys() });
 }
 
-/// They hold for further runs in this project, each in its sandbox. What takes something away stays the project's to say.
+/// They hold for further runs in this project, each in its sandbox. The project may still set keys that take rights
+/// away.
 fn keys() -> Vec<Key> {
     vec![
         Key::of_project(&["permissions", "allow"], Shape::Rules),

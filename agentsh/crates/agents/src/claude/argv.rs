@@ -1,6 +1,6 @@
 //! Claude Code's command line: options, their values, and where agentsh inserts its own.
 //!
-//! The grammar is commander's: `--name VALUE` takes the next word whatever it is, `--name VALUES...` goes on to
+//! The grammar is commander's: `--name VALUE` takes the next word whatever it is, `--name VALUES...` continues up to
 //! the next word that starts with `-`, `--name=VALUE` takes exactly one, `--` ends the options.
 
 /// Options with exactly one value.

@@ -20,7 +20,7 @@ impl<'t> Block<'t> {
         crate::plain_key(&self.key) == plain
     }
 
-    /// Whether the value is a word, or a list of words in any of YAML's ways, and all of them are what is asked for.
+    /// Whether the value is a word, or a list of words in any YAML notation, and all of them match.
     pub fn is_list_of(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
         let inline = self.value.split(" #").next().unwrap_or_default().trim();
         let listed = inline.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(inline);

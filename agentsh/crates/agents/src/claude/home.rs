@@ -13,9 +13,10 @@ use crate::{
     MemoryFiles, Shape, StateKind, TlsInspection, endpoint,
 };
 
-/// What says how Claude Code behaves can be read: if a sandboxed agent could write it, the next agent outside would obey. State that
-/// covers all projects is here one for each project. Private to each run, because they are not listed: `shell-snapshots`, which a
-/// session outside the sandbox executes, and `sessions`, whose process ids mean nothing inside.
+/// Files that control Claude Code's behaviour are read-only: if a sandboxed agent could write them, the next agent
+/// outside would obey. State that covers all projects is kept per project here. Private to each run, because they are
+/// not listed: `shell-snapshots`, which a session outside the sandbox executes, and `sessions`, whose process ids
+/// mean nothing inside.
 const SHOWN: &[HomeEntry] = &[
     // Next to it are the tokens of remote servers, which are behind bridges.
     login_in(".credentials.json", &["claudeAiOauth"]),
@@ -132,7 +133,7 @@ pub(super) fn remembered(sources: &Sources) -> KeptFile {
 
 /// Variables with a key of the user.
 const KEYS: [&str; 2] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
-/// Others by which Claude Code may come to an account.
+/// Other variables that may give Claude Code an account.
 const FURTHER_KEYS: [&str; 4] = [
     "ANTHROPIC_CUSTOM_HEADERS",
     "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR",

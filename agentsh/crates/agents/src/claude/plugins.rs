@@ -16,7 +16,8 @@ const LIST: &str = "plugins/installed_plugins.json";
 const MANIFEST: &str = ".claude-plugin/plugin.json";
 /// The marketplace of plugins in the skills directory.
 const OF_SKILLS: &str = "skills-dir";
-/// Skills that are looked at: those behind have no servers, for Claude Code starts none but those of the list.
+/// Maximum number of skills examined. Further ones have no servers, because Claude Code starts only those of the
+/// list.
 const MAX_SKILLS: usize = 1_000;
 const PLUGIN_LAYOUT: PluginLayout<'_> = PluginLayout {
     manifests: &[MANIFEST],

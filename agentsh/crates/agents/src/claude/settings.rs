@@ -66,7 +66,7 @@ const PLAIN: &[&str] = &[
 /// Members of `permissions` that take something away, and the modes that allow nothing by themselves.
 const NARROWING_PERMISSIONS: &[&str] = &["ask", "deny"];
 const NARROWING_MODES: &[&str] = &["default", "manual", "plan"];
-/// Most keys that a message names.
+/// Maximum number of keys that a message names.
 const MAX_NAMED: usize = 12;
 
 /// Reads every settings file that can switch a project's server off, or move the model.

@@ -22,7 +22,7 @@ pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path, lau
     let places: BTreeSet<PathBuf> = above.chain(added).map(|directory| directory.join(".claude")).collect();
     let mut subagents = Subagents { launch, taken: Vec::new() };
     for place in places.iter().filter(|place| *place != directory) {
-        // Of skills every file, because a link may lead to a file with another name.
+        // Every file of a skill, because a link may lead to a file with another name.
         for name in ["agents", "commands", "skills"] {
             let files = walk::files(&place.join(name), &["md"], &[], walk::MAX_FILES, subagents.launch);
             files.into_iter().for_each(|path| subagents.look_at(path));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn declarations_go_and_names_stay() {
+    fn subagent_server_declarations_are_removed_and_references_stay() {
         let file = |front: &str| format!("---\nname: a\n{front}tools: Read\n---\nBody\nmcpServers: text\n");
         for front in [
             "",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_another_spelling_takes_the_whole_front_matter_away() {
+    fn front_matter_with_an_unusually_spelled_key_is_removed() {
         for front in [
             "\"mcp\\x53ervers\": {a: {command: sh}}",
             "? mcpServers\n: {}",

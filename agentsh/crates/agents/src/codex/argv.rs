@@ -1,6 +1,6 @@
 //! Codex's command line: the options about servers, the sandbox and the configuration.
 
-/// Options with one value, next to those that are looked at.
+/// Options with one value that are skipped.
 const ONE: &[&str] = &[
     "--add-dir",
     "--ask-for-approval",

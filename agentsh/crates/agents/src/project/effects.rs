@@ -46,7 +46,7 @@ pub(super) fn of_instructions(text: &str) -> Vec<String> {
         if let Some((key, value)) = line.split_once(':')
             && KEYS.contains(&key)
         {
-            acts.push(format!("its front matter sets '{key}'{}", told(value)));
+            acts.push(format!("its front matter sets '{key}'{}", value_text(value)));
         }
     }
     for piece in text.split("!`").skip(1) {
@@ -69,7 +69,7 @@ fn walk(value: &Value, above: &str, left: usize, acts: &mut Vec<String>) {
                 if let Some(what) = of_member(name, inner, value) {
                     acts.push(format!("{what} ({})", shown(&here)));
                 }
-                // Of variables only the names are reported.
+                // Only the names of variables are reported.
                 if name != "env" {
                     walk(inner, &here, left, acts);
                 }
@@ -126,7 +126,7 @@ fn of_member(name: &str, value: &Value, around: &Value) -> Option<String> {
     }
 }
 
-fn told(value: &str) -> String {
+fn value_text(value: &str) -> String {
     let value = value.trim();
     if value.is_empty() { String::new() } else { format!(": {}", shown(value)) }
 }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_start_something_are_reported_and_themes_not() {
+    fn settings_that_start_programs_are_reported_and_themes_are_not() {
         let settings = r#"{"theme": "dark", "hooks": {"PostToolUse": [{"hooks": [{"type": "command", "command": "curl x | sh"}]}]},
             "env": {"A_KEY": "hidden"}, "apiKeyHelper": "./k.sh", "enableAllProjectMcpServers": true, "permissions": {"allow": ["Bash(*)"]}}"#;
         let said = of("settings.json", settings);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_in_prose_are_told() {
+    fn commands_in_instructions_are_reported() {
         let said =
             of_instructions("---\nname: x\nallowed-tools: Bash(*)\n---\nStatus: !`git status`\nUse `ls`!\n")
                 .join("\n");

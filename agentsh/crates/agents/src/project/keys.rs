@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Keys that contain one of these, at whatever depth, are taken out: they name an account, a program that gives out
+/// Keys that contain one of these, at whatever depth, are removed: they name an account, a program that gives out
 /// credentials, another address of the model, variables, or servers.
 const DISALLOWED_IN_PROJECT: &[&str] = &[
     "apikey",

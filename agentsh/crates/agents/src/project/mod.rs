@@ -15,9 +15,9 @@ struct KnownAgent {
     title: &'static str,
     /// Names of its program and package.
     names: &'static [&'static str],
-    /// They name servers and programs that it starts, variables, and where its model is.
+    /// Files that name servers and programs that it starts, variables, and where its model is.
     starts: &'static [&'static str],
-    /// They tell its model what to do.
+    /// Files that tell its model what to do.
     instructs: &'static [&'static str],
     /// Covered by [`mask`]; the others have an adapter that reads them.
     is_covered: bool,

@@ -18,7 +18,7 @@ const MAX_FILES: usize = 2_000;
 pub struct ProjectAgentConfig {
     /// By path.
     pub files: Vec<ProjectFile>,
-    /// There is more than was looked at.
+    /// There is more than was searched.
     pub is_cut: bool,
 }
 
@@ -27,9 +27,9 @@ pub struct ProjectAgentConfig {
 pub struct ProjectFile {
     /// Below the project.
     pub path: PathBuf,
-    /// The agent that obeys it, as people call it.
+    /// The name of the agent that obeys it.
     pub agent: &'static str,
-    /// It names programs, servers or variables; otherwise it tells a model what to do.
+    /// True if it names programs, servers or variables; false if it instructs a model.
     pub starts: bool,
     /// Its automatic effects, each in words.
     pub acts: Vec<String>,

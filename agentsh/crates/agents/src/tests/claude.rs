@@ -32,7 +32,7 @@ fn with_scopes() -> World {
 }
 
 #[test]
-fn local_wins_over_project_and_project_over_user() {
+fn local_scope_wins_over_project_and_project_over_user() {
     let world = with_scopes();
     let launch = adapt(&world, &["claude"]);
     assert_eq!(names(&launch), ["all", "both", "l", "p"]);
@@ -65,7 +65,7 @@ fn the_agent_gets_bridges_and_nothing_else() {
 }
 
 #[test]
-fn names_survive_byte_for_byte() {
+fn server_names_are_kept_byte_for_byte() {
     let world = World::new();
     let odd = ["a.b", "two words", "naïve—名前", "UPPER_lower-9", "emoji🦀", "q\"uote", "back\\slash"];
     let entries: serde_json::Map<String, Value> =
@@ -96,7 +96,7 @@ fn project_files_above_count_and_the_nearest_wins() {
 }
 
 #[test]
-fn the_command_line_wins_and_strict_drops_the_rest() {
+fn command_line_servers_win_and_strict_drops_the_others() {
     let world = with_scopes();
     world.write(
         &world.project("one.json"),
@@ -199,7 +199,7 @@ fn the_project_does_not_get_the_agents_credentials() {
 }
 
 #[test]
-fn only_the_users_own_remote_servers_are_asked() {
+fn remote_servers_are_contacted_only_if_the_user_configured_them() {
     let world = World::new();
     world.write(
         &world.home(".claude.json"),
@@ -217,14 +217,14 @@ fn only_the_users_own_remote_servers_are_asked() {
     assert_eq!(names(&launch), ["api", "events"], "the user's own");
     assert!(reason(&launch, "shadow").contains("came with the project"));
     assert!(reason(&launch, "w").contains("does not support"));
-    // What does not run at all needs no word about how it runs.
+    // A server that does not run needs no note about how it runs.
     assert!(!launch.notes.iter().any(|note| note.contains("not approved")), "{:?}", launch.notes);
     let shown = list(&launch).to_string();
     assert!(!shown.contains("https://") && !shown.contains("headers"), "{shown}");
 }
 
 #[test]
-fn settings_switch_project_servers_off() {
+fn settings_disable_project_servers() {
     let world = with_scopes();
     world.write(
         &world.home(".claude/settings.json"),
@@ -323,7 +323,7 @@ fn a_worktree_uses_the_entry_of_its_repository() {
 }
 
 #[test]
-fn home_state_is_a_short_list() {
+fn home_state_of_claude_code_is_a_short_list() {
     let world = with_scopes();
     for file in
         [".credentials.json", "settings.json", "CLAUDE.md", "shell-snapshots/x.sh", "projects/-other/t.jsonl"]
@@ -345,7 +345,7 @@ fn home_state_is_a_short_list() {
 }
 
 #[test]
-fn a_moved_directory_is_followed() {
+fn claude_config_dir_variable_is_followed() {
     let mut world = World::new();
     let moved = world.path("moved");
     world.write(&moved.join(".claude.json"), r#"{"mcpServers": {"m": {"command": "x"}}}"#);
@@ -358,7 +358,7 @@ fn a_moved_directory_is_followed() {
 }
 
 #[test]
-fn quiet_unless_the_user_said_otherwise() {
+fn updates_and_telemetry_are_off_unless_the_user_set_them() {
     let mut world = World::new();
     assert_eq!(adapt(&world, &["claude"]).env.len(), 4);
     world.set("DISABLE_AUTOUPDATER", "0");
@@ -374,7 +374,7 @@ fn quiet_unless_the_user_said_otherwise() {
 }
 
 #[test]
-fn endpoints_follow_the_configured_model() {
+fn claude_endpoints_follow_the_configured_model() {
     let check = |env: &[(&str, &str)], expected: &[(&str, u16)]| {
         let mut world = World::new();
         env.iter().for_each(|(name, value)| world.set(name, value));
@@ -399,7 +399,7 @@ fn endpoints_follow_the_configured_model() {
         &[("CLAUDE_CODE_USE_FOUNDRY", "true"), ("ANTHROPIC_FOUNDRY_RESOURCE", "acme")],
         &[("acme.services.ai.azure.com", 443)],
     );
-    // A key counts as the only account where nothing else could be one.
+    // A key counts as the only account if no other setting could be an account.
     let only_keys = |prepare: &dyn Fn(&mut World)| {
         let mut world = World::new();
         world.set("ANTHROPIC_API_KEY", "k");
@@ -436,7 +436,7 @@ fn endpoints_follow_the_configured_model() {
 }
 
 #[test]
-fn an_administrators_list_is_covered_in_place() {
+fn managed_server_list_is_replaced_in_place() {
     let mut world = with_scopes();
     world.policy_server("mine", "policy");
     let managed = world.path("etc/claude-code/managed-mcp.json");

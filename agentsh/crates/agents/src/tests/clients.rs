@@ -14,7 +14,7 @@ fn start() -> Start {
 }
 
 #[test]
-fn a_server_is_put_into_every_client_once() {
+fn server_is_added_to_each_client_once() {
     for client in CLIENTS {
         let name = client.name;
         let text = client.snippet("fs", &start()).unwrap();
@@ -27,7 +27,7 @@ fn a_server_is_put_into_every_client_once() {
 }
 
 #[test]
-fn wrapping_goes_there_and_back() {
+fn wrapping_a_client_configuration_can_be_undone() {
     for (name, text) in [
         (
             "claude",
@@ -78,7 +78,7 @@ fn client_configuration_that_cannot_be_wrapped_says_why() {
 }
 
 #[test]
-fn the_first_file_that_exists_is_the_clients() {
+fn client_configuration_is_the_first_file_that_exists() {
     let world = World::new();
     let client = Client::named("cline").unwrap();
     let (home, config) = (world.path("home"), world.home(".config"));

@@ -34,7 +34,7 @@ fn trusted(world: &World) -> String {
 const SANDBOX: [&str; 2] = ["-c", "sandbox_mode=\"danger-full-access\""];
 
 #[test]
-fn the_users_file_is_copied_with_bridges() {
+fn codex_configuration_is_copied_with_bridges() {
     let world = with_user();
     let launch = adapt(&world, &["codex", "exec", "hi"]);
     assert_eq!(names(&launch), ["fs"]);
@@ -54,7 +54,7 @@ fn the_users_file_is_copied_with_bridges() {
 }
 
 #[test]
-fn the_terminal_interface_does_not_look_for_updates() {
+fn codex_terminal_interface_does_not_check_for_updates() {
     let world = with_user();
     let off = ["-c", "check_for_update_on_startup=false"];
     assert_eq!(adapt(&world, &["codex"]).argv, ["codex", SANDBOX[0], SANDBOX[1], off[0], off[1]]);
@@ -63,7 +63,7 @@ fn the_terminal_interface_does_not_look_for_updates() {
 }
 
 #[test]
-fn overrides_of_servers_are_understood_and_taken_out() {
+fn server_overrides_are_parsed_and_removed_from_the_command() {
     let world = with_user();
     for argv in [
         &["codex", "-c", "mcp_servers.fs.command=other", "exec", "hi"][..],
@@ -80,7 +80,7 @@ fn overrides_of_servers_are_understood_and_taken_out() {
     }
     let launch = adapt(&world, &["codex", "exec", "-c", "mcp_servers.fs.enabled=false", "hi"]);
     assert!(launch.servers.is_empty());
-    // What is in its place ends the list of images.
+    // The words in its place end the list of images.
     let launch =
         adapt(&world, &["codex", "exec", "-i", "a.png", "-c", "mcp_servers.fs.enabled=false", "prompt"]);
     assert_eq!(launch.argv[4..], ["-i", "a.png", "-c", "mcp_servers={}", "prompt"]);
@@ -91,7 +91,7 @@ fn overrides_of_servers_are_understood_and_taken_out() {
 }
 
 #[test]
-fn an_untrusted_project_starts_nothing_and_is_covered() {
+fn untrusted_codex_project_starts_no_servers() {
     let world = with_user();
     let path = world.project(".codex/config.toml");
     world.write(
@@ -106,7 +106,7 @@ fn an_untrusted_project_starts_nothing_and_is_covered() {
 }
 
 #[test]
-fn a_trusted_project_adds_servers_and_changes_none_of_the_users() {
+fn trusted_codex_project_adds_servers_and_changes_none_of_the_users() {
     let world = with_user();
     let trust = trusted(&world);
     world.write(&world.home(".codex/config.toml"), format!("{USER}\n{trust}"));
@@ -138,7 +138,7 @@ fn trust_given_on_the_command_line_counts_and_directories_are_followed() {
 }
 
 #[test]
-fn profiles_are_layers() {
+fn codex_profile_is_a_layer_over_the_configuration() {
     let world = with_user();
     world.write(&world.home(".codex/work.config.toml"), "model = \"w\"\n[mcp_servers.w]\ncommand = \"w\"\n");
     let launch = adapt(&world, &["codex", "-p", "work"]);
@@ -149,7 +149,7 @@ fn profiles_are_layers() {
 }
 
 #[test]
-fn without_the_users_file_the_bridges_are_overrides() {
+fn bridges_are_overrides_without_a_configuration_file() {
     let mut world = with_user();
     world.policy_server("pol", "x");
     let launch =
@@ -216,7 +216,7 @@ fn named_variables_are_taken_from_the_users_environment() {
 }
 
 #[test]
-fn the_inner_sandbox_is_off_unless_chosen() {
+fn codex_sandbox_is_off_unless_the_user_chose_one() {
     let world = World::new();
     for argv in [
         &["codex", "exec", "-s", "read-only"][..],
@@ -235,7 +235,7 @@ fn the_inner_sandbox_is_off_unless_chosen() {
 }
 
 #[test]
-fn layers_of_the_system_are_covered() {
+fn system_configuration_layers_are_covered() {
     let world = with_user();
     let (system, managed) =
         (world.path("etc/codex/config.toml"), world.path("etc/codex/managed_config.toml"));
@@ -247,7 +247,7 @@ fn layers_of_the_system_are_covered() {
 }
 
 #[test]
-fn roles_lose_their_servers() {
+fn codex_roles_lose_their_servers() {
     let world = World::new();
     let role = "name = \"r\"\n[mcp_servers.x]\ncommand = \"x\"\n";
     world.write(&world.home(".codex/agents/r.toml"), role);
@@ -260,7 +260,7 @@ fn roles_lose_their_servers() {
 }
 
 #[test]
-fn endpoints_follow_the_provider() {
+fn codex_endpoints_follow_the_provider() {
     let check =
         |config: &str, env: &[(&str, &str)], auth: Option<&str>, argv: &[&str], expected: &[(&str, u16)]| {
             let mut world = World::new();
@@ -295,7 +295,7 @@ fn endpoints_follow_the_provider() {
 }
 
 #[test]
-fn home_state_leaves_databases_and_sockets_out() {
+fn home_state_of_codex_omits_databases_and_sockets() {
     let mut world = with_user();
     for name in ["auth.json", "AGENTS.md", "skills/x/SKILL.md", "state_5.sqlite", "app-server/control.sock"] {
         world.write(&world.home(&format!(".codex/{name}")), "{}");

@@ -9,7 +9,7 @@ fn with_config(content: &str) -> (World, PathBuf) {
 }
 
 #[test]
-fn without_a_named_file_nothing_changes() {
+fn generic_agent_without_a_configuration_file_is_unchanged() {
     let mut world = World::new();
     let launch = world.adapt(unknown(), &["aider", "--x"]);
     assert_eq!(launch, Launch { argv: vec!["aider".to_owned(), "--x".to_owned()], ..Launch::default() });
@@ -18,7 +18,7 @@ fn without_a_named_file_nothing_changes() {
 }
 
 #[test]
-fn the_list_is_rewritten_and_the_rest_is_kept() {
+fn server_list_is_rewritten_and_other_members_are_kept() {
     let (mut world, path) = with_config(
         r#"{"theme": "dark", "big": 12345678901234567890, "mcpServers": {
             "a b.c": {"command": "npx", "args": ["${env:X}", "${workspaceFolder}/y"], "env": {"K": "${env:GONE}"},
@@ -44,7 +44,7 @@ fn the_list_is_rewritten_and_the_rest_is_kept() {
 }
 
 #[test]
-fn the_form_of_vs_code_is_known() {
+fn vs_code_server_list_is_recognised() {
     let (mut world, path) = with_config(
         r#"{"inputs": [], "servers": {"s": {"type": "stdio", "command": "x"},
             "asks": {"command": "x", "env": {"T": "${input:token}"}}}}"#,
@@ -60,7 +60,7 @@ fn the_form_of_vs_code_is_known() {
 }
 
 #[test]
-fn a_file_inside_the_project_is_the_projects_word() {
+fn configuration_file_in_the_project_has_project_scope() {
     let mut world = World::new();
     let path = world.project(".vscode/mcp.json");
     world.write(&path, r#"{"servers": {"ok": {"command": "x"}, "bad": {"command": 1}}}"#);

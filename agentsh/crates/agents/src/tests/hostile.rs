@@ -46,7 +46,7 @@ fn bad_entries_of_the_project_are_refused_one_by_one() {
 }
 
 #[test]
-fn the_same_entry_of_the_user_is_an_error_with_its_line() {
+fn bad_entry_of_the_user_is_an_error_with_its_line() {
     let world = World::new();
     world.write(
         &world.home(".claude.json"),
@@ -61,7 +61,7 @@ fn the_same_entry_of_the_user_is_an_error_with_its_line() {
 }
 
 #[test]
-fn a_bad_file_of_the_project_does_not_stop_the_launch() {
+fn malformed_project_file_does_not_stop_the_launch() {
     let huge = format!(r#"{{"mcpServers": {{"x": {{"command": "{}"}}}}}}"#, "a".repeat(1 << 20));
     let many: String = (0..300).map(|n| format!(r#""s{n}": {{"command": "x"}},"#)).collect();
     let many = format!(r#"{{"mcpServers": {{{}}}}}"#, many.trim_end_matches(','));
@@ -93,7 +93,7 @@ fn a_bad_file_of_the_project_does_not_stop_the_launch() {
 }
 
 #[test]
-fn special_files_are_not_opened_for_good() {
+fn special_files_as_configuration_do_not_block_the_launch() {
     let world = World::new();
     let path = world.project(".mcp.json");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -132,7 +132,7 @@ fn hostile_text_costs_linear_time() {
 }
 
 #[test]
-fn a_large_state_of_the_user_is_read() {
+fn large_user_state_file_is_read() {
     let world = World::new();
     let filler = "x".repeat(3 << 20);
     world.write(

@@ -175,7 +175,7 @@ fn hosts(launch: &Launch) -> Vec<(&str, u16)> {
 }
 
 #[test]
-fn programs_are_known_by_name_and_by_place() {
+fn agents_are_recognised_by_program_name_and_path() {
     for program in [
         "claude",
         "/usr/bin/claude",

@@ -7,7 +7,7 @@ fn kind(name: &str) -> Kind {
 }
 
 #[test]
-fn agent_kind_is_known_by_its_program() {
+fn agent_kind_is_recognised_by_its_program() {
     for (program, name) in [
         ("gemini", "gemini"),
         ("/x/node_modules/@google/gemini-cli/bundle/gemini.js", "gemini"),
@@ -129,7 +129,7 @@ fn a_new_user_gets_a_list_of_the_policys_servers() {
 }
 
 #[test]
-fn models_are_where_the_users_own_words_say() {
+fn model_endpoints_follow_the_users_variables_and_settings() {
     for (agent, variable, value, host, port) in [
         ("gemini", "GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:9", "127.0.0.1", 9),
         ("gemini", "GEMINI_API_KEY", "k", "generativelanguage.googleapis.com", 443),
@@ -167,7 +167,7 @@ fn models_are_where_the_users_own_words_say() {
 }
 
 #[test]
-fn the_own_sandbox_is_off_and_the_agent_is_told_where_it_is() {
+fn agents_own_sandbox_is_off_and_its_briefing_names_agentsh() {
     let mut world = World::new();
     world.told = Some("in a sandbox".to_owned());
     world.write(&world.home(".gemini/settings.json"), r#"{"tools": {"sandbox": "docker", "shell": {}}}"#);
@@ -200,7 +200,7 @@ fn a_bad_file_of_the_project_is_covered_and_one_of_the_user_is_an_error() {
 }
 
 #[test]
-fn a_projects_server_does_not_get_what_its_user_did_not_agree_to() {
+fn project_server_gets_no_variables_the_user_did_not_approve() {
     let mut world = World::new();
     world.set("SECRET", "s3cret");
     let path = world.project(".gemini/settings.json");
@@ -215,7 +215,7 @@ fn a_projects_server_does_not_get_what_its_user_did_not_agree_to() {
 
 /// OpenCode lists its servers under `mcp`: a list under another key is one that it never reads.
 #[test]
-fn a_list_is_made_where_the_program_looks_for_it() {
+fn server_list_is_written_under_the_key_that_the_agent_reads() {
     for (file, key) in [
         (".config/opencode/opencode.json", "mcp"),
         (".config/zed/settings.json", "context_servers"),
@@ -234,9 +234,9 @@ fn a_list_is_made_where_the_program_looks_for_it() {
     }
 }
 
-/// Of the secrets of Goose those of extensions stay outside.
+/// Goose's secrets for extensions stay outside.
 #[test]
-fn secrets_of_gooses_extensions_are_not_given() {
+fn goose_secrets_of_extensions_stay_outside() {
     let world = World::new();
     let config = |name: &str| world.home(&format!(".config/goose/{name}"));
     world.write(

@@ -8,7 +8,7 @@ use crate::expand::{Lookups, braces, editor};
 use crate::{Scheme, endpoint, json};
 
 #[test]
-fn lines_are_those_of_the_keys_at_the_place_asked_for() {
+fn lines_of_keys_are_those_at_the_given_path() {
     let text = "{\"a\": {\"x\": \"mcpServers\"},\n \"list\": [{\"mcpServers\": {\"no\": 1}}],\n\"mcpServers\":\n {\"y\\u0031\": {\"y2\": {}},\n  \"\u{e9}\": \"b\\\"}\"}}";
     assert!(json::parse(text, Path::new("x")).is_ok());
     let lines = json::key_lines(text, &["mcpServers"]);
@@ -37,7 +37,7 @@ fn endpoints_are_read_from_urls() {
 }
 
 #[test]
-fn a_url_in_an_error_could_hold_a_password_and_is_not_shown() {
+fn errors_do_not_show_urls_that_could_hold_a_password() {
     let error = endpoint::parse("https://user:pa55@host:x", "ANTHROPIC_BASE_URL").unwrap_err();
     assert!(error.contains("ANTHROPIC_BASE_URL") && !error.contains("pa55"));
 }
@@ -66,13 +66,13 @@ proptest! {
     }
 
     #[test]
-    fn text_without_variables_stays(text in "[^$]{0,80}") {
+    fn text_without_variables_is_unchanged(text in "[^$]{0,80}") {
         prop_assert_eq!(braces(&text, &BTreeMap::new(), &mut Lookups::default()), text.clone());
         prop_assert_eq!(editor(&text, &BTreeMap::new(), &BTreeMap::new(), &mut Lookups::default()), text);
     }
 
     #[test]
-    fn a_value_is_inserted_once(value in ".{0,20}", before in "[^$]{0,9}", after in "[^$]{0,9}") {
+    fn inserted_value_is_not_expanded_again(value in ".{0,20}", before in "[^$]{0,9}", after in "[^$]{0,9}") {
         let env = BTreeMap::from([("V".to_owned(), value.clone())]);
         let text = format!("{before}${{V}}{after}");
         prop_assert_eq!(braces(&text, &env, &mut Lookups::default()), format!("{before}{value}{after}"));

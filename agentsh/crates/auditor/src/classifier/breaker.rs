@@ -16,7 +16,7 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// For how long it is still left alone.
+    /// The time from `now` until it is asked again.
     pub fn closed_for(&self, now: Instant) -> Option<Duration> {
         self.until?.checked_duration_since(now).filter(|left| !left.is_zero())
     }

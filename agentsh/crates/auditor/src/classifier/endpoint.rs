@@ -32,7 +32,7 @@ impl NoScore {
 /// The score of a text.
 ///
 /// # Errors
-/// Why there is none.
+/// Why there is no score.
 pub(super) async fn ask(classifier: &Classifier, text: &str) -> Result<f64, NoScore> {
     let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
     headers.extend(classifier.key.clone().map(|key| (AUTHORIZATION, key)));

@@ -83,7 +83,7 @@ impl Classifier {
     /// The classifier of a policy; None where it names none.
     ///
     /// # Errors
-    /// An address that may not be used, or a key that is not there.
+    /// The address may not be used, or the key is missing.
     pub fn of_policy(
         policy: &ClassifierPolicy,
         env: &BTreeMap<String, String>,
@@ -141,8 +141,9 @@ impl Classifier {
         }))
     }
 
-    /// Scores of these texts, in their order, as far as possible. Together they take no longer than the timeout. A failed
-    /// piece does not remove the scores of others, because the text's author can choose a piece that breaks an answer.
+    /// Scores of these texts, in order, as far as available. All requests together take no longer than the timeout. A
+    /// failed piece does not remove the scores of others, because the text's author can choose a piece that breaks an
+    /// answer.
     pub async fn scores(self: &Rc<Self>, texts: &[String]) -> Scores {
         let end = tokio::time::Instant::now() + self.within;
         let mut asked = JoinSet::new();
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_cut_between_characters() {
+    fn classifier_input_is_split_between_characters() {
         let text = "ä".repeat(PIECE);
         let all: Vec<&str> = pieces(&text).collect();
         assert_eq!(all.concat(), text);
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_scores_are_kept() {
+    fn score_cache_is_bounded() {
         let mut kept = ScoreCache::default();
         for number in 0..KEPT + 10 {
             kept.keep(hash(&number.to_string()), 0.5);

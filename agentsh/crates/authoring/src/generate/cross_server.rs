@@ -120,9 +120,9 @@ impl CrossServerUse {
 mod tests {
     use super::*;
 
-    /// What the flow rule would refuse counts as read once the flow rule is off.
+    /// Calls that the flow rule would refuse count as reads once the flow rule is off.
     #[test]
-    fn a_rule_is_tried_without_what_another_one_refuses() {
+    fn generated_rules_are_tested_without_calls_other_rules_refuse() {
         let tool =
             |server: &str, tool: &str| ToolId { server: ServerId(server.to_owned()), tool: tool.to_owned() };
         let query = tool("beta", "run_query");

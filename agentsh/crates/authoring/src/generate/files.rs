@@ -41,7 +41,7 @@ pub(super) struct Files {
 /// The entries for a policy.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    /// Whether the lists are all that there was, so that they are in place of others.
+    /// Whether the lists are complete, so that they replace others.
     is_whole: bool,
     lists: Vec<(FileWord, Vec<(String, String)>)>,
     /// One line each, without the comment sign.
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn many_files_of_one_directory_are_the_directory() {
+    fn many_files_of_one_directory_are_generated_as_the_directory() {
         let many: Vec<Event> =
             (0..20).map(|number| refused(&format!("/srv/data/{number}"), "read_file")).collect();
         let found = text(&many);

@@ -102,7 +102,7 @@ fn surrogates_pair_up_or_are_replaced() {
 }
 
 #[test]
-fn names_that_a_careless_parser_mixes_up_are_recognised() {
+fn names_that_differ_only_in_case_folding_are_recognised() {
     for name in ["name", "Name", "NAME", "nAmE"] {
         assert!(folds_to(name, "name"), "{name}");
     }

@@ -16,7 +16,7 @@ pub enum Json<'a> {
     /// Between the quotes, still escaped.
     String(&'a str),
     Array(Vec<Json<'a>>),
-    /// Members in their order; names between the quotes, still escaped, and different from each other once unescaped.
+    /// Members in order; names between the quotes, still escaped, and different from each other once unescaped.
     Object(Vec<(&'a str, Json<'a>)>),
 }
 

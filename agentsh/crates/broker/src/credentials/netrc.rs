@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn machines() {
+    fn netrc_entries_are_found_by_host() {
         let text = "# mine\nmachine a.example login ada password p1\nmachine b.example\n  login bob\n  password \"p \\\"2\"\n\
                     macdef init\nmachine c.example password no\n\nmachine d.example password p4 default login x password p5\n";
         let pair = |user: &str, secret: &str| Some((Some(user.to_owned()), secret.to_owned()));
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_survived(text in "(machine |default |login |password |macdef |[a-z\"\\\\# \n]){0,60}") {
+        fn any_text_is_read_without_a_panic(text in "(machine |default |login |password |macdef |[a-z\"\\\\# \n]){0,60}") {
             let _ = of(&text, "a");
         }
     }

@@ -42,14 +42,15 @@ pub(super) async fn read(facts: &Facts, credential: &Credential) -> Result<Secre
         }
         CredentialSource::Gh => {
             let forge = agentsh_policy::forge_of(host);
-            let said = asked(context, "gh", &["auth", "token", "--hostname", forge], String::new()).await?;
+            let said =
+                output_of(context, "gh", &["auth", "token", "--hostname", forge], String::new()).await?;
             Secret { user: Some("x-access-token".to_owned()), secret: said.trim().to_owned() }
         }
         CredentialSource::GitCredential => {
             let place =
                 if credential.port == 443 { host.clone() } else { format!("{host}:{}", credential.port) };
             let question = format!("protocol=https\nhost={place}\n\n");
-            let said = asked(context, "git", &["credential", "fill"], question).await?;
+            let said = output_of(context, "git", &["credential", "fill"], question).await?;
             let value = |key: &str| {
                 let lines = said.lines().filter_map(|line| line.split_once('='));
                 lines.filter(|(name, _)| *name == key).map(|(_, value)| value.to_owned()).next()
@@ -58,7 +59,7 @@ pub(super) async fn read(facts: &Facts, credential: &Credential) -> Result<Secre
             Secret { user: value("username"), secret }
         }
         CredentialSource::Keyring => {
-            let said = asked(context, "secret-tool", &["lookup", "server", host], String::new()).await?;
+            let said = output_of(context, "secret-tool", &["lookup", "server", host], String::new()).await?;
             Secret { user: None, secret: said.trim().to_owned() }
         }
     };
@@ -79,8 +80,9 @@ fn checked(found: Secret) -> Result<Secret, String> {
     }
 }
 
-/// The output of a program of the user, run outside and not in the project, whose configuration is not the user's.
-async fn asked(context: &Context, name: &str, args: &[&str], input: String) -> Result<String, String> {
+/// The output of a program of the user, run outside, and not in the project, where the project's configuration could
+/// apply.
+async fn output_of(context: &Context, name: &str, args: &[&str], input: String) -> Result<String, String> {
     let program =
         host_programs::find(context, name).ok_or_else(|| format!("there is no `{name}` in PATH"))?;
     let mut env = host_programs::environment(context);

@@ -40,7 +40,7 @@ struct Inner {
     seen: RefCell<Option<(Stamp, Option<Grant>)>>,
     /// The login as last read from disk.
     recent: RefCell<Option<(Instant, Option<Grant>)>>,
-    /// Tokens that went on the wire, the newest last.
+    /// Tokens that were sent, the newest last.
     handed: RefCell<VecDeque<SentToken>>,
     /// An access token that cannot be renewed.
     dead: RefCell<Option<String>>,
@@ -60,9 +60,9 @@ struct SentToken {
 
 /// Interval between checks for a new login.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
-/// For so long a request uses what was found, without looking on the disk. What the server refuses is looked for again.
+/// How long requests use the cached login without reading the disk. After a refusal by the server it is read again.
 const CACHE_LIFETIME: Duration = Duration::from_secs(1);
-/// Tokens that are remembered after they went on the wire.
+/// Maximum number of sent tokens that are remembered.
 const MAX_SENT_TOKENS: usize = 16;
 
 impl StoredLogin {
@@ -295,7 +295,7 @@ impl Credentials for StoredLogin {
         Box::pin(async move {
             let Some(grant) = self.0.recent().await? else { return Ok(None) };
             if grant.refresh_token.is_some() && grant.is_old(since_1970().as_secs()) {
-                // Where that does not succeed the old one may do: whose clock is right shows the server's answer.
+                // If that fails the old one may still be valid: the server's answer shows whose clock is right.
                 if let Ok(new) = self.renewed(&grant.access_token).await {
                     return self.0.header(&new).map(Some);
                 }

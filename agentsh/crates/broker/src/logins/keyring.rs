@@ -33,7 +33,7 @@ impl Keyring {
     }
 
     /// # Errors
-    /// As [`Self::store`], and when there is none.
+    /// As [`Self::store`]; also when the keyring has no such login.
     pub fn find(&self, login: &str) -> Result<String, String> {
         self.ask(&["lookup", "application", "agentsh", "login", login], "")
     }

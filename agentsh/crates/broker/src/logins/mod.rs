@@ -90,7 +90,7 @@ pub fn record(
 /// machine only if the server is, in a private network only if the rules of the server name it.
 ///
 /// # Errors
-/// When this machine cannot resolve names, or the policy names a proxy that is none.
+/// When this machine cannot resolve names, or the policy's proxy is invalid.
 pub fn clients(
     session: &LoginSession,
     id: &ServerId,
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reported_scopes_are_told_once_and_bounded() {
+    fn missing_scopes_are_reported_once_and_bounded() {
         let logins = Logins::default();
         assert!(logins.is_new("0".to_owned()) && !logins.is_new("0".to_owned()));
         let told = (0..MAX_REPORTED * 2).filter(|scope| logins.is_new(scope.to_string())).count();

@@ -90,7 +90,7 @@ impl Store {
     /// The login to the server at this address.
     ///
     /// # Errors
-    /// When there is one that cannot be used, such as one that others can read.
+    /// A grant exists but cannot be used, for example because other users can read it.
     pub fn find(&self, url: &str) -> Result<Option<Grant>, String> {
         let path = self.file(url, "json");
         if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {

@@ -52,7 +52,7 @@ fn keep(
     for (kind, key) in lines {
         if let Ok(public) = STANDARD.decode(&key) {
             known.insert(format!("{name} {kind} {key}\n"));
-            // Of two names for one host key the first counts.
+            // If two names have the same host key, the first counts.
             found.entry(public).or_insert_with(|| host.clone());
         }
     }
@@ -71,7 +71,7 @@ async fn lines(context: &Context, name: &str) -> Lines {
         let (mut lines, mut revoked) = (Vec::new(), Vec::new());
         for file in files.iter().filter(|file| file.is_file()) {
             let args = ["-F", &name, "-f", &file.display().to_string()].map(str::to_owned);
-            // It says no where it finds nothing.
+            // The program fails if it finds no key.
             let said = credentials::ask_program(&program, &args, &home, &env, "").unwrap_or_default();
             read(&said, &mut lines, &mut revoked);
         }
@@ -100,7 +100,7 @@ mod tests {
     use agentsh_base::types::RuleRef;
 
     #[test]
-    fn comments_and_markers() {
+    fn known_hosts_comments_and_markers_are_handled() {
         let (mut lines, mut revoked) = (Vec::new(), Vec::new());
         let said = "# Host h found: line 1\nh ssh-ed25519 AAAA comment\n@cert-authority h ssh-rsa BBBB\n@revoked h \
                     ssh-rsa CCCC\n|1|x|y ssh-rsa DDDD\nshort\n";
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_another_ends_with_is_known_too() {
+    fn host_that_is_a_suffix_of_another_is_known_too() {
         let (mut known, mut found) = (BTreeSet::new(), BTreeMap::new());
         for (name, line) in [("git.example", 1), ("example", 2)] {
             let value = SshHost { host: name.to_owned(), port: 22 };

@@ -18,7 +18,7 @@ pub struct Key {
     pub fingerprint: String,
     /// The host keys of its servers: where each of them is, and by which entry.
     pub hosts: BTreeMap<Vec<u8>, Ruled<SshHost>>,
-    /// All that name it, in their order. Never empty.
+    /// All entries that name the key, in order. Never empty.
     pub entries: Vec<Ruled<SshAccess>>,
 }
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_for_the_server_that_was_shown() {
+    fn ssh_login_is_signed_only_for_the_bound_host() {
         let bound = BoundSession { host_key: b"host".to_vec(), session: b"s".to_vec() };
         for host in [None, Some(&b"host"[..])] {
             let purpose = reason(&login(b"s", b"key", host), Some(&bound));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_of_its_namespace() {
+    fn ssh_signature_is_made_only_for_allowed_namespaces() {
         assert_eq!(reason(&file(b"git"), None), Ok(Purpose::Signature { namespace: "git".to_owned() }));
         assert_eq!(reason(&file(b"file"), None), Err("namespace-not-allowed"));
         let mut longer = file(b"git");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_a_length() {
+    fn ssh_names_are_limited_in_length() {
         let bound = BoundSession { host_key: b"host".to_vec(), session: b"s".to_vec() };
         let (longest, longer) = ("n".repeat(MAX_NAME), "n".repeat(MAX_NAME + 1));
         assert_eq!(reason(&file(longest.as_bytes()), None), Err("namespace-not-allowed"));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn each_entry_of_a_key_answers_for_itself() {
+    fn ssh_key_entries_are_judged_separately() {
         let mut key = named_by(3, &[(b"host", "a.example"), (b"both", "a.example")], &[]);
         key.adds(named_by(4, &[(b"other", "b.example"), (b"both", "b.example")], &["git"]));
         key.adds(named_by(5, &[], &["git", "file"]));

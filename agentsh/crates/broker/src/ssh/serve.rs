@@ -57,7 +57,7 @@ struct Keys {
 enum RefusalSubject {
     /// A key that the policy names.
     Key,
-    /// Anything else, which takes nothing to send.
+    /// Any other request. Programs can send these without knowing a key.
     Other,
 }
 

@@ -43,7 +43,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Writes a string behind what is there.
+/// Appends a string.
 pub fn put(into: &mut Vec<u8>, string: &[u8]) {
     // Nothing here is near 4 GiB: what comes in is bounded.
     let length = u32::try_from(string.len()).unwrap_or(u32::MAX);

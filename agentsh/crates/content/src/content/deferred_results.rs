@@ -33,7 +33,7 @@ impl DeferredResults {
         let read = apart.map(|(reader, views)| {
             let (text, is_private) = (Arc::clone(&said), origin.private);
             let job = move || {
-                // It was read before it was written down.
+                // It was parsed before it was stored, so this cannot fail.
                 let leaves = Leaves::of(&json::read(text.as_bytes()).ok()?);
                 Some(reader.read(is_private, &leaves, &views))
             };
@@ -58,7 +58,7 @@ impl DeferredResults {
 
     /// All, or those before the first that another thread still reads.
     pub fn take(&mut self, all: bool) -> Vec<Deferred> {
-        // The other thread has it no more.
+        // The other thread has finished with it.
         let is_read =
             |waiting: &Deferred| waiting.read.as_ref().is_none_or(|read| Arc::strong_count(read) == 1);
         let ready = self.results.iter().take_while(|waiting| all || is_read(waiting)).count();

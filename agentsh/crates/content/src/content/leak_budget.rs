@@ -131,7 +131,7 @@ impl LeakBudget {
         });
     }
 
-    /// Notes what a server says. Its own numbers are not new to it, and those of a public server are new to nobody.
+    /// Notes what a server says. Its own numbers are not new to it, and those of a public server are known to all.
     pub fn hear(&mut self, server: &ServerId, said: &Json<'_>, is_public: bool) {
         let Self { random, public, public_numbers, numbers, .. } = self;
         let numbers = if is_public { public_numbers } else { numbers };
@@ -181,7 +181,7 @@ impl LeakBudget {
         BudgetVerdict::Within
     }
 
-    /// None: it is not one of a few.
+    /// None: it is not one of a small set of values.
     fn count(&self, server: &ServerId, value: &Json<'_>, values: &BTreeSet<&str>) -> Option<Counted> {
         let declared = self.declared.get(server);
         let (mut counted, mut open) = (Counted::default(), vec![value]);
@@ -236,7 +236,7 @@ impl LeakBudget {
         declared.into_iter().chain(self.of_known(self.public.values(), word)).min()
     }
 
-    /// The bits to choose a number that the server itself or a public server said. None: nobody said it.
+    /// The bits to choose a number that the server itself or a public server said. None if neither said it.
     fn of_number(&self, server: &ServerId, raw: &str) -> Option<u32> {
         let own = self.of_known(self.numbers.get(server).into_iter(), raw);
         own.into_iter().chain(self.of_known(self.public_numbers.values(), raw)).min()
@@ -273,7 +273,7 @@ impl Counted {
     }
 }
 
-/// Two digits or more: one says as little as yes and no.
+/// At least two digits: one digit reveals as little as yes or no.
 fn is_number(text: &str) -> bool {
     (2..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_pass_and_no_nesting_makes_many_of_them() {
+    fn leak_budget_passes_few_values_and_counts_nested_ones() {
         for text in ["null", "{}", r#"{"a":2,"b":40}"#, r#"{"on":true}"#, r#"{"is":"open"}"#, "[1,0,1]"] {
             assert!(passes(&mut LeakBudget::default(), text), "{text}");
         }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_many_questions_are_no_little() {
+    fn leak_budget_counts_yes_and_no_answers() {
         for answers in [["true", "false"], [r#""yes""#, r#""no""#], ["1", "0"], ["[1]", "[]"], ["{}", "[]"]] {
             let mut little = LeakBudget::default();
             let refused = |at: usize| !passes(&mut little, &format!(r#"{{"a":{}}}"#, answers[at % 2]));
@@ -363,13 +363,13 @@ mod tests {
             "what stands there already says nothing"
         );
         assert_eq!(says(&mut little, "12345"), BudgetVerdict::UsedUp);
-        // Of words that the user named, each is one of a few and no answer.
+        // Words that the user declared count as one of a few, not as answers.
         let named = (0..64).filter(|at| passes(&mut little, ["\"open\"", "\"closed\""][at % 2])).count();
         assert_eq!(named, 64);
     }
 
     #[test]
-    fn the_same_again_and_the_next_page_say_nothing_new() {
+    fn leak_budget_ignores_repeats_and_page_numbers() {
         let mut little = LeakBudget::default();
         assert!((0..20).all(|_| passes(&mut little, r#"{"size":50}"#)));
         let mut little = LeakBudget::default();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_the_server_or_a_public_one_said_are_one_of_a_few() {
+    fn leak_budget_charges_little_for_numbers_already_seen() {
         let mut little = LeakBudget::default();
         assert_eq!(says(&mut little, "4711"), BudgetVerdict::Within);
         assert_eq!(says(&mut little, "4712345"), BudgetVerdict::UsedUp);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn all_calls_together_say_little_too() {
+    fn leak_budget_bounds_the_sum_over_all_calls() {
         let mut little = LeakBudget::default();
         let said: Vec<String> = (10..99).map(|number| number.to_string()).collect();
         hear(&mut little, "net", &format!("[{}]", said.join(",")), false);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_declared_or_public_are_one_of_a_few() {
+    fn leak_budget_charges_little_for_declared_or_public_words() {
         let mut little = LeakBudget::default();
         let text = r#"{"repository_identifier":"acme/widgets","state":"merged"}"#;
         assert!(!passes(&mut little, text));

@@ -18,7 +18,7 @@ use super::{Content, since_1970};
 /// Servers whose reads are remembered: more than any session has.
 const MAX_SERVERS: usize = 1024;
 
-/// From whom to whom.
+/// Source and target server.
 type Pair = (ServerId, ServerId);
 
 /// The flows between servers so far.

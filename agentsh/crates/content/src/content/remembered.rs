@@ -18,13 +18,13 @@ use super::{Content, since_1970};
 /// Definitions that are remembered once for all listings.
 const MAX_DEFINITIONS: usize = 16_384;
 
-/// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
+/// Size of a result from which freed memory is returned to the kernel.
 const MIN_TRIM_BYTES: usize = 256 << 10;
 /// Evicted results between two events about them.
 const EVICTIONS_PER_NOTICE: u64 = 1000;
 
 impl Content {
-    /// Remembers one result, after all that came before it.
+    /// Stores one result, after all earlier ones.
     pub(super) fn remember(&mut self, origin: Origin, leaves: &Leaves<'_>) -> OriginId {
         let (server, time) = (origin.server.clone(), origin.time);
         let stored = self.flow.remember(origin, leaves, &self.views);
@@ -174,7 +174,7 @@ impl Content {
         for Deferred { origin, said, read } in self.later.take(all) {
             let (server, time) = (origin.server.clone(), origin.time);
             let read = read.as_ref().and_then(|read| LazyLock::force(read).as_ref());
-            // It was read before it was written down.
+            // It was parsed before it was stored, so this cannot fail.
             if let Ok(stored) = self.flow.remember_json(origin, said.as_bytes(), read, &self.views) {
                 longest = longest.max(if stored.repeated { 0 } else { said.len() });
                 self.note_stored(server, time, stored);

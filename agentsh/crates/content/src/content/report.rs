@@ -93,7 +93,7 @@ pub fn token_id(id: OriginId) -> String {
     format!("{:032x}", id.0)
 }
 
-/// None where an agent that passes texts by itself named none.
+/// None if an agent that passes texts by itself gave no name.
 fn named(name: &str) -> Option<&str> {
     Some(name).filter(|name| !name.is_empty())
 }

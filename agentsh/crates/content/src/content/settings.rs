@@ -52,7 +52,7 @@ pub struct Settings {
 /// The default outcome of a call after a private read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterReadAction {
-    /// A person is asked, who is there.
+    /// A person is asked, and one is present.
     Ask,
     /// One alert for each pair of servers.
     TellOnce,

@@ -98,7 +98,7 @@ impl Content {
         let mut found: Vec<(OriginId, Finding)> = Vec::new();
         for flowed in judged.findings {
             let id = flowed.finding.origin;
-            let what = told(&flowed, &target.server);
+            let what = flow_text(&flowed, &target.server);
             let exfiltration = match flowed.finding.category {
                 PACKED => self.of_unread(flowed, &target.server, &target.tool),
                 _ => flowed.refused.then(|| self.of_flow(flowed, &target.server, &target.tool)),
@@ -161,7 +161,7 @@ impl Content {
     }
 }
 
-fn told(Flowed { finding, origin, .. }: &Flowed, target: &ServerId) -> String {
+fn flow_text(Flowed { finding, origin, .. }: &Flowed, target: &ServerId) -> String {
     let (tool, server) = (escape::line(&origin.tool), &origin.server);
     let from = match (tool.is_empty(), server.0.is_empty()) {
         (true, true) => "a text of `wrap_content`".to_owned(),

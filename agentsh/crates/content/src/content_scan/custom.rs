@@ -39,7 +39,7 @@ impl Custom {
         let own = self.patterns.iter().map(|pattern| (&pattern.value, false));
         let documented = documented_patterns().iter().filter(|_| self.documented);
         let all = own.chain(documented.map(|one| (one, true)));
-        // Of each pattern: a flood of one hides no other.
+        // Limits each pattern separately: a flood of one hides no other.
         let mut missing: Vec<_> = all.map(|(pattern, documented)| (pattern, documented, MAX_COUNT)).collect();
         texts(value, &mut String::new(), &mut |pointer, text, is_name| {
             // A list of parameter names would help no reader.

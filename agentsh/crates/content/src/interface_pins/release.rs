@@ -29,7 +29,7 @@ pub struct WithheldEntry {
     pub name: String,
     /// The hash of the definition that is offered now.
     pub hash: String,
-    /// In what it is another one.
+    /// What differs from the pin.
     pub what: String,
     pub rule: RuleRef,
     /// The entry is hidden from the agent. Otherwise it is shown, and recorded as changed.
@@ -124,8 +124,8 @@ impl InterfacePins {
         self.0.borrow().servers.get(server)?.drifted(&used, None).cloned()
     }
 
-    /// A person approved the new definition of an entry: it counts as trusted in this session, and clients list again. False
-    /// if the server offers another definition by now.
+    /// A person approved the new definition of an entry: it counts as trusted in this session, and clients list
+    /// again. False if the server offers another definition meanwhile.
     #[must_use]
     pub fn accept(&self, server: &ServerId, (kind, name): (Offered, &str), hash: &str) -> bool {
         let mut state = self.0.borrow_mut();
@@ -159,7 +159,7 @@ impl InterfacePins {
     /// of every session.
     ///
     /// # Errors
-    /// When it is not on disk, or when something else of this name waits too: that may be what the person saw.
+    /// When it is not on disk, or another definition of this name waits too: the person may have seen that one.
     pub async fn confirm(
         &self,
         store: &PinStore,

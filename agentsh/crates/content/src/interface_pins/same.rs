@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_of_a_resource_may_change_and_no_text_with_it() {
+    fn resource_size_and_date_may_change_but_no_text() {
         let of = |is_resource| Ignored { pointers: Vec::new(), is_resource };
         let before = r#"{"uri":"a:b","size":1,"annotations":{"lastModified":"2026-01-01T00:00:00Z"}}"#;
         let changed = |size: &str, modified: &str| {
@@ -119,7 +119,7 @@ mod tests {
             let read = agentsh_base::json::read(after.as_bytes()).unwrap();
             assert_eq!(of(true).is_all(before, &read), is_same, "{after}");
             assert!(!of(false).is_all(before, &read), "{after}");
-            // What was such a text is shown again where it becomes data.
+            // A text that becomes data is shown again.
             let was = agentsh_base::json::read(before.as_bytes()).unwrap();
             assert_eq!(of(true).is_all(&after, &was), is_same, "{after}");
         }

@@ -10,8 +10,8 @@ use super::{Destination, Form, Target};
 #[must_use]
 pub enum Judgement<'r> {
     Allowed(&'r RuleRef),
-    /// A mail address whose host no rule names. A message to it leaves through the server that sends mail, so
-    /// that what it carries decides, not where a connection goes.
+    /// A mail address whose host no rule names. A message to it leaves through the mail server, so its content
+    /// decides, not the destination of a connection.
     Addressee,
     /// The name of a standard (a namespace), which many documents contain and no program connects to.
     Namespace,

@@ -13,7 +13,7 @@ pub(super) enum Trust {
     Host,
 }
 
-/// The key of an argument, taken apart.
+/// The key of an argument, split into its parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     pub trust: Trust,

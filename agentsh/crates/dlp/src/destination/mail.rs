@@ -6,7 +6,7 @@ use super::{Form, Sink};
 /// Longest part before the `@`.
 const MAX_USER: usize = 64;
 
-/// Linear: each `@` is looked at as far as the next one.
+/// Linear: from each `@` it reads only to the next one.
 pub(super) fn find(text: &str, sink: &mut Sink<'_>) {
     let bytes = text.as_bytes();
     let mut last = 0;

@@ -40,7 +40,7 @@ pub use shell::is_tool;
 pub struct Destination {
     pub target: Target,
     pub port: Option<u16>,
-    /// Lower case; None where none is written.
+    /// Lower case; None if the text has no scheme.
     pub scheme: Option<String>,
     /// Bytes of the searched text.
     pub at: Range<usize>,

@@ -1,4 +1,4 @@
-//! Options of such commands: which take a host, which another value.
+//! Options of shell commands: which of them take a host as their value, and which another value.
 
 use super::key::has;
 

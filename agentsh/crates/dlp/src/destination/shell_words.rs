@@ -13,7 +13,7 @@ pub(super) struct Word {
     pub text: String,
     /// The position of its first byte.
     pub at: usize,
-    /// It had quotes and spaces inside: perhaps a nested command.
+    /// The word was quoted and contains spaces: perhaps a nested command.
     pub spaced: bool,
 }
 

@@ -97,7 +97,7 @@ enum Kind {
 
 struct Part {
     text: String,
-    /// Bytes behind the slashes.
+    /// Bytes after the slashes.
     at: Range<usize>,
     kind: Kind,
 }
@@ -348,7 +348,7 @@ fn unc(text: &str, sink: &mut Sink<'_>) {
     }
 }
 
-/// `@host/x` or `.host/x` where a path is expected: behind a base address it makes another host.
+/// `@host/x` or `.host/x` where a path is expected: appended to a base address it makes another host.
 fn continuation(text: &str, key: Key, sink: &mut Sink<'_>) {
     let value = text.trim();
     let Some(first) = value.chars().next().filter(|c| matches!(c, '@' | '.' | ':')) else { return };

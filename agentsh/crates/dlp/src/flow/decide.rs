@@ -120,7 +120,7 @@ impl Flow {
         }
     }
 
-    /// The id that a result will have when so many others are remembered before it.
+    /// The id that a result will have after this many others.
     #[must_use]
     pub fn next_id(&self, others: usize) -> OriginId {
         self.judge.memory.next_id(others)
@@ -135,7 +135,7 @@ impl Flow {
     /// to copy what is remembered.
     pub fn copy_for(&mut self, server: &ServerId, labels: Labels, length: usize) -> Option<Self> {
         let leaving = |origin: &Origin| leaves(origin, server, labels, &self.permitted);
-        // A byte takes as long to search as so many take to copy.
+        // Searching one byte takes as long as copying this many.
         const SEARCH: usize = 32;
         if !self.judge.looks(&leaving) || length.saturating_mul(SEARCH) < self.judge.size() {
             return None;

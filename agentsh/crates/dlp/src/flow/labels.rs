@@ -50,8 +50,7 @@ impl Default for Labels {
 }
 
 impl Labels {
-    /// The labels of a server: what the policy says, else what is known about the package that was pinned, else the
-    /// strictest.
+    /// The labels of a server: those of the policy, else those of the pinned package, else the strictest.
     #[must_use]
     pub fn resolve(source: Option<Source>, sink: Option<Sink>, package: Option<&str>) -> Self {
         let known = package.and_then(of_package).unwrap_or_default();
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_shares_with_a_forge_and_not_the_other_way() {
+    fn git_server_shares_with_a_forge_but_not_the_reverse() {
         let of = |package| Labels::resolve(None, None, Some(package));
         let (git, forge) = (of("mcp-server-git"), of("@modelcontextprotocol/server-github"));
         assert!(git.shares_with(forge) && !forge.shares_with(git));
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_only_raise_suspicion() {
+    fn tool_hints_never_lower_suspicion() {
         let local = Labels { sink: Sink::Local, ..Labels::default() };
         assert_eq!(local.suspect(Annotations { open_world: true }).sink, Sink::External);
         for labels in [local, Labels::default()] {

@@ -9,7 +9,7 @@ pub const SHORT: usize = 10;
 
 /// Neighbouring grams, and those just before them.
 pub(super) struct Grams<'b> {
-    /// Where the first one begins.
+    /// The start of the first one.
     pub at: usize,
     pub buffer: &'b [u64],
 }
@@ -19,14 +19,14 @@ impl<'b> Grams<'b> {
         &self.buffer[EARLIER..]
     }
 
-    /// Each with where it begins.
+    /// Each with its start.
     #[inline]
     pub fn each(&self, each: &mut impl FnMut(usize, u64)) {
         self.own().iter().enumerate().for_each(|(at, gram)| each(self.at + at, *gram));
     }
 
-    /// Fills `tags` with those of the long grams that this block completes (`hash::long`), and tells where the first of them begins and
-    /// how many they are.
+    /// Fills `tags` with those of the long grams that this block completes (`hash::long`), and returns where the
+    /// first of them begins and how many there are.
     #[inline]
     pub fn long(&self, tag_of: impl Fn(u64, u64) -> u32, tags: &mut [u32; BLOCK]) -> (usize, usize) {
         // The first block of a text has none before it.
@@ -67,7 +67,7 @@ impl Filling {
         }
     }
 
-    /// Shows what is there.
+    /// Passes the remaining grams to `each`.
     pub fn finish(&mut self, each: &mut impl FnMut(&Grams<'_>)) {
         if self.filled == 0 {
             return;
@@ -92,10 +92,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_hold_what_single_grams_are(text in proptest::collection::vec(0_u8..26, 0..900)) {
+        fn block_of_grams_equals_grams_hashed_one_by_one(text in proptest::collection::vec(0_u8..26, 0..900)) {
             let hasher = Hasher::new(&[7; 32]);
             let count = (text.len() + 1).saturating_sub(SHORT);
-            // What a gram is does not depend on what stands around it.
+            // A gram does not depend on its surroundings.
             let alone: Vec<u64> = (0..count).map(|at| hasher.roll(&text, at).unwrap().gram()).collect();
             let pairs = alone.iter().zip(alone.iter().skip(SHORT)).enumerate();
             let expected: Vec<_> = pairs.map(|(at, (first, second))| (at, hash::long(*first, *second))).collect();

@@ -11,7 +11,7 @@ const TEXTS: [&str; 3] = [
     include_str!("boilerplate.txt"),
 ];
 
-/// Grams that one filter of known ones has room for.
+/// Capacity of one filter of known grams.
 pub(super) const KNOWN: usize = 1 << 17;
 
 /// The grams of all of them.

@@ -74,8 +74,8 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Whether a hit continues from an earlier call into this one. One letter that continues by chance is not a next piece,
-    /// unless it is all that was sent.
+    /// Whether a hit continues from an earlier call into this one. One letter that continues by chance does not
+    /// count, unless nothing else was sent.
     pub fn is_split(&self, hit: &Hit) -> bool {
         let piece = self.text.symbols.len().saturating_sub(self.border).min(MIN_SHARE);
         hit.start + MIN_SHARE <= self.border && self.border + piece <= hit.end
@@ -105,7 +105,7 @@ impl Detector for Calls {
         }
     }
 
-    /// The copy's state of what was sent to one server is taken over.
+    /// Adopts the copy's state of what was sent to one server.
     fn adopt(&mut self, mut copy: Self, _: &TaintMemory, _: OriginId) {
         if let Some((sink, paths)) = copy.last.as_ref().and_then(|sink| copy.sinks.remove_entry(sink)) {
             self.paths(&sink);
@@ -128,7 +128,7 @@ impl Calls {
         self.last = Some(sink.clone());
         let mut all = Vec::new();
         for (at, leaf) in call.items.iter().enumerate().take(MAX_TAILED) {
-            // Names come again with every call; only one that changes can carry something on.
+            // Names are repeated in every call; only a name that changes can carry data.
             if leaf.role == Role::Codes {
                 continue;
             }

@@ -72,7 +72,7 @@ pub(super) struct Coverage {
     known: usize,
     /// The coverage before the last call.
     before: BTreeMap<u64, Ranges>,
-    /// Pieces of the last call: one that comes again covers nothing new.
+    /// Pieces of the last call: a repeated one covers nothing new.
     seen: BTreeSet<u32>,
     /// Short values that were sent last, each with its argument.
     pieces: VecDeque<(u64, String)>,
@@ -88,7 +88,7 @@ struct Arrived {
     kind: Kind,
     /// The first leaf that brought something.
     leaf: usize,
-    /// Symbols that have arrived, of so many.
+    /// Number of symbols that have been sent.
     count: u32,
     length: u32,
 }
@@ -355,7 +355,7 @@ impl Coverage {
     }
 }
 
-/// The beginning and the end of a text, together at most so many bytes.
+/// The beginning and the end of a text, together at most `most` bytes.
 fn ends(text: &str, most: usize) -> [&str; 2] {
     if text.len() <= most {
         return [text, ""];

@@ -1,6 +1,6 @@
 //! The decoded arguments of one call, for detectors that count over several calls.
 
-/// Each with its leaf: no more than so many, and so many bytes.
+/// Decoded views, each with its leaf; limited in number and bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DecodedViews {
     kept: Vec<(usize, String)>,

@@ -1,5 +1,5 @@
 //! What all detectors have in common. Each is a file with its own state. The head of the file says what it finds,
-//! what its numbers are and why, what it costs, and what it misses of 207 attempts (docs/exfiltration.md).
+//! explains its numbers, and says what it costs and which of 207 attempts it misses (docs/exfiltration.md).
 //!
 //! The remembered results (`memory`), the grams of a text (`scan`) and what decodes from a call (`decoded_views`)
 //! are made once and handed in: detectors that read every text by themselves would read it five times.

@@ -7,7 +7,7 @@ use super::memory::{Evicted, TaintMemory};
 use super::moved::{Moved, MovedResult};
 use super::origin::{Origin, OriginId};
 
-/// The part of the memory (one in so many) that gaps between results may take until it is compacted.
+/// The share of the memory (one part in this many) that gaps between results may take until it is compacted.
 const MAX_WASTE: usize = 2;
 
 impl TaintMemory {

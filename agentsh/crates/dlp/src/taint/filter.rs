@@ -1,6 +1,6 @@
 //! A filter that rules out a tag with one memory access.
 
-/// Four bits of a word for each of so many hashes.
+/// Masks with four bits of a word, selected by the hash.
 static MASKS: [u64; 1024] = {
     let mut masks = [0_u64; 1024];
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;

@@ -30,7 +30,7 @@ pub const PACKED: &str = "packed";
 const MAX_FINDINGS: usize = 16;
 /// Letters and digits of a passage outside common words.
 const MIN_CONTENT: usize = 16;
-/// Different letters and digits that a passage has, among the first so many.
+/// Number of different letters and digits that a passage must have near its beginning.
 const MIN_DISTINCT: usize = 7;
 const MAX_COUNTED: usize = 4096;
 /// Characters of context on each side.
@@ -132,7 +132,7 @@ impl<'c, 'a> Search<'c, 'a> {
         Provenance { origin: id, leaves: (self.leaving)(origin) }
     }
 
-    /// More leaves than was looked at: it may be anything.
+    /// More leaves than were examined: the data may come from any source.
     pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
         if let Some(origin) = hits.uncounted() {
             let (shown, provenance) =
@@ -164,7 +164,7 @@ impl<'c, 'a> Search<'c, 'a> {
 
     /// A hit in a text that decodes from a leaf.
     pub fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, how: impl FnOnce() -> Vec<&'static str>) {
-        // The link itself with its escapes taken out, say.
+        // For example the link itself without its escapes.
         let whole = 0..self.call.items[leaf].text.len();
         self.passage(hit, DECODED, (text, leaf), (hit.start, true), Some(whole), how);
     }
@@ -299,7 +299,7 @@ fn folded_words(passage: &str) -> Option<String> {
     Some(words)
 }
 
-/// Bytes of `text` from one symbol on, for so many of them.
+/// The byte range of `count` symbols of `text` from `first` on.
 fn byte_range(text: &str, first: usize, count: usize) -> Range<usize> {
     let start = byte_of(text, first).map_or(text.len(), |range| range.start);
     let end = byte_of(text, first + count.max(1) - 1).map_or(text.len(), |range| range.end);
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_characters_again_and_again_say_nothing() {
+    fn repeated_short_patterns_carry_no_information() {
         for text in ["a".repeat(48), "0101 ".repeat(20), "abcabc-".repeat(9)] {
             assert!(says_nothing(&text), "{text}");
         }
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_a_hit_are_those_of_its_symbols() {
+    fn byte_range_of_a_hit_covers_its_symbols() {
         let text = format!("{}Ünder - the éaves{}", "ab, ".repeat(700), " 12".repeat(500));
         let first = 1400;
         assert_eq!(&text[byte_range(&text, first, 13)], "Ünder - the éaves");

@@ -9,7 +9,7 @@ pub use super::blocks::SHORT;
 /// Symbols in a long gram (two short ones), the unit of a copied run.
 pub const LONG: usize = 2 * SHORT;
 
-/// Odd numbers whose bits look drawn: multiplied by them, near values end up far apart.
+/// Odd numbers with random-looking bits: multiplying by them spreads similar values.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 const MIX_OLD: u64 = 0xC2B2_AE3D_27D4_EB4F;
 
@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn grams_depend_on_their_symbols_alone(before in "[a-z]{0,30}", gram in "[a-z]{10}", after in "[a-z]{0,30}") {
+        fn hash_of_a_gram_depends_on_its_symbols_alone(before in "[a-z]{0,30}", gram in "[a-z]{10}", after in "[a-z]{0,30}") {
             let alone = short(&hasher(), gram.as_bytes());
             let within = short(&hasher(), format!("{before}{gram}{after}").as_bytes());
             prop_assert_eq!(alone[0], within[before.len()]);

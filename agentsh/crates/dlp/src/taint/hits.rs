@@ -10,7 +10,7 @@ use agentsh_secrets::values::Kind;
 
 /// Hits of one scan in what would leave, and as many in what may go there. Chosen: more is one finding by itself.
 const MAX_HITS: usize = 256;
-/// Hits that are asked whether they cover a place already.
+/// Number of recent hits that are checked for already covering a place.
 const RECENT: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(super) struct Hits {
 }
 
 impl Hits {
-    /// Whether so much leaves that not all of it was looked at.
+    /// Whether the text exceeds the limit, so that not all of it was searched.
     pub fn is_full(&self) -> bool {
         self.leaving >= MAX_HITS
     }
@@ -96,8 +96,8 @@ impl Hits {
 }
 
 impl Text<'_> {
-    /// Follows a copy to both ends, or so many symbols at most, in symbols of the text that is searched. None when the tag
-    /// was alike by chance.
+    /// Follows a copy to both ends, at most `most` symbols, in symbols of the searched text. None when the tags were
+    /// equal by chance.
     pub fn extend(&self, at: usize, place: u32, entry: &Entry, most: usize) -> Option<(usize, usize)> {
         let Self { memory, symbols, .. } = self;
         let hasher = &memory.hasher;

@@ -7,8 +7,8 @@ const SAME_TAG: usize = 4;
 const SHARDS: usize = 256;
 const EMPTY: u64 = 0;
 
-/// Positions count up for ever, and those below `floor` are gone: their slots are taken again without being searched
-/// for. Each shard grows by itself, so that growing never needs twice the memory.
+/// Positions count up for ever, and those below `floor` are dead: their slots are reused without being searched for.
+/// Each shard grows by itself, so that growing never needs twice the memory.
 #[derive(Clone, Debug)]
 pub struct Index {
     shards: Vec<Vec<u64>>,
@@ -21,7 +21,7 @@ pub struct Index {
 /// From here on entries are put in order of their shards before they are stored: each shard is then read and
 /// written while it is in the processor's cache.
 const BATCH: usize = 256;
-/// A slot is prefetched so many entries before its turn, so that several memory reads overlap.
+/// A slot is prefetched this many entries before its turn, so that several memory reads overlap.
 const AHEAD: usize = 12;
 
 impl Default for Index {
@@ -202,7 +202,7 @@ impl Index {
         self.shards.iter().map(|slots| slots.capacity() * 8).sum::<usize>() + self.filter.size()
     }
 
-    /// Room for so many more entries.
+    /// Reserves room for `more` entries.
     fn reserve(&mut self, shard: usize, more: usize, floor: u32) {
         if (self.used[shard] as usize + more) * 4 <= self.shards[shard].len() * 3 {
             return;
@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_a_map_finds(tags in proptest::collection::vec(0_u32..400, 0..600), floor in 0_u32..600) {
+        fn index_finds_what_a_map_finds(tags in proptest::collection::vec(0_u32..400, 0..600), floor in 0_u32..600) {
             let mut index = Index::default();
             let mut map = BTreeMap::new();
             for (at, tag) in tags.iter().enumerate() {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tag_has_four_places_and_the_oldest_goes() {
+    fn index_keeps_the_four_newest_places_of_a_tag() {
         let mut index = Index::default();
         for at in 0..6 {
             index.insert(42, at, 0, |_| false);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_entries_do_not_take_memory() {
+    fn index_reuses_memory_of_dead_entries() {
         let mut index = Index::default();
         for at in 0..200_000_u32 {
             index.insert(at.wrapping_mul(0x9E37_79B1), at, at.saturating_sub(5_000), |_| true);

@@ -9,7 +9,7 @@ use super::symbols::Folded;
 
 /// Capacity for the n-grams of agents; then the older half is forgotten.
 const SAID: usize = boilerplate::KNOWN;
-/// Symbols of one call that count as said.
+/// Maximum number of symbols of one call that count as said.
 pub(super) const MAX_SAID: usize = 16_384;
 
 #[derive(Clone, Debug, Default)]

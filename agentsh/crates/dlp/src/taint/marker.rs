@@ -188,7 +188,7 @@ mod tests {
     const POSITIONS: [Position; 4] = [Position::Suffix, Position::Prefix, Position::Both, Position::Between];
 
     #[test]
-    fn marks_prose_only() {
+    fn marker_is_added_to_prose_only() {
         assert!(is_prose(PROSE));
         for text in
             ["Lunch is at noon", "CONFIDENTIAL: Client=Acme Corp, key=sk-abc123...", "- bread\n- two onions"]

@@ -16,7 +16,7 @@ const MAX_MARKERS: usize = 65_000;
 #[derive(Clone, Debug)]
 pub struct Markers {
     results: BTreeMap<u16, OriginId>,
-    /// Every number that was ever a marker: what was forgotten is still taken out of what goes back.
+    /// Every number that was ever a marker: forgotten markers are still removed from calls.
     marked: BTreeSet<u16>,
     /// The number of markers at which those of forgotten results are removed.
     sweep_at: usize,

@@ -133,7 +133,7 @@ impl TaintMemory {
         self.entry(id).map(|entry| &entry.origin)
     }
 
-    /// The id that a result will have when so many others are remembered before it.
+    /// The id that a result will have after this many others.
     #[must_use]
     pub fn next_id(&self, others: usize) -> OriginId {
         OriginId(self.next_id + others as u64)

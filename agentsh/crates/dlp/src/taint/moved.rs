@@ -9,15 +9,15 @@ pub(super) struct MovedResult {
     pub start: u32,
     pub keeps: Keeps,
     pub spans: Box<[Span]>,
-    /// None: nothing of it is remembered.
+    /// None: it is no longer remembered.
     pub now: Option<u32>,
 }
 
 #[derive(Debug)]
 pub(super) enum Moved {
-    /// All places are so much less.
+    /// All positions decrease by this number.
     Down(u32),
-    /// These results, in their order, and nothing between them.
+    /// Only these results remain, in order and without gaps.
     Together(Vec<MovedResult>),
 }
 

@@ -69,7 +69,7 @@ impl Passages<'_> {
                 self.hasher.each_short_block(units(range.clone()), |block| {
                     see(range.start + block.at, block.own());
                     shadow.extend(block.own().iter().map(|gram| hash::shadow(*gram)));
-                    for (at, gram) in kept(block.at, block.own()) {
+                    for (at, gram) in kept_grams(block.at, block.own()) {
                         let first = before.replace(gram);
                         tags.extend(
                             first.map(|first| (hash::long(first, gram), (range.start + at - SHORT) as u32)),
@@ -83,7 +83,7 @@ impl Passages<'_> {
 
     /// Whether a run of known n-grams may go through these, the first of which is at `at`.
     fn may_be_known(&self, text: &[u8], at: usize, grams: &[u64]) -> bool {
-        let mut seeming = kept(at, grams).filter(|(_, gram)| self.known.may_have(hash::tag(*gram)));
+        let mut seeming = kept_grams(at, grams).filter(|(_, gram)| self.known.may_have(hash::tag(*gram)));
         // A single known n-gram is mostly chance, so its neighbours decide.
         seeming.any(|(at, _)| {
             let end = (at + SHORT + SHORT).min(text.len());
@@ -118,8 +118,8 @@ fn count(text: &[u8]) -> usize {
     (text.len() + 1).saturating_sub(SHORT)
 }
 
-/// Of n-grams that begin at `at`, those whose position is a multiple of [`SHORT`]. Any run of so many n-grams contains one.
-fn kept(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
+/// The n-grams from `at` on whose position is a multiple of [`SHORT`]. Any run of [`SHORT`] n-grams contains one.
+fn kept_grams(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
     let first = at.next_multiple_of(SHORT) - at;
     grams
         .iter()
@@ -130,8 +130,8 @@ fn kept(at: usize, grams: &[u64]) -> impl Iterator<Item = (usize, u64)> {
         .map(move |(inside, gram)| (at + inside, gram))
 }
 
-/// The ranges of `grams` grams that count. A reference closes every gram that begins in it and does not leave it by
-/// much; a secret opens its own again, even if a reference closed them.
+/// The ranges of `grams` grams that count. A reference excludes every gram that begins in it and does not extend far
+/// beyond it; a secret includes its grams again, even if a reference excluded them.
 fn open(
     grams: usize,
     mut closed: Vec<Range<usize>>,

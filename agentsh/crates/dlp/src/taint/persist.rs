@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
         (0..self.count(8)?).map(|_| Some((self.number()?, self.number()?))).collect()
     }
 
-    /// A number of things of so many bytes each, of which there must be as many.
+    /// A number of items of `size` bytes each; so many bytes must be left.
     pub fn count(&mut self, size: usize) -> Option<usize> {
         let count = self.number()? as usize;
         (count.checked_mul(size)? <= self.0.len()).then_some(count)

@@ -32,7 +32,7 @@ use crate::Severity;
 /// So many symbols of one result, together with this percentage of its prose, are a finding.
 const MIN_COPIED_SYMBOLS: u32 = 96;
 const MIN_COPIED_PERCENT: u32 = 25;
-/// From each kept gram to the next: a piece of so many symbols more than a short gram, less one, has one of them.
+/// Distance between kept grams: a piece that is `STEP - 1` symbols longer than a short gram contains one.
 const STEP: usize = 5;
 /// Longest text that is followed, in bytes.
 const MAX_TEXT: usize = 16 << 10;
@@ -63,7 +63,7 @@ pub(super) fn kept(
     tags
 }
 
-/// What has arrived of each result.
+/// The parts of each result that have been sent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pieces {
     prose: SearchTargets,

@@ -82,7 +82,7 @@ fn each_word<'t>(part: &'t str, see: &mut impl FnMut(&'t str)) {
     }
 }
 
-/// Characters that are not the one behind the character in front of them.
+/// Number of characters that do not follow their predecessor in the alphabet.
 fn steps(word: &str) -> usize {
     let mut before = None;
     word.chars()
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_programs_say_little_and_people_say_more() {
+    fn program_messages_are_plain_and_human_sentences_are_not() {
         for text in [
             "ConnectionRefusedError: [Errno 111] connection refused",
             "password authentication failed for user",
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_words_are_all_of_a_form_that_the_search_finds() {
+    fn plain_words_have_lengths_and_letters_the_search_handles() {
         let is_found =
             |word: &str| LENGTHS.contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase());
         assert!(words().iter().all(|word| is_found(word)));

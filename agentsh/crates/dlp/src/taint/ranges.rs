@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Ranges of one text. What comes beyond is not counted: by then nearly all of it is covered.
+/// Maximum number of ranges of one text. Further ones are not counted, because nearly all of it is covered then.
 const MAX_COUNT: usize = 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use agentsh_secrets::values::{self, Kind};
 /// A token that is a whole result, in bytes.
 const MIN_TOKEN: usize = 16;
 const MAX_TOKEN: usize = 512;
-/// Values that are looked at in one result.
+/// Maximum number of values examined in one result.
 const MAX_ENTITIES: usize = 4096;
 
 /// A result while it is read: its texts as one, and the positions of what matters.

@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 
 use super::origin::{Origin, OriginId};
 
-/// How long after a result the same one is a repeat. Records on disk are kept so much longer than a lifetime: they do
-/// not say whether there was a repeat.
+/// How long after a result the same one counts as a repeat. Records on disk are kept this much longer than a
+/// lifetime, because they do not say whether there was a repeat.
 pub const WITHIN: Duration = Duration::from_secs(60);
 /// Results that may be repeated.
 const MAX: usize = 256;

@@ -13,7 +13,7 @@ use super::placed::Placed;
 use super::print::{Print, RUNS};
 use super::sought::SearchTargets;
 
-/// Every copied run of so many symbols (letters and digits) is found at any position.
+/// Every copied run of this many symbols (letters and digits) is found at any position.
 pub const GUARANTEED_RUN: usize = 30;
 // A run has a long gram at every place where one may be kept.
 const _: () = assert!(GUARANTEED_RUN >= LONG + SHORT - 1);

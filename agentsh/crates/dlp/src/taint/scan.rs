@@ -80,7 +80,7 @@ impl Detectors {
             return hits;
         }
         let Self { values, runs, pieces, .. } = self;
-        see(memory, text, values, runs, pieces);
+        feed(memory, text, values, runs, pieces);
         let text = Text { memory, symbols: &text.symbols, leaving };
         values.look(&text, &mut hits);
         runs.look(&text, &mut hits);
@@ -92,7 +92,7 @@ impl Detectors {
     pub fn copies(&mut self, memory: &TaintMemory, text: &Folded) -> Hits {
         let mut hits = Hits::default();
         let Self { values, runs, pieces, .. } = self;
-        see(memory, text, values, runs, pieces);
+        feed(memory, text, values, runs, pieces);
         let text = Text { memory, symbols: &text.symbols, leaving: &|_| false };
         values.look(&text, &mut hits);
         runs.look(&text, &mut hits);
@@ -102,7 +102,7 @@ impl Detectors {
 }
 
 /// Shows the grams of a text to those that look for symbols.
-fn see(memory: &TaintMemory, text: &Folded, values: &mut Values, runs: &mut Runs, pieces: &mut Pieces) {
+fn feed(memory: &TaintMemory, text: &Folded, values: &mut Values, runs: &mut Runs, pieces: &mut Pieces) {
     memory.hasher.each_short_block(&text.symbols, |grams| {
         values.see(grams);
         pieces.see(grams);

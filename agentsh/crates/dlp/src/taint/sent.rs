@@ -65,7 +65,7 @@ impl Judge {
         Some(self.memory.seal(body))
     }
 
-    /// Takes back what [`Judge::sent`] gave, after the results that it speaks of.
+    /// Restores a record that [`Judge::sent`] returned. The results that it refers to must be restored first.
     fn restore_sent(&mut self, record: &[u8], now: Duration) -> Result<(), ImportError> {
         let body = self.memory.opened(record, MAGIC)?;
         let mut reader = Reader(body);

@@ -13,9 +13,9 @@ const MIN_MARKS: usize = 3;
 const MIN_SECRET: usize = 10;
 /// Symbols of a secret that count.
 const MAX_SECRET: usize = 512;
-/// Places of one piece in one secret.
+/// Maximum number of places of one piece in one secret.
 const MAX_REPEATS: usize = 2;
-/// Below so many symbols, a secret is made of words by people.
+/// A secret with fewer symbols counts as made of words by a person.
 const RANDOM: u32 = 16;
 /// So many symbols of a secret are as bad as all of it.
 const OF_WORDS: u32 = 8;
@@ -94,7 +94,7 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    /// None of a text that is too short, made of letters alone, or of a key that only looks drawn and is an id, perhaps.
+    /// None for a text that is too short or has only letters, or for a key that looks random but may be an id.
     pub fn of(hasher: &Hasher, kind: Kind, secret: &str) -> Option<Self> {
         if !kind.is_secret() || kind == Kind::HighEntropy && !looks_like_a_key(secret) {
             return None;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_words_and_of_years_are_none() {
+    fn words_and_years_yield_no_secret_slices() {
         for text in
             ["correct-horse-battery", "Autumn2026!", "12345678901234567890", "Ab1", "SETTINGS_FILE_NAME"]
         {

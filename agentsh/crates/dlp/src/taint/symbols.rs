@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn symbols_of_look_alike_texts_are_equal() {
+    fn look_alike_texts_have_equal_symbols() {
         let wanted = symbols("Signing key sk-7Qm2");
         for variant in [
             "SIGNING  KEY SK7QM2",
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_is_folding() {
+    fn symbol_count_equals_the_length_after_folding() {
         for text in ["", "a1 B-z\n7", "ｓｉｇ k\u{301}ey 會議 51gn", "l3tt3rs"] {
             let folded = Folded::of(text);
             assert_eq!(Folded::count(text), folded.symbols.len(), "{text}");

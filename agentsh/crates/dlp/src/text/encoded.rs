@@ -155,8 +155,8 @@ pub fn looks_encoded(text: &str) -> bool {
     (length >= 16 && common * 5 >= length * 3) || (rest >= 16 && signs * 7 >= rest)
 }
 
-/// In a text of a few words nothing is long enough to stand out: one word of one case, many different signs in one
-/// word, groups of which none is a word.
+/// A text of a few words is too short for statistics: it counts as encoded if it is one word of one case, has many
+/// different signs in one word, or groups that are no words.
 fn is_short_encoding(bytes: &[u8], white: usize, signs: usize, common: usize) -> bool {
     if white == 0 {
         let is_word = bytes.len() >= RUN + 4 && signs + common == 0;
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prose_code_and_tables_are_not() {
+    fn prose_code_and_tables_do_not_look_encoded() {
         for text in [
             "The ferry leaves at nine, so please bring the tickets and something warm to wear.",
             "SELECT id, full_name FROM customers WHERE region = 'north' ORDER BY created_at",

@@ -9,7 +9,7 @@ const MIN_COUNT: usize = 3;
 const MIN_LENGTH: usize = 24;
 /// Shorter words are no pieces.
 const MIN_PIECE: usize = 4;
-/// Pieces are so many of a hundred letters: names of code in prose are fewer.
+/// Percentage of letters that must be in pieces: names of code in prose have fewer.
 const SHARE: usize = 40;
 const MAX_TEXT: usize = 64 << 10;
 

@@ -4,7 +4,7 @@ use super::Step;
 use super::profile::Profile;
 use super::walk::Walk;
 
-/// Each letter with its code behind it.
+/// Each letter followed by its code.
 const LETTERS: &str = "a.- b-... c-.-. d-.. e. f..-. g--. h.... i.. j.--- k-.- l.-.. m-- n-. o--- p.--. q--.- r.-. s... t- \
     u..- v...- w.-- x-..- y-.-- z--.. 0----- 1.---- 2..--- 3...-- 4....- 5..... 6-.... 7--... 8---.. \
     9----. ..-.-.- ,--..-- @.--.-. --....-";

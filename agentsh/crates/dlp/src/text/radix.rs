@@ -153,15 +153,15 @@ fn base64(text: &str, loose: bool, walk: &mut Walk<'_>) -> usize {
     explained
 }
 
-/// Whether at least one of so many letters is a digit, as in everything that is encoded: words are in these alphabets,
-/// too, and must not be compared as the bytes that they would be.
+/// Whether at least one of `share` letters is a digit, as in encoded data: words use these alphabets, too, and must
+/// not be decoded.
 fn is_drawn(text: &str, share: usize) -> bool {
     text.bytes().filter(u8::is_ascii_digit).count() * share >= text.len()
 }
 
 /// Symbols at each end of a group that show where its bytes begin.
 const SAMPLE: usize = 32;
-/// Groups of so many symbols are worth to be left out when something else is looked for.
+/// Groups of at least this many symbols are excluded from other searches.
 const LONG: usize = 1024;
 
 /// Joins the symbols of a group, and passes the bytes from the first symbol on to `first`. Text before an encoded text may
@@ -184,7 +184,7 @@ fn unpack<const BITS: usize, const GROUP: usize>(
             (readable_bytes(&bytes), bytes.len())
         };
         let (plain, length) = read(0);
-        // Where all of it is readable, nothing else is more.
+        // If all of it is readable, no other reading is better.
         if plain < length
             && let Some(((readable, length), best)) =
                 (1..GROUP).map(|offset| (read(offset), offset)).max_by_key(|((readable, _), _)| *readable)

@@ -11,8 +11,9 @@ use super::walk::Walk;
 const MAX_REVERSED_BYTES: usize = 8 * 1024;
 /// Letters between two of the text are at most one less. Each step costs one more text of the same length.
 const MAX_APART: usize = 4;
-/// Up to so many bytes without spaces and with a digit are read in every alphabet, since a key has no letters that are more
-/// frequent: the longest key of a known form has fewer. Of all other texts [`BLOCK`] bytes at a time.
+/// Texts of up to this many bytes without spaces and with a digit are read in every alphabet, because letter
+/// frequencies of a key say nothing; keys of known formats are shorter. All other texts are read in blocks of
+/// [`BLOCK`] bytes.
 const MAX_KEY: usize = 256;
 /// Enough letters to tell a language from random letters, and few enough for one sentence.
 const BLOCK: usize = 64;
@@ -65,8 +66,8 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     }
 }
 
-/// A substitution of letters: each for the one so many places further on, counted from `z` backwards if mirrored; and of
-/// digits, by `digits`.
+/// A substitution: each letter is shifted by a number of places, counted from `z` backwards if mirrored; digits are
+/// shifted by `digits`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Alphabet {
     mirrored: bool,

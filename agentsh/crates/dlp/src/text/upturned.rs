@@ -53,7 +53,7 @@ mod tests {
     use crate::text::{Limits, visit, visit_orders};
 
     #[test]
-    fn text_that_stands_on_its_head_is_read() {
+    fn upside_down_text_is_read() {
         for (text, wanted) in
             [("plos sᴉ pɹɐɥɔɹo ǝɥʇ", "the orchard is sold"), ("ʇɥǝ oɹɔɥɐɹp ᴉs solp", "the orchard is sold")]
         {

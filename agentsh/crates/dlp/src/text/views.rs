@@ -95,8 +95,8 @@ fn is_periodic(bytes: &[u8]) -> bool {
     (1..=longest).any(|period| bytes[period..] == bytes[..bytes.len() - period])
 }
 
-/// Whether a text is nothing but base64 of which so many symbols are text: then it is nothing else. A few may be left
-/// over at its ends, fewer than hide a secret in another alphabet.
+/// Whether a text is entirely base64, judged by the number of its symbols that decode to text. A few may be left over
+/// at its ends, fewer than could hide a secret in another alphabet.
 fn is_all_base64(profile: &Profile, explained: usize) -> bool {
     const LEFT_OVER: usize = 8;
     let signs = [b'+', b'/', b'-', b'_'].map(|sign| profile.count(sign)).iter().sum::<usize>();

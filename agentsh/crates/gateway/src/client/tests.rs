@@ -39,7 +39,7 @@ async fn asked(client: &Rc<Client>) -> Result<(Incoming, Rc<Stream>), SendError>
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn requests_that_nobody_waits_for_take_no_place() {
+async fn abandoned_requests_do_not_count_towards_the_limit() {
     LocalSet::new()
         .run_until(async {
             let (client, server) = started(1 << 20);
@@ -54,7 +54,7 @@ async fn requests_that_nobody_waits_for_take_no_place() {
             }
             assert!(client.pending.borrow().is_empty() && client.tokens.borrow().is_empty());
             assert_eq!(client.streams.borrow().len(), 1);
-            // Who has a session may come back.
+            // A client with a session may reconnect.
             let (message, stream) = asked(&client).await.unwrap();
             drop(CancelOnDrop::new(&client, &stream, message.id().unwrap(), ProtocolMode::Stateful));
             assert_eq!(client.pending.borrow().len(), 1);

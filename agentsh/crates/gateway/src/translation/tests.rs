@@ -49,7 +49,7 @@ fn greeted_as(mut between: Translation, first: &[u8]) -> (Translation, Vec<Step>
 }
 
 #[test]
-fn a_server_that_speaks_without_sessions_gets_everything_as_it_is() {
+fn server_without_sessions_gets_messages_unchanged() {
     let mut between = Translation::without_sessions();
     let call = modern(1, "tools/list", json!({}));
     let asked = server(&between.on_client_message(&call)[0]);
@@ -59,18 +59,18 @@ fn a_server_that_speaks_without_sessions_gets_everything_as_it_is() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_greeted_too() {
+fn silent_server_is_sent_a_handshake() {
     let mut between = Translation::without_sessions();
     between.on_client_message(&modern(1, "tools/list", json!({})));
     assert_eq!(server(&between.on_silence()[0])["method"], "initialize");
-    // It was slow, and not silent.
+    // The server was slow, not silent.
     let late = json!({"jsonrpc": "2.0", "id": "agentsh-era-discover", "result": {"supportedVersions": ["2026-07-28"]}});
     assert_eq!(server(&between.on_server_message(&line(&late))[0])["method"], "tools/list");
     assert!(between.is_passthrough());
 }
 
 #[test]
-fn requests_lose_what_the_handshake_said_and_results_say_what_they_are() {
+fn translated_requests_drop_handshake_data_and_results_get_a_type() {
     let (mut between, steps) =
         greeted(&modern(1, "tools/list", json!({"cursor": "c", "_meta": {"progressToken": 9}})));
     let asked = server(&steps[1]);
@@ -145,7 +145,7 @@ fn elicitation_is_refused_where_clients_share_a_server() {
 }
 
 #[test]
-fn subscription_listener_hears_what_it_asked_for() {
+fn subscription_listener_receives_what_it_asked_for() {
     let (mut between, _) = greeted(&modern(1, "tools/list", json!({})));
     let wanted = json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["x:y"]}});
     let steps = between.on_client_message(&modern(2, "subscriptions/listen", wanted));
@@ -200,7 +200,7 @@ fn discovered() -> Translation {
 }
 
 #[test]
-fn a_handshake_is_answered_for_a_server_that_has_none() {
+fn handshake_is_answered_on_behalf_of_a_server_without_one() {
     let mut between = discovered();
     let steps = between.on_client_message(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     assert_eq!(server(&steps[0])["params"]["notifications"], json!({"toolsListChanged": true}));
@@ -247,7 +247,7 @@ fn input_request_of_a_server_becomes_a_request_to_an_old_client() {
 }
 
 #[test]
-fn a_refusal_of_the_gateway_itself_is_no_reason_to_ask_again() {
+fn refusal_by_the_gateway_does_not_start_a_second_handshake() {
     let mut between = Translation::with_sessions();
     between.on_client_message(br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#);
     let refusal = line(

@@ -11,7 +11,7 @@ use super::series::{Deviation, Series, Tuning, count};
 /// Bits of surprise that count, and those of an event that never happened in some hundred calls.
 const SURPRISE_BITS: f64 = 8.0;
 const MIN_CONFIDENT_SCORE: f64 = 10.0;
-/// After so many calls a tool is compared with itself, however short it was learned.
+/// After this many calls a tool is compared with itself, however short the learning time was.
 const LEARNING_CALLS: u64 = 200;
 /// Minimum score at which length and frequency are reported for a tool without a profile: more than one deviation is needed.
 const MIN_COMBINED_SCORE: f64 = 0.5;
@@ -62,7 +62,7 @@ pub struct Score {
 }
 
 impl Tool {
-    /// Too little is known of it: it is only looked at.
+    /// Whether enough calls or time have passed to judge it; until then it is only observed.
     #[must_use]
     pub fn is_learned(&self, now: u64, learning_s: u64) -> bool {
         self.calls >= LEARNING_CALLS || self.is_past(now, learning_s)
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn long_often_and_out_of_order_add_up() {
+    fn anomaly_score_adds_length_rate_and_order() {
         let (profile, now) = usual(600);
         let long = profile.call("read", 100_000, Some("list"), now, &tuning());
         assert!(long.what[0].contains("longer") && long.composite < 0.5, "{long:?}");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_a_tool_that_was_never_called_is_compared_with_all_of_its_server() {
+    fn burst_of_an_unknown_tool_is_compared_with_its_whole_server() {
         for (calls, enough) in [(600, 0.9), (250, 0.9)] {
             // Thirty minutes that calls were counted in, and less than that.
             let (mut profile, mut now) = usual(calls);
@@ -307,14 +307,14 @@ mod tests {
             }
             assert!(highest >= enough, "{calls}: {highest}");
         }
-        // One new tool that is a little longer than the others is none.
+        // One new tool that is a little longer than the others is not an anomaly.
         let (profile, now) = usual(600);
         let one = profile.call("stat", 110, Some("list"), now, &tuning());
         assert!(one.what.len() == 1 && one.composite < 0.5, "{one:?}");
     }
 
     #[test]
-    fn a_profile_is_what_it_was_when_it_is_read_again_and_names_are_bounded() {
+    fn anomaly_profile_round_trips_and_its_names_are_bounded() {
         let (mut profile, now) = usual(300);
         let text = serde_json::to_string(&profile).unwrap_or_default();
         // Numbers may lose their last bit on the way.

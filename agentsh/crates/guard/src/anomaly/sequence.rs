@@ -10,7 +10,7 @@ use super::series::count;
 const UNSEEN_COUNT: f64 = 0.1;
 /// Calls after a tool before the first finding.
 const MIN_CALLS: u64 = 20;
-/// Tools that others are remembered to follow, and those that follow one.
+/// Maximum number of tools with remembered successors, and of successors of one tool.
 const MAX_ROWS: usize = 512;
 const MAX_NEXT: usize = 128;
 
@@ -29,8 +29,8 @@ struct Row {
 }
 
 impl Sequence {
-    /// In bits; None while too little is known. `tools`: how many the server has. Where little came after the tool before, how
-    /// often this one is called at all says more: `calls` of so many of the server.
+    /// In bits; None while too little is known. `tools`: how many the server has. If few calls followed the previous
+    /// tool, the overall frequency of this one counts more: its share of the server's calls.
     #[must_use]
     pub fn surprise(&self, before: &str, tool: &str, tools: usize, (calls, of): (u64, u64)) -> Option<f64> {
         let row = self.rows.get(before).filter(|row| row.all >= MIN_CALLS);
@@ -75,12 +75,12 @@ mod tests {
         assert!(sequence.surprise("read", "delete", 3, (0, 0)).is_some_and(|bits| bits > 8.0));
         assert!(sequence.surprise("read", "list", 3, (0, 0)).is_some_and(|bits| bits < 0.1));
         assert_eq!(sequence.surprise("list", "delete", 3, (0, 0)), None);
-        // Nothing is known of what comes after it, but it is hardly ever called.
+        // Its successors are unknown, but it is hardly ever called.
         assert!(sequence.surprise("delete", "delete", 3, (1, 400)).is_some_and(|bits| bits > 8.0));
     }
 
     #[test]
-    fn names_without_end_take_bounded_room() {
+    fn sequence_memory_is_bounded_for_endless_names() {
         let mut sequence = Sequence::default();
         for number in 0..5_000 {
             sequence.take(&format!("tool{number}"), "x");

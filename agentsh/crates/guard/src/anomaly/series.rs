@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_is_far_out_and_noise_is_not() {
+    fn jump_in_a_series_is_an_outlier_and_noise_is_not() {
         let (mut series, mut noise, mut alarms) = (Series::default(), Noise(7), 0);
         for _ in 0..10_000 {
             let value = 6.0 + 0.8 * noise.next();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_ramp_is_seen_by_the_drift_alone_and_a_still_series_has_none() {
+    fn slow_ramp_is_found_by_drift_and_a_constant_series_has_none() {
         let (mut series, mut noise) = (Series::default(), Noise(3));
         let mut still = 0;
         for _ in 0..5_000 {

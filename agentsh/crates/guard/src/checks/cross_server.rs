@@ -15,15 +15,15 @@ use crate::verdict::{Outcome, Reason, Verdict};
 const MAX_TOOLS: usize = 20_000;
 /// Below this length, one different letter does not make a lookalike.
 const MIN_LENGTH: usize = 5;
-/// The finding of a server whose name another one imitates that answered first.
+/// The finding about a server whose name is imitated by another one that answered first.
 pub const RESEMBLED: &str = "resembled";
 
 #[derive(Clone, Debug)]
 pub struct CrossServer {
     policy: CrossServerPolicy,
-    /// By what a name looks like: who had it first, and how it was spelled.
+    /// For each skeleton of a name (what it looks like): the first server that had it, and its spelling there.
     tools: BTreeMap<String, (ServerId, String)>,
-    /// By what a name looks like: the second server that has it, where neither may use it.
+    /// For each skeleton: the second server that has it, if neither may use it.
     collided: BTreeMap<String, ServerId>,
     /// Servers in the order in which they were declared, where one is known.
     order: Vec<ServerId>,
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_tools_with_one_name_neither_is_used_where_somebody_asked_for_it() {
+    fn tools_with_the_same_name_are_both_refused_if_the_policy_says_so() {
         let mut guard = guard(true);
         assert!(!define(&mut guard, "notes", "read_secret").verdict.is_block());
         assert!(define(&mut guard, "evil", "read_secret").verdict.is_block());
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn unasked_only_other_letters_are_refused() {
+    fn look_alike_tool_names_are_refused_without_a_policy() {
         let mut guard = guard(false);
         assert!(!define(&mut guard, "github", "search").verdict.is_block());
         assert!(!define(&mut guard, "notion", "search").verdict.is_block());
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_after_a_read_elsewhere_is_refused_for_a_while() {
+    fn send_after_a_read_from_another_server_is_refused_for_a_while() {
         let mut guard = guard(true);
         assert_eq!(call(&mut guard, 0, "mail", "send_email"), "");
         assert_eq!(call(&mut guard, 1, "secrets", "read_password"), "");
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_refused_and_blocked_calls_do_not_count() {
+    fn cross_server_burst_is_refused_and_blocked_calls_do_not_count() {
         let mut guard = guard(true);
         for _ in 0..10 {
             assert_eq!(call(&mut guard, 0, "a", "read_x"), "");
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_another_check_blocks_counts_for_nothing() {
+    fn call_blocked_by_another_check_is_not_counted_as_a_read() {
         #[derive(Debug)]
         struct Never;
         impl Check for Never {
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_add_and_a_policy_decides() {
+    fn tool_kinds_come_from_annotations_unless_the_policy_sets_them() {
         let mut policy = McpPolicy::default();
         policy.cross_server.rule = Some(RuleRef::default_rule("cross_server"));
         let rule = RuleRef::default_rule("kinds");
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_servers_that_are_alike_are_told() {
+    fn similar_server_names_are_reported() {
         for (one, other, expected) in [
             ("github", "githab", true),
             ("notes-server", "notes-servar", true),

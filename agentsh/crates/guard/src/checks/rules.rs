@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_about_clients_is_about_those_of_a_gateway_alone() {
+    fn rule_about_clients_applies_only_at_a_gateway() {
         let rules =
             "[{tool: a, from: [10.0.0.0/8], action: block}, {tool: b, not_from: [10.0.0.0/8], action: block},
                       {tool: c, when: [{header: X-Team, exists: false}], action: block}]";

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_goes_in_and_comes_out() {
+    fn marker_is_added_and_removed() {
         let prose = "The ferry leaves at nine, so please bring the tickets and \"something\" warm to wear.\nWho is late \
              waits for the next one, which is slower and does not call at the small islands.";
         for escape in [false, true] {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_tools_and_markers_of_others_stay() {
+    fn marker_removal_keeps_tool_names_and_foreign_markers() {
         let mut flow = flow();
         let call = "{\"id\":2,\"params\":{\"name\":\"a\u{2060}\u{fe01}\u{fe02}\u{fe03}\u{fe04}\",\"arguments\":{\"a\":\"b\u{2060}\u{fe01}\u{fe02}\u{fe03}\u{fe04}\"}}}";
         let mut tree = crate::json::read(call.as_bytes()).unwrap();

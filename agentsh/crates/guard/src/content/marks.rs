@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn only_prose_that_stands_alone_is_marked() {
+    fn marker_is_added_only_to_separate_prose() {
         assert_eq!(
             places(r#"{"content":[{"type":"text","text":"PROSE"},{"type":"text","text":"PROSE"}]}"#),
             [0, 1]

@@ -16,7 +16,7 @@ use crate::types::ServerId;
 
 use super::{Check, Report, Rewrite, Subject, SubjectKind};
 
-/// A part of one check's work, with all that it needs.
+/// A part of one check's work, with all its inputs.
 pub trait PrecomputeJob: Send {
     /// Looks at a subject. `rewrites` are those of the checks before, and get those of this one.
     fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Sighting;
@@ -114,10 +114,10 @@ impl OffloadJob {
         })
     }
 
-    /// Takes as long as it takes.
+    /// May take long, unlike the decision itself.
     #[must_use]
     pub fn run(self) -> PrecomputedFindings {
-        // It was written from what was read.
+        // It was serialised from a parsed value, so this cannot fail.
         let Ok(value) = json::read(self.value.as_bytes()) else { return PrecomputedFindings::default() };
         let subject = Subject {
             server: &self.server,

@@ -25,7 +25,7 @@ pub struct Finding {
     pub pointer: String,
     /// Decodings that led to it, outermost first.
     pub decoded: Vec<&'static str>,
-    /// What the policy says of the pattern that found it.
+    /// The policy's description of the pattern that found it.
     pub description: Option<String>,
     /// The finding as a clause for the caller.
     pub what: String,
@@ -69,7 +69,7 @@ impl Finding {
 /// A string that is to be replaced before the subject is passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// Positions from the judged value down to the string: the how manieth item or member at each level.
+    /// Path from the judged value down to the string: the index of the item or member at each level.
     pub path: Vec<usize>,
     /// The text as it is spelled between quotes in JSON.
     pub spelled: String,

@@ -25,14 +25,14 @@ impl Refusal {
             Some(_) if name.contains('/') => format!("`{name}`"),
             _ => format!("tool '{name}'"),
         };
-        let (found, verdict) = (found(decision), &decision.verdict);
+        let (found, verdict) = (finding_text(decision), &decision.verdict);
         Self::worded(&format!("{what} of server '{server}'"), verdict, &found, &remedy(server, name, verdict))
     }
 
     /// The refusal of a server's answer to a call.
     #[must_use]
     pub fn of_result(server: &ServerId, name: &str, decision: &Decision) -> Self {
-        let (found, verdict) = (found(decision), &decision.verdict);
+        let (found, verdict) = (finding_text(decision), &decision.verdict);
         Self::worded(
             &format!("the result of '{name}' of server '{server}'"),
             verdict,
@@ -65,7 +65,7 @@ fn sentence(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn found(decision: &Decision) -> String {
+fn finding_text(decision: &Decision) -> String {
     decision.deciding().map(|found| format!(": {}", found.told())).unwrap_or_default()
 }
 

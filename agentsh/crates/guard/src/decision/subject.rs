@@ -13,8 +13,8 @@ use super::caller::Caller;
 pub struct Subject<'a> {
     pub server: &'a ServerId,
     pub matter: SubjectKind<'a>,
-    /// To whom it is shown, or who asks: the protocol, and what the client said it can do. Servers offer more to clients that
-    /// can do more. Empty: with sessions, and nothing that goes beyond them.
+    /// The client that it is shown to, or that asks: its protocol and its declared capabilities. Servers offer more
+    /// to clients that can do more. Empty: with sessions, and nothing that goes beyond them.
     pub audience: &'a str,
     /// From where the request came to a gateway; None: the client was started here, or no rule wants to know.
     pub caller: Option<&'a Caller>,
@@ -22,7 +22,7 @@ pub struct Subject<'a> {
     pub now: Duration,
     /// The turn of the conversation. None: not known.
     pub turn: Option<u64>,
-    /// It was counted when a model's answer asked for it.
+    /// It was already counted when a model's answer requested it.
     pub is_promised: bool,
     /// The findings of the current check from another thread.
     pub seen: Seen<'a>,

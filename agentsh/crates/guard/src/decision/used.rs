@@ -85,7 +85,7 @@ mod tests {
     use crate::json;
 
     #[test]
-    fn a_uri_is_of_its_own_entry_and_of_the_templates_that_it_fits() {
+    fn resource_uri_belongs_to_its_entry_and_matching_templates() {
         let used =
             |method: &str, params: &str| UsedEntry::by(method, &json::read(params.as_bytes()).unwrap());
         let read = used("resources/read", r#"{"uri":"note:///7/text"}"#).unwrap();

@@ -21,8 +21,8 @@ use agentsh_store::words::GuardChange;
 const MAX_APPEARED: usize = 64;
 /// The host may keep renaming.
 const MAX_TRIES: usize = 5;
-/// Between two looks at what the host is removing; how long it does nothing when it is done; and at most, because the
-/// sandbox stands still.
+/// Pause between two looks at what the host is removing; time without a change after which it counts as done; and the
+/// maximum, because the sandbox is stopped meanwhile.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 const REMOVAL_QUIET: Duration = Duration::from_millis(400);
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ impl Watch {
         }
     }
 
-    /// What stands at a guarded path from now on. Where the host has removed what was there, what comes next is new.
+    /// Records what is at a guarded path from now on. If the host removed it, the next file there is new.
     fn note_copy(&mut self, path: &Path, now: Copy) {
         let is_gone = now == Copy::Absent;
         let before = self.copies.insert(path.to_owned(), now).filter(|before| *before != Copy::Absent);
@@ -210,7 +210,7 @@ impl Watch {
                     final_check::set_aside_arrival(&self.rules.project, &path, &copy, &self.check.aside, why);
                 self.say(&path, what, text);
             }
-            // Without a stub it may come again, and is set aside again.
+            // Without a stub it may be made again, and is set aside again.
             is_any |= self.rules.with_stub.len() < MAX_APPEARED && self.rules.with_stub.insert(path);
         }
         is_any

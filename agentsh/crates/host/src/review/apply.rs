@@ -23,7 +23,7 @@ use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
 
 /// The size of a batch, whose files are open together.
 pub const BATCH: usize = 64;
-/// Threads that wait for a disk: a file system brings what is asked for together to it in little more than the time of one.
+/// Threads that wait for a disk: a file system syncs several files together in little more than the time of one.
 const SYNCING: usize = 16;
 
 /// Why something is not applied that is in the layer otherwise than it was shown.
@@ -41,7 +41,7 @@ pub struct Step {
     pub merged: Option<Merged>,
     /// In the layer it is another name of this file.
     pub same: Option<PathBuf>,
-    /// A person was shown that this is to be there: nothing else may. The outer None: nobody was shown anything.
+    /// What a person was shown for this path: nothing else may be applied. The outer None: nothing was shown.
     pub shown: Option<Option<Mark>>,
 }
 
@@ -78,7 +78,7 @@ struct ReadyStep {
 
 impl Applier<'_> {
     /// # Errors
-    /// When the journal cannot be written: nothing is done that is not in it.
+    /// When the journal cannot be written: only steps that are in it are carried out.
     pub fn apply(&self, run: &mut Run, steps: Vec<Step>) -> io::Result<Outcome> {
         let old = DirectoryHandle::open(&run.old())?;
         let mut outcome = Outcome::default();
@@ -144,7 +144,7 @@ impl Applier<'_> {
                 run.write(vec![line], false)?;
             }
             for directory in directories {
-                // It may be gone by now, with all that was in it.
+                // It may have been removed with its content.
                 if let Ok((directory, _)) = self.project.parent(&directory.join("name")) {
                     rustix::fs::fsync(directory)?;
                 }
@@ -254,7 +254,7 @@ impl Applier<'_> {
         }
     }
 
-    /// The one step that changes the project. Gives what is there then, and what was there, where it has other names.
+    /// The one step that changes the project. Returns the new state of the path, and other names of the former file.
     fn commit(
         &self,
         run: u32,
@@ -474,7 +474,7 @@ fn copy_file(from: &mut File, to: &mut File) -> io::Result<String> {
             break;
         }
     }
-    // A hole at the end, or a file that is shorter by now: its stamp will differ.
+    // A hole at the end, or a file that has become shorter: its stamp will differ.
     to.set_len(size)?;
     Ok(agentsh_base::hex(&hash.finalize()))
 }

@@ -29,7 +29,7 @@ pub struct Change {
     /// Runs by itself outside, and why.
     pub guarded: Option<String>,
     pub state: State,
-    /// It was changed outside too: what both say together, which is what is applied.
+    /// It was changed outside too: the merged text, which is what is applied.
     pub merged: Option<String>,
     /// Another name of the same file in the layer.
     pub same: Option<PathBuf>,
@@ -300,7 +300,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Something else than a directory where there was one: what was in it is gone.
+    /// A directory was replaced by something else: its content is removed.
     fn replaced(&mut self, path: &Path, now: &Stamp) {
         if now.kind != Kind::Directory {
             self.gone(self.base.below(path).skip(1).map(owned).collect());

@@ -10,7 +10,7 @@ use super::directory_handle::{DirectoryHandle, Kind, Stamp, hash};
 use super::journal::Mark;
 use agentsh_store::escape;
 
-/// Of a larger file only size and hash are shown.
+/// For a larger file, only size and hash are shown.
 const MAX_BYTES: u64 = 1 << 20;
 /// Characters of the first line of a script that is not text.
 const MAX_COLUMNS: usize = 120;

@@ -146,7 +146,7 @@ impl DirectoryHandle {
     /// The directory in which a path is a name.
     ///
     /// # Errors
-    /// When there is none, or a link is on the way.
+    /// When that directory does not exist, or a component of its path is a link.
     pub fn parent<'p>(&self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let above = path.parent().unwrap_or(Path::new(""));
@@ -174,7 +174,7 @@ impl DirectoryHandle {
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    /// At most so many bytes of a file; None for a larger one.
+    /// The content of a file of at most `most` bytes; None for a larger one.
     ///
     /// # Errors
     /// As [`Self::file`].

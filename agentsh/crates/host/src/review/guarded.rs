@@ -20,7 +20,7 @@ use agentsh_sandbox::spec::PathRules;
 pub struct Guarded {
     /// Paths that the project's own configuration runs, and other paths that a live run would guard; relative.
     found: BTreeMap<PathBuf, &'static str>,
-    /// Directories at whose top nothing may appear that runs by its name; relative.
+    /// Directories at whose top no file may appear that runs because of its name; relative.
     tops: BTreeSet<PathBuf>,
     /// Paths that the policy of the run allows; relative.
     lifted: Vec<PathBuf>,
@@ -80,7 +80,7 @@ impl Guarded {
         self.tops.iter().find_map(|top| of_project(path.strip_prefix(top).ok()?, now))
     }
 
-    /// Whether somebody who names this path means what is guarded: it is guarded itself.
+    /// Whether a person who names this path includes guarded files, because the path itself is guarded.
     #[must_use]
     pub fn is_named_by(&self, path: &Path, trees: &Trees) -> bool {
         let kind = Some(Kind::Directory);

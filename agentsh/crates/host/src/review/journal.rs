@@ -178,7 +178,7 @@ impl Run {
         Ok(())
     }
 
-    /// Where the versions of before are kept, by number.
+    /// Where the earlier versions are kept, by number.
     #[must_use]
     pub fn old(&self) -> PathBuf {
         self.directory.join(OLD)

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carriage_return_alone_ends_no_line() {
+    fn merge_does_not_end_a_line_at_a_lone_carriage_return() {
         let text = |two: &str, five: &str| format!("x\ry\n1\n{two}\n3\n4\n{five}\n6\n7\n");
         let merged = merge(&text("2", "5"), &text("two", "5"), &text("2", "five"));
         assert_eq!(merged, Some(text("two", "five")));
@@ -114,9 +114,9 @@ mod tests {
     }
 
     proptest! {
-        /// What was changed above a line that stayed and what was changed below it are both in what comes out.
+        /// The result has both the changes above an unchanged line and those below it.
         #[test]
-        fn both_sides_arrive(
+        fn merge_keeps_changes_of_both_sides(
             above in "([abc\r]{0,2}\n){0,6}", ours in "([abc\r]{0,2}\n){0,6}",
             below in "([abc\r]{0,2}\n){0,6}", theirs in "([abc\r]{0,2}\n){0,6}",
         ) {
@@ -125,9 +125,9 @@ mod tests {
             prop_assert_eq!(merged, Some(text(&ours, &theirs)));
         }
 
-        /// One side alone is what comes out, and the sides can change places.
+        /// If one side changed nothing, the result is the other side; exchanging the sides changes nothing.
         #[test]
-        fn laws(
+        fn merge_is_symmetric_and_keeps_a_one_sided_change(
             original in "([abc\r]{1,2}\n){0,8}", inside in "([abc\r]{1,2}\n){0,8}",
             outside in "([abc\r]{1,2}\n){0,8}",
         ) {

@@ -92,7 +92,7 @@ pub struct Layer {
     pub directory: PathBuf,
     /// Before the lock is released, so that no reader sees half of it.
     _originals: Copying,
-    /// Locked for as long as it is open.
+    /// The lock is held while this file is open.
     _running: File,
 }
 
@@ -239,7 +239,7 @@ pub fn all(state: &Path) -> Vec<Review> {
 /// the project around a directory.
 ///
 /// # Errors
-/// When there is none, or a name means several.
+/// When there is no review, or the name fits several.
 pub fn find(state: &Path, named: Option<&str>, here: &Path) -> Result<Review> {
     let mut found = all(state);
     let none = |why: String| Err(ReviewError::Nothing(why));

@@ -82,7 +82,7 @@ fn copy(project: &Path, place: &Path, wanted: &[(PathBuf, Stamp)], stop: &Atomic
         }
         let Ok(Some(content)) = tree.content(path, MAX_BYTES) else { continue };
         let Ok(text) = String::from_utf8(content) else { continue };
-        // It may have been changed before it was read, or while.
+        // It may have been changed before or while it was read.
         let is_it = tree.stamp(path).is_ok_and(|now| now.is_some_and(|now| stamp.is_unchanged(&now)));
         if !is_it || text.contains('\0') {
             continue;

@@ -100,7 +100,7 @@ impl Review {
                     path == named || (path.starts_with(named) && guarded.is_named_by(named, &trees))
                 })
         };
-        out.unknown = selection.paths.iter().filter(|named| !known(&changes, named)).cloned().collect();
+        out.unknown = selection.paths.iter().filter(|named| !has_change(&changes, named)).cloned().collect();
         let mut chosen: Vec<&Change> = Vec::new();
         for change in changes.iter().filter(|change| selection.names(&change.path)) {
             let path = change.path.clone();
@@ -218,7 +218,7 @@ fn back(run: &Run, done: &Done) -> Step {
     }
 }
 
-/// Where the runs begin that belong to the last one of these: what was interrupted went on in the next.
+/// Index of the first run that belongs to the last one: an interrupted run is continued by the next.
 fn first_of_last(runs: &[Run]) -> usize {
     let belong = |at: &usize| {
         let pair = at.checked_sub(1).and_then(|before| runs.get(before)).zip(runs.get(*at));
@@ -270,7 +270,7 @@ fn of_paths(runs: &[Run], selection: &Selection) -> Vec<Step> {
     steps
 }
 
-fn known(changes: &[Change], named: &Path) -> bool {
+fn has_change(changes: &[Change], named: &Path) -> bool {
     changes.iter().any(|change| change.path.starts_with(named))
 }
 

@@ -48,7 +48,7 @@ impl Applier<'_> {
         Ok(open)
     }
 
-    /// Whether it is done. What was next to its place is gone then; where it has other names, they are named.
+    /// Whether it is done. If so, the temporary file is removed; other names that it has are returned.
     fn settle_one(&self, run: &Run, about: &About) -> io::Result<(bool, Option<UnlinkedName>)> {
         let Ok((parent, name)) = self.project.parent(&about.path) else { return Ok((false, None)) };
         let temporary = self.temporary(run.number, about.number);

@@ -21,7 +21,7 @@ struct Line {
     mark: Option<Mark>,
 }
 
-/// By path; None: that nothing is there.
+/// By path; None: the path was shown as missing.
 pub type Shown = BTreeMap<PathBuf, Option<Mark>>;
 
 impl Review {

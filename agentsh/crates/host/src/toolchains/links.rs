@@ -119,7 +119,7 @@ struct LinkChain {
     end: PathBuf,
 }
 
-/// Where a path leads, unless a link in the project is on the way: who writes that does not decide what is shown.
+/// Where a path leads, unless a link in the project is on the way: its author does not decide what is shown.
 pub(super) fn end(path: &Path, around: &SearchContext<'_>, paths: &RealPaths) -> Option<PathBuf> {
     follow(path, around, paths).map(|way| way.end)
 }

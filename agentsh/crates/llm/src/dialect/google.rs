@@ -81,7 +81,7 @@ fn refused(part: &Json<'_>, rulings: &Rulings) -> Option<String> {
 }
 
 /// An object without refused calls. None: none was refused.
-fn left(tree: &Json<'_>, rulings: &Rulings) -> Option<String> {
+fn without_refused(tree: &Json<'_>, rulings: &Rulings) -> Option<String> {
     let all = opened(tree, ENVELOPE).member("candidates").and_then(Json::as_array)?;
     let mut changed = false;
     let candidates: Vec<String> = all
@@ -153,7 +153,7 @@ impl Dialect for Google {
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
         let (event, data) = (frame.event.as_str(), frame.data.as_deref().unwrap_or_default());
-        let Some(left) = left(&parse(data)?, rulings) else { return Ok(false) };
+        let Some(left) = without_refused(&parse(data)?, rulings) else { return Ok(false) };
         out.extend(spelled((!event.is_empty()).then_some(event), &left));
         Ok(true)
     }
@@ -202,7 +202,7 @@ impl WholeAnswer for Generated {
     }
 
     fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
-        let one = |tree: &Json<'_>| left(tree, rulings).unwrap_or_else(|| tree.to_compact());
+        let one = |tree: &Json<'_>| without_refused(tree, rulings).unwrap_or_else(|| tree.to_compact());
         Ok(match tree.as_array() {
             Some(list) => format!("[{}]", list.iter().map(one).collect::<Vec<_>>().join(",")),
             None => one(tree),

@@ -96,7 +96,7 @@ pub(crate) fn dialect(provider: Provider) -> Box<dyn Dialect + Send> {
 /// Calls and texts of an answer.
 pub(crate) type AnswerContent = (Vec<(Key, Call)>, Vec<String>);
 
-/// A complete answer: its calls, and how it is written without some.
+/// A complete answer: its calls, and how it is written without some of them.
 pub(crate) trait WholeAnswer {
     /// Every call, and every text per channel.
     fn read(&self, tree: &Json<'_>) -> Result<AnswerContent, LlmError>;

@@ -41,7 +41,7 @@ fn texts(tree: &Json<'_>) -> [Option<String>; 2] {
 }
 
 /// Without the refused calls of this line. None: none was refused.
-fn left(tree: &Json<'_>, line: u64, rulings: &Rulings) -> Option<String> {
+fn without_refused(tree: &Json<'_>, line: u64, rulings: &Rulings) -> Option<String> {
     let message = tree.member("message")?;
     let (mut kept, mut said) = (Vec::new(), Vec::new());
     said.extend(text(message, "content").filter(|content| !content.is_empty()));
@@ -109,7 +109,7 @@ impl Dialect for Ollama {
     ) -> Result<bool, LlmError> {
         let Some((line, _)) = at.keys.first() else { return Ok(false) };
         let data = frame.data.as_deref().unwrap_or_default();
-        let Some(left) = left(&parse(data)?, *line, rulings) else { return Ok(false) };
+        let Some(left) = without_refused(&parse(data)?, *line, rulings) else { return Ok(false) };
         out.extend_from_slice(left.as_bytes());
         out.push(b'\n');
         Ok(true)
@@ -144,7 +144,7 @@ impl WholeAnswer for Reply {
     }
 
     fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
-        Ok(left(tree, 0, rulings).unwrap_or_else(|| tree.to_compact()))
+        Ok(without_refused(tree, 0, rulings).unwrap_or_else(|| tree.to_compact()))
     }
 
     fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {

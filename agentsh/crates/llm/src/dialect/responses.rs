@@ -42,7 +42,7 @@ struct OpenItem {
     part: Option<u64>,
 }
 
-/// An item's call. Those at the provider have already run.
+/// An item's call. Calls of the provider's own tools have already run.
 fn call(item: &Json<'_>) -> Option<Call> {
     let kind = text(item, "type")?;
     let at_provider = match kind.as_str() {
@@ -132,7 +132,7 @@ impl StartedMessage {
 }
 
 /// The items without refused ones.
-fn left(response: &Json<'_>, rulings: &Rulings) -> String {
+fn without_refused(response: &Json<'_>, rulings: &Rulings) -> String {
     let items = response.member("output").and_then(Json::as_array).unwrap_or_default();
     let items = (0..).zip(items).map(|(place, item)| {
         let refused = call(item).and_then(|call| {
@@ -253,7 +253,10 @@ impl Dialect for Responses {
         let Some(response) = tree.member("response").filter(|_| FINAL_EVENTS.contains(&kind.as_str())) else {
             return Ok(false);
         };
-        out.extend(spelled(Some(&kind), &with(&tree, &[("response", Some(left(response, rulings)))])));
+        out.extend(spelled(
+            Some(&kind),
+            &with(&tree, &[("response", Some(without_refused(response, rulings)))]),
+        ));
         Ok(true)
     }
 
@@ -335,7 +338,7 @@ impl Responses {
         if !self.heard.insert(place) {
             return Vec::new();
         }
-        let (said, thought) = said(item);
+        let (said, thought) = text_and_thought(item);
         [((0, 0), said), ((0, 1), thought)].into_iter().filter(|(_, text)| !text.is_empty()).collect()
     }
 
@@ -366,7 +369,7 @@ impl Responses {
 }
 
 /// Texts and thoughts of an item.
-fn said(item: &Json<'_>) -> (String, String) {
+fn text_and_thought(item: &Json<'_>) -> (String, String) {
     let all = |name: &str| {
         let parts = item.member(name).and_then(Json::as_array).unwrap_or_default();
         parts
@@ -385,7 +388,7 @@ impl WholeAnswer for Response {
         let (mut found, mut said, mut thought) = (Vec::new(), String::new(), String::new());
         for (place, item) in (0..).zip(tree.member("output").and_then(Json::as_array).unwrap_or_default()) {
             found.extend(call(item).map(|call| ((place, 0), call)));
-            let (texts, thoughts) = self::said(item);
+            let (texts, thoughts) = text_and_thought(item);
             said.push_str(&texts);
             thought.push_str(&thoughts);
         }
@@ -393,7 +396,7 @@ impl WholeAnswer for Response {
     }
 
     fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
-        Ok(left(tree, rulings))
+        Ok(without_refused(tree, rulings))
     }
 
     fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {

@@ -129,7 +129,7 @@ fn write_item(
         // An entry without a name cannot be used, and could collide.
         List::Tools | List::Prompts if text("name").is_none() => return,
         List::Tools | List::Prompts => {}
-        // It is unclear which of two is meant, so the first declared server gets it.
+        // It is unclear which of two servers is meant, so the first declared server gets it.
         List::Resources => {
             if text("uri").is_some_and(|uri| !owners.note_uri(server, &uri)) {
                 return;

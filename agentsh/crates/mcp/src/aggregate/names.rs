@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_could_be_mixed_up_are_known() {
+    fn server_ids_that_could_collide_are_detected() {
         for (left, right) in [("a", "a"), ("a", "a__b"), ("a", "a_"), ("canary", "canary_"), ("x__y", "x")] {
             assert!(colliding(left, right), "{left} {right}");
         }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_owner_is_who_listed_it_and_a_task_has_one_owner() {
+    fn resource_belongs_to_the_server_that_listed_it_and_a_task_to_one() {
         let mut owners = Owners::default();
         assert!(owners.note_uri(2, "x:1") && owners.note_uri(0, "x:1"));
         assert!(!owners.note_uri(2, "x:1") && owners.note_uri(2, "x:2"));

@@ -109,7 +109,7 @@ fn list(of: &str, items: &str, rest: &str) -> String {
 }
 
 #[test]
-fn the_handshake_is_one_for_all() {
+fn aggregate_has_one_handshake_for_all_servers() {
     run(async || {
         let mut both = both().await;
         let hello = both
@@ -126,7 +126,7 @@ fn the_handshake_is_one_for_all() {
             json!({"tools": {"listChanged": true, "x": 1.5}, "logging": {}, "prompts": {}})
         );
         assert!(result["instructions"].as_str().unwrap().contains("be \"kind\""));
-        // Only who can is asked.
+        // Only servers with this capability are asked.
         both.client
             .send(r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}"#)
             .await;
@@ -141,7 +141,7 @@ fn the_handshake_is_one_for_all() {
 }
 
 #[test]
-fn lists_are_merged_page_by_page_and_lose_nothing() {
+fn aggregate_merges_lists_page_by_page() {
     run(async || {
         let mut both = both().await;
         let first = both
@@ -182,7 +182,7 @@ fn lists_are_merged_page_by_page_and_lose_nothing() {
 }
 
 #[test]
-fn a_call_and_its_answer_change_only_their_name() {
+fn aggregate_changes_only_the_tool_name_of_a_call() {
     run(async || {
         let mut both = both().await;
         both.client
@@ -260,7 +260,7 @@ fn requests_of_both_servers_reach_the_client_and_their_answers_return() {
 }
 
 #[test]
-fn resources_go_to_who_listed_them_and_else_to_who_knows_them() {
+fn aggregate_reads_resources_from_the_server_that_listed_them() {
     run(async || {
         let mut both = both().await;
         both.ask_all(
@@ -286,7 +286,7 @@ fn resources_go_to_who_listed_them_and_else_to_who_knows_them() {
 }
 
 #[test]
-fn a_method_that_nobody_here_knows_is_tried_at_every_server() {
+fn unknown_method_is_tried_at_every_server() {
     run(async || {
         let mut both = both().await;
         both.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"vendor/x","params":[1.0]}"#).await;
@@ -319,7 +319,7 @@ fn tasks_return_to_their_server_and_a_stolen_name_is_refused() {
 }
 
 #[test]
-fn cancelling_reaches_the_one_that_works_and_the_id_is_free_again() {
+fn cancellation_reaches_the_working_server_and_frees_the_id() {
     run(async || {
         let mut both = both().await;
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"b__t"}}"#;
@@ -365,7 +365,7 @@ fn the_newer_handshake_needs_all_servers_to_speak_it() {
 }
 
 #[test]
-fn a_server_that_does_not_start_is_missing_and_said_so() {
+fn aggregate_reports_a_server_that_does_not_start() {
     run(async || {
         let (two, mut twos) = Factory::new();
         let (mut client, journal, notes, _ended) =
@@ -384,9 +384,9 @@ fn a_server_that_does_not_start_is_missing_and_said_so() {
     });
 }
 
-/// Who is there answers; who comes later has its lists announced.
+/// Servers that are ready answer; the lists of later ones are announced.
 #[test]
-fn a_server_that_says_nothing_delays_nobody() {
+fn silent_server_does_not_delay_the_others() {
     run(async || {
         let mut both = both().await;
         let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}"#;

@@ -51,7 +51,7 @@ async fn begins(has_begun: &mpsc::Receiver<()>) {
 }
 
 #[test]
-fn a_long_call_makes_its_own_connection_wait_in_order_and_no_other() {
+fn long_call_delays_only_its_own_connection() {
     run(async || {
         let (mut a, mut b, has_begun, go) = two_connections();
         let (mut server_a, mut server_b) = (a.server().await, b.server().await);
@@ -69,7 +69,7 @@ fn a_long_call_makes_its_own_connection_wait_in_order_and_no_other() {
 }
 
 #[test]
-fn a_long_result_is_judged_elsewhere_too() {
+fn long_result_is_judged_on_another_thread() {
     run(async || {
         let (mut a, mut b, has_begun, go) = two_connections();
         let (mut server_a, mut server_b) = (a.server().await, b.server().await);
@@ -88,7 +88,7 @@ fn a_long_result_is_judged_elsewhere_too() {
 }
 
 #[test]
-fn a_judgement_that_breaks_elsewhere_is_made_again_where_it_is_noticed() {
+fn judgement_that_panics_on_another_thread_is_repeated() {
     /// Breaks on every thread but one.
     #[derive(Debug)]
     struct OnlyHere(std::thread::ThreadId);

@@ -1,4 +1,4 @@
-//! Bad input of every kind, from both sides: refused, recorded, answered, and the connection goes on.
+//! Bad input of every kind, from both sides: refused, recorded, answered, and the connection continues.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn deep() -> Vec<u8> {
 }
 
 #[test]
-fn bad_lines_of_the_client() {
+fn malformed_client_lines_are_answered_with_errors() {
     let table: Vec<(Vec<u8>, &str, i32, Value)> = vec![
         (b"hello".to_vec(), "invalid-json", -32700, Value::Null),
         (b"{".to_vec(), "invalid-json", -32700, Value::Null),
@@ -122,7 +122,7 @@ async fn ask(rig: &mut Rig, server: &mut Server, id: &str) {
 }
 
 #[test]
-fn bad_answers_of_the_server_close_the_request_they_belong_to() {
+fn malformed_server_answers_fail_their_requests() {
     let big = "x".repeat(50_000);
     let table: Vec<(Vec<u8>, &str)> = vec![
         (br#"{"jsonrpc":"2.0","id":7,"result":{"x":NaN}}"#.to_vec(), "invalid-json"),
@@ -156,7 +156,7 @@ fn bad_answers_of_the_server_close_the_request_they_belong_to() {
 }
 
 #[test]
-fn an_unreadable_answer_without_an_id_closes_the_only_request() {
+fn unreadable_answer_without_an_id_fails_the_only_pending_request() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -172,7 +172,7 @@ fn an_unreadable_answer_without_an_id_closes_the_only_request() {
 }
 
 #[test]
-fn bad_requests_of_the_server_are_answered_to_the_server() {
+fn malformed_server_requests_are_answered_with_errors() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -193,7 +193,7 @@ fn bad_requests_of_the_server_are_answered_to_the_server() {
 }
 
 #[test]
-fn a_bad_answer_of_the_client_is_told_to_the_server_that_waits() {
+fn malformed_client_answer_becomes_an_error_for_the_server() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -207,7 +207,7 @@ fn a_bad_answer_of_the_client_is_told_to_the_server_that_waits() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_are_dropped() {
+fn answers_without_a_request_are_dropped() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -228,7 +228,7 @@ fn answers_that_nobody_asked_for_are_dropped() {
 }
 
 #[test]
-fn an_answer_finds_its_request_however_its_id_is_spelled() {
+fn answer_is_matched_to_its_request_for_any_spelling_of_the_id() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -290,7 +290,7 @@ fn lines_that_are_no_answer_do_not_end_a_request() {
 }
 
 #[test]
-fn an_answer_that_fits_no_request_ends_the_only_one_after_a_while() {
+fn answer_that_fits_no_request_fails_the_only_pending_one_after_a_delay() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -314,7 +314,7 @@ fn an_answer_that_fits_no_request_ends_the_only_one_after_a_while() {
             "{error}"
         );
         assert!((900..2500).contains(&sent.elapsed().as_millis()), "{:?}", sent.elapsed());
-        // Of two it is unclear which one was meant.
+        // With two of them it is unclear which one was meant.
         ask(&mut rig, &mut server, "3").await;
         ask(&mut rig, &mut server, "4").await;
         server.peer.send(misfit).await;
@@ -328,7 +328,7 @@ fn an_answer_that_fits_no_request_ends_the_only_one_after_a_while() {
 }
 
 #[test]
-fn an_id_in_flight_cannot_be_used_twice() {
+fn id_of_a_pending_request_cannot_be_reused() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;

@@ -13,7 +13,7 @@ const INITIALIZE: &str =
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 #[test]
-fn a_crash_answers_what_was_running_and_the_next_call_starts_the_server_again() {
+fn server_crash_fails_pending_calls_and_the_next_call_restarts_it() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -87,7 +87,7 @@ fn without_a_handshake_nothing_is_replayed() {
 }
 
 #[test]
-fn a_server_that_refuses_the_replayed_handshake_is_ended() {
+fn server_that_refuses_the_replayed_handshake_is_ended() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;

@@ -43,7 +43,7 @@ const READ: &str = r#"{"name":"read","description":"d","inputSchema":{"type":"ob
 const WRITE: &str = r#"{"name":"write","inputSchema":{}}"#;
 
 #[test]
-fn a_denied_call_is_on_disk_before_it_is_refused_and_never_arrives() {
+fn denied_call_is_recorded_before_it_is_refused_and_not_forwarded() {
     let mut setup = setup();
     setup.policy = denying("wri*");
     run(async || {
@@ -101,7 +101,7 @@ fn a_policy_that_is_not_enforced_lets_pass_and_records_an_alert() {
 }
 
 #[test]
-fn names_that_peers_read_differently_are_not_forwarded() {
+fn tool_names_that_parsers_read_differently_are_not_forwarded() {
     let mut setup = setup();
     setup.policy = denying("write");
     run(async || {
@@ -250,7 +250,7 @@ fn fail_closed_refuses_what_was_never_listed() {
 }
 
 #[test]
-fn calls_over_the_rate_are_told_when_to_come_back() {
+fn rate_limit_refusal_says_when_to_retry() {
     let mut setup = setup();
     setup.policy.rate_limits.default =
         Some(at(Rate { calls_per_minute: 6, burst: 1 }, "sandbox.mcp.rate_limits.default_rpm", 9));

@@ -32,7 +32,7 @@ async fn frames(input: &[u8], limit: usize, step: usize) -> Vec<Result<Vec<u8>, 
 }
 
 #[test]
-fn lines_come_out_however_they_were_cut() {
+fn lines_are_read_in_any_pieces() {
     run(async || {
         let long = vec![b'x'; 9000];
         let input = [b"a\r\n\n  \nbb\n", long.as_slice(), b"\n12345678\r\n123456789\r\nlast"].concat();
@@ -53,7 +53,7 @@ fn lines_come_out_however_they_were_cut() {
 }
 
 #[test]
-fn an_endless_line_takes_no_memory() {
+fn endless_line_is_read_in_bounded_memory() {
     run(async || {
         let (mut write, read) = duplex(64 << 10);
         let mut reader = LineReader::new(read, 100_000);
@@ -103,7 +103,7 @@ fn the_buffer_shrinks_after_a_big_message() {
 }
 
 #[test]
-fn messages_of_one_turn_leave_in_one_write() {
+fn messages_of_one_turn_are_sent_in_one_write() {
     run(async || {
         let (mut near, mut far) = duplex(1 << 20);
         let mut outbox = Outbox::default();
@@ -155,7 +155,7 @@ fn requests_that_were_given_up_are_forgotten_in_the_end() {
 }
 
 #[test]
-fn ids_are_the_same_only_when_json_says_so() {
+fn request_ids_are_compared_as_json_values() {
     let key = |text: &str| Id::from_json(&crate::json::read(text.as_bytes()).unwrap()).map(|id| id.key);
     assert_eq!(key("1"), Ok(Key::Number("1".into())));
     assert_ne!(key("1"), key("\"1\""));

@@ -59,7 +59,7 @@ fn id_of(request: &str) -> String {
 }
 
 #[test]
-fn every_kind_of_message_survives_in_both_directions() {
+fn messages_of_every_kind_are_forwarded_in_both_directions() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -94,7 +94,7 @@ fn every_kind_of_message_survives_in_both_directions() {
 
 /// A result that no client accepts ends the call; for methods outside the protocol the form of the result is unknown.
 #[test]
-fn a_result_that_is_no_object_is_an_error_and_of_other_methods_it_passes() {
+fn result_that_is_no_object_is_an_error_for_known_methods_only() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;
@@ -178,7 +178,7 @@ fn a_cancelled_request_may_still_be_answered() {
 }
 
 #[test]
-fn many_pipelined_messages_pass_while_nobody_reads_yet() {
+fn pipelined_messages_pass_before_anybody_reads() {
     run(async || {
         let mut rig = setup().open();
         let mut server = rig.server().await;

@@ -9,7 +9,7 @@ use super::EbpfError;
 /// Mount point of the version 2 hierarchy, also on a hybrid host.
 ///
 /// # Errors
-/// When none is mounted.
+/// When cgroup2 is not mounted.
 pub fn cgroup2_mount() -> Result<PathBuf, EbpfError> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     from_text(&mounts).ok_or(EbpfError::NoCgroup2)
@@ -26,7 +26,7 @@ pub fn cgroup_id(directory: BorrowedFd<'_>) -> io::Result<u64> {
 /// This process's cgroup.
 ///
 /// # Errors
-/// When there is none, or its directory cannot be examined.
+/// When this process has no cgroup, or its directory cannot be examined.
 pub fn own_cgroup() -> Result<u64, EbpfError> {
     use std::os::unix::fs::MetadataExt;
     let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_2_is_found_alone_and_beside_version_1() {
+    fn cgroup_v2_is_found_alone_and_on_hybrid_hosts() {
         let pure = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
         assert_eq!(from_text(pure), Some("/sys/fs/cgroup".into()));
         let hybrid = "30 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verifiers_log_is_cut_to_its_end() {
+    fn verifier_log_is_cut_to_its_end() {
         let log = b"0: one\n\n1: two\nR0 !read_ok\0\0\0";
         assert_eq!(last_lines(log), "\n  0: one\n  1: two\n  R0 !read_ok");
         assert_eq!(last_lines(&[0; 16]), "");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_object_are_refused() {
+    fn malformed_ebpf_object_is_refused() {
         for bytes in [&b""[..], b"\x7fELF", &[0; 4096]] {
             assert!(matches!(load(bytes), Err(EbpfError::Object(_))));
         }

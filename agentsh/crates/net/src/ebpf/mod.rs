@@ -108,7 +108,7 @@ impl Loaded {
     /// Attaches to a version 2 cgroup. Only later processes and sockets below it are policed.
     ///
     /// # Errors
-    /// When it is not such a directory, or the kernel refuses. Nothing stays attached then.
+    /// When it is not such a directory, or the kernel refuses. No program stays attached then.
     pub fn attach(&self, cgroup: BorrowedFd<'_>) -> Result<Attached, EbpfError> {
         attach(&self.programs, cgroup)
     }
@@ -117,7 +117,7 @@ impl Loaded {
     /// programs up to a dozen times per connection, also for internal ones.
     ///
     /// # Errors
-    /// As of [`Self::attach`].
+    /// As for [`Self::attach`].
     pub fn attach_for_redirected(&self, cgroup: BorrowedFd<'_>) -> Result<Attached, EbpfError> {
         attach(&self.for_redirected, cgroup)
     }

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_facts_belong_to_the_bytes() {
+    fn recorded_facts_match_the_ebpf_object() {
         let facts: serde_json::Value = serde_json::from_str(FACTS).unwrap();
         assert_eq!(facts["sha256"], sha256());
         assert_eq!(facts["bytes"], BYTES.len());

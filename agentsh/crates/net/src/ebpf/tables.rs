@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_is_a_prefix_of_what_lies_in_it() {
+    fn network_key_is_a_prefix_of_its_addresses() {
         let (bits, data) = net_key(7, "10.1.2.3/8".parse().unwrap(), Some(443));
         assert_eq!(bits, 96 + 96 + 8);
         let inside = Net::new(7, words("10.200.0.1".parse().unwrap()), 443).to_bytes();
@@ -181,7 +181,7 @@ mod tests {
         let v6 = Net::new(7, words("2001:db8::1".parse().unwrap()), 0).to_bytes();
         assert_ne!(all[..12], v4[..12]);
         assert_eq!(all[..12], v6[..12]);
-        // Written the long way, it is still IPv4.
+        // An IPv4 address mapped to IPv6 is still IPv4.
         let (_, mapped) = net_key(7, "::ffff:10.0.0.0/104".parse().unwrap(), None);
         assert_eq!(mapped[..25], net_key(7, "10.0.0.0/8".parse().unwrap(), None).1[..25]);
     }

@@ -121,8 +121,8 @@ fn drain(events: &mut Events) -> Vec<NetEvent> {
 }
 
 #[test]
-fn an_allowed_connect_reaches_the_relay_and_keeps_its_face() {
-    if in_a_child("an_allowed_connect_reaches_the_relay_and_keeps_its_face") {
+fn allowed_connect_reaches_the_relay_and_getpeername_is_unchanged() {
+    if in_a_child("allowed_connect_reaches_the_relay_and_getpeername_is_unchanged") {
         return;
     }
     let world = World::new();
@@ -264,8 +264,8 @@ fn only_tcp_and_udp_sockets_exist_and_datagrams_stay_inside() {
 }
 
 #[test]
-fn own_loopback_is_free_and_a_reused_socket_remembers_nothing() {
-    if in_a_child("own_loopback_is_free_and_a_reused_socket_remembers_nothing") {
+fn loopback_is_allowed_and_a_reused_socket_keeps_no_state() {
+    if in_a_child("loopback_is_allowed_and_a_reused_socket_keeps_no_state") {
         return;
     }
     let world = World::new();
@@ -275,7 +275,7 @@ fn own_loopback_is_free_and_a_reused_socket_remembers_nothing() {
     let (_server, peer) = own.accept().unwrap();
     assert_eq!(client.peer_addr().unwrap(), place);
     assert_eq!(world.loaded.original(world.cgroup, peer), None);
-    // A connection that never was leaves nothing behind.
+    // A connection that was never made leaves no entry.
     world.allow("198.18.0.1:443");
     drop(world.relay_v4);
     let error = connect("198.18.0.1:443".parse().unwrap()).unwrap_err();
@@ -284,8 +284,8 @@ fn own_loopback_is_free_and_a_reused_socket_remembers_nothing() {
 }
 
 #[test]
-fn the_end_of_a_connection_tells_its_bytes() {
-    if in_a_child("the_end_of_a_connection_tells_its_bytes") {
+fn closed_connection_event_counts_its_bytes() {
+    if in_a_child("closed_connection_event_counts_its_bytes") {
         return;
     }
     let world = World::new();
@@ -313,8 +313,8 @@ fn the_end_of_a_connection_tells_its_bytes() {
 }
 
 #[test]
-fn a_cgroup_that_nobody_configured_reaches_nothing() {
-    if in_a_child("a_cgroup_that_nobody_configured_reaches_nothing") {
+fn unconfigured_cgroup_reaches_nothing() {
+    if in_a_child("unconfigured_cgroup_reaches_nothing") {
         return;
     }
     let world = World::new();

@@ -43,7 +43,7 @@ fn a_program_is_found_once_and_its_links_are_followed() {
 }
 
 #[test]
-fn a_program_of_windows_is_refused_where_windows_would_start_it() {
+fn windows_program_is_refused_where_wsl_would_start_it() {
     let machine = Machine::new();
     let (windows, linux) = (machine.program("opt/a.exe", "MZ\0"), machine.program("opt/a", "\u{7f}ELF"));
     let refused = super::super::command::of_linux(&windows, true).unwrap_err().to_string();
@@ -120,7 +120,7 @@ fn a_directory_in_path_that_may_not_be_searched_holds_nothing() {
 }
 
 #[test]
-fn an_empty_program_has_the_digest_of_nothing() {
+fn empty_program_has_the_digest_of_an_empty_text() {
     let machine = Machine::new();
     machine.program("project/empty", "");
     let resolved = machine.ok(&["./empty"]);
@@ -154,7 +154,7 @@ fn a_write_with_the_old_timestamps_is_still_seen() {
 }
 
 #[test]
-fn only_files_at_rest_are_remembered() {
+fn digest_cache_skips_recently_changed_files() {
     let machine = Machine::new();
     let young = machine.program("project/young", "text");
     let mut memory = Memory::default();
@@ -172,7 +172,7 @@ fn only_files_at_rest_are_remembered() {
 }
 
 #[test]
-fn big_files_report_their_progress() {
+fn hashing_a_big_file_reports_progress() {
     let machine = Machine::new();
     let path = machine.program("project/big", "");
     fs::File::options().write(true).open(&path).unwrap().set_len(20 << 20).unwrap();

@@ -60,7 +60,7 @@ fn ranges_match_as_npm_does() {
 }
 
 #[test]
-fn the_entry_is_the_first_plain_word() {
+fn entry_file_is_the_first_word_that_is_no_option() {
     let entry = |line: &str| node_line::parse(&words(line)).unwrap().program;
     let file = || Program::Entry("x.js".into());
     assert_eq!(entry("x.js -e code"), file());
@@ -77,7 +77,7 @@ fn the_entry_is_the_first_plain_word() {
 }
 
 #[test]
-fn python_flags_may_stand_in_one_word() {
+fn python_flags_may_be_combined_in_one_word() {
     use python_line::Program;
     let parse = |line: &str| python_line::parse(&words(line)).unwrap();
     assert_eq!(parse("-Im pkg.mod a").program, Program::Module("pkg.mod".into()));
@@ -93,7 +93,7 @@ fn python_flags_may_stand_in_one_word() {
 }
 
 #[test]
-fn package_words_are_split_at_the_right_place() {
+fn package_specs_are_split_into_name_and_version() {
     let spec = |text: &str| npx_line::Spec::parse(text).unwrap();
     assert_eq!((spec("@a/b@1").name.as_str(), spec("@a/b@1").wanted.as_deref()), ("@a/b", Some("1")));
     assert_eq!((spec("@a/b").name.as_str(), spec("@a/b").wanted), ("@a/b", None));
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn every_word_of_a_node_line_is_kept(line in proptest::collection::vec("(-r|-e|--import|--title|-[a-z]|[a-z]{1,4})", 0..8)) {
+    fn node_command_line_keeps_every_word(line in proptest::collection::vec("(-r|-e|--import|--title|-[a-z]|[a-z]{1,4})", 0..8)) {
         let line: Vec<OsString> = line.iter().map(OsString::from).collect();
         if let Ok(parsed) = node_line::parse(&line) {
             let entry = match parsed.program {

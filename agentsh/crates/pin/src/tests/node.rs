@@ -94,7 +94,7 @@ fn preloaded_modules_and_settings_are_pinned_too() {
 }
 
 #[test]
-fn inline_code_is_covered_and_said_to_be_inline() {
+fn inline_code_is_hashed_and_reported_as_inline() {
     let machine = Machine::new();
     let one = machine.ok(&["node", "-e", "one", "arg"]);
     assert!(one.identity.starts_with("inline:") && one.unpinned.is_some());
@@ -105,7 +105,7 @@ fn inline_code_is_covered_and_said_to_be_inline() {
 }
 
 #[test]
-fn a_script_without_a_package_brings_the_code_beside_it() {
+fn script_without_a_package_is_pinned_with_the_code_beside_it() {
     let machine = Machine::new();
     let entry = machine.file("tool/main.js", "x");
     machine.file("tool/lib/util.mjs", "x");
@@ -197,7 +197,7 @@ fn npx_takes_the_installed_package() {
 
 /// A well-known name gives more than another: it must be the name under which the package came, and all that runs.
 #[test]
-fn a_packages_name_is_not_what_its_manifest_says_alone() {
+fn package_name_in_a_manifest_alone_gives_no_profile() {
     let machine = Machine::new();
     machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
     machine.package("home/.npm/_npx/aa/node_modules", "server", "1.0.0");
@@ -215,7 +215,7 @@ fn a_packages_name_is_not_what_its_manifest_says_alone() {
 }
 
 #[test]
-fn relatives_of_npx_find_the_same_package() {
+fn npx_equivalents_find_the_same_package() {
     let machine = Machine::new();
     for name in ["npm", "pnpm", "yarn", "bunx", "pnpx", "npx"] {
         machine.program(&format!("opt/bin/{name}"), "#!/usr/bin/env node\n");
@@ -284,7 +284,7 @@ fn a_global_package_is_pinned_with_the_neighbours_it_declares() {
 }
 
 #[test]
-fn lock_files_tell_versions_but_do_not_replace_hashes() {
+fn lock_files_give_versions_but_do_not_replace_hashes() {
     let machine = Machine::new();
     machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
     machine.package("project/node_modules", "server", "1.0.0");

@@ -15,7 +15,7 @@ fn changes(pinned: &PinnedState, now: &Resolved) -> Vec<(String, ChangeKind)> {
 }
 
 #[test]
-fn every_kind_of_file_is_named_when_it_changes() {
+fn changed_file_of_every_kind_is_named() {
     let machine = Machine::new();
     machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
     machine.package("project/node_modules", "@s/server", "1.0.0");
@@ -87,7 +87,7 @@ fn tampering_with_an_environment_names_the_file() {
 }
 
 #[test]
-fn the_same_bytes_in_another_place_are_another_program() {
+fn same_program_at_another_path_is_a_mismatch() {
     let mut machine = Machine::new();
     machine.program("opt/bin/server", "bytes");
     machine.program("other/server", "bytes");
@@ -114,7 +114,7 @@ fn a_tree_entry_that_is_written_after_hashing_is_seen_before_execution() {
 }
 
 #[test]
-fn state_survives_its_stored_form() {
+fn pin_state_round_trips() {
     let machine = Machine::new();
     let resolved = machine.ok(&["node", "-e", "1"]);
     let state = resolved.state();
@@ -124,7 +124,7 @@ fn state_survives_its_stored_form() {
 }
 
 #[test]
-fn the_documented_table_decides() {
+fn pin_mismatch_actions_follow_the_documented_table() {
     let machine = Machine::new();
     machine.program("opt/bin/server", "x");
     let pinned = machine.ok(&["server"]).state();

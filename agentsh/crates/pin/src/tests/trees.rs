@@ -16,7 +16,7 @@ fn pin(root: &Path) -> Result<PinnedTree, PinError> {
 }
 
 #[test]
-fn links_are_recorded_with_what_stands_behind_them() {
+fn links_are_recorded_with_their_targets() {
     let machine = Machine::new();
     machine.file("tree/file", "x");
     machine.file("outside", "secret");
@@ -74,7 +74,7 @@ fn special_files_are_refused_by_name() {
 }
 
 #[test]
-fn depth_is_bounded() {
+fn depth_of_a_tree_is_bounded() {
     let machine = Machine::new();
     fs::create_dir_all(machine.at(&format!("tree/{}", "d/".repeat(200)))).unwrap();
     assert!(matches!(pin(&machine.at("tree")), Err(PinError::TooLarge { .. })));
@@ -90,7 +90,7 @@ fn the_size_of_a_tree_is_bounded() {
 }
 
 #[test]
-fn names_that_are_not_text_stay_distinct() {
+fn file_names_that_are_not_utf8_stay_distinct() {
     use std::os::unix::ffi::OsStrExt;
     let machine = Machine::new();
     machine.file("project/package.json", r#"{"name":"p"}"#);
@@ -117,7 +117,7 @@ fn linked_directories_are_trees_and_links_upwards_are_not() {
     assert!(resolved.unpinned.unwrap().contains("package/up"));
 }
 
-/// Who writes a link does not decide what is seen: neither an agent in the project, nor the author of a server.
+/// The author of a link does not decide what is shown: neither an agent in the project, nor the author of a server.
 #[test]
 fn links_to_what_a_person_keeps_show_nothing() {
     for place in ["project/app", "servers/app"] {
@@ -194,7 +194,7 @@ proptest! {
 }
 
 #[test]
-fn a_moved_installation_is_the_same_installation() {
+fn moved_installation_has_the_same_digest() {
     let machine = Machine::new();
     machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
     machine.package("home/.npm/_npx/aa/node_modules", "server", "1.0.0");

@@ -31,7 +31,7 @@ impl Section<AgentPolicy> for Briefing {
         merge_key(&self.tell, &mut below.tell_sandbox);
     }
 
-    /// It opens nothing, either way.
+    /// Neither value widens what the agent may do.
     fn narrow(&self, base: &mut AgentPolicy, _: &mut Narrowing<'_>) {
         self.merge(base);
     }

@@ -191,7 +191,7 @@ impl Section<AgentPolicy> for Credentials {
     }
 }
 
-/// Where `gh` looks for the token of a host: of github.com in other variables than of a server of one's own.
+/// Where `gh` looks for the token of a host: different variables for github.com and for a self-hosted server.
 fn variables_of_gh(host: &str) -> [&'static str; 2] {
     match is_github(host) {
         true => ["GH_TOKEN", "GITHUB_TOKEN"],
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_and_its_defaults() {
+    fn credential_entry_has_defaults() {
         let policy = parsed(
             "credentials: [{host: Git.Example, from: gh}, {host: \"n.example:8443\", from: \"env:NPM_TOKEN\", \
                              allow: [\"PUT /pkg\"]}, {host: c.example, from: netrc, as: [A]}]",
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn malformed_credential_entries_are_refused() {
         for (entry, said) in [
             ("{host: a.example}", "needs a `host` and `from`"),
             ("{host: \"*.example.com\", from: gh}", "belongs to one host"),
@@ -343,7 +343,7 @@ mod tests {
         let own = rule("a.example", 443);
         assert!(own.value.inspect && own.value.requests.len() == 1 && own.rule.id.contains("credentials"));
         assert!(rules.rule_for(&normalise("a.example").unwrap(), 80).is_none());
-        // What was open stays open, and is looked into.
+        // An open host stays open, and is inspected.
         assert!(rule("b.example", 443).value.inspect && rule("b.example", 443).value.requests.is_empty());
         assert!(!rule("b.example", 80).value.inspect);
     }

@@ -54,7 +54,7 @@ pub struct CustomPattern {
 /// The outcome of a server's request to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnRequest {
-    /// It goes through, and is not looked into.
+    /// The text passes without being searched.
     Allow,
     /// It goes through, and is recorded.
     Alert,

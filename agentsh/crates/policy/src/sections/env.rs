@@ -71,7 +71,7 @@ impl Section<ProcessPolicy> for Env {
                 env.deny.clear();
                 env.never.clear();
             }
-            // The first to say anything says that the rest passes; over an allow list it takes away.
+            // The first list decides that the rest passes; over an allow list it removes.
             let is_first = env.allow.is_empty() && !env.others && !list.value.is_empty();
             env.others |= is_first;
             // Of two lists in one place the allow list takes precedence.

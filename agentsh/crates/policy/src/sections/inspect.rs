@@ -18,7 +18,7 @@ pub struct Cell {
     key: Key,
     /// The values of the keys below, word by word.
     values: &'static [&'static str],
-    /// The keys that decide. A kind of text that shares them with another one says what that one says.
+    /// The keys that decide. Kinds of text that share their keys have the same value.
     pub keys: &'static [&'static str],
     /// The words of `quiet`, `standard` and `strict`; empty: none.
     presets: [&'static str; 3],
@@ -285,8 +285,8 @@ pub fn decides(subject: &str, finding: &str) -> &'static str {
 pub struct Inspected {
     /// The name in the section.
     pub finding: &'static str,
-    /// The keys that decide, each with its value and its place. The value is empty where nobody wrote the key and it is shown
-    /// nowhere.
+    /// The keys that decide, each with its value and its place. The value is empty if no file sets the key and it is
+    /// shown nowhere.
     pub decided: Vec<crate::Line>,
 }
 

@@ -17,7 +17,7 @@ use crate::yaml::Value;
 /// The policy in force, each key with its place if it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LlmPolicy {
-    /// None: where the model is spoken to without TLS, and where the agent is known to trust the session.
+    /// None: only if the model is reached without TLS, or the agent is known to trust the session's authority.
     pub enabled: Option<Ruled<bool>>,
     pub canary: Option<Ruled<OnLeak>>,
     pub canary_sentences: Option<Ruled<Sentences>>,
@@ -120,13 +120,13 @@ impl LlmPolicy {
     pub fn on_secret(&self, kind: &str) -> OnSecret {
         let of_kind = self.secret_kinds.get(kind).map(|word| word.value);
         of_kind.unwrap_or_else(|| match kind {
-            // They are in every log of a repository.
+            // Every repository log contains them.
             "EMAIL" | "PHONE" => OnSecret::Off,
             _ => self.secrets.as_ref().map(|word| word.value).unwrap_or_default(),
         })
     }
 
-    /// A rule that would hold for less than it says, if what nobody counts or searches went to the model's host.
+    /// A rule that would cover less than it says if uncounted or unsearched requests went to the model's host.
     #[must_use]
     pub fn bound(&self) -> Option<&RuleRef> {
         let changes = |word: &&Ruled<OnSecret>| word.value >= OnSecret::Redact;

@@ -98,8 +98,8 @@ sections! {
     RawMcp;
     /// `sandbox.mcp` and `mcp_rules`, as documented for agentsh.
     McpPolicy {
-        /// Server and tool lists of a layer that takes away; its other fields are not used. A server or a call has to
-        /// pass these as well as the lists here, each with its own `enforce` and `fail_closed`.
+        /// Server and tool lists of a narrowing layer; its other fields are not used. A server or a call has to pass
+        /// these as well as the lists here, each with its own `enforce` and `fail_closed`.
         narrowed_by: Option<Box<McpPolicy>>,
         /// Where the keys with a single value were written, by the name of the key.
         written: BTreeMap<String, RuleRef>,

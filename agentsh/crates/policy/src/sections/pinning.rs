@@ -151,7 +151,7 @@ impl Section<McpPolicy> for PinningKeys {
         }
     }
 
-    /// A key that a section leaves out keeps what is below, at last the strict default.
+    /// A key that a section omits keeps the value of the layers below, or the strict default.
     fn merge(&self, below: &mut McpPolicy) {
         let Pinning {
             enabled,

@@ -197,7 +197,7 @@ impl Section<McpPolicy> for Rules {
         merge_list(&self.written, &mut below.rules);
     }
 
-    /// A rule only takes away.
+    /// A rule can only restrict.
     fn narrow(&self, base: &mut McpPolicy, _: &mut Narrowing<'_>) {
         if let Some(written) = &self.written {
             base.rules.extend(written.value.iter().cloned());

@@ -18,7 +18,7 @@ use crate::types::RuleRef;
 pub enum OnSecret {
     /// Not searched.
     Off,
-    /// It goes through, and that it did is recorded.
+    /// The value passes, and this is recorded.
     #[default]
     Audit,
     /// A tag replaces it.

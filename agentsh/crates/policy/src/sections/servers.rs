@@ -280,7 +280,7 @@ impl ServerPolicy {
 }
 
 impl RawProcess {
-    /// The lists that are there; only those that replace what is below, if asked.
+    /// The lists that are written; with `only_replacing`, those that replace the lists below.
     fn written(&self, only_replacing: bool) -> Vec<&'static str> {
         fn is_there<T>(list: &List<T>, only_replacing: bool) -> bool {
             list.as_ref().is_some_and(|list| list.replaces || !only_replacing)

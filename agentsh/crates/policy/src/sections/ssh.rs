@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_entry_or_several() {
+    fn ssh_section_takes_one_entry_or_several() {
         let one = parsed("ssh: {keys: [~/.ssh/a], hosts: [Git.Example, \"h.example:2222\"], sign: [git]}");
         let [entry] = one.agent_only.ssh.as_slice() else { panic!() };
         assert_eq!(entry.value.to_string(), "~/.ssh/a: git.example, h.example:2222, sign git");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn malformed_ssh_entries_are_refused() {
         for (entry, said) in [
             ("{hosts: [a.example]}", "names no key"),
             ("{keys: [id_rsa], hosts: [a.example]}", "this is not a key"),

@@ -11,7 +11,7 @@ use crate::section::{Section, merge_key, merge_list};
 use crate::sections::Policy;
 use crate::sections::credentials::is_variable;
 
-/// Most headers of the requests to a receiver.
+/// Maximum number of headers in the requests to a receiver.
 const MAX_HEADERS: usize = 32;
 /// Longest path of a socket.
 const MAX_SOCKET: usize = 107;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn malformed_telemetry_sections_are_refused() {
         for (text, why) in [
             ("{otlp: {endpoint: otel.example}}", "not an http or https URL"),
             ("{otlp: {headers: {\"a b\": x}}}", "not a header name"),

@@ -11,7 +11,7 @@ use crate::{proc_file, zygote};
 
 /// The rights of this process over cgroups.
 pub(super) struct Rights<'r> {
-    /// Root may write everywhere, so permissions do not tell who owns a group.
+    /// Root may write everywhere, so permissions do not show who owns a group.
     pub is_root: bool,
     /// Groups may be made here, and processes moved here.
     pub may_make: &'r dyn Fn(&Path) -> bool,
@@ -130,7 +130,7 @@ mod tests {
 
     /// A tree of files as the kernel shows it: which groups hand memory down, and which are the user's.
     #[test]
-    fn a_delegated_group_above_is_taken_and_a_foreign_one_is_not() {
+    fn delegated_parent_cgroup_is_used_and_a_foreign_one_is_not() {
         let mount = tempfile::tempdir().unwrap();
         let mount = mount.path();
         let slice = mount.join("user.slice/user-1000.slice");
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(home(&scope, &users), scope);
         fs::write(manager.join("app.slice/cgroup.subtree_control"), "memory").unwrap();
         assert_eq!(home(&scope, &users), manager.join("app.slice"));
-        // A login by ssh stands outside of what is delegated; a group of one's own in a foreign one is kept.
+        // An ssh login is outside of the delegated groups; the user's own group inside a foreign one is kept.
         assert_eq!(home(&slice.join("session-3.scope"), &users), slice.join("session-3.scope"));
         assert_eq!(home(&manager, &users), manager);
         // Root: as before, the parent.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_was_given_to_this_user_and_is_empty_is_taken() {
+    fn empty_cgroup_owned_by_the_user_is_used() {
         let mount = tempfile::tempdir().unwrap();
         let service = mount.path().join("system.slice/agent.service");
         let own = service.join("supervisor");

@@ -10,14 +10,14 @@ use rustix::fs::FileType;
 use super::{SmallTree, open_for_reading};
 use crate::types::FileKey;
 
-/// Of a file that is copied. Copies are kept from one start to the next.
+/// Maximum size of a file that is copied. Copies are kept from one start to the next.
 const SMALL_BYTES: u64 = 512 << 10;
-/// What a directory with few entries takes at most; links are short.
+/// Maximum size of a directory with few entries, and of a link.
 const SMALL_DIRECTORY_BYTES: u64 = 64 << 10;
-/// To look at so many files and directories costs about as much as the one mount that their copies replace.
+/// Maximum number of files and directories: checking more costs as much as the mount that their copies replace.
 const SMALL_ENTRIES: usize = 8;
 
-/// Of a file or a directory.
+/// The keys of a small file or directory.
 pub(super) fn small(path: &Path) -> Option<SmallTree> {
     let mut found = Vec::new();
     let mut waiting = vec![path.to_owned()];
@@ -50,7 +50,7 @@ fn small_entry(path: &Path) -> Option<(FileKey, Option<std::fs::File>)> {
     let found = file.metadata().ok()?;
     let (size, mode) = (found.len(), found.mode() & 0o777);
     let is_small = if found.is_dir() {
-        // Most file systems tell by the size that there are many entries; listing them would take longer than a mount.
+        // In most file systems the size shows many entries; listing them would take longer than a mount.
         size <= SMALL_DIRECTORY_BYTES && mode & EVERYBODY_ENTERS == EVERYBODY_ENTERS
     } else {
         found.is_file() && size <= SMALL_BYTES && mode & EVERYBODY_READS != 0

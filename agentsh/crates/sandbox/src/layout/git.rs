@@ -250,7 +250,7 @@ impl Builder<'_> {
         self.guard_said(&said, &bases, worktree);
     }
 
-    /// What these configurations say, with the global ones, all their includes, and the working trees that they name.
+    /// Reads these configurations, with the global ones, all their includes, and the working trees that they name.
     fn said_by_git(&mut self, mut waiting: Vec<PathBuf>, git: &Path) -> (GitConfig, Vec<PathBuf>) {
         for everywhere in &self.rules.git.files {
             // Whoever can write its directory speaks for every repository.
@@ -359,7 +359,7 @@ impl Builder<'_> {
 /// Limit of guarded repositories per sandbox, and mounts for each.
 const MAX_REPOSITORIES: usize = 2_000;
 const MOUNTS_EACH: usize = 9;
-/// Directories that are hidden because they contain too many.
+/// Maximum number of directories that are hidden because they contain too many repositories.
 const MAX_HIDDEN: usize = 100;
 /// Limit of hooks of one repository that are checked for links.
 pub(super) const MAX_HOOKS: usize = 10_000;

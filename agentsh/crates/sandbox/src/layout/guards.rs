@@ -91,7 +91,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What no table lists. A directory that holds a grant is nobody's to close.
+    /// Guards a path that is in no table. A directory that contains a grant is never closed.
     fn guard_named(&mut self, path: &Path, named: &Named) {
         let holds_grant = self.granted.keys().any(|grant| grant.starts_with(path));
         let is_guarded = self.layout.mounts.iter().any(|mount| {
@@ -474,7 +474,7 @@ impl Builder<'_> {
         let fixed = targets.iter().copied().filter(|target| !is_movable(target));
         for target in fixed.chain(read.map(|(grant, _)| grant.as_path())) {
             for above in target.ancestors().skip(1).take_while(|above| lies_in_writable(above)) {
-                // What lies above one that was seen was seen with it.
+                // Parents of a seen directory were seen with it.
                 if !seen.insert(above) {
                     break;
                 }

@@ -198,7 +198,7 @@ mod tests {
     use super::super::rules::RULES;
     use super::*;
 
-    /// What only x86-64 has, and what programs of aarch64 call in its place; `None` for what is of the processor alone.
+    /// Calls of x86-64 alone, and those that aarch64 has instead; `None` for calls about the processor.
     const OLDER: &[(Call, Option<Call>)] = &[
         (SYS_open, Some(SYS_openat)),
         (SYS_creat, Some(SYS_openat)),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_and_no_number_stands_twice() {
+    fn system_call_names_and_numbers_are_unique() {
         let names: BTreeSet<&str> = ALL.iter().map(|call| call.name).collect();
         assert_eq!(names.len(), ALL.len());
         for architecture in [Architecture::X86_64, Architecture::Aarch64] {

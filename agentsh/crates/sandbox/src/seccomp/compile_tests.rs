@@ -60,7 +60,7 @@ fn execute(program: &Program, number: u32, architecture: u32, arguments: [u32; 3
 }
 
 #[test]
-fn every_number_gets_the_verdict_of_its_rule() {
+fn seccomp_verdict_of_every_number_follows_its_rule() {
     for here in Compiled::plain() {
         for number in 0..700_u32 {
             let is_named = |call: &Call| call.on(here.architecture) == Some(number);
@@ -115,7 +115,7 @@ fn listener_hears_refused_calls_and_nothing_more() {
 }
 
 #[test]
-fn no_call_has_two_rules() {
+fn system_calls_have_at_most_one_rule() {
     let mut seen = std::collections::BTreeSet::new();
     for rule in RULES {
         assert!(!rule.why.is_empty());
@@ -138,7 +138,7 @@ fn foreign_architectures_are_killed() {
 }
 
 #[test]
-fn sockets_are_of_the_ordinary_kinds() {
+fn seccomp_allows_only_ordinary_sockets() {
     for here in Compiled::plain() {
         let socket = |family: i32, kind: i32, protocol: i32| {
             here.call(SYS_socket, [family.unsigned_abs(), kind.unsigned_abs(), protocol.unsigned_abs()])
@@ -182,7 +182,7 @@ fn namespaces_and_terminal_injection_are_refused() {
 
 /// The requests and bits that the filter names by number are those of this architecture too.
 #[test]
-fn numbers_in_rules_are_those_of_the_kernel_here() {
+fn seccomp_constants_match_this_architecture() {
     assert_eq!(libc::TIOCSTI, 0x5412);
     assert_eq!(libc::TIOCSETD, 0x5423);
     assert_eq!(libc::TIOCEXCL, 0x540C);
@@ -204,7 +204,7 @@ fn memfd_is_never_executable_where_programs_are_listed() {
 }
 
 #[test]
-fn in_a_container_other_processes_and_files_keep_what_they_have() {
+fn seccomp_in_the_container_tier_protects_other_processes_and_files() {
     for here in BOTH {
         let here = Compiled::new(here, Filter::AllPrograms, Tier::Container, Refusal::Silent);
         for call in [SYS_sched_setaffinity, SYS_sched_setparam, SYS_sched_setscheduler, SYS_sched_setattr] {
@@ -224,7 +224,7 @@ fn in_a_container_other_processes_and_files_keep_what_they_have() {
 
 /// Other ids are refused as to an ordinary user: the kernel would say that they mean nothing here.
 #[test]
-fn ids_are_ones_own_or_left_as_they_are() {
+fn seccomp_allows_only_own_ids() {
     let refused = errno(libc::EPERM);
     for mut here in Compiled::plain() {
         here.program = here.program.of(IDENTITY, false);
@@ -249,7 +249,7 @@ fn ids_are_ones_own_or_left_as_they_are() {
 }
 
 #[test]
-fn the_program_is_small() {
+fn seccomp_program_is_small() {
     for here in BOTH {
         let told = Compiled::new(here, Filter::ListedPrograms, Tier::Namespaces, Refusal::Told);
         let length = told.program.0.len();

@@ -121,7 +121,7 @@ pub(super) struct NewName {
     pub is_link: bool,
 }
 
-/// None for other calls. Inner None: it does something else.
+/// None for other calls. Inner None: the call gives no file a new name.
 pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Option<NewName>> {
     let call = Call::of(number)?;
     let Renames { from, to, flags, is_link, .. } = RENAMES.iter().find(|renames| renames.call == call)?;

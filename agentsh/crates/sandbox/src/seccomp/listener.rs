@@ -31,7 +31,7 @@ fn held() -> MutexGuard<'static, BTreeMap<u64, (u32, Weak<OwnedFd>)>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Interrupts the calls of these threads, each of which must have a signal pending: they come again when it is over.
+/// Interrupts the calls of these threads, each of which must have a signal pending: the kernel repeats them.
 pub(crate) fn interrupt(threads: &[u32]) {
     const ERESTARTSYS: i32 = 512;
     held().retain(|id, (thread, listener)| {
@@ -137,7 +137,7 @@ impl Listener {
     #[must_use]
     pub fn looked_for(&self, heard: &Refused) -> Option<MissingFile> {
         let looks = files::of(heard.call).filter(|looks| files::goes_on(looks, &heard.arguments))?;
-        let mut wanted = wanted(heard, looks);
+        let mut wanted = missing_file(heard, looks);
         if !self.is_waiting(heard.id) {
             wanted.path = PathBuf::new();
         }
@@ -153,17 +153,17 @@ impl Listener {
         matters: impl Fn(&RenameCall) -> bool,
     ) -> Option<Option<RenameCall>> {
         let Some(name) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
-        let (from, to) = (wanted(heard, name.from), wanted(heard, name.to));
+        let (from, to) = (missing_file(heard, name.from), missing_file(heard, name.to));
         let renamed = RenameCall { from, to, only_new: name.only_new, is_link: name.is_link };
         Some(Some(renamed).filter(|renamed| matters(renamed) && self.is_waiting(heard.id)))
     }
 
-    /// What an allowed call other than a rename or link does to which file. None for others. The caller can change the
+    /// What an allowed call does to which file. None for renames, links and other calls. The caller can change the
     /// path.
     #[must_use]
     pub fn touches(&self, heard: &Refused) -> Option<(MissingFile, FileEffect)> {
         let (looks, touch) = files::touches(heard.call, &heard.arguments)?;
-        let mut wanted = wanted(heard, looks);
+        let mut wanted = missing_file(heard, looks);
         if !self.is_waiting(heard.id) {
             wanted.path = PathBuf::new();
         }
@@ -277,7 +277,7 @@ fn send(listener: &OwnedFd, answer: libc::seccomp_notif_resp) -> io::Result<()> 
 }
 
 /// The path of a call and its directory.
-fn wanted(heard: &Refused, looks: &PathArgument) -> MissingFile {
+fn missing_file(heard: &Refused, looks: &PathArgument) -> MissingFile {
     let argument = |index: usize| heard.arguments.get(index).copied();
     let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
     let flags = looks.flags.map_or(0, |flags| files::low(argument(flags)));
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_the_kernel_reads_them() {
+    fn seccomp_listener_reads_socket_addresses_as_the_kernel_does() {
         let mut v4 = vec![2, 0, 0x01, 0xBB, 127, 0, 0, 1];
         v4.resize(16, 0);
         assert_eq!(address(&v4), Address::Internet(([127, 0, 0, 1], 443).into()));

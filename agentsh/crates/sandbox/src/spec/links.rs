@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use super::Grant;
 use crate::plan::Access;
 
-/// Links that are followed on one way, as the kernel does.
+/// Maximum number of links followed in one path, as in the kernel.
 pub const MAX_LINKS: usize = 40;
 
 /// If somebody names a path through a link, a directory replaces the link, and the target is visible there too.

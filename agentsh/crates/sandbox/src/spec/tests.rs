@@ -46,7 +46,7 @@ fn file(path: &str, text: &str) -> File {
 }
 
 #[test]
-fn order_of_contributions_is_that_of_features_whatever_the_order_of_the_call() {
+fn contributions_are_merged_in_feature_order() {
     let (adapter, credentials) = (
         part(Feature::Adapter).setting([set("A", "adapter")]),
         part(Feature::Credentials).setting([set("A", "last")]),
@@ -64,12 +64,12 @@ fn files_of_features_do_not_cover_what_the_user_granted() {
     let spec = merged(vec![credentials, policy]);
     let placed: Vec<_> = spec.placed.files.iter().map(|file| file.path.as_path()).collect();
     assert_eq!(placed, [Path::new("/home/u/.npmrc")]);
-    // What is placed in a masked directory has to be seen there.
+    // Files placed in a masked directory must be visible there.
     assert_eq!(spec.paths.unmasked, [PathBuf::from("/home/u/.npmrc")]);
 }
 
 #[test]
-fn a_file_that_appends_goes_behind_the_one_that_is_there() {
+fn injected_file_that_appends_follows_the_existing_one() {
     let mut git = part(Feature::GitIdentity);
     git.files = vec![file("/home/u/.gitconfig", "[user]\n")];
     let mut ssh = part(Feature::Ssh);
@@ -115,7 +115,7 @@ fn host(by: &str, host: &str, precedence: Precedence, requests: &[&str]) -> Host
 }
 
 #[test]
-fn credentials_keep_what_was_open_and_remotes_give_way() {
+fn credential_and_remote_host_rules_follow_their_precedence() {
     let mut registries = part(Feature::Registries);
     registries.hosts = vec![host("registries", "a.example", Precedence::Last, &["GET /r"])];
     let mut remotes = part(Feature::Remotes);
@@ -132,7 +132,7 @@ fn credentials_keep_what_was_open_and_remotes_give_way() {
 }
 
 #[test]
-fn a_closed_host_is_closed_whatever_opens_it() {
+fn closed_host_is_not_opened_by_any_rule() {
     let mut closed = part(Feature::ClosedHosts);
     let rule = RuleRef::default_rule("fleet");
     closed.closed = vec![
@@ -148,7 +148,7 @@ fn a_closed_host_is_closed_whatever_opens_it() {
 }
 
 #[test]
-fn a_link_gives_way_to_what_the_user_named_behind_it() {
+fn link_is_replaced_by_a_granted_path_behind_it() {
     let mut toolchains =
         part(Feature::Toolchains).granting([grant("/home/u/tool-1.2/lib", Access::ReadOnly)]);
     toolchains.links = BTreeMap::from([("/home/u/tool".into(), "tool-1.2".into())]);
@@ -174,7 +174,7 @@ fn every_explanation_names_the_rule_that_opened_it() {
     assert_eq!(spec.explain(Path::new("/home/u/other")).visibility, Visibility::Absent);
 }
 
-/// Places that nothing built in knows.
+/// Paths that no built-in rule contains.
 const PLACES: [&str; 12] = [
     "/home/u/p",
     "/home/u/p/a",

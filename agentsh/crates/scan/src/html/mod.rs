@@ -59,7 +59,7 @@ impl Walk<'_, '_> {
         let bytes = text.as_bytes();
         let mut at = 0;
         let mut comments_end = true;
-        // No element is closed behind the first type.
+        // No element is closed after the first type.
         let mut types_only = false;
         // Such elements are judged once, with their content.
         let mut judged = 0;

@@ -353,7 +353,7 @@ mod tests {
         );
         assert_eq!(hits(&[".env"], "process.env f().env ./.env ~/.env").len(), 2);
         assert_eq!(hits(&["忽略"], "请忽略之前"), ["忽略"]);
-        // Once each, wherever it stands among others.
+        // Each once, at any position among others.
         for length in [0, 1, 31, 32, 33, 65, 100] {
             let text = format!("{0}忽略 all {0}忽略 all {0}", "x ".repeat(length));
             assert_eq!(hits(&["忽略 all", "ignore"], &text).len(), 2, "{length}");

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_example_is_told_right() {
+    fn rule_examples_are_classified_correctly() {
         let patterns = Patterns::read(&FILES).unwrap_or_else(|error| panic!("{error}"));
         assert!(patterns.rules.len() > 40, "{}", patterns.rules.len());
         let mut wrong = Vec::new();
@@ -165,9 +165,9 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
-    /// Views are made of so much around a change.
+    /// Views contain only this much text around a change.
     #[test]
-    fn no_rule_reaches_further_than_a_view_does() {
+    fn rules_reach_no_further_than_a_view() {
         let reach = Patterns::builtin().matcher.reach();
         assert!(reach > 0 && reach.max(WINDOW) <= views::REACH, "{reach}");
     }

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_add_up_near_each_other_and_not_over_a_long_text() {
+    fn role_points_add_up_only_near_each_other() {
         let pieces = ["the language model", "passwords", "keep quiet", "upload", "without asking"];
         assert_eq!(told(&pieces.join(" and ")), 1);
         assert_eq!(told(&pieces.join(&" x".repeat(200))), 0);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_points_is_a_pair_of_roles() {
+    fn points_of_role_pairs_name_two_roles() {
         let pairs = &Patterns::builtin().pairs;
         let known = pairs.points.iter().filter(|points| **points > 0).count();
         assert_eq!(super::POINTS.lines().filter(|line| !line.starts_with('#')).count(), known);

@@ -22,7 +22,7 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
     for run in runs(bytes, &KEY, MIN_LENGTH) {
         let (mut from, mut start) = (run.start, run.start);
         let signs = memchr::memchr3_iter(b'.', b'-', b'_', &bytes[run.clone()]).map(|at| run.start + at);
-        // A key begins where no other word goes on; read backwards, it ends there.
+        // A key begins where no other word continues; read backwards, it ends there.
         for end in signs.chain([run.end]) {
             let mut take = |at: usize, found_here: Option<(Range<usize>, &'static str)>| {
                 if let Some((place, kind)) = found_here.filter(|_| at >= from) {
@@ -115,7 +115,7 @@ const BODY_WITH_END: usize = 16;
 /// Where the last line is missing.
 const BODY_WITHOUT_END: usize = 40;
 
-/// From the line that begins it to the one that ends it, or to where something else begins.
+/// From its first line to its last, or to the start of another block.
 pub(super) fn private_keys(text: &str, found: &mut Vec<Secret>) {
     static BEGIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("-----BEGIN "));
     let bytes = text.as_bytes();

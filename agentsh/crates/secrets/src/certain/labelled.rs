@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_leads_back_to_the_name_of_what_it_assigns() {
+    fn assignment_sign_leads_back_to_its_name() {
         const VALUE: &str = "aB3dE6gH9jK2mN5p";
         for name in ["password", "API_KEY", "db.secret_token", "x-secret-key", "tokens", "пароль", "my密码"]
         {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_many_names_is_read_once() {
+    fn value_with_many_names_is_read_once() {
         let text = "password=".repeat(1000);
         let mut values = Values::default();
         for sign in memchr::memchr_iter(b'=', text.as_bytes()) {

@@ -89,7 +89,7 @@ mod tests {
 
     /// A prefix that is read backwards may be all that there is, or end what is not a key.
     #[test]
-    fn the_beginning_of_a_key_is_no_key_whichever_way_it_is_read() {
+    fn prefix_of_a_key_alone_is_no_key() {
         for prefix in crate::key_formats::certain_prefixes() {
             let turned: String = prefix.chars().rev().collect();
             for text in [

@@ -61,7 +61,7 @@ impl Kind {
         matches!(self, Self::Iban | Self::Card | Self::NationalId | Self::Phone)
     }
 
-    /// Names a place or thing, for use.
+    /// A name of a place or resource that is meant to be used.
     #[must_use]
     pub fn is_reference(self) -> bool {
         !self.is_secret() && !self.is_personal()
@@ -145,7 +145,7 @@ fn within_ids(found: &mut Vec<Entity>) {
     if found.iter().all(|entity| entity.kind != Kind::Id) {
         return;
     }
-    // Of equal starts, the longer value comes last.
+    // Of values with the same start, the longer one comes last.
     found.sort_by_key(|entity| (entity.start, entity.kind != Kind::Id, entity.end));
     let mut end = 0;
     found.retain(|entity| {

@@ -15,7 +15,7 @@ fn kinds(text: &str) -> Vec<Kind> {
 }
 
 #[test]
-fn names_what_it_sees() {
+fn secrets_are_found_with_their_kind() {
     for (text, kind, value) in [
         ("key sk-4Rt9LmQ2xVb7Ny3Kp8Wd6Hs now", Kind::ApiKey, "sk-4Rt9LmQ2xVb7Ny3Kp8Wd6Hs"),
         ("id = AKIAZQ3DXMP7RT2VLB5K", Kind::ApiKey, "AKIAZQ3DXMP7RT2VLB5K"),
@@ -47,7 +47,7 @@ fn names_what_it_sees() {
 }
 
 #[test]
-fn names_of_variables_and_resources_are_no_secret() {
+fn names_of_variables_and_resources_are_no_secrets() {
     for text in [
         "STRIPE_SECRET_KEY",
         "Where is JWT_SIGNING_SECRET used?",
@@ -62,7 +62,7 @@ fn names_of_variables_and_resources_are_no_secret() {
 }
 
 #[test]
-fn a_password_is_told_in_many_ways() {
+fn passwords_are_found_in_many_wordings() {
     let secret = "Walnut4!canoe-Rig";
     for text in [
         "The root password is Walnut4!canoe-Rig, keep it.",
@@ -91,7 +91,7 @@ fn a_password_is_told_in_many_ways() {
 }
 
 #[test]
-fn talk_about_passwords_is_none() {
+fn prose_about_passwords_is_no_secret() {
     for text in [
         "The password is hashed with Argon2id and a salt of 16 bytes.",
         "Your password is required, and the token is read from the environment.",
@@ -123,7 +123,7 @@ fn tables_with_long_lines_are_read_to_their_end() {
 }
 
 #[test]
-fn a_private_key_is_its_body() {
+fn private_key_finding_covers_its_body() {
     let text = "-----BEGIN EC PRIVATE KEY-----\nAbCd1234\n-----END EC PRIVATE KEY-----";
     assert!(found(text).contains(&(Kind::PrivateKey, "\nAbCd1234\n")));
     assert!(
@@ -175,7 +175,7 @@ fn hostile_runs_take_linear_time() {
 
 proptest! {
     #[test]
-    fn never_panics_and_stays_inside(text in "(\\PC|[-+=:@./ 0-9a-zA-Z\"]){0,120}") {
+    fn secret_search_never_panics_and_stays_in_bounds(text in "(\\PC|[-+=:@./ 0-9a-zA-Z\"]){0,120}") {
         for entity in find(&text, 50) {
             prop_assert!(entity.start < entity.end);
             prop_assert!(text.get(entity.start..entity.end).is_some());

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_things_are_no_secrets() {
+    fn names_of_resources_are_no_secrets() {
         for text in [
             "integrity sha512-Tj7hRk2Lq9ZxVb4NmYc8Wd3FgPs6AeUo1IiKl0JtHrBvXzQwEyMnCpDfGhSaLk5TuRiOe2Ww9Qq8Zz7Xx6Cc4A==",
             "image shop/cart@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",

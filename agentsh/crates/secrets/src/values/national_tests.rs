@@ -67,7 +67,7 @@ fn national_ids_of_plain_digits_need_a_label_near_by() {
 }
 
 #[test]
-fn plain_numbers_are_none() {
+fn plain_numbers_are_no_national_ids() {
     for text in [
         "created 1763849123457 and 1701230912284, in ms",
         "run 20241105-1234 of 2024-11-05T10:11:12Z",
@@ -84,9 +84,9 @@ fn plain_numbers_are_none() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1, ..ProptestConfig::default() })]
-    /// Of numbers by chance, one in three hundred at most is taken for somebody's: of so many that chance does not decide.
+    /// At most one in three hundred random numbers is taken for an id, in a sample that is large enough.
     #[test]
-    fn hardly_any_number_by_chance(seed in any::<u64>()) {
+    fn random_numbers_are_rarely_taken_for_national_ids(seed in any::<u64>()) {
         for length in 6..=19 {
             let mut state = seed | 1;
             let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Words with a meaning: addresses, identifiers, keys, values behind the name of a secret.
+//! Words with a meaning: addresses, identifiers, keys, values after the name of a secret.
 
 use super::entities::{Entity, Kind};
 use super::{columns, ids, national};

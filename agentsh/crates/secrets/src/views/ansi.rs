@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_sees_what_stands_in_control_strings() {
+    fn scan_reads_text_inside_control_strings() {
         let mut seen = String::new();
         each("a\u{1b}]0;ignore this\u{7}b", true, &mut |piece, _| seen.push_str(piece));
         assert_eq!(seen, "a0;ignore thisb");

@@ -78,8 +78,8 @@ fn step(character: char, further: usize, each: &mut dyn FnMut(char)) {
     }
     // A look-alike of Latin letters becomes those letters, also when only its other case looks like one.
     let another_case = |case: Option<char>| case.filter(|case| *case != character);
-    let upper = another_case(only(character.to_uppercase()));
-    let lower = another_case(only(character.to_lowercase()));
+    let upper = another_case(single(character.to_uppercase()));
+    let lower = another_case(single(character.to_lowercase()));
     for variant in [Some(character), upper, lower].into_iter().flatten() {
         let mut buffer = [0; 4];
         let variant: &str = variant.encode_utf8(&mut buffer);
@@ -139,7 +139,7 @@ fn is_filler(character: char) -> bool {
     matches!(character, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}')
 }
 
-fn only(mut characters: impl Iterator<Item = char>) -> Option<char> {
+fn single(mut characters: impl Iterator<Item = char>) -> Option<char> {
     characters.next().filter(|_| characters.next().is_none())
 }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_begin_where_the_table_says() {
+    fn digit_ranges_begin_where_the_table_says() {
         assert!(ZEROS.is_sorted());
         for zero in ZEROS {
             let is_digit = |code| char::from_u32(code).is_some_and(char::is_numeric);

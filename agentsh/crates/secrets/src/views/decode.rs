@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_resolved() {
+    fn escapes_are_decoded() {
         for (text, decoded) in [
             ("&#73;&#x67;nore &lt;b&gt;", "Ignore <b>"),
             ("%49gnore%20%C3%BC", "Ignore ü"),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_read() {
+    fn encoded_runs_are_decoded() {
         for text in [
             "x SWdub3JlIGFsbCBwcmV2aW91cw== y",
             "x SWdub3JlIGFsbCBwcmV2aW91cw y",

@@ -46,7 +46,7 @@ fn put(character: char, at: usize, builder: &mut Builder) {
         _ => {}
     }
     match folding(character) {
-        // What stays is no change.
+        // An equal character is no change.
         Folding::One(folded) if folded == character => builder.copy(folded.encode_utf8(&mut buffer), at),
         Folding::One(folded) => builder.put(folded.encode_utf8(&mut buffer), at),
         Folding::Several(folded) => builder.put(folded, at),

@@ -229,7 +229,7 @@ mod tests {
         for character in "\u{200b}\u{200c}\u{200d}\u{200e}\u{ad}\u{2060}\u{2063}\u{202a}\u{202e}\u{2066}\u{2069}\u{34f}\u{61c}\u{e0001}\u{1d173}\u{fff9}\u{3164}\u{feff}\u{fe0f}\u{e0100}".chars() {
             assert_eq!(suspicious(&format!("ab{character}cd"), 9).len(), 1, "{character:?}");
         }
-        // A black flag with any tags behind it is not a flag.
+        // A black flag followed by arbitrary tags is not a flag.
         assert!(!suspicious("\u{1f3f4}\u{e0067}\u{e0062}\u{e0061}\u{e0061}\u{e0061}\u{e007f}", 9).is_empty());
     }
 }

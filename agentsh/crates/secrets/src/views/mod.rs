@@ -97,7 +97,7 @@ fn walk(
 mod tests {
     use super::*;
 
-    /// Of texts that are made to be looked at again and again.
+    /// For texts that are made to cause repeated work.
     #[test]
     fn four_times_the_text_has_four_times_the_views() {
         let bytes = |text: &str| {

@@ -56,7 +56,7 @@ impl View {
         self.end += offset;
     }
 
-    /// Of the same length as its original, changed at these places.
+    /// A view of the same length as its original, changed at these places.
     pub(super) fn changed_at(self, places: &[usize]) -> Self {
         let marks = std::iter::once(0).chain(places.iter().copied()).map(|at| (at, at)).collect();
         Self { marks, ..self }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_lead_back() {
+    fn positions_in_a_view_map_to_the_original() {
         let original = "a\u{200b}b &amp; c";
         let mut builder = Builder::default();
         builder.copy("a", 0);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_near_changes_lead_back() {
+    fn positions_near_changes_map_to_the_original() {
         let (before, after) = ("word ".repeat(600), " other".repeat(600));
         let original = format!("{before}&amp;{after}");
         let view = |change: &str| {
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(&original[part.original(at..at + 1)], "&amp;");
         let whole = part.original(0..part.text.len());
         assert_eq!(original[whole].replace("&amp;", "&"), part.text);
-        // What is cut at its end, and what is left out at the beginning, are changes too.
+        // Text cut at the end, or left out at the beginning, is a change too.
         let mut builder = Builder::default();
         builder.copy(&before, 3);
         assert_eq!(builder.finish(before.len() + 9).near_changes(50).len(), 2);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn views_of_views_lead_back() {
+    fn positions_in_nested_views_map_to_the_original() {
         let outer = View::standing_for("a&#98;c".to_owned(), 10..30);
         let mut builder = Builder::default();
         builder.copy("a", 0);

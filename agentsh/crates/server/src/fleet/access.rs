@@ -69,7 +69,7 @@ impl Claim {
     }
 
     /// # Errors
-    /// A clock that is wrong.
+    /// The host's clock is wrong.
     pub fn is_now(&self) -> Result<(), Refusal> {
         let now = Timestamp::now().as_millisecond();
         let is_near = self.time.parse::<i64>().is_ok_and(|time| time.abs_diff(now) <= SKEW_MS.unsigned_abs());
@@ -150,8 +150,7 @@ pub(crate) fn revoke_host(db: &mut dyn Connection, host: &str) -> Result<(), Ref
     })
 }
 
-/// Takes nothing from who has a credential of this name any more; tokens of this name that were not used are void. Gives
-/// the number of credentials.
+/// Revokes all credentials with this name, and its unused tokens. Returns the number of credentials.
 pub(crate) fn revoke_people(db: &mut dyn Connection, name: &str) -> Result<u64, Refusal> {
     in_transaction(db, |db| {
         let values = [Value::text(name), Value::text(format!("{:.6}", Timestamp::now()))];

@@ -53,7 +53,7 @@ pub(crate) fn take(
     host: &str,
     batch: &Batch,
 ) -> Result<StoredBatch, Refusal> {
-    in_transaction(db, |db| taken(db, places, host, batch))
+    in_transaction(db, |db| store_batch(db, places, host, batch))
 }
 
 /// If the work returns a refusal, the transaction is committed too, because it may have recorded something.
@@ -74,7 +74,7 @@ pub(crate) fn in_transaction<T>(
     result
 }
 
-fn taken(
+fn store_batch(
     db: &mut dyn Connection,
     places: &Places,
     host: &str,

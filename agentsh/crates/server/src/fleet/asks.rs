@@ -12,11 +12,11 @@ use agentsh_fleet::wire::{ApprovalAnswer, Ask, QuestionStatus, Waiting};
 
 /// Longest body of a question, in bytes.
 pub(crate) const MAX_BODY: usize = 64 << 10;
-/// Most pending questions of one host.
+/// Maximum number of pending questions of one host.
 const OF_ONE_HOST: i64 = 64;
 /// Questions that are listed.
 const MAX_LISTED: i64 = 500;
-/// A question of a host that was silent for so many seconds is hidden until the host is back.
+/// Seconds after which questions of a silent host are hidden until it is back.
 const HOST_TIMEOUT_S: i64 = 60;
 /// How often it is noted that a host still asks, in seconds.
 const NOTE_INTERVAL_S: i64 = 10;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_once_for_what_was_shown_while_somebody_asks() {
+    fn fleet_answer_counts_once_and_only_while_the_question_is_open() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::File(dir.path().join("fleet.db"));
         crate::fleet::schema::prepare(&database).unwrap();

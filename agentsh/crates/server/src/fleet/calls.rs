@@ -53,7 +53,7 @@ pub(crate) fn add_calls(db: &mut dyn Connection, rows: &mut Rows) -> Result<(), 
     Ok(())
 }
 
-/// None: it is about no call.
+/// None: the event is not about a call.
 fn key(row: &Row, body: &Json) -> Option<Key> {
     let server = body.get("server_id")?.as_str()?;
     let request = body.get("jsonrpc_id")?.to_string();

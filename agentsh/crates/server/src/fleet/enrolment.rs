@@ -19,7 +19,7 @@ pub type NewToken = AskToken;
 /// Creates a token directly in a database: the first one, on the server's own machine.
 ///
 /// # Errors
-/// When the database cannot be used, or the token is none.
+/// When the database cannot be used, or the token is invalid.
 pub fn make_token(database: &Database, asked: &NewToken) -> Result<GotToken, DbError> {
     schema::prepare(database)?;
     let mut db = database.connect(None)?;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_token_brings_no_host_back() {
+    fn used_enrolment_token_does_not_enrol_again() {
         let (_dir, database) = database();
         let first = token(&database, "host", "", None);
         let mut db = database.connect(None).unwrap();

@@ -30,7 +30,7 @@ struct Counts {
 }
 
 impl Metrics {
-    /// A batch that was kept: so many bytes as it was sent, and how long it took until it was on disk.
+    /// Counts a stored batch: its size as sent, and the time until it was on disk.
     pub fn taken(&self, taken: &StoredBatch, bytes: usize, time: Duration) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.batches += 1;
@@ -115,7 +115,7 @@ mod tests {
     use agentsh_fleet::wire::Position;
 
     #[test]
-    fn words_of_hosts_are_bounded_and_escaped() {
+    fn metrics_labels_from_hosts_are_bounded_and_escaped() {
         let metrics = Metrics::default();
         let kinds = (0..500).map(|number| (format!("a\"\n{number}"), 1)).collect();
         let position = Position { id: 1, hash: String::new() };

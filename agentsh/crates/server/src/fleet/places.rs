@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use crate::fleet::schema::LOW_BITS;
 use crate::fleet::serve::OperatorLog;
 
-/// How far a place may be ahead of the clock of this server, in microseconds. A server whose clock is wrong by more is not
-/// followed: what arrives would stay until that time comes, whatever is to be forgotten.
+/// How far a place may be ahead of the clock of this server, in microseconds. A server whose clock is wrong by more
+/// is not followed, because its events would be kept until that time.
 const MAX_AHEAD: i64 = 3_600_000_000;
 /// Between two messages about a clock.
 const CLOCK_WARNING_INTERVAL: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ impl Places {
     /// An id larger than `place`, which another server may have given, unless that is too far ahead.
     ///
     /// # Errors
-    /// When the clock of this server says a time that no place can have.
+    /// When the time of this server's clock does not fit into an id.
     pub fn behind(&self, place: i64, now: Timestamp) -> Result<i64, DbError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = now.as_microsecond();

@@ -140,7 +140,7 @@ fn arrived_since(since: &str) -> Option<i64> {
     time.as_microsecond().checked_sub(MAX_CLOCK_LEAD_US)?.checked_mul(1 << LOW_BITS)
 }
 
-/// A page of at most so many rows. One row always fits.
+/// A page of at most `limit` rows. One row always fits.
 fn cut(found: Vec<(i64, Row)>, limit: usize) -> Rows {
     let mut taken = 0_usize;
     let mut rows = Rows::default();
@@ -177,7 +177,7 @@ fn host_ids(db: &mut dyn Connection, named: &str) -> Result<Vec<String>, DbError
     Ok(rows.iter().filter_map(|row| Some(row.first()?.as_text().to_owned())).collect())
 }
 
-/// Events of one session behind a place, in their order.
+/// Events of one session after a place, in order.
 pub(crate) fn of_session(db: &mut dyn Connection, session: &str, after: i64) -> Result<Rows, DbError> {
     let text = "SELECT id, host, session, seq, time, hash, body FROM events WHERE session = $1 AND seq > $2 \
                 ORDER BY seq LIMIT $3";

@@ -26,7 +26,7 @@ pub(crate) enum Refusal {
     Gap(Position),
     /// 409: the record of the host no longer fits; it is recorded here, and the host is refused.
     Rewritten(String),
-    /// 409: what it was about is another thing by now.
+    /// 409: its subject has changed meanwhile.
     Stale(&'static str),
     /// 413.
     TooLong(String),

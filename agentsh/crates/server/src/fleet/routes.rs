@@ -29,7 +29,7 @@ use agentsh_fleet::wire::{ApprovalAnswer, Ask, AskToken, Enrol, Login, Position,
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
 pub(crate) const MAX_BATCHES: usize = 48;
-/// Of one host, so that a single host cannot block all others.
+/// Limit for one host, so that a single host cannot block all others.
 const OF_ONE_HOST: usize = 4;
 /// How long a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -71,8 +71,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/servers", get(servers))
         .route("/v1/looks", get(looks))
         .route("/v1/asks", get(all_asks).post(ask))
-        .route("/v1/asks/{id}/answer", get(heard).post(answer))
-        .route("/v1/asks/{id}/over", post(over))
+        .route("/v1/asks/{id}/answer", get(ask_answer).post(answer))
+        .route("/v1/asks/{id}/over", post(end_ask))
         .route("/v1/bundles/{name}", get(bundle))
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
@@ -106,7 +106,8 @@ impl App {
         self.judge(&self.readers, move |db| person(db, &credential, least)).await
     }
 
-    /// The id of the host that asks, and its body of at most so many bytes. Nothing of it is read before the signature.
+    /// The id of the requesting host, and its body of limited size. Nothing of the body is read before the signature
+    /// is verified.
     pub async fn host(
         &self,
         method: &Method,
@@ -313,13 +314,13 @@ async fn revoke_people(State(app): Shared, headers: HeaderMap, body: Body) -> An
 
 async fn events(State(app): Shared, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
     app.person(&headers, Role::Viewer).await?;
-    let asked = asked(query.as_deref())?;
+    let asked = filter_of(query.as_deref())?;
     json(app.ask(move |db| reads::events(db, &asked)).await?)
 }
 
 async fn sessions(State(app): Shared, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
     app.person(&headers, Role::Viewer).await?;
-    let asked = asked(query.as_deref())?;
+    let asked = filter_of(query.as_deref())?;
     let begins = asked.session.unwrap_or_default();
     json(app.ask(move |db| reads::sessions(db, &begins, asked.host.as_deref(), asked.limit)).await?)
 }
@@ -331,13 +332,13 @@ async fn session_events(
     RawQuery(query): RawQuery,
 ) -> Answer {
     app.person(&headers, Role::Viewer).await?;
-    let after = asked(query.as_deref())?.before.unwrap_or_default();
+    let after = filter_of(query.as_deref())?.before.unwrap_or_default();
     json(app.ask(move |db| reads::of_session(db, &session, after)).await?)
 }
 
 async fn servers(State(app): Shared, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
     app.person(&headers, Role::Viewer).await?;
-    let asked = asked(query.as_deref())?;
+    let asked = filter_of(query.as_deref())?;
     json(app.ask(move |db| reads::servers(db, &asked)).await?)
 }
 
@@ -356,13 +357,13 @@ async fn ask(State(app): Shared, request: Request) -> Answer {
     json(serde_json::json!({ "state": "waiting" }))
 }
 
-async fn heard(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
+async fn ask_answer(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, 0).await?;
     json(app.judge(&app.readers, move |db| asks::heard(db, &host, &id)).await?)
 }
 
-async fn over(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
+async fn end_ask(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, MAX_BODY).await?;
     app.judge(&app.writers, move |db| asks::over(db, &host, &id)).await?;
@@ -412,7 +413,7 @@ async fn healthz(State(app): Shared) -> Answer {
 }
 
 /// The part of an address after `?`. A word that is not known is refused: an answer to less would look like one to all.
-fn asked(query: Option<&str>) -> Result<Filter, Refusal> {
+fn filter_of(query: Option<&str>) -> Result<Filter, Refusal> {
     let uri: Uri = format!("/?{}", query.unwrap_or_default())
         .parse()
         .map_err(|_| Refusal::Wrong("cannot parse the query string".to_owned()))?;

@@ -1,7 +1,7 @@
 //! The tables, their versions, and the daily partitions of events.
 //!
-//! A migration only adds: a server of the version before goes on next to it. One that takes something away raises
-//! `oldest`, once no older server runs; those then say so instead of guessing.
+//! A migration only adds: a server of the previous version keeps working beside it. One that removes something raises
+//! `oldest`, once no older server runs; an older server then reports this instead of guessing.
 
 use agentsh_database::{Connection, Database, DbError, Value};
 use jiff::Timestamp;
@@ -12,9 +12,10 @@ pub(crate) const KEY: i64 = 7_452_382;
 /// The migrations from each version to the next, and the oldest server that can use the result.
 const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2), (1, V3), (1, V4), (1, V5)];
 
-/// Days whose tables are created in advance: an idle server, or one that cannot change tables, continues for so long.
+/// Days whose tables are created in advance: an idle server, or one that cannot change tables, can continue this
+/// long.
 const DAYS_AHEAD: i64 = 7;
-/// An id is the microsecond of arrival, and behind it bits that tell servers apart.
+/// An id is the microsecond of arrival, followed by bits that distinguish servers.
 pub(crate) const LOW_BITS: u32 = 11;
 const MICROS_A_DAY: i64 = 86_400_000_000;
 
@@ -77,7 +78,7 @@ const V3: &[&str] = &[
     "CREATE INDEX sign_ins_made ON sign_ins (made_at)",
 ];
 
-/// Days that are there already get theirs by [`complete`]: nobody who writes waits for it.
+/// Existing days get theirs by [`complete`], so that no writer waits for it.
 const V4: &[&str] = &[
     "CREATE INDEX events_tool ON /*ONLY*/ events (tool_name, id)",
     "CREATE INDEX events_severity ON /*ONLY*/ events (severity, id) WHERE severity IS NOT NULL",
@@ -93,9 +94,9 @@ const LATER: &[(&str, &str)] = &[
 ];
 /// The lock for building indexes.
 const COMPLETING: i64 = 7_452_384;
-/// A change of tables waits at most so long for users of the tables, because others wait behind it.
+/// Maximum time that a change of tables waits for users of the tables, because others wait behind it.
 const LOCKS: &str = "SET LOCAL lock_timeout = '5s'";
-/// A change of days waits at most so long for users of the table, because batches wait behind it.
+/// Maximum time that a change of days waits for users of the table, because batches wait behind it.
 const DAYS_LOCKS: &str = "SET LOCAL lock_timeout = '200ms'";
 
 /// ProjectAgentConfig the tables up to date, one server at a time.
@@ -207,8 +208,8 @@ pub(crate) fn make_days(db: &mut dyn Connection, now: Timestamp) -> Result<(), D
     Ok(())
 }
 
-/// Adds or drops days. It needs the whole table for a moment: if somebody holds it longer, such as a backup, nothing changes
-/// and no batch waits.
+/// Adds or drops days. It needs the whole table for a moment: if another connection holds it longer, such as a
+/// backup, nothing changes and no batch waits.
 fn of_days(db: &mut dyn Connection, change: &str) -> Result<(), DbError> {
     db.begin()?;
     let done = db.run(DAYS_LOCKS).and_then(|()| db.run(change)).and_then(|()| db.commit());
@@ -270,7 +271,7 @@ pub(crate) fn days(db: &mut dyn Connection) -> Result<Vec<String>, DbError> {
 pub(crate) fn forget(db: &mut dyn Connection, now: Timestamp, keep: u32) -> Result<u64, DbError> {
     let oldest = day_of(now) - i64::from(keep);
     if !db.is_postgres() {
-        // Before every id there is: nothing goes.
+        // The limit is before every id: no row is removed.
         let Some(first) = first_of(oldest) else { return Ok(0) };
         return db.change("DELETE FROM events WHERE id < $1", &[Value::Int(first)]);
     }
@@ -291,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_server_goes_on_until_it_is_told_not_to() {
+    fn older_server_keeps_working_until_a_migration_forbids_it() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::File(dir.path().join("fleet.db"));
         prepare(&database).unwrap();
@@ -303,7 +304,7 @@ mod tests {
         let newer: Vec<_> = VERSIONS.iter().copied().chain(more).collect();
         migrate(db.as_mut(), &newer[..VERSIONS.len() + 1]).unwrap();
         assert_eq!(version(db.as_mut()).unwrap(), own + 1);
-        // The server before it goes on.
+        // The previous server keeps working.
         prepare(&database).unwrap();
         migrate(db.as_mut(), &newer).unwrap();
         let why = prepare(&database).unwrap_err().to_string();
@@ -311,14 +312,14 @@ mod tests {
     }
 
     #[test]
-    fn ids_hold_for_a_long_time() {
+    fn event_ids_fit_dates_until_2100() {
         let late: Timestamp = "2100-01-01T00:00:00Z".parse().unwrap();
         assert!(first_of(day_of(late)).unwrap() > 0);
         assert_eq!(name_of(day_of(late)).unwrap(), "events_21000101");
     }
 
     #[test]
-    fn no_number_of_days_forgets_what_is_new() {
+    fn retention_of_any_length_keeps_new_days() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::File(dir.path().join("fleet.db"));
         prepare(&database).unwrap();

@@ -165,7 +165,7 @@ impl Server {
 async fn keep(app: Arc<App>, keep_days: Option<u32>, database: Database, tell: OperatorLog) {
     loop {
         let made = app.writers.ask(|db| schema::make_days(db, Timestamp::now())).await;
-        heard(&app.metrics, &tell, "days", &made);
+        log_outcome(&app.metrics, &tell, "days", &made);
         let forgotten = app
             .writers
             .ask(move |db| {
@@ -177,20 +177,20 @@ async fn keep(app: Arc<App>, keep_days: Option<u32>, database: Database, tell: O
                 Ok(())
             })
             .await;
-        heard(&app.metrics, &tell, "forgetting", &forgotten);
+        log_outcome(&app.metrics, &tell, "forgetting", &forgotten);
         // On a separate connection, because it takes long. After dropped days, because building an index on one would block
         // the table.
         let (own, app, tell) = (database.clone(), Arc::clone(&app), Arc::clone(&tell));
         tokio::task::spawn_blocking(move || {
             let completed = own.connect(None).and_then(|mut db| schema::complete(db.as_mut()).map(drop));
-            heard(&app.metrics, &tell, "indexes", &completed);
+            log_outcome(&app.metrics, &tell, "indexes", &completed);
         });
         tokio::time::sleep(KEEPING).await;
     }
 }
 
 /// Says when something begins to fail, and when it no longer does.
-fn heard(metrics: &Metrics, tell: &OperatorLog, what: &'static str, done: &Result<(), DbError>) {
+fn log_outcome(metrics: &Metrics, tell: &OperatorLog, what: &'static str, done: &Result<(), DbError>) {
     if !metrics.kept(what, done.is_err()) {
         return;
     }

@@ -19,7 +19,7 @@ pub(crate) const NAMES: &str = "oidc:";
 const AT: &str = " at ";
 /// How long one counts, in seconds: a provider's revocation takes effect at the next sign-in.
 pub(crate) const SIGN_IN_LIFETIME_S: i64 = 8 * 3600;
-/// Expired sign-ins are deleted after so many seconds.
+/// Seconds after which expired sign-ins are deleted.
 const KEPT: i64 = 90 * 24 * 3600;
 
 /// A person according to the provider.
@@ -59,7 +59,7 @@ pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, 
     Ok(credential)
 }
 
-/// A name has no brackets: what is in them behind it is who it is. Servers of earlier versions keep them.
+/// A name has no brackets, because the subject follows it in brackets. Servers of earlier versions keep them.
 fn clean(name: &str) -> String {
     name.replace('[', "(").replace(']', ")")
 }
@@ -153,7 +153,7 @@ mod tests {
     use crate::fleet::{access, schema};
 
     #[test]
-    fn a_sign_in_ends_by_itself_by_its_user_and_by_an_admin() {
+    fn sign_in_expires_or_is_ended_by_its_user_or_an_admin() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::File(dir.path().join("fleet.db"));
         schema::prepare(&database).unwrap();
@@ -186,7 +186,7 @@ mod tests {
         db.change("UPDATE sign_ins SET expires_at = 1", &[]).unwrap();
         assert_eq!(forget(db).unwrap(), 3);
 
-        // Somebody takes the name of another one, and that of a record.
+        // One person takes the name of another one, and that of a record.
         let again = open(db, &ada).unwrap();
         let liar = SignIn { subject: "18".to_owned(), ..ada.clone() };
         let worse = SignIn { name: known_as.trim_start_matches(NAMES).to_owned(), ..liar.clone() };

@@ -20,7 +20,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HANDSHAKES: usize = 256;
 
 /// # Errors
-/// What of the two files cannot be used, and why.
+/// Which of the two files cannot be used, and why.
 pub(crate) fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
     let read = |what: &str, file: &Path, error: &dyn std::fmt::Display| {
         format!("cannot use the {what} '{}': {error}", file.display())
@@ -41,7 +41,7 @@ pub(crate) fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, St
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Connections whose greeting is over. A slow one delays no other.
+/// Connections after their TLS handshake. A slow handshake delays no other.
 pub(crate) struct TlsListener {
     address: SocketAddr,
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,

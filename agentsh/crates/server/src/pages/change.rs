@@ -80,7 +80,7 @@ pub(super) async fn answer(
     let said = ApprovalAnswer { approve, scope: scope.to_owned(), bound: form.bound };
     answer_question(person.fleet.client(), &id, &said).await?;
     let word = if approve { "Approved" } else { "Denied" };
-    Ok(done(&person, Place::Approvals, "approvals", format!("{word}: question {id}.")))
+    Ok(done_page(&person, Place::Approvals, "approvals", format!("{word}: question {id}.")))
 }
 
 async fn host_is(person: &Person, host: &str, verb: &str, now: &str) -> Answer {
@@ -90,7 +90,7 @@ async fn host_is(person: &Person, host: &str, verb: &str, now: &str) -> Answer {
     }
     let path = format!("/v1/hosts/{host}/{verb}");
     let _state: Value = person.fleet.client().post(&path, &json!({})).await?;
-    Ok(done(person, Place::Hosts, "hosts", format!("Host {host} {now}.")))
+    Ok(done_page(person, Place::Hosts, "hosts", format!("Host {host} {now}.")))
 }
 
 pub(super) async fn revoke_person(
@@ -103,10 +103,10 @@ pub(super) async fn revoke_person(
     let asked = RevokePeople { name: name.clone() };
     let revoked: Revoked = person.fleet.client().post("/v1/credentials/revoke", &asked).await?;
     let said = format!("{} credentials of '{name}' are revoked, and its unused tokens.", revoked.revoked);
-    Ok(done(&person, Place::People, "people", said))
+    Ok(done_page(&person, Place::People, "people", said))
 }
 
-fn done(person: &Person, here: Place, back: &str, said: String) -> axum::response::Response {
+fn done_page(person: &Person, here: Place, back: &str, said: String) -> axum::response::Response {
     let back = Some((Href::to(&[back]), "Back".to_owned()));
     let shown = Message { title: String::new(), lines: vec![said], back };
     page(message(&person.frame("Done", here), &shown))

@@ -98,10 +98,10 @@ struct Claims {
 }
 
 impl Identity {
-    /// None: people have tokens alone. Must be called inside a `LocalSet`.
+    /// None: people have only tokens. Must be called inside a `LocalSet`.
     ///
     /// # Errors
-    /// What of the options cannot be.
+    /// Which option is invalid, and why.
     pub(crate) fn start(args: &OidcArgs) -> Result<Option<Self>, String> {
         let (Some(issuer), Some(client), Some(public)) =
             (&args.oidc_issuer, &args.oidc_client, &args.public_url)
@@ -227,8 +227,8 @@ impl Provider {
         let text = text.map_err(refused)?;
         let keys = self.signers.for_token(&text).await.map_err(SignInRefusal::Later)?;
         let claims: Claims =
-            token::claims(&text, &self.oauth, &keys, &self.client).map_err(|why| not(&why))?;
-        is_ours(&claims, &self.client, &words.nonce, Timestamp::now()).map_err(not)?;
+            token::claims(&text, &self.oauth, &keys, &self.client).map_err(|why| invalid_token(&why))?;
+        is_ours(&claims, &self.client, &words.nonce, Timestamp::now()).map_err(invalid_token)?;
         self.identity(&claims)
     }
 
@@ -288,7 +288,7 @@ fn roles(written: &[String]) -> Result<BTreeMap<String, Role>, String> {
     Ok(roles)
 }
 
-/// What the signature does not prove: that the token was made for this sign-in, and now.
+/// Checks what the signature does not prove: that the token was made for this sign-in, and now.
 fn is_ours(claims: &Claims, client: &str, nonce: &str, now: Timestamp) -> Result<(), &'static str> {
     let leeway = i64::try_from(CLOCK_LEEWAY_S).unwrap_or_default();
     let age = now.as_second().saturating_sub(claims.iat);
@@ -325,7 +325,7 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-fn not(why: &str) -> SignInRefusal {
+fn invalid_token(why: &str) -> SignInRefusal {
     SignInRefusal::Not(format!("The identity provider's token is not valid: {why}."))
 }
 
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_for_one_sign_in_at_one_time() {
+    fn identity_token_is_valid_for_one_sign_in() {
         let now = |second| Timestamp::from_second(second).unwrap();
         let ours = |changed: Value, second| is_ours(&claims(&changed), "us", "n", now(second));
         for (changed, second) in [

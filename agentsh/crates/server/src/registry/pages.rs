@@ -101,7 +101,7 @@ struct Form {
 }
 
 impl Form {
-    /// None: it is not that form.
+    /// None: the body is not this form.
     fn read(headers: &HeaderMap, bytes: &[u8]) -> Option<Self> {
         let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
         if kind.split(';').next()?.trim() != "application/x-www-form-urlencoded" {

@@ -43,7 +43,7 @@ pub(crate) struct App {
     pub hosts: Vec<String>,
     /// The server in front of it names the caller, by a [`Caller`] on each request.
     pub is_told: bool,
-    /// Whether somebody on this machine may register without a token; or, behind such a server, a host.
+    /// Whether a client on this machine may register without a token; behind a fleet server, a host.
     pub open: bool,
     pub most_servers: i64,
     pub valid_for: Option<SignedDuration>,
@@ -115,7 +115,7 @@ pub struct Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerRight {
     Look,
-    /// Register where nobody has, and ask for a decision.
+    /// Register unregistered names, and otherwise ask for a decision.
     Ask,
     Decide,
 }

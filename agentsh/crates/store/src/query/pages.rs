@@ -27,7 +27,7 @@ pub struct Page {
     pub before_seq: Option<i64>,
     /// Only records behind this place in the session: then the oldest of them are given.
     pub after_seq: Option<i64>,
-    /// Most records.
+    /// Maximum number of records.
     pub limit: u32,
 }
 

@@ -9,8 +9,8 @@ use crate::words::{
     Action, AdvisorySource, BundleState, ExitCause, ForgotReason, LayerState, Sender, Severity,
 };
 
-/// Most different entries of one kind. What comes after is counted as not listed: names are made up by processes that
-/// are not trusted, and a summary must not grow with them.
+/// Maximum number of different entries of one kind. Further ones are counted as not listed: untrusted processes make
+/// up names, and a summary must not grow with them.
 pub(super) const MAX_ENTRIES: usize = 500;
 
 /// Serialised as the list of its values, ordered by key.
@@ -130,7 +130,7 @@ pub struct Flowed {
     /// None: a host that is not listed.
     pub from: Option<ServerId>,
     pub to: ServerId,
-    /// The host, where it is about one.
+    /// The host, if the row is about one.
     pub host: Option<String>,
     /// Calls that carried a copy of it.
     pub copies: u64,

@@ -9,7 +9,8 @@ use super::parts::{Attributes, nanoseconds};
 use super::spans::provider;
 use crate::entry::Entry;
 
-/// Most points of one metric: a program chooses some of the names. Further ones are counted together.
+/// Maximum number of points of one metric, because a program chooses some of the names. Further ones are counted
+/// together.
 const MAX_POINTS: usize = 500;
 const CUMULATIVE: u32 = 2;
 /// Calls that were not judged yet, at most.
@@ -57,7 +58,7 @@ struct Histogram {
 }
 
 struct Counts {
-    /// One more than there are bounds.
+    /// One count per bucket: one more than there are bounds.
     counts: Vec<u64>,
     sum: f64,
 }

@@ -44,14 +44,14 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const BATCH: usize = 512;
 /// The default for one request.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a receiver answers is not used.
+/// A receiver's answer is not used.
 const MAX_ANSWER: usize = 64 << 10;
 
 pub struct Settings {
     pub addresses: Addresses,
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub encoding: Encoding,
-    /// Of one request.
+    /// Timeout of one request.
     pub within: Duration,
     /// Bodies go as gzip.
     pub is_packed: bool,
@@ -101,7 +101,7 @@ struct State {
     failed: Option<String>,
 }
 
-/// What a request that was not taken may come to.
+/// How sending can fail.
 enum SendFailure {
     Later(String),
     Never(String),
@@ -189,7 +189,7 @@ impl Shared {
             let traces = self.drain("span", addresses.traces.as_ref(), |state| &mut state.traces, spans_of);
             let logs = self.drain("log", addresses.logs.as_ref(), |state| &mut state.logs, logs_of);
             let (traces, logs) = tokio::join!(traces, logs);
-            // Behind them: they say what was dropped.
+            // Sent last, because the metrics count what was dropped.
             let metrics = self.metrics().await;
             if is_last {
                 return;

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_are_those_of_the_format() {
+    fn protobuf_bytes_match_the_format() {
         let span = json!({"traceId": "0102", "name": "ab", "kind": 3, "startTimeUnixNano": "258",
             "attributes": [{"key": "k", "value": {"intValue": "300"}}]});
         let request = request(&json!({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}));

@@ -325,7 +325,7 @@ fn request(entry: &Entry) -> String {
     }
 }
 
-/// The moment so long before the event.
+/// The event's time minus a duration field.
 fn before(entry: &Entry, field: &str) -> Timestamp {
     let lasted = Duration::from_millis(entry.number(field).unwrap_or(0));
     entry.time.checked_sub(lasted).unwrap_or(entry.time)

@@ -7,7 +7,7 @@ use agentsh_store::CommittedEvent;
 
 const START: &str = "2026-01-02T03:04:05Z";
 
-/// Events in their order, each a second after the one before.
+/// Events in order, one second apart.
 fn entries(bodies: &[Value]) -> Vec<Entry> {
     let start: Timestamp = START.parse().unwrap();
     let each = bodies.iter().zip(0u32..).map(|(body, at)| CommittedEvent {
@@ -44,7 +44,7 @@ fn judged(id: u64, action: &str) -> Value {
 }
 
 #[test]
-fn a_span_stands_in_what_it_belongs_to() {
+fn spans_are_children_of_their_parent() {
     let spans = heard(&[
         json!({"type": "session_started", "verb": "run"}),
         json!({"type": "process_started", "server_id": "s", "program": "/bin/s", "pid": 9}),
@@ -90,7 +90,7 @@ fn spans_without_an_end_finish_with_the_session() {
 }
 
 #[test]
-fn calls_without_an_end_are_forgotten_at_last() {
+fn telemetry_forgets_calls_without_an_end() {
     let mut spans = Spans::new(SessionId(uuid::Uuid::from_u128(7)));
     let bodies: Vec<Value> = (0..1100).map(call).chain([judged(0, "allow"), judged(1099, "allow")]).collect();
     let ended: Vec<Value> = entries(&bodies).iter().flat_map(|entry| spans.hear(entry)).collect();

@@ -13,7 +13,7 @@ use agentsh_sandbox::seccomp::{Call, RULES, Verdict};
 use agentsh_store::Event;
 use agentsh_store::words::{Action, LayerState, Sender};
 
-/// Every attack, by whom, and in words. All of them must appear.
+/// Every attack: its id, the attacker, and a description. All of them must appear.
 pub const ATTACKS: &[(&str, &str, &str)] = &[
     ("agent", "ssh-key", "read the key in ~/.ssh"),
     ("agent", "secret-variable", "read a secret from the environment"),
@@ -76,7 +76,7 @@ pub struct Row {
     pub attack: String,
     pub attempted: String,
     pub outcome: Outcome,
-    /// The answers, as they came.
+    /// The received answers.
     pub happened: String,
     /// The layer or rule that they came from.
     pub refused_by: String,

@@ -98,7 +98,7 @@ fn a_twin_that_is_refused_is_broken() {
 }
 
 #[test]
-fn the_rule_comes_from_the_record_and_is_not_invented() {
+fn demo_shows_the_rule_from_the_record() {
     let reports = [Report::new(
         "agent",
         "denied-tool",
@@ -120,7 +120,7 @@ fn the_rule_comes_from_the_record_and_is_not_invented() {
 }
 
 #[test]
-fn only_answers_of_the_filter_are_called_the_filters() {
+fn only_seccomp_errors_are_attributed_to_seccomp() {
     let call =
         |number, error: &str| Try { call: Some(number), ..Try::answered("c", Some(error.to_owned()), None) };
     assert!(filtered(&call(libc::SYS_mount, "EPERM")));

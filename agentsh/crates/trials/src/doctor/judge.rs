@@ -314,8 +314,8 @@ pub fn cpu(probed: &Probed) -> Layer {
     }
 }
 
-/// `tampered` is the outcome of starting with a bound file that changed after the check: None is a start. The file of
-/// which the answers tell was changed as well, after its bytes were copied.
+/// `tampered` is the outcome of starting with a bound file that changed after the check: None is a start. The file
+/// that the answers are about was changed as well, after its bytes were copied.
 #[must_use]
 pub fn pinned(answers: &Answers, tampered: Option<&str>, host: &Host) -> Layer {
     let (layer, asked) = ("pinned-execution", "changed bytes do not run; the checked bytes do");

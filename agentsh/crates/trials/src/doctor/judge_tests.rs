@@ -29,7 +29,7 @@ fn only_attempts_that_this_layer_refused_count() {
 }
 
 #[test]
-fn silence_is_not_protection() {
+fn missing_answer_does_not_count_as_protection() {
     assert_eq!(state(None), State::Absent);
     assert_eq!(state(Some(&answer(&[], &[Ok(())]))), State::Absent);
     let rows = ordinary(&read("no json\n{}\n"), &[], &Host::default());
@@ -39,7 +39,7 @@ fn silence_is_not_protection() {
 }
 
 #[test]
-fn a_connection_that_arrived_counts_more_than_what_the_inside_says() {
+fn connection_that_arrived_overrides_the_report_from_inside() {
     let mut inside = answer(&[Err(Errno::ENETUNREACH)], &[]);
     inside.probe = "network".to_owned();
     let arrived = Host { reached: 1, ..Host::default() };
@@ -48,7 +48,7 @@ fn a_connection_that_arrived_counts_more_than_what_the_inside_says() {
 }
 
 #[test]
-fn a_shared_namespace_is_named() {
+fn shared_namespace_is_reported() {
     let mut inside = answer(&[Err(Errno::ESRCH)], &[]);
     for name in NAMESPACES {
         inside.facts.insert(name.to_owned(), format!("{name}:[1]"));
@@ -61,7 +61,7 @@ fn a_shared_namespace_is_named() {
 }
 
 #[test]
-fn a_capability_that_is_left_is_named() {
+fn remaining_capability_is_reported() {
     let mut inside = answer(&[Err(Errno::EPERM)], &[]);
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         inside.facts.insert(set.to_owned(), "0000000000000000".to_owned());
@@ -103,7 +103,7 @@ fn a_limit_counts_only_when_it_was_hit() {
 }
 
 #[test]
-fn changed_bytes_that_start_are_a_hole() {
+fn changed_program_that_starts_is_a_failure() {
     let mut inside = answer(&[Err(Errno::EROFS)], &[Ok(())]);
     inside.facts.insert("bytes".to_owned(), "good".to_owned());
     let answers = Answers::from([("pinned".to_owned(), inside)]);

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_told_once_and_what_is_not_there_takes_one_line() {
+    fn doctor_prints_each_reason_once() {
         let less = |name: &str| {
             Layer::new(name, "much", "little", State::Degraded).because("no cgroup").remedy("delegate one")
         };
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_what_is_well_and_reasons_for_what_is_not() {
+    fn doctor_prints_reasons_only_for_failures() {
         insta::assert_snapshot!(plain(&some(), 80), @r"
         enforced    seccomp             11 of 11
         DEGRADED    memory-limit        a watchdog
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_names_what_is_wanting_and_nothing_else() {
+    fn doctor_last_line_names_only_failures() {
         let text = plain(&some(), 100);
         assert!(text.ends_with("not fully enforced here: memory-limit\n"), "{text}");
         let mut settled = some();

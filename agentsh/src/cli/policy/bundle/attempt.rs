@@ -18,9 +18,9 @@ use agentsh_policy::{Answer, Bundle, PathContext, Policy, Question};
 use agentsh_store::{Reader, escape};
 use agentsh_terminal::output::{Context, Failure, NO, OK};
 
-/// Sessions that are looked at, the newest ones.
+/// Maximum number of sessions that are examined, the newest ones.
 const MAX_SESSIONS: u64 = 20_000;
-/// In place of a bundle: there is none.
+/// Stands for "no bundle" in place of a bundle's name.
 const NONE: &str = "none";
 /// A path at which there is no file.
 const MISSING_DIRECTORY: &str = "/nonexistent";
@@ -48,7 +48,8 @@ pub(super) struct Attempt {
     json: bool,
 }
 
-/// What would be refused: who did it, what, how often, in how many sessions, and by which rule.
+/// What would be refused: the key is the actor and the action; the value is how often, in how many sessions, and by
+/// which rule.
 type Refused = BTreeMap<(String, String), (u64, u64, String)>;
 
 /// The record of one host.
@@ -57,7 +58,7 @@ struct Looked {
     sessions: u64,
     calls: u64,
     refused: Refused,
-    /// There is more than was looked at.
+    /// There are more sessions than were examined.
     is_cut: bool,
 }
 
@@ -153,7 +154,7 @@ impl Looked {
 enum ComparedBundle {
     /// On the record of this machine: what is in force here, with this bundle of the organisation.
     Here(Option<Bundle>),
-    /// On that of other machines: the bundle that is in force there, and the file that says so.
+    /// On the records of other machines, with the bundle in force there, and its file.
     Fleet(Option<(Bundle, PathBuf)>),
 }
 
@@ -229,7 +230,7 @@ impl<'p> Judge<'p> {
     async fn look(&mut self, host: String, reader: &mut Reader, since: Timestamp) -> Result<Looked, Failure> {
         let mut looked = Looked { host, sessions: 0, calls: 0, refused: Refused::new(), is_cut: false };
         for (number, session) in (0_u64..).zip(reader.sessions(MAX_SESSIONS + 1).await?) {
-            // What came over is of the time that is asked about, even if the clock of its host is wrong.
+            // A transferred session is in the requested period, even if the clock of its host is wrong.
             let is_old = session.last_at.parse::<Timestamp>().is_ok_and(|at| at < since);
             if is_old && !self.against.is_fleet() {
                 continue;
@@ -272,7 +273,7 @@ impl<'p> Judge<'p> {
         Ok(looked)
     }
 
-    /// What is in force for an agent in a project, and what would be.
+    /// The policy in force for an agent in a project, and the one that would be.
     fn both(&self, agent: &str, project: &Path) -> Result<(Policy, Policy), Failure> {
         let here = agentsh_policy::Search { project: project.to_owned(), ..self.place.search(None, agent) };
         let failed = |error: agentsh_policy::PolicyError| Failure::Failed(error.to_string());

@@ -23,7 +23,7 @@ fn allowed() -> Vec<Ruled<NetworkRule>> {
         .collect()
 }
 
-/// What is forbidden in `text` under `key`, for messages of tests.
+/// The forbidden hosts in `text` under `key`, for test messages.
 pub(super) fn forbidden(text: &str, key: Option<&str>) -> Vec<String> {
     let rules = allowed();
     let mut found = Vec::new();
@@ -98,7 +98,7 @@ fn sees_through_every_way_to_write_a_url() {
 }
 
 #[test]
-fn a_key_makes_a_bare_name_a_destination() {
+fn bare_name_is_a_destination_under_a_host_key() {
     for (key, text) in [
         ("host", "bad.example.net"),
         ("hostname", "intranet"),
@@ -226,7 +226,7 @@ fn finds_what_browsers_programs_and_drivers_read_as_a_host() {
 }
 
 #[test]
-fn a_sign_behind_a_host_is_not_its() {
+fn punctuation_after_a_host_is_not_part_of_it() {
     for behind in [
         "，谢谢",
         "、",
@@ -267,7 +267,7 @@ fn a_sign_behind_a_host_is_not_its() {
             assert_eq!(forbidden(&text, Some("text")), Vec::<String>::new(), "{text}");
         }
     }
-    // What parsers read as more of the name.
+    // Characters that parsers read as part of the name.
     for behind in [
         "，x.evil.example",
         "．evil．example",
@@ -284,7 +284,7 @@ fn a_sign_behind_a_host_is_not_its() {
 }
 
 #[test]
-fn a_listed_port_is_the_only_one() {
+fn listed_port_allows_no_other_port() {
     for text in [
         "https://port.example.com:8443/x",
         "http://port.example.com:8443",
@@ -375,7 +375,7 @@ fn files_versions_code_and_prose_are_no_destinations() {
 }
 
 #[test]
-fn keys_and_public_suffixes_tell_machines_from_files() {
+fn keys_and_public_suffixes_distinguish_hosts_from_file_names() {
     for (key, text) in [
         ("server", "collect.example.sh"),
         ("endpoint", "in.collect.zip"),
@@ -389,9 +389,9 @@ fn keys_and_public_suffixes_tell_machines_from_files() {
     }
 }
 
-/// What is encoded behind a word of the same letters.
+/// Encoded text after a word of the same letters.
 #[test]
-fn an_encoded_command_is_read_behind_its_option() {
+fn encoded_command_after_its_option_is_decoded() {
     let text = "powershell -enc aQB3AHIAIABoAHQAdABwAHMAOgAvAC8AZAByAG8AcAAuAGUAeABhAG0AcABsAGUALgBuAGUAdAA=";
     let decoded = crate::text::Decoded::of(text, &crate::text::Limits::default());
     let mut hosts = Vec::new();
@@ -401,14 +401,14 @@ fn an_encoded_command_is_read_behind_its_option() {
 }
 
 #[test]
-fn mail_is_told_from_connections() {
+fn mail_addresses_are_distinguished_from_connections() {
     let mut forms = Vec::new();
     find("jo@example.org", Some("to"), &mut |found| forms.push(found.form));
     assert_eq!(forms, [Form::Mail]);
 }
 
 #[test]
-fn long_texts_are_linear_and_loud() {
+fn destination_search_is_linear_and_reports_overlong_hosts() {
     let crowd = "http:".repeat(40_000);
     assert!(!forbidden(&format!("https://{}", "a".repeat(5000)), None).is_empty());
     for text in ["a@".repeat(40_000), crowd, "//".repeat(40_000), "\\\\".repeat(40_000), "a.".repeat(40_000)]
@@ -429,7 +429,7 @@ proptest! {
     }
 
     #[test]
-    fn a_host_behind_any_user_name_is_found(user in "[a-z0-9.:%!$&'()*+,;=~_-]{0,20}", tail in "[a-z/?#:]{0,8}") {
+    fn host_after_any_user_name_is_found(user in "[a-z0-9.:%!$&'()*+,;=~_-]{0,20}", tail in "[a-z/?#:]{0,8}") {
         let text = format!("https://{user}@bad.example.net/{tail}");
         prop_assert!(!forbidden(&text, Some("url")).is_empty());
         prop_assert!(!forbidden(&text, None).is_empty());

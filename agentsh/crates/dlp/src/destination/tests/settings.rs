@@ -1,4 +1,4 @@
-//! What settings say where others say a host, and numbers that are one.
+//! Settings under keys that elsewhere name a host, and numbers that are addresses.
 
 use super::tests::forbidden;
 

@@ -48,7 +48,7 @@ fn said(flow: &mut Flow, by: &str, text: &str, private: bool, at: u64) -> Stored
     flow.remember(origin, &Leaves::of(&tree), &Views::NONE)
 }
 
-/// As it comes off the wire.
+/// Stores a line as it comes off the wire.
 fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
     let result = json!({"content": [{"type": "text", "text": text}]}).to_string();
     let origin = Origin {
@@ -79,7 +79,7 @@ fn rules(judged: &Judged) -> Vec<&'static str> {
     judged.findings.iter().map(|flowed| flowed.finding.rule).collect()
 }
 
-/// A text that nothing else has anything in common with.
+/// A text that shares nothing with any other.
 fn page(number: u64) -> String {
     let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let word = |_| {
@@ -118,7 +118,7 @@ fn allowed_text_in_a_call_does_not_hide_a_private_copy() {
 }
 
 #[test]
-fn more_than_is_looked_at_does_not_leave() {
+fn text_beyond_the_search_limit_does_not_leave() {
     let mut flow = flow();
     // Words that everybody uses: no finding by themselves.
     let phrase = "about after also another been before being between both could does doing";
@@ -153,7 +153,7 @@ fn a_private_passage_does_not_leave() {
 }
 
 #[test]
-fn labels_decide_who_may_hear_it() {
+fn labels_decide_which_servers_may_receive_a_copy() {
     let mut flow = flow();
     read(&mut flow, MEMO, true, 1000);
     let arguments = json!({"content": MEMO});
@@ -169,7 +169,7 @@ fn labels_decide_who_may_hear_it() {
 }
 
 #[test]
-fn text_that_an_agent_returns_does_not_become_its_own() {
+fn text_copied_by_the_agent_keeps_its_origin() {
     for given in [MEMO.to_owned(), format!("{} {MEMO}", page(3))] {
         let mut flow = flow();
         read(&mut flow, MEMO, true, 1000);
@@ -194,7 +194,7 @@ fn a_private_read_is_noted_without_a_match() {
 }
 
 #[test]
-fn pieces_of_a_key_and_addresses() {
+fn pieces_and_encodings_of_a_key_are_found() {
     let mut flow = flow();
     read(&mut flow, KEY, true, 1000);
     for text in [
@@ -225,7 +225,7 @@ fn a_text_cut_into_calls_is_found() {
 }
 
 #[test]
-fn text_that_the_agent_said_first_is_its_own() {
+fn text_that_the_agent_wrote_first_has_no_origin() {
     let mut flow = flow();
     send(&mut flow, "files", LOCAL, &json!({"query": MEMO}));
     read(
@@ -246,7 +246,7 @@ fn licence_text_has_no_origin() {
 }
 
 #[test]
-fn results_are_forgotten_in_time() {
+fn results_are_forgotten_after_their_lifetime() {
     let mut flow = flow();
     read(&mut flow, MEMO, true, 1000);
     let later = flow.judge(
@@ -261,7 +261,7 @@ fn results_are_forgotten_in_time() {
 }
 
 #[test]
-fn memory_is_bounded_and_says_what_it_forgot() {
+fn result_memory_is_bounded_and_reports_evictions() {
     let config = Config { taint: taint::Config { memory: 1 << 20, ..taint::Config::default() } };
     let mut flow = Flow::new(config, &[9; 32]);
     // Results of which nothing is left.
@@ -279,7 +279,7 @@ fn memory_is_bounded_and_says_what_it_forgot() {
 }
 
 #[test]
-fn a_marker_comes_back_and_is_taken_out_again() {
+fn marker_in_a_call_is_recognised_and_removed() {
     let mut flow = flow();
     let id = read(&mut flow, MEMO, true, 1000).id;
     let marked = flow.mark(id, MEMO, marker::Position::Suffix, 0x1234_5678_9abc_def0).unwrap();
@@ -320,7 +320,7 @@ fn a_record_finds_copies_in_another_session_and_holds_no_text() {
 }
 
 #[test]
-fn no_letter_of_the_arguments_stands_in_a_finding() {
+fn findings_contain_no_text_of_the_arguments() {
     let mut flow = flow();
     read(&mut flow, KEY, true, 1000);
     let arguments = json!({"hunter2 sk-4Rt9LmQ2xVb7Ny3Kp8Wd6HsZc1Jf5": "Pa55phrase sk-4Rt9LmQ2xVb7Ny3Kp8Wd6HsZc1Jf5 Tail"});
@@ -359,7 +359,7 @@ proptest! {
 }
 
 #[test]
-fn an_account_number_is_itself_however_it_is_spaced() {
+fn account_number_is_found_with_any_spacing() {
     let (paper, wire) = ("DE89 3704 0044 0532 0130 00", "DE89370400440532013000");
     for (said, sent) in [(paper, wire), (wire, paper), (paper, paper)] {
         let mut flow = flow();
@@ -381,7 +381,7 @@ fn repeated_result_takes_no_memory_and_renews_its_lifetime() {
         assert_eq!(count, 2);
         assert!(apart > 60 || after < before + 400, "{apart}: {before} {after}");
         assert_eq!(flow.origins().last().unwrap().1.call, (1000 + apart).to_string());
-        // It came a second time, so its time begins anew.
+        // It was read a second time, so its lifetime starts again.
         for (now, is_known) in [(1000 + apart + lifetime - 1, true), (1000 + apart + lifetime + 61, false)] {
             let call = json!({"body": MEMO});
             let call = Leaves::of_value("send", &call);
@@ -412,7 +412,7 @@ fn a_result_is_a_repeat_only_of_the_same_bytes_of_the_same_server() {
 }
 
 #[test]
-fn a_repeat_of_what_had_to_go_is_remembered_anew() {
+fn repeated_result_is_remembered_again_after_eviction() {
     let config = Config { taint: taint::Config { memory: 1 << 20, ..taint::Config::default() } };
     let mut flow = Flow::new(config, &[9; 32]);
     line(&mut flow, "files", MEMO, 1000);

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use super::*;
 
-/// What looks like a secret in an address that stood there whole is part of the address.
+/// A part of a complete address that looks like a secret counts as part of the address.
 #[test]
-fn a_link_out_of_a_result_may_be_followed_and_its_parts_may_not_leave() {
+fn link_from_a_result_may_be_followed_but_its_parts_may_not_leave() {
     let mut flow = flow();
     let link = "https://gist.example.com/a/Zk3vQ9xT2mB7nR4wL8pD1sF6/raw/x.txt";
     read(&mut flow, &format!("raw_url {link} size 12"), true, 1000);
@@ -50,7 +50,7 @@ fn values_are_found_backwards_and_in_other_alphabets() {
 }
 
 #[test]
-fn a_secret_may_be_the_name_of_a_member() {
+fn secret_as_a_member_name_is_found() {
     let mut flow = flow();
     let result =
         json!({"structuredContent": {"tokens": {"ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T": "release bot"}}});
@@ -135,7 +135,7 @@ fn blocks_decoded(flow: &mut Flow, arguments: &Value) -> bool {
 }
 
 #[test]
-fn a_link_with_an_identifier_is_a_link_as_a_whole() {
+fn link_with_an_identifier_counts_as_a_link() {
     let mut flow = flow();
     let link = "https://packages.example.com/jobs/3b9e51c7-04fd-4a86-b21d-6f7c80a9d2e5?after=Wk3vQ9xT2mB7nR4wL8pD1sF6aB";
     read(&mut flow, &format!("see {link} of today"), true, 1000);
@@ -145,7 +145,7 @@ fn a_link_with_an_identifier_is_a_link_as_a_whole() {
 }
 
 #[test]
-fn an_id_is_found_however_it_is_written() {
+fn id_is_found_in_any_spelling() {
     let mut flow = flow();
     read(&mut flow, "client Femke, BSN 246813507, and Carmen with DNI 50231674L", true, 1000);
     for body in ["246813507", "it is 246 813 507.", "2468.13.507", "50231674l"] {
@@ -175,7 +175,7 @@ fn refused_call_does_not_count_towards_the_next_one() {
 
 /// A phrase in a script of syllables or ideographs is short, however many letters its syllables are written with.
 #[test]
-fn phrases_that_two_texts_in_korean_japanese_or_chinese_share_are_no_copy() {
+fn common_phrases_in_korean_japanese_or_chinese_are_no_copy() {
     for (said, sent) in [
         (
             "지난 회의에서 정한 대로 다음 주 월요일까지 보고서 초안을 제출해 주세요. 부산 창고의 재고는 삼백 상자이고 \
@@ -200,7 +200,7 @@ fn phrases_that_two_texts_in_korean_japanese_or_chinese_share_are_no_copy() {
     }
 }
 
-/// Pieces before a restart and behind it, to two servers.
+/// Pieces before a restart and after it, to two servers.
 #[test]
 fn delivered_pieces_count_after_a_restart() {
     const TABLE: &str = r#"[{"name":"Ilse Marquardt","city":"Wolgast","amount":48211.5},

@@ -25,7 +25,7 @@ fn send(cells: &mut Cells, hasher: &Hasher, text: &str) -> bool {
 }
 
 #[test]
-fn cells_are_found_in_whatever_form_they_leave() {
+fn table_cells_are_found_in_any_format() {
     for sent in [
         "- name: ILSE MARQUARDT\n  city: Wolgast\n  amount: 48211.5\n- name: Jonas Pfeil\n",
         "INSERT INTO p VALUES ('Ilse Marquardt','Wolgast',48211.5),('Jonas Pfeil','Anklam',90377.25)",
@@ -38,7 +38,7 @@ fn cells_are_found_in_whatever_form_they_leave() {
 }
 
 #[test]
-fn rows_that_leave_one_by_one_are_counted_together() {
+fn table_rows_sent_one_by_one_are_counted_together() {
     let (mut cells, hasher) = cells(true, SAID);
     assert!(!send(&mut cells, &hasher, "Ilse Marquardt, Wolgast, 48211.5"));
     assert!(!send(&mut cells, &hasher, "Jonas Pfeil, Anklam, 90377.25"));
@@ -48,7 +48,7 @@ fn rows_that_leave_one_by_one_are_counted_together() {
 }
 
 #[test]
-fn three_cells_categories_and_public_values_are_none() {
+fn few_or_public_cells_are_no_finding() {
     let (mut cells, hasher) = cells(true, SAID);
     assert!(!send(&mut cells, &hasher, "pending pending: Wolgast, Anklam and Demmin in Pomerania"));
     let value = json!({"text": SAID}).to_string();
@@ -83,7 +83,7 @@ fn remembered_cells_are_bounded() {
 }
 
 #[test]
-fn a_result_that_is_read_again_has_arrived_as_far_as_it_had() {
+fn rereading_a_result_keeps_the_count_of_sent_cells() {
     let (mut cells, hasher) = cells(true, SAID);
     assert!(!send(&mut cells, &hasher, "Ilse Marquardt, Wolgast, 48211.5"));
     assert!(!send(&mut cells, &hasher, "Jonas Pfeil, Anklam, 90377.25"));
@@ -105,7 +105,7 @@ fn cells_in_decoded_text_count() {
 
 /// The numbers in front of the lines of a trace name nothing, and words of configuration are everybody's.
 #[test]
-fn a_trace_and_a_workflow_have_few_cells() {
+fn stack_trace_and_workflow_file_have_few_cells() {
     let trace = "panicked at src/tides.rs:88:31:\nattempt to subtract with overflow\n   0: rust_begin_unwind\n   1: \
         core::panicking::panic_fmt\n   2: ferrybook::tides::height\n   3: ferrybook::plan::departures\n   4: ferrybook::main\n";
     let workflow = "name: ci\non: [push, pull_request]\njobs:\n  test:\n    runs-on: ubuntu-latest\n    steps:\n      \

@@ -82,7 +82,7 @@ fn cut(length: usize) -> Vec<String> {
 type Way<'w> = (&'w str, &'w mut dyn FnMut(&mut Judge, usize, &str) -> bool);
 
 #[test]
-fn at_most_a_quarter_arrives_however_it_is_cut() {
+fn at_most_a_quarter_of_a_secret_arrives_in_pieces() {
     for length in [1, 2, 3, 4, 6, 8] {
         let pieces = cut(length);
         let mut reversed = pieces.clone();
@@ -118,7 +118,7 @@ fn pieces_in_any_order_with_filler_between_them_are_counted() {
 }
 
 #[test]
-fn ordinary_values_and_the_end_of_a_key_are_none() {
+fn ordinary_values_are_no_pieces_of_a_key() {
     let mut judge = judge();
     for value in ["it ends in p0Ya", "v2.14.3", "deploy key", "Qz7", "2026-11-25", "4b7f2c9", "open", "Wx9"] {
         assert!(!refused(&mut judge, "net", "text", value), "{value}");
@@ -126,7 +126,7 @@ fn ordinary_values_and_the_end_of_a_key_are_none() {
 }
 
 #[test]
-fn a_server_that_says_many_secrets_takes_no_room_of_others() {
+fn server_with_many_secrets_does_not_evict_those_of_others() {
     let mut coverage = Coverage::default();
     add(&mut coverage, 1, "files", SECRET);
     for at in 0..3000_u32 {
@@ -137,7 +137,7 @@ fn a_server_that_says_many_secrets_takes_no_room_of_others() {
 }
 
 #[test]
-fn secret_behind_long_padding_is_counted() {
+fn secret_after_long_padding_is_counted() {
     let mut judge = judge();
     let padding = "all work and no play ".repeat(8 << 10);
     assert!(refused(&mut judge, "net", "text", &format!("{padding}{}", &SECRET[..12])));
@@ -160,7 +160,7 @@ fn repeated_pieces_are_counted_once() {
 }
 
 #[test]
-fn a_server_that_comes_late_is_followed_too() {
+fn server_that_appears_late_is_tracked_too() {
     let mut coverage = Coverage::default();
     for at in 0..3000_u32 {
         add(&mut coverage, 1, "other", &format!("k{at:08}Zq9Xw2Lm"));
@@ -169,7 +169,8 @@ fn a_server_that_comes_late_is_followed_too() {
     assert!(coverage.secrets.values().any(|secret| secret.server == server("files")));
 }
 
-/// What an alert let pass has arrived: it is no news when it comes again, and it counts for what comes next.
+/// Pieces that an alert let pass have been sent: sending them again is no new finding, and they count for later
+/// calls.
 #[test]
 fn pieces_sent_after_an_alert_count_for_the_next_call() {
     let pieces = cut(6);
@@ -190,7 +191,7 @@ fn pieces_sent_after_an_alert_count_for_the_next_call() {
 
 /// A call that is judged in a copy, while others are judged here.
 #[test]
-fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
+fn pieces_that_arrive_during_a_search_on_another_thread_are_kept() {
     let pieces = cut(3);
     let find = |judge: &mut Judge, to: &str, piece: &str| {
         let said = json!({ "q": piece }).to_string();
@@ -208,6 +209,6 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
     judge.adopt(copy);
     assert_eq!(judge.all.coverage.secrets.values().next().unwrap().covered.len(), before);
     assert!(before >= 6, "{before}");
-    // The third piece goes on where the second one ended, which the copy knows nothing of.
+    // The third piece continues where the second one ended, which the copy does not know.
     assert_eq!(find(&mut judge, "b", &pieces[2]), 1);
 }

@@ -54,7 +54,7 @@ fn servers_of(judge: &Judge, text: &str) -> Vec<String> {
 const KEY: &str = "sk-4Rt9LmQ2xVb7Ny3Kp8Wd6HsZc1Jf5";
 
 #[test]
-fn many_times_the_memory_of_ones_own_flushes_nothing_of_another() {
+fn server_that_fills_the_memory_evicts_only_its_own_results() {
     let mut memory = memory(1 << 20);
     let prose = words(1, 2000);
     remember(&mut memory, "notes", true, &prose);
@@ -74,7 +74,7 @@ fn many_times_the_memory_of_ones_own_flushes_nothing_of_another() {
 }
 
 #[test]
-fn a_public_server_takes_no_room_of_a_private_one() {
+fn public_server_does_not_evict_results_of_a_private_one() {
     let mut memory = memory(1 << 20);
     let prose: Vec<String> = (0..20).map(|number| words(number, 20_000)).collect();
     prose.iter().for_each(|text| drop(remember(&mut memory, "notes", true, text)));
@@ -94,7 +94,7 @@ fn a_public_server_takes_no_room_of_a_private_one() {
 }
 
 #[test]
-fn secrets_stay_when_the_text_around_them_goes() {
+fn secrets_are_kept_when_their_result_is_evicted() {
     let mut memory = memory(1 << 20);
     let secrets: Vec<String> =
         (0..40_u64).map(|number| words(number, 40).replace([' '], "7") + "Q9").collect();
@@ -118,7 +118,7 @@ fn secrets_stay_when_the_text_around_them_goes() {
 }
 
 #[test]
-fn a_result_that_is_too_long_is_remembered_as_far_as_it_goes() {
+fn overlong_result_is_remembered_up_to_the_limit() {
     let mut memory = memory(12 << 20);
     let text = words(3, (8 << 20) + 5000);
     let stored = store(&mut memory, "big", true, &text);

@@ -62,7 +62,7 @@ fn cut(length: usize) -> Vec<String> {
 type Way<'w> = (&'w str, &'w mut dyn FnMut(&mut Judge, usize, &str) -> bool);
 
 #[test]
-fn little_arrives_wherever_it_is_cut() {
+fn little_prose_arrives_in_pieces_of_any_length() {
     for length in [18, 21, 26] {
         let pieces = cut(length);
         let mut reversed = pieces.clone();
@@ -121,7 +121,7 @@ fn pieces_of_public_texts_and_of_code_are_not_followed() {
 }
 
 #[test]
-fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
+fn pieces_that_arrive_during_a_search_on_another_thread_are_kept() {
     let pieces = cut(18);
     let mut judge = judge();
     let mut copy = judge.clone();
@@ -135,7 +135,7 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
 
 /// Read again with a few words that change, in front of it or behind: what went before counts on.
 #[test]
-fn pieces_count_on_when_a_text_is_read_again() {
+fn piece_count_continues_when_a_text_is_read_again() {
     for in_front in [true, false] {
         for many in [1, 4] {
             let (mut judge, mut arrived) = (judge(), 0);
@@ -156,7 +156,7 @@ fn pieces_count_on_when_a_text_is_read_again() {
 
 /// The same, while a call is judged elsewhere.
 #[test]
-fn pieces_count_on_when_a_text_is_read_again_during_a_search() {
+fn piece_count_continues_when_a_text_is_read_during_a_search() {
     let mut judge = judge();
     let (mut copy, piece) = (judge.clone(), &MEMO[..26]);
     assert!(!refused(&mut copy, "net", "q", piece));
@@ -167,7 +167,7 @@ fn pieces_count_on_when_a_text_is_read_again_during_a_search() {
 }
 
 #[test]
-fn a_call_that_is_refused_takes_no_room() {
+fn refused_call_uses_no_piece_memory() {
     let mut pieces = Pieces::default();
     for number in 0..MAX_RESULTS as u64 {
         pieces.cover(OriginId(number), 4..14);
@@ -183,7 +183,7 @@ fn a_call_that_is_refused_takes_no_room() {
 
 /// One piece again and again takes the room of no other.
 #[test]
-fn a_piece_that_is_repeated_hides_no_other() {
+fn repeated_piece_does_not_hide_others() {
     let pieces = cut(18);
     for many in [1400, 40_000] {
         let mut judge = judge();
@@ -199,7 +199,7 @@ fn a_piece_that_is_repeated_hides_no_other() {
 
 /// Text that is no longer counted is reported, and none of it becomes the agent's own words.
 #[test]
-fn more_pieces_than_are_counted_are_a_finding() {
+fn more_pieces_than_the_limit_are_a_finding() {
     let mut judge = Judge::new(Config::default(), &[7; 32]);
     // Each of different words.
     let word = |number: usize| {
@@ -211,7 +211,7 @@ fn more_pieces_than_are_counted_are_a_finding() {
     for words in &results {
         remember(&mut judge, "files", true, &format!("Here is what was said: {}.", words.join(" ")));
     }
-    // Of each result less than a quarter.
+    // Less than a quarter of each result.
     let pieces: Vec<String> = results
         .iter()
         .enumerate()
@@ -227,7 +227,7 @@ fn more_pieces_than_are_counted_are_a_finding() {
 
 /// A text of one word again and again, and a call made of it, cost no more than their symbols.
 #[test]
-fn a_text_that_repeats_itself_counts_once() {
+fn repetitive_text_counts_once() {
     let mut judge = Judge::new(Config::default(), &[7; 32]);
     let said = "orchard meadow ".repeat(900);
     remember(&mut judge, "files", true, &said);

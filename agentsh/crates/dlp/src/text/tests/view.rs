@@ -132,7 +132,7 @@ fn finds_hex_with_separators() {
 }
 
 #[test]
-fn finds_the_rarer_alphabets() {
+fn finds_rarer_encoding_alphabets() {
     let bytes = SECRET.as_bytes();
     assert_found(&base32(bytes), &[Step::Base32]);
     assert_found(
@@ -188,7 +188,7 @@ fn finds_invisible_text() {
 }
 
 #[test]
-fn finds_other_orders() {
+fn finds_reversed_and_interleaved_text() {
     let mut words: Vec<&str> = SECRET.split(' ').collect();
     words.reverse();
     assert_found(&words.join(" "), &[Step::ReversedWords]);
@@ -211,7 +211,7 @@ fn finds_other_orders() {
 }
 
 #[test]
-fn finds_other_alphabets() {
+fn finds_text_in_other_alphabets() {
     let shifted = |text: &str, digits: u8| -> String {
         let turn = |c: char, first: u8, of: u8, by: u8| char::from((c as u8 - first + by) % of + first);
         text.chars()
@@ -228,7 +228,7 @@ fn finds_other_alphabets() {
         .map(|c| if c.is_ascii_lowercase() { char::from(b'a' + b'z' - c as u8) } else { c })
         .collect();
     let said = "nobody outside of this house may hear what the committee decided about the winter garden";
-    // Much else stands around it.
+    // It is surrounded by other text.
     let around = "all of these other words are plain english and come before and after it ".repeat(200);
     assert_eq!(
         found(&format!("{around}{}{around}", shifted(said, 0)), &said[20..60]).0,
@@ -270,7 +270,7 @@ fn compressed_and_too_deeply_encoded_text_is_reported() {
 }
 
 #[test]
-fn encoded_words_belong_together() {
+fn adjacent_mime_encoded_words_are_joined() {
     let secret = "Секретная записка: склад закроют";
     let (first, second) = secret.split_at(23);
     let text = format!(

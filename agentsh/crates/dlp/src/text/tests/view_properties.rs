@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_bounded(text in prop_oneof!["\\PC{0,400}", "[ -~]{0,400}", "[0-9a-fx%\\\\u&#;=., \n]{0,400}"]) {
+    fn views_of_any_text_are_bounded(text in prop_oneof!["\\PC{0,400}", "[ -~]{0,400}", "[0-9a-fx%\\\\u&#;=., \n]{0,400}"]) {
         let limits = Limits { output_floor: 100, ..Limits::default() };
         let mut output = 0;
         let outcome = visit(&text, &limits, &mut |view| {
@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-/// What one pattern again and again decodes to must not use up what the text needs.
+/// Decoding one repeated pattern must not use up the budget that the text needs.
 #[test]
 fn repetitive_decoded_text_is_not_decoded_further() {
     let deepest = |text: &str| {
@@ -72,7 +72,7 @@ fn repetitive_decoded_text_is_not_decoded_further() {
 }
 
 #[test]
-fn twice_the_text_is_at_most_twice_the_work() {
+fn view_work_grows_linearly_with_the_text() {
     let nested = |length: usize| {
         let mut text = "All the words of this text stand here more than once. ".repeat(length / 160);
         for _ in 0..4 {

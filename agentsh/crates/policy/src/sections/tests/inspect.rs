@@ -1,4 +1,4 @@
-//! What the section means, and what it refuses.
+//! What the section decides, and what it refuses.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ fn bad(text: &str) -> String {
     parse("policy.yaml", text).expect_err("the policy was accepted").render()
 }
 
-/// Every line that is in force: its value, and where it stands.
+/// Every line that is in force: its value, and its place.
 fn lines(policy: &Policy) -> BTreeMap<String, (String, String)> {
     let shown = |line: crate::Line| (line.key, (line.value, line.rule.to_string()));
     policy.lines().into_iter().map(shown).collect()
@@ -24,7 +24,7 @@ fn line(text: &str, key: &str) -> (String, String) {
 
 /// Every word that a cell takes does something, and every key that it names is one.
 #[test]
-fn every_cell_decides_its_keys() {
+fn inspect_preset_cells_set_their_keys() {
     for (subject, cells) in SUBJECTS {
         for cell in cells {
             let Kind::Word(words) = cell.key.kind else { panic!("{}", cell.key.name) };
@@ -44,7 +44,7 @@ fn every_cell_decides_its_keys() {
 }
 
 #[test]
-fn the_key_itself_counts_more_in_one_file_and_the_higher_file_counts_most() {
+fn inspect_key_wins_within_a_file_and_the_higher_file_wins_overall() {
     let both =
         "version: 1\nsandbox: {mcp: {content: {results: block}}}\ninspect: {results: {injection: record}}\n";
     let key = "mcp.content.results";
@@ -61,7 +61,7 @@ fn the_key_itself_counts_more_in_one_file_and_the_higher_file_counts_most() {
 }
 
 #[test]
-fn a_line_counts_more_than_the_preset() {
+fn inspect_line_wins_over_the_preset() {
     let text = "version: 1\ninspect:\n  preset: strict\n  results: {personal: record}\n";
     let value = |key: &str| line(text, key).0;
     assert_eq!(value("mcp.content.results"), "block");
@@ -71,7 +71,7 @@ fn a_line_counts_more_than_the_preset() {
     assert_eq!(value("llm.canary"), "hold");
 }
 
-/// A section that stands switches more on than its keys say.
+/// The presence of a section switches more on than its keys say.
 #[test]
 fn a_line_about_destinations_says_nothing_about_copies_and_no_marker_is_made_to_record_them() {
     let value = |text: &str, key: &str| line(text, key).0;
@@ -84,9 +84,9 @@ fn a_line_about_destinations_says_nothing_about_copies_and_no_marker_is_made_to_
     }
 }
 
-/// What holds without any policy, but for the lines that say so.
+/// The same as without any policy, except for the lines that explain it.
 #[test]
-fn the_standard_preset_changes_nothing() {
+fn inspect_standard_preset_changes_nothing() {
     let values = |text: &str| {
         let policy = parse("policy.yaml", text).unwrap();
         let mut values: BTreeMap<String, String> =
@@ -107,7 +107,7 @@ fn the_standard_preset_changes_nothing() {
 }
 
 #[test]
-fn quiet_asks_and_refuses_nothing() {
+fn inspect_quiet_preset_asks_and_refuses_nothing() {
     let policy = parse("policy.yaml", "version: 1\ninspect: {preset: quiet}\n").unwrap();
     for (subject, _) in SUBJECTS {
         for Inspected { finding, decided } in policy.inspected(subject) {
@@ -153,7 +153,7 @@ fn inspect_actions_that_are_impossible_are_refused_with_a_hint() {
 }
 
 #[test]
-fn a_project_takes_away_and_gives_nothing() {
+fn inspect_of_a_project_only_narrows() {
     let own =
         crate::diagnostic::Source { name: "project.yaml", text: "inspect: {results: {injection: off}}\n" };
     let raw = crate::read::read(own, true).unwrap();

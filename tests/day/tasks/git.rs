@@ -1,10 +1,10 @@
 //! Git, from the first status to a linked working tree.
 
-use super::{Thing, refused, works};
+use super::{Task, refused, works};
 
 const GIT: &[&str] = &["git"];
 
-pub const THINGS: &[Thing] = &[
+pub const TASKS: &[Task] = &[
     works("git status is clean, no stubs listed", GIT, "test -z \"$(git status --porcelain)\""),
     works(
         "git commit with the name of ~/.gitconfig",

@@ -1,8 +1,8 @@
 //! The machine around the project: terminals, processes, sockets, the network.
 
-use super::{Thing, refused, works};
+use super::{Task, refused, works};
 
-pub const THINGS: &[Thing] = &[
+pub const TASKS: &[Task] = &[
     works(
         "node http server + curl on localhost",
         &["node", "curl"],

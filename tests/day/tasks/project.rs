@@ -1,8 +1,8 @@
-//! Files of the project: those that are anybody's, and those that instruct or start something.
+//! Files of the project: ordinary ones, and those that instruct an agent or start a program.
 
-use super::{Thing, refused, works};
+use super::{Task, refused, works};
 
-pub const THINGS: &[Thing] = &[
+pub const TASKS: &[Task] = &[
     works("edit .github/workflows", &[], "echo 'on: pull_request' > .github/workflows/ci.yml"),
     refused(
         "edit .vscode/settings.json",

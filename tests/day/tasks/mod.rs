@@ -1,12 +1,13 @@
-//! What people do in a project, as scripts: by subject, each with what it needs and what has to come of it.
+//! Tasks of people in a project, as scripts, by subject: each with the programs that it needs and the expected
+//! result.
 
 pub mod git;
 pub mod machine;
 pub mod programs;
 pub mod project;
 
-/// One ordinary thing. All scripts are run by `sh -ec` in a new copy of the project of `template.sh`.
-pub struct Thing {
+/// One ordinary task. All scripts are run by `sh -ec` in a new copy of the project of `template.sh`.
+pub struct Task {
     pub name: &'static str,
     /// Programs without which it is skipped.
     pub needs: &'static [&'static str],
@@ -19,11 +20,11 @@ pub struct Thing {
     pub flags: &'static [&'static str],
     /// Where below the project it starts.
     pub place: &'static str,
-    /// A thing that is refused, and what is said of it.
+    /// The expected message if the task is refused.
     pub refused: Option<&'static str>,
 }
 
-impl Thing {
+impl Task {
     pub const fn before(mut self, script: &'static str) -> Self {
         self.before = script;
         self
@@ -45,17 +46,17 @@ impl Thing {
     }
 }
 
-/// A thing that works.
-pub const fn works(name: &'static str, needs: &'static [&'static str], inside: &'static str) -> Thing {
-    Thing { name, needs, before: "", inside, after: "", flags: &[], place: "", refused: None }
+/// A task that works.
+pub const fn works(name: &'static str, needs: &'static [&'static str], inside: &'static str) -> Task {
+    Task { name, needs, before: "", inside, after: "", flags: &[], place: "", refused: None }
 }
 
-/// A thing that is refused, with this among what is said.
+/// A task that is refused, with this text in the message.
 pub const fn refused(
     name: &'static str,
     needs: &'static [&'static str],
     inside: &'static str,
     says: &'static str,
-) -> Thing {
-    Thing { refused: Some(says), ..works(name, needs, inside) }
+) -> Task {
+    Task { refused: Some(says), ..works(name, needs, inside) }
 }

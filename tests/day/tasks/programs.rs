@@ -1,12 +1,12 @@
 //! Languages, build systems and debuggers.
 
-use super::{Thing, refused, works};
+use super::{Task, refused, works};
 
 const CC: &[&str] = &["cc"];
 const NPM: &[&str] = &["npm", "node"];
 const PYTHON: &[&str] = &["python3"];
 
-pub const THINGS: &[Thing] = &[
+pub const TASKS: &[Task] = &[
     works(
         "npm install (a local dependency)",
         NPM,
