@@ -101,7 +101,7 @@ async fn answer(
                 (true, _) => ApprovalScope::Session,
                 _ => ApprovalScope::Once,
             };
-            // First what lasts: an answer without it would look as if it did.
+            // The permanent approval comes first: an answer without it would look permanent.
             let line = always.then(|| lasting(item, any_arguments)).transpose()?;
             decide(path, item, true, scope).await?;
             let until = if item.is_withheld() && !always { ", for the session" } else { "" };

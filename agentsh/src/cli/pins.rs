@@ -70,7 +70,7 @@ struct Listed<'a> {
     kind: &'static str,
     program: &'a str,
     identity: &'a str,
-    /// Null, as what follows, of what was never trusted.
+    /// Null for a server that was never trusted; so are `trusted_at` and `trusted_by`.
     digest: Option<&'a str>,
     files: usize,
     trusted_at: Option<&'a str>,

@@ -182,7 +182,7 @@ async fn run_given(args: RunArgs, given: CommandLine) -> u8 {
 /// Shown if there were more lookups than a session remembers.
 const INCOMPLETE: &str = "too many files were missing or refused: the list of files is incomplete";
 
-/// Writes down what a run needed. The record keeps it where that fails.
+/// Writes what a run needed to a file. If that fails, the record still has it.
 async fn learned(session: &Session, file: &Path) {
     let id = session.facts.id.to_string();
     let text =

@@ -225,7 +225,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// Where the user's shell reads what it does first.
+/// The startup file of the user's shell.
 struct Shell {
     file: PathBuf,
     is_fish: bool,

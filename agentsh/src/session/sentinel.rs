@@ -22,7 +22,7 @@ const MAX_BUSY: u32 = 90;
 const MAX_MEMORY: u64 = 1 << 30;
 /// For the last message and event.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// As for agentsh's other errors.
+/// The exit code of all errors of agentsh.
 const EXIT_CODE: u8 = 125;
 
 /// Ends the watch on drop.

@@ -69,7 +69,7 @@ impl Session {
         let (live, teardown) = (&self.live, &self.live.teardown);
         teardown.sentinel.take();
         if live.servers.interfaces.ask_no_more() {
-            // So that they are gone before the journal ends.
+            // Lets the aborted tasks end before the journal does.
             tokio::task::yield_now().await;
         }
         live.network.close().await;

@@ -126,7 +126,7 @@ fn java_stores(context: &Context, bundle: &[u8]) -> Vec<File> {
     stores.into_iter().map(|path| File::new(path, content.clone(), 0o444)).collect()
 }
 
-/// Every certificate once, and nothing else.
+/// The certificates of all texts, each once, without other content.
 fn bundle<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<u8> {
     let (mut seen, mut all) = (BTreeSet::new(), String::new());
     for certificate in texts.flat_map(certificates).filter(|one| seen.insert(*one)) {

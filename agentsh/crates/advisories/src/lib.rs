@@ -36,7 +36,7 @@ pub struct Advisory {
     /// `npm:NAME@VERSION`, a host or a service.
     pub subject: String,
     pub severity: Severity,
-    /// Text of others: to be escaped where it is shown.
+    /// Untrusted text: it has to be escaped when shown.
     pub summary: String,
     /// The first fixed version.
     pub fixed: Option<String>,

@@ -204,7 +204,7 @@ impl Range {
         is_hit.then(|| Hit { fixed: self.fixed_after(package), is_unsure: false })
     }
 
-    /// The nearest version after this one that mends it.
+    /// The nearest version after this one that fixes it.
     fn fixed_after(&self, package: &Package) -> Option<String> {
         let ecosystem = package.ecosystem;
         let later = self

@@ -16,7 +16,7 @@ sandbox:
 /// The place of hosts, at the beginning of the file.
 const HOSTS: &str = "agent:\n  network:\n    allow:\n";
 
-/// A file of what was approved, with one host more.
+/// The file of approved hosts with one more host.
 fn with_host(before: &str, line: &str) -> String {
     let entry = format!("{HOSTS}      {line}\n");
     if before.contains(HOSTS) {

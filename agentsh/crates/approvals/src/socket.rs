@@ -38,7 +38,7 @@ const ACCEPT_BACKOFF: std::time::Duration = std::time::Duration::from_millis(100
 #[serde(rename_all = "snake_case")]
 pub enum SocketReply {
     Waiting(Vec<Item>),
-    /// Whether the question was still there.
+    /// Whether the question was still open.
     Answered(bool),
     Refused(String),
 }

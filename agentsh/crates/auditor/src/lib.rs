@@ -168,7 +168,7 @@ pub fn shown(server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, findin
     })
 }
 
-/// With the kind in place of every value that says something about a person: that it is there is what counts.
+/// Replaces every personal value by its kind: only its presence matters.
 fn nameless(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(nameless_text(&text)),

@@ -240,7 +240,7 @@ fn write_atomically(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let written =
         made.write_all(bytes).and_then(|()| made.sync_all()).and_then(|()| std::fs::rename(&new, file));
     if written.is_err() {
-        // The error says more than that this fails too.
+        // The first error matters more than a failure of this removal.
         let _ = std::fs::remove_file(&new);
     }
     written

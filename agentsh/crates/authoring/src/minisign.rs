@@ -95,7 +95,7 @@ fn opened(text: &str) -> Result<String, String> {
     let failed = |error: &dyn std::fmt::Display| format!("it has a password, and cannot be opened: {error}");
     let minisign = host_programs::command_of_system("minisign");
     let mut minisign = minisign.ok_or_else(|| failed(&"the system has no `minisign`"))?;
-    // Without the flag that closes it: minisign writes into it.
+    // Without close-on-exec, because minisign writes into it.
     let file = rustix::fs::memfd_create("key", rustix::fs::MemfdFlags::empty());
     let mut file = File::from(file.map_err(|error| failed(&error))?);
     file.write_all(text.as_bytes()).map_err(|error| failed(&error))?;

@@ -62,7 +62,7 @@ impl RealPaths {
         !matches!(self.said(path), LinkTarget::Nothing)
     }
 
-    /// The absolute path with all its links followed; None where nothing is there.
+    /// The absolute path with all its links followed; None if the path does not exist.
     #[must_use]
     pub fn canonical(&self, path: &Path) -> Option<PathBuf> {
         let parts = |path: &Path| path.iter().rev().map(OsString::from).collect::<Vec<_>>();

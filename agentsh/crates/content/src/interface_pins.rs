@@ -197,7 +197,7 @@ impl InterfacePins {
 }
 
 impl State {
-    /// Compares one entry, and remembers it where it is trusted at first sight.
+    /// Compares one entry, and remembers it if new entries are trusted.
     fn compare(
         &mut self,
         subject: &Subject<'_>,

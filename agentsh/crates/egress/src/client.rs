@@ -285,7 +285,7 @@ impl Response {
         }
     }
 
-    /// The next piece as it came.
+    /// The next piece of the body as received.
     async fn received(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
             let next = self.body.frame();

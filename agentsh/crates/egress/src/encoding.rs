@@ -10,7 +10,7 @@ use ruzstd::decoding::StreamingDecoder;
 
 /// Longest piece, in bytes.
 const PIECE: usize = 64 << 10;
-/// Encodings that one body may have.
+/// Maximum number of encodings of one body.
 const MAX_ENCODINGS: usize = 4;
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;

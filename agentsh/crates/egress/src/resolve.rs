@@ -22,7 +22,7 @@ use super::special_use;
 
 /// Longest wait for an answer, all servers and attempts together.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// More addresses of one name are not looked at.
+/// Maximum number of addresses of one name that are used.
 const MAX_ADDRESSES: usize = 32;
 /// Answers kept, each for its time to live.
 const CACHE_SIZE: u64 = 1024;

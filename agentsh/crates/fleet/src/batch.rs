@@ -105,7 +105,7 @@ fn row(line: &str) -> Result<Raw, &'static str> {
     if session.len() > MAX_WORD || time.len() > MAX_WORD || body.len() > MAX_BODY {
         return Err("it is too long");
     }
-    // In one spelling alone: another one would be another session.
+    // Only one spelling is accepted: another one would be another session.
     let known: uuid::Uuid = session.parse().map_err(|_| "that is not a session")?;
     if known.to_string() != session {
         return Err("that is not a session");

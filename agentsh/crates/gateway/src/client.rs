@@ -75,7 +75,7 @@ pub struct ServerWire {
 }
 
 impl ServerWire {
-    /// To a server that postpones nothing.
+    /// For a server that postpones no call.
     #[must_use]
     pub fn steady(lines: DuplexStream) -> Self {
         Self { lines, pauses: crate::mcp::pause::pauses().1 }

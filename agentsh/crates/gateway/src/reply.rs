@@ -42,7 +42,7 @@ pub struct KeyName(pub String);
 pub struct Content {
     /// Its connection looks at it too.
     kind: Rc<RefCell<ContentKind>>,
-    /// When it completes, no more events follow.
+    /// No more events follow once this future completes.
     until: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 

@@ -383,7 +383,7 @@ fn a_call_in_a_models_answer_is_judged_as_one_on_the_wire_and_counts_once() {
     assert_eq!(said(&mut guard, "x", "other"), Reason::NoRule);
 }
 
-/// As a pin that does not fit.
+/// A check that refuses, like a pin that does not match.
 #[derive(Debug)]
 struct Hides;
 

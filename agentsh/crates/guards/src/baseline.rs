@@ -91,7 +91,7 @@ pub(super) fn path_now(path: PathBuf, moved: &[Moved]) -> PathBuf {
 
 #[derive(Clone, Debug, Default)]
 pub struct Baseline {
-    /// Where they were, and what git obeyed in them.
+    /// For each repository: its path, and the settings that git obeyed in it.
     repositories: BTreeMap<Identity, (PathBuf, Obeyed)>,
     /// Directories that were refused to the sandbox and are invisible in it.
     refused: BTreeSet<PathBuf>,
@@ -175,7 +175,7 @@ impl From<Baseline> for Stored {
 }
 
 impl Stored {
-    /// With these directories where they are now.
+    /// The same with the current paths of these directories.
     pub fn at(self, moved: &[Moved]) -> Baseline {
         let stored = self;
         let as_path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));

@@ -148,7 +148,7 @@ impl CrashMarker {
     }
 }
 
-/// Where it cannot be written, the sandbox counts as running.
+/// If the end cannot be written, the sandbox counts as running.
 fn ended(state: &Path, marker: &Path) {
     let name = marker.file_name().unwrap_or_default().to_string_lossy();
     let _ = accepted_files::ended(state, &name);
@@ -164,7 +164,7 @@ fn is_in_place(root: &Root) -> bool {
     Identity::of(&as_path(root.0.clone())) == Some(root.1)
 }
 
-/// Where directories are now, by where they may be, and those that are nowhere.
+/// The current paths of directories, from their possible paths; and the directories at none of these.
 fn located(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Vec<Root>) {
     let (mut moved, mut absent) = (Vec::new(), Vec::new());
     for (root, others) in roots {
@@ -239,7 +239,7 @@ impl UnfinishedWatch {
         Ok(file)
     }
 
-    /// With directories where they are now.
+    /// The same with the current paths of the directories.
     fn at(self, moved: &[Moved]) -> Self {
         let unprotected = self.unprotected.into_iter();
         Self {

@@ -394,8 +394,8 @@ pub fn renew(entry: &Path, search: Search<'_>) {
     }
 }
 
-/// Removes what was kept. What cannot be kept or removed, as it is too large or the disk is full, gets another name, under which
-/// nothing runs it.
+/// Removes an entry after a copy was kept. If that is impossible (too large, disk full), it is renamed, so that no
+/// program runs it.
 ///
 /// # Errors
 /// When it stays as it is.

@@ -22,7 +22,7 @@ pub struct FinalCheck {
     pub baseline: Baseline,
     /// Searched for repositories.
     pub directories: Vec<PathBuf>,
-    /// Directories that may have instruction files at their top. None if it is not known what was there.
+    /// Directories that may have instruction files at their top. None if their former content is unknown.
     pub instructed: BTreeSet<PathBuf>,
     pub instructions: Instructions,
     /// Instruction files further below.

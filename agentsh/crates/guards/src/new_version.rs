@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// As a process that sees what the host sees.
+    /// Run by a process that sees the host's files.
     #[test]
     fn difference_of_a_new_version_is_shown_and_bound() {
         let place = tempfile::tempdir().unwrap();

@@ -69,7 +69,7 @@ fn free_the_way(path: &Path, was: &Copy) -> (Vec<(PathBuf, PathBuf)>, Copy) {
         let there = there.clone();
         match agentsh_host::copies::set_aside(&there) {
             Ok(name) => replaced.push((there, name)),
-            // Reported as what cannot be restored.
+            // It is reported as a file that cannot be restored.
             Err(_) => return (replaced, is),
         }
     }

@@ -105,7 +105,7 @@ impl Drop for Login {
 
 impl Login {
     fn compare(&mut self, facts: &Facts, is_last: bool) -> Result<(), String> {
-        // One that is being written is looked at again.
+        // A file that is being written is read again later.
         let Some(mut outside) = users(&self.path, &self.own) else { return Ok(()) };
         let text = remember::left_in(&self.copy).unwrap_or_default();
         let inside = match remember::read(Format::Json, &text) {

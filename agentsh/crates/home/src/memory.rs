@@ -22,7 +22,7 @@ const MAX_NAMES: usize = 5;
 
 type Transcripts = BTreeMap<OsString, Stamp>;
 
-/// As it is before the agent starts.
+/// The state before the agent starts.
 pub struct MemoryState(Vec<ProjectMemory>);
 
 struct ProjectMemory {

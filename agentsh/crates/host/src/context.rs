@@ -207,7 +207,7 @@ impl Context {
     }
 }
 
-/// The links on the way to a path, each with what it says.
+/// The links on the way to a path, each with its target as written.
 fn links_on(path: &Path, paths: &RealPaths) -> Vec<(PathBuf, PathBuf)> {
     /// The kernel follows no more.
     const MAX_LINKS: usize = 40;

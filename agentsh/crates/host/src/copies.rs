@@ -226,7 +226,7 @@ impl<'p> DirectoryEntry<'p> {
     }
 }
 
-/// Renames what is at a path, so that nothing uses it.
+/// Renames the entry at a path, so that no program uses it.
 ///
 /// # Errors
 /// When it cannot be renamed.

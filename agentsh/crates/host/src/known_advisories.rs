@@ -15,7 +15,7 @@ use crate::Context;
 
 /// Failures count that are not older.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// Calls without which a rate says nothing.
+/// Minimum number of calls for a meaningful rate.
 const MIN_CALLS: u64 = 10;
 
 /// A server, and what it is made of.

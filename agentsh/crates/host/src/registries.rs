@@ -210,7 +210,7 @@ pub fn npm_paths(context: &Context, place: &str) -> BTreeSet<String> {
     paths.filter(is_plain).collect()
 }
 
-/// The registries that the user's own npm configuration names, as npm reads them, and nothing else of it.
+/// Only the registries that the user's own npm configuration names, read as npm does.
 #[must_use]
 pub fn of_npmrc(context: &Context) -> String {
     let text = read(&context.home.join(".npmrc"));

@@ -79,7 +79,7 @@ const BORROWED_OBJECTS: &str = "objects that this repository borrows";
 /// Directories of them.
 const MAX_BORROWED: usize = 16;
 
-/// Where git is led from the project, and as what.
+/// The paths to which git is led from the project, with their kind.
 fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
     let mut found = BTreeMap::new();
     let own = configurations(context).1;

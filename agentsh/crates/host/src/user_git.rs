@@ -174,7 +174,7 @@ impl<'a> Git<'a> {
     }
 }
 
-/// All that comes, in this time.
+/// Reads all bytes that arrive within this time.
 fn read_within(mut from: impl Read + AsFd, most: u64, time: Duration) -> io::Result<Vec<u8>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let end = Instant::now() + time;

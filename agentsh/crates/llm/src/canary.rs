@@ -98,7 +98,7 @@ impl Needle {
         Self { views: Some(views), ..self }
     }
 
-    /// Holds an answer until it is complete, so that nothing of a leaking one is sent.
+    /// Holds an answer until it is complete, so that no part of a leaking answer is sent.
     #[must_use]
     pub fn held(self) -> Self {
         Self { holds: true, ..self }

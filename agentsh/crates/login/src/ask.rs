@@ -27,7 +27,7 @@ pub(crate) struct Answer {
     pub body: Vec<u8>,
 }
 
-/// A client for `url`, and the place that it vetted.
+/// A client for `url`, and the vetted target.
 pub(crate) fn place(
     clients: &Clients,
     what: &'static str,

@@ -58,7 +58,7 @@ async fn of_origin(clients: &Clients, server: &Url, challenge: Challenge) -> Res
     }
 }
 
-/// The server as a token is asked for it where it gives itself no other name.
+/// The resource for which a token is requested, if the server does not name itself.
 fn canonical(server: &Url) -> String {
     let mut url = server.clone();
     url.set_fragment(None);

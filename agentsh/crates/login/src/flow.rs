@@ -152,7 +152,7 @@ pub(crate) fn parsed(text: &str, what: &'static str) -> Result<Url, LoginError> 
 /// The requested scopes: the wanted ones, and offline access if the server knows it.
 fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item = String> + use<'a> {
     let stays = known.iter().any(|scope| scope == OFFLINE) && !wanted.iter().any(|scope| scope == OFFLINE);
-    // Alone it would mean everything else is not wanted.
+    // Alone, this scope would mean that no other is wanted.
     let more = (stays && !wanted.is_empty()).then(|| OFFLINE.to_owned());
     wanted.iter().cloned().chain(more)
 }
@@ -186,7 +186,7 @@ pub(crate) async fn ask(
     let answer = bounded(answer).await.map_err(http)?;
     match answer.status.as_u16() {
         200 => plain(&answer.body),
-        // Later it may say something else.
+        // The server may answer differently later.
         status @ (429 | 500..) => Err(http(HttpError::Broken(format!("HTTP {status}")))),
         _ => Err(refusal(&answer.body)),
     }
@@ -221,8 +221,8 @@ fn refusal(body: &[u8]) -> LoginError {
     no(&format!("{}{description}{see}", said.error))
 }
 
-/// An answer with tokens as the specification spells it. Servers give a life as text, rights as a list, and say nothing of the
-/// kind where there is one only; other clients take that.
+/// An answer with tokens as the specification spells it. Some servers give a lifetime as text or scopes as a list, or
+/// omit a token type; other clients accept that.
 fn plain(body: &[u8]) -> Result<Map<String, Value>, LoginError> {
     let Ok(Value::Object(mut answer)) = serde_json::from_slice(body) else {
         return Err(no("its answer is not a JSON object"));

@@ -12,7 +12,7 @@ const JUDGED_CALL_MEMBERS: [&str; 2] = ["name", "arguments"];
 /// Maximum number of digits of a number that counts as a counter.
 const MAX_COUNTER_DIGITS: usize = 10;
 
-/// Everything else that a server could read a text out of. None: there is nothing like that.
+/// All other members from which a server could read text. None: there are none.
 pub(super) fn extra_members<'a>(tree: &Json<'a>, method: &str) -> Option<Json<'a>> {
     let others = |value: &Json<'a>, judged: &[&str]| -> Vec<(&'a str, Json<'a>)> {
         let members = value.as_object().unwrap_or_default().iter();

@@ -73,7 +73,7 @@ impl AsyncWrite for LazyWriter {
         Poll::Ready(Ok(()))
     }
 
-    /// It ends when it is dropped.
+    /// The writer is closed when it is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -76,7 +76,7 @@ mod tests {
                 let lines = Rc::new(LineWriter::new(near));
                 let short = Duration::from_millis(20);
                 assert!(timeout(short, lines.write(b"first line\n".to_vec())).await.is_err());
-                // Dropped before its turn: nothing of it.
+                // Dropped before its turn, so that nothing of it is written.
                 assert!(timeout(short, lines.write(b"never\n".to_vec())).await.is_err());
                 let (own, mut read) = (Rc::clone(&lines), String::new());
                 let rest = async move {

@@ -241,7 +241,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         self.live.as_ref().is_some_and(|live| live.dying)
     }
 
-    /// Nothing runs and nothing is requested.
+    /// No request is open, in either direction.
     pub fn is_done(&self) -> bool {
         self.client_ended
             && self.live.is_none()

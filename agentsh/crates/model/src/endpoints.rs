@@ -67,7 +67,7 @@ pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool
     part
 }
 
-/// The way that was taken, for the report. None: there is no known model.
+/// How the model is reached, for the report. None: there is no known model.
 #[must_use]
 pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
     const LAYER: &str = "model";

@@ -70,7 +70,8 @@ impl ConnectionLimit {
         }
     }
 
-    /// A slot for a sandbox with `own` connections: at most half of what others leave, so that none takes all.
+    /// A slot for a sandbox with `own` connections: at most half of those that others leave free, so that no sandbox
+    /// takes all.
     pub(super) fn take(self: &Rc<Self>, own: &Rc<Cell<usize>>) -> Option<ConnectionSlot> {
         let others = self.live.get().saturating_sub(own.get());
         if own.get() >= self.most.saturating_sub(others).div_ceil(2) {

@@ -327,7 +327,7 @@ impl Watch {
         Self { needles, longest, tail: Vec::new() }
     }
 
-    /// There is nothing to look for.
+    /// Whether there are no secrets to search for.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.needles.is_empty()

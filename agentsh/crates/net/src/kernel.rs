@@ -120,7 +120,7 @@ impl<R: Recorder + 'static> Kernel<R> {
     pub async fn told(&self) {
         let (done, told) = oneshot::channel();
         if self.questions.send(done).is_ok() {
-            // A stopped reader has nothing more.
+            // A stopped reader has no more events.
             let _ = told.await;
         }
     }

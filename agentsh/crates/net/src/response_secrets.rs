@@ -159,7 +159,7 @@ mod tests {
         ResponseReader::new(|| Watch::new(vec![SECRET.as_bytes().to_vec()]))
     }
 
-    /// What was passed on before the secret was seen; None: it never was.
+    /// The bytes passed on before the secret was recognised; None: it never was.
     fn passed(wire: &[u8], piece: usize) -> Option<Vec<u8>> {
         let (mut answers, mut held, mut passed) = (answers(), Vec::new(), Vec::new());
         for piece in wire.chunks(piece) {

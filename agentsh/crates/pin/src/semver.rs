@@ -133,7 +133,7 @@ impl Partial {
         if let Some(number) = numbers.get_mut(index) {
             *number = number.saturating_add(1);
         }
-        // Lower than every pre-release of that version, so that those are outside too.
+        // Lower than every pre-release of that version, so that pre-releases are excluded, too.
         Version { numbers, pre: vec![Part::Number(0)] }
     }
 

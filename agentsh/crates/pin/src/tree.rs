@@ -233,7 +233,7 @@ impl Walk<'_, '_> {
         let mut entry = format!("{prefix}{}", rest.as_os_str().as_bytes().escape_ascii());
         let mut bytes = None;
         let real = std::fs::canonicalize(&shown).ok();
-        // A link that leads nowhere is recorded as that: the day it leads somewhere it has changed.
+        // A dangling link is recorded as dangling: once it has a target, it has changed.
         if let Some(real) = &real {
             let stat = rustix::fs::lstat(real).map_err(|source| PinError::io(real, source))?;
             match FileType::from_raw_mode(stat.st_mode) {

@@ -12,7 +12,7 @@ use super::uv_line::{self, Line, Spec, normal, numbers};
 use super::{Launcher, PinError};
 use crate::policy::profile::Registry;
 
-/// None when the words start nothing.
+/// None if the words start no program.
 pub(super) fn resolve(
     context: &mut Context<'_>,
     command: &Command,

@@ -328,7 +328,7 @@ fn flow(node: &Node) -> String {
     }
 }
 
-/// Words that are no text where they are not quoted.
+/// Words that YAML does not read as text unless they are quoted.
 const OTHER_VALUES: [&str; 8] = ["true", "false", "null", "yes", "no", "on", "off", "y"];
 
 fn scalar(text: &str) -> String {

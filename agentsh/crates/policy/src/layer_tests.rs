@@ -1,4 +1,4 @@
-//! A layer changes what it names, and nothing else: over every policy that ships, for every key that there is.
+//! A layer changes only what it names: over every shipped policy, for every key.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeSet;

@@ -81,7 +81,7 @@ fn path(place: &str, key: &str) -> String {
     if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") }
 }
 
-/// Whether a path is the other one, or below it.
+/// Whether a path equals the other one, or is below it.
 fn is_within(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

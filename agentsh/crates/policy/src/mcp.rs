@@ -28,7 +28,7 @@ pub enum Definition<'a> {
     Any,
 }
 
-/// Why the lists say what they say.
+/// The reason for the verdict of the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListReason {
     NoRule,
@@ -56,7 +56,7 @@ pub(crate) fn is_own(rule: &ToolRule) -> bool {
     rule.server == "agent"
 }
 
-/// A name as agents compare it that mend what their models write.
+/// A name as compared by agents that correct their models' spelling.
 fn folded(name: &str) -> String {
     let seen = name.chars().filter(|letter| letter.is_alphanumeric() || letter.is_ascii_graphic());
     seen.flat_map(char::to_lowercase).collect()

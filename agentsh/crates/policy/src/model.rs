@@ -189,7 +189,7 @@ pub struct ExfiltrationPolicy {
     pub on_opaque: Option<Ruled<OnFlow>>,
     /// Where the invisible marker is put in prose of results; None: no result is changed.
     pub marker: Option<MarkerPlace>,
-    /// Hosts that arguments may name; None: every one, as far as the network of the server goes.
+    /// Hosts that arguments may name; None: every host that the server's network rules allow.
     pub allowed_domains: Option<Ruled<Vec<Ruled<NetworkRule>>>>,
     pub rule: RuleRef,
     /// Where each key was written.
@@ -330,7 +330,8 @@ pub enum DataSource {
 pub enum DataSink {
     /// Stays on this machine.
     Local,
-    /// Goes back to where the server's own results come from, and nowhere else. Known of some packages; no policy says it.
+    /// The data goes back only to the origin of the server's own results. Known for some packages; policies cannot
+    /// set it.
     SameOrigin,
     /// Leaves.
     External,
@@ -467,7 +468,7 @@ impl Default for ExfiltrationPolicy {
 }
 
 impl Default for Pinning {
-    /// A policy that says nothing still pins what it runs: trust on first use, stop on change.
+    /// An empty policy still pins the programs that it runs: trust on first use, stop on change.
     fn default() -> Self {
         Self {
             enabled: true,

@@ -170,7 +170,7 @@ impl Organisation {
             .map_err(policy)?
             .tested(Path::new("/"))
             .map_err(policy)?;
-        // A kept one that is damaged says nothing about the version; who could damage it could remove it too.
+        // A damaged stored bundle proves no version; whoever could damage it could also remove it.
         if let Ok(Some(kept)) = self.bundle() {
             if offered.version < kept.version {
                 return Err(BundleError::Older { found: offered.version, kept: kept.version });

@@ -166,7 +166,7 @@ fn every_layer_that_narrows_a_profile_counts() {
     let mut base = policy("version: 1");
     narrow::merge_narrowed(&mut base, &raw, &locks, source).unwrap();
     assert!(!connect(&base, "gh", Some(&github), "api.github.com").allow);
-    // A project that names the server and says nothing gives nothing back.
+    // A project that names the server without a section restores no grant.
     for project in [servers(""), servers(", network: {allow: []}")] {
         let source = Source { name: ".agentsh.yaml", text: &project };
         let raw = read::read(source, false).unwrap();

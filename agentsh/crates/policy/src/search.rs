@@ -283,7 +283,7 @@ fn built_in_layer(name: &str) -> Result<Layer, PolicyError> {
     layer(format!("{BUILT_IN}{name}"), builtin::text(name).unwrap_or_default().to_owned())
 }
 
-/// A layer that is there or not.
+/// A layer, if its file exists.
 fn own_layer(file: &Path, request: &Search) -> Result<Option<Layer>, PolicyError> {
     if file.as_os_str().is_empty() {
         return Ok(None);

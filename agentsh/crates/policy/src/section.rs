@@ -15,7 +15,7 @@ pub(crate) trait Section<P>: Default {
     /// Reads its keys from the map. A mistake is reported to the reader, and reading continues.
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self;
 
-    /// Lays what this file writes over what the layers below say. What it does not name stays as it is.
+    /// Merges the values of this file over those of the layers below. Values that it does not name stay.
     fn merge(&self, below: &mut P);
 
     /// Like `merge`, for a project's file: it can restrict, and granting is an error.

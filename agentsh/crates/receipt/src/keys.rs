@@ -305,7 +305,7 @@ fn time(text: &str) -> Option<Timestamp> {
     time.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp())
 }
 
-/// A field behind its length as four bytes, as SSH writes it.
+/// Writes a field as SSH does: its length as four bytes, then its bytes.
 fn put(to: &mut Vec<u8>, part: &[u8]) {
     to.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_be_bytes());
     to.extend(part);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where the stream is cut changes nothing.
+        /// The result does not depend on where the stream is cut.
         #[test]
         fn sse_events_are_the_same_for_any_cut(words in prop::collection::vec(
             prop::sample::select(vec!["data", ":", " ", "\n", "\r", "\r\n", "\n\n", "id: 4", "event", "x", "\u{feff}"]), 0..40,

@@ -432,7 +432,7 @@ mod tests {
         let tree = || Some(vec![(path.clone(), key_of(&path).unwrap())]);
         let copies = Copies::of(state.path());
         assert_eq!(copies.get(&path, tree), None, "it changed a moment ago");
-        // As it would be after a while.
+        // The state after a while.
         let copied = Copied { looked_at: tree().unwrap(), is_small: true };
         copies.known.borrow_mut().as_mut().unwrap().insert(path.clone(), copied);
         copies.is_changed.set(true);

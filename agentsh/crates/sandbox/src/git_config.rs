@@ -316,7 +316,7 @@ impl Entry {
         self.value.as_deref().is_none_or(|value| WORDS.contains(&value.to_ascii_lowercase().as_str()))
     }
 
-    /// The working tree that it names.
+    /// The working tree that the configuration names.
     #[must_use]
     pub fn worktree(&self) -> Option<&str> {
         (self.section == "core" && self.key == "worktree").then(|| self.value.as_deref().unwrap_or_default())

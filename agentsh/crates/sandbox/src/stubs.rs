@@ -22,7 +22,7 @@ use crate::policy::builtin_paths::stub_content;
 /// The stubs of one sandbox. Dropping it releases them.
 #[derive(Debug, Default)]
 pub struct StubFiles {
-    /// With the paths that it names.
+    /// The record of created stubs, with the paths that it names.
     record: Option<(PathBuf, Vec<PathBuf>)>,
     /// Where they were created, in case the user moves that.
     directories: Vec<(PathBuf, OwnedFd)>,

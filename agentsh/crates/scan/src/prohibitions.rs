@@ -88,7 +88,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').filter(|word| !word.is_empty()).map(bare).collect()
 }
 
-/// Whether a sentence that begins so forbids what follows.
+/// Whether a sentence that begins with these words forbids what follows.
 fn forbids(words: &[String]) -> bool {
     let words = match words {
         [rest @ .., stress] if STRESSES.contains(&stress.as_str()) => rest,

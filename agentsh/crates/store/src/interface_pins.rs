@@ -60,7 +60,8 @@ pub struct InterfacePin {
     /// The program or URL that offered it: the digest of the pinned program, or the origin of the URL. Another one is another
     /// server, whose interface is pinned separately.
     pub basis: String,
-    /// To which clients it is offered so: the protocol and what they can do. Empty for a client that said nothing of itself.
+    /// The clients to which it is offered so, by protocol and capabilities. Empty for a client that does not describe
+    /// itself.
     pub audience: String,
     pub kind: Offered,
     pub name: String,

@@ -146,7 +146,7 @@ fn put_contents(connection: &Connection, contents: &Contents) -> rusqlite::Resul
     contents.iter().try_for_each(|(hash, content)| insert.execute((hash, content)).map(|_| ()))
 }
 
-/// All of it or nothing, and what is not named any more goes too. It survives a loss of power.
+/// Makes all changes or none, and removes contents that are no longer named. Survives a loss of power.
 fn change<T>(
     connection: &mut Connection,
     work: impl FnOnce(&Connection) -> rusqlite::Result<T>,

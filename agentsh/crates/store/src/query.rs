@@ -58,7 +58,7 @@ pub struct Tool {
 /// Words for how severe a finding is, the mildest first.
 pub const SEVERITIES: [&str; 4] = ["low", "medium", "high", "critical"];
 
-/// A severity and those above it. None is above a word that is not known.
+/// A severity and those above it. An unknown word has none above it.
 pub fn severities_from(least: &str) -> impl Iterator<Item = &str> {
     let at = SEVERITIES.iter().position(|word| *word == least).map_or(SEVERITIES.len(), |at| at + 1);
     std::iter::once(least).chain(SEVERITIES.iter().skip(at).copied())

@@ -44,7 +44,7 @@ impl RunningMark {
 
 impl Drop for RunningMark {
     fn drop(&mut self) {
-        // Without it the lock says the same.
+        // The file may stay: its lock says that the session has ended.
         let _may_be_gone = fs::remove_file(&self.path);
     }
 }

@@ -4,7 +4,7 @@ use crate::escape::line;
 use crate::summary::{Bundle, Flowed, Layer, Mismatch, Refusal};
 use crate::types::ServerId;
 
-/// A layer, and what there is instead.
+/// A missing layer, and what protects instead.
 pub(super) fn lack(layer: &Layer) -> String {
     match layer.got.as_str() {
         "" => format!("{} {}", line(&layer.layer), layer.state),

@@ -16,7 +16,7 @@ use super::sql::Query;
 use super::{StoreError, database};
 
 const KEY: usize = 32;
-/// Bytes that wait; what comes beyond is not stored, and [`TaintStore::dropped`] counts it.
+/// Maximum number of queued bytes. Beyond it results are not stored, and [`TaintStore::dropped`] counts them.
 const MAX_QUEUED: usize = 16 << 20;
 
 const SCHEMA: &str = "

@@ -63,7 +63,7 @@ words! {
         InForce = "in-force",
         /// It has expired; it stays in force until a new one is fetched.
         Expired = "expired",
-        /// Another one was refused; this one stays in force.
+        /// Another bundle was refused; this one stays in force.
         Refused = "refused",
     }
 }

@@ -134,7 +134,7 @@ impl Audience {
     ) -> Vec<String> {
         loop {
             tokio::select! {
-                // First, since there may always be one more event.
+                // Checked first, since there may always be one more event.
                 biased;
                 _ = &mut stopped => break,
                 heard = subscription.next() => match heard {

@@ -1,6 +1,6 @@
 //! Exit codes of agentsh. `run` and `mcp run` return the program's own.
 
-/// Nothing wrong, and what was asked for is there.
+/// Success, and the answer is yes.
 pub const OK: u8 = 0;
 /// The answer is no: a policy test failed, the chain is broken, something was denied, there is nothing to trust.
 pub const NO: u8 = 1;

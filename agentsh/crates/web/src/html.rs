@@ -50,7 +50,7 @@ impl Html {
         self.text.push('>');
     }
 
-    /// An element that has nothing in it and no end.
+    /// A void element, which has no content and no end tag.
     pub fn void(&mut self, name: &'static str, attributes: Attributes<'_>) {
         self.start(name, attributes);
     }

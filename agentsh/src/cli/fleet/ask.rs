@@ -35,7 +35,7 @@ pub struct Fleet {
     host: Option<String>,
 }
 
-/// A session as the server has it.
+/// A session as stored by the server.
 pub struct Copied {
     pub id: SessionId,
     pub host: String,

@@ -97,7 +97,7 @@ impl FleetTarget {
                 return Err(Failure::Usage(why.to_owned()));
             }
         };
-        // A credential goes to the server that it is of, and to no other.
+        // A credential is sent only to its own server.
         let credential = set
             .or_else(|| known.filter(|known| plain(&known.url) == plain(&url)).map(|known| known.credential));
         let credential = credential.ok_or_else(|| {

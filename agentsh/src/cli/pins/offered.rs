@@ -40,7 +40,7 @@ pub(super) async fn listed(store: &PinStore, which: &Which) -> Result<Vec<Listed
     Ok(listed.collect())
 }
 
-/// Accepts what was offered instead. False: there was nothing.
+/// Accepts the definitions that were offered instead. False: there were none.
 pub(super) async fn trust(
     store: &PinStore,
     which: &Which,
@@ -68,7 +68,7 @@ fn tell(trusted: &[InterfacePin], which: &Which, out: &mut dyn Write) -> Result<
     Ok(())
 }
 
-/// Accepts what was offered, or was pinned before a reset, where its hash is this one; what is pinned already stays.
+/// Accepts definitions with this hash that were offered, or pinned before a reset; other pins stay.
 pub(super) async fn trust_hash(
     store: &PinStore,
     which: &Which,
@@ -105,7 +105,7 @@ pub(in crate::cli) struct Change {
     pub scope: String,
     pub kind: &'static str,
     pub name: String,
-    /// To which clients it was offered so.
+    /// The clients to which it was offered so.
     pub audience: String,
     pub pinned_hash: Option<String>,
     pub hash: String,

@@ -1,4 +1,4 @@
-//! Commits, read with the user's own git. It obeys nothing by which a repository shows other commits than those that are there.
+//! Commits, read with the user's own git. Settings that make a repository show other commits are ignored.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ impl Repository {
         self.ask(&words).map(drop).ok_or_else(why)
     }
 
-    /// SHA-256 of each file that a commit has otherwise than another one; None: it has it no more.
+    /// SHA-256 of each file that differs between two commits; None: the later one does not have it.
     pub fn changed(&self, before: &str, commit: &str) -> Option<Vec<(String, Option<String>)>> {
         let names = self.differing(&[before, commit])?;
         Some(names.into_iter().map(|name| (name.clone(), self.hash_in(commit, &name))).collect())

@@ -13,7 +13,7 @@ use agentsh_agents::project::{ProjectFile, look};
 use agentsh_store::escape;
 use agentsh_terminal::output::{Failure, NO, OK};
 
-/// Files and directories that are looked at.
+/// Maximum number of files and directories that are read.
 const MAX_COUNT: usize = 500_000;
 
 #[derive(Clone, Debug, Args)]

@@ -18,7 +18,7 @@ use agentsh_terminal::output::Failure;
 
 pub(super) use probe::{VERB as PROBE_VERB, inside};
 
-/// As it is packaged. The path in it is that of the package.
+/// The profile as packaged, with the package's path.
 const PROFILE: &str = include_str!("apparmor.profile");
 const PACKAGED: &str = "/usr/bin/agentsh";
 /// Below the root of the machine.

@@ -109,7 +109,7 @@ impl WatchedSocket {
     /// Whether this machine has a listener at the port.
     fn is_of_machine(&self, port: u16) -> bool {
         let mut own = self.own.borrow_mut();
-        // A program that polls its own server.
+        // The port belongs to a program that polls its own server.
         if own.contains(&port) || own.len() >= MAX_DIFFERENT {
             return false;
         }

@@ -43,8 +43,8 @@ fn is_name(word: &str) -> bool {
     word.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ' '))
 }
 
-/// The text without the keys that are `unwanted`; None where it stays as it is. Front matter in which keys could be spelled in
-/// a way that is not understood here goes as a whole.
+/// The text without the keys that are `unwanted`; None if it is unchanged. Front matter is removed as a whole if keys
+/// in it could be spelled in a way that is not understood here.
 pub(crate) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) -> Option<String> {
     let body = text.trim_start_matches('\u{feff}');
     let is_mark = |line: &str, mark: &str| {

@@ -90,7 +90,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     launch.replaced.extend(settings.covered.iter().cloned());
     subagents::look(context, &parsed, &sources.directory, &mut launch);
     let mut options = gathered.finish(context, &mut launch);
-    // A server that one agent brought along is that agent's alone.
+    // A server that one subagent declares belongs only to it.
     options.retain(|id, _| shared.contains(id));
     let servers = bridges(context, &options);
 

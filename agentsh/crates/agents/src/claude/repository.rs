@@ -29,7 +29,7 @@ pub(super) fn main_checkout(cwd: &Path) -> PathBuf {
     }
 }
 
-/// The directory that a `.git` file names, without links and `..`, so that its name says where it really is.
+/// The directory that a `.git` file names, with links and `..` resolved.
 fn pointed_to(root: &Path, file: &Path) -> Option<PathBuf> {
     let text = read::text(file, POINTER_BYTES).ok().flatten()?;
     let pointer = root.join(text.strip_prefix("gitdir:")?.trim());

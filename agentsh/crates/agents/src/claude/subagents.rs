@@ -113,7 +113,7 @@ mod tests {
         without(text, is_declaration)
     }
 
-    /// A project allows what only reads, and nothing else.
+    /// A project allows only tools that read.
     #[test]
     fn permissions_and_hooks_in_project_front_matter_are_removed() {
         let file = |front: &str| format!("---\ndescription: a\n{front}model: opus\n---\nBody\n");

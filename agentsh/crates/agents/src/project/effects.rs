@@ -9,7 +9,7 @@ use super::keys::is_disallowed_in_project;
 
 /// The report about one file.
 const MAX_COUNT: usize = 64;
-/// Characters of what a file says that are shown.
+/// Maximum number of characters shown of a file's text.
 const MAX_SHOWN: usize = 160;
 const DEPTH: usize = 64;
 

@@ -36,7 +36,7 @@ fn labelled(items: &[Value], labels: &[String]) -> Result<f64, String> {
     }
     match (items.len(), known) {
         (0, _) => Err(UNEXPECTED_FORMAT.to_owned()),
-        // The best label alone: another one than those that mean an attack.
+        // Only the best label was sent, and it does not mean an attack.
         (1, false) => Ok(0.0),
         // All labels, and none of them means an attack: they have other names.
         (_, false) => Err("it knows none of the labels under sandbox.mcp.classifier.labels".to_owned()),

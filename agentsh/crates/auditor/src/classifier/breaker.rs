@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::endpoint::NoScore;
 
-/// Failures in a row until it is left alone.
+/// Failures in a row after which it is not asked.
 const MAX_FAILURES: u32 = 3;
-/// How long; after that one question tries again, and one more failure closes it again.
+/// How long it is not asked. After that one request tries again, and one more failure stops it again.
 const OPEN_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]

@@ -192,7 +192,7 @@ impl Entries {
     }
 }
 
-/// Why a path stays closed although an entry names it; None where the entry opens it.
+/// Why a path stays closed although an entry names it; None if the entry opens it.
 fn closed(word: FileWord, path: &str, deny: &[Ruled<String>], paths: &PathContext) -> Option<String> {
     let resolved = agentsh_policy::place::resolve(path, paths);
     if word == FileWord::Write && paths.home.starts_with(&resolved) {

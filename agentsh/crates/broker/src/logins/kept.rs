@@ -239,8 +239,8 @@ impl Inner {
         }
     }
 
-    /// The grant by which rights were gained since this token was used: another login, with what is wanted as far as it says,
-    /// or a renewal that says that it gave more. A renewal alone gives nothing.
+    /// The grant that brought further rights since this token was used: another login, with the wanted scopes if it
+    /// names any, or a renewal that names more scopes. A plain renewal brings none.
     async fn grant_with(&self, challenge: &Challenge, token: &str) -> Option<Grant> {
         let grant = self.grant().await.ok()??;
         let has = |scopes: &[String]| challenge.scopes.iter().all(|scope| scopes.contains(scope));

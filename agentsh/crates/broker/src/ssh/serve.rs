@@ -141,7 +141,7 @@ fn list(keys: &[(Key, AgentSocket)]) -> Vec<u8> {
 
 async fn extension(keys: &Keys, message: &[u8], server: &mut Server) -> u8 {
     let mut rest = Bytes(message.get(1..).unwrap_or_default());
-    // Programs ask for what they know; that it is not known here is an answer.
+    // Programs ask for the extensions that they know; an unknown one gets an answer, too.
     if rest.text() != Some(bound::NAME) {
         return wire::FAILURE;
     }
@@ -228,7 +228,7 @@ impl Keys {
         if number <= MAX_RECORDED {
             let key = key.map_or(String::new(), |key| key.fingerprint.clone());
             let event = Event::SshKeyRefused { key, reason: reason.to_owned(), detail, rule };
-            // Without it nothing is signed either.
+            // If the event is not recorded, nothing is signed.
             let _ = self.record.journal.commit(event).await;
         }
     }

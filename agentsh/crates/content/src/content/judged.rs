@@ -19,7 +19,7 @@ use super::settings::Destinations;
 use super::{Content, outcome_of, since_1970};
 
 impl Content {
-    /// The finding that leaves: a copy, else bytes that may be one.
+    /// The finding about leaving data: a copy, or else bytes that may be a copy.
     pub(super) fn leak_of(&self, judged: Judged, server: &ServerId, tool: &str) -> Option<Finding> {
         let mut findings = judged.findings.into_iter().filter(|flowed| !self.may_flow(flowed, server));
         let mut opaque = None;
@@ -160,7 +160,7 @@ impl Content {
             found = if cleaned.is_empty() { found } else { cleaned };
         }
         let outcome = found.iter().map(|found| found.verdict.outcome).max().unwrap_or(Outcome::Allow);
-        // A copy that was found says more than that something was read.
+        // A found copy proves more than an earlier read.
         let by_label = self.judge_pair(server, name, carried).filter(|label| label.verdict.outcome > outcome);
         found.extend(by_label);
         self.note_sent(&found);

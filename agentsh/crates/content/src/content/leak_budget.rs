@@ -16,7 +16,7 @@ const MAX_SESSION_BITS: u32 = 1024;
 pub(super) const OF_ANSWERS: u32 = 16;
 const ANSWER_BITS: u32 = 4;
 const NEXT_ITEM_BITS: u32 = 1;
-/// Words, or numbers, that are known for each server (those it said last), and longest one in bytes.
+/// Maximum number of known words, or numbers, for each server (the latest), and their maximum length in bytes.
 const MAX_WORDS: usize = 4096;
 const MAX_WORD: usize = 64;
 /// Bytes of one text in which words and numbers are looked for.

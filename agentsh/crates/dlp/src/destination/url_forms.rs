@@ -205,7 +205,7 @@ fn scheme_before(text: &str, colon: usize) -> String {
     if scheme.len() < 2 { String::new() } else { scheme.to_owned() }
 }
 
-/// A value that as a whole is one URL: what the parser itself makes of it.
+/// A value that is one URL as a whole: its host by the URL parser.
 fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
     let value = text.trim_matches(|c: char| c <= ' ');
     let Some((scheme, rest)) = value.split_once(':').filter(|_| value.len() <= 64 * 1024) else { return };

@@ -56,7 +56,7 @@ struct Pushed {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
     sinks: BTreeMap<ServerId, BTreeMap<u64, Tail>>,
-    /// Where the last call went, and what it added to each path there.
+    /// The server of the last call, and what that call added to each path there.
     last: Option<ServerId>,
     pushed: Vec<(u64, Pushed)>,
     single: Folded,

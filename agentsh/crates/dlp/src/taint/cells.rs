@@ -37,7 +37,7 @@ const MAX_CELLS: usize = 65_536;
 const MAX_PUBLIC: usize = 32_768;
 /// Results that one cell is kept for.
 const MAX_ORIGINS: usize = 4;
-/// Cells of which it is kept that they were sent.
+/// Maximum number of cells that are remembered as sent.
 const MAX_SENT: usize = 32_768;
 /// Lines of a table, at least.
 const MIN_LINES: usize = 3;

@@ -26,7 +26,7 @@ use agentsh_secrets::values::Kind;
 
 /// Secrets that are followed.
 const MAX_SECRETS: usize = 2048;
-/// Places of pieces that are known, of all secrets.
+/// Maximum number of known places of pieces, of all secrets together.
 const MAX_PLACES: usize = 128 << 10;
 /// A server that has fewer secrets than this here takes room from the one that has most.
 const SHARE: usize = 64;

@@ -69,7 +69,7 @@ pub(super) fn ranges(spans: &[Span]) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
-/// The place of a symbol among those of the secrets. None: it is in none.
+/// The place of a symbol among those of the secrets. None: no secret contains it.
 pub(super) fn packed(spans: &[Span], at: u32) -> Option<u32> {
     let mut before = 0;
     for (from, to) in ranges(spans) {

@@ -26,7 +26,8 @@ pub const OPAQUE: &str = "taint-opaque";
 /// The category of those that are a compressed file or stream.
 pub const PACKED: &str = "packed";
 
-/// Findings of one category in one call: of what leaves, and as many of what may go there.
+/// Maximum number of findings of one category in one call: for data that leaves, and again for data that may go
+/// there.
 const MAX_FINDINGS: usize = 16;
 /// Letters and digits of a passage outside common words.
 const MIN_CONTENT: usize = 16;

@@ -8,7 +8,8 @@ use super::memory::TaintMemory;
 use super::origin::{Origin, OriginId};
 use agentsh_secrets::values::Kind;
 
-/// Hits of one scan in what would leave, and as many in what may go there. Chosen: more is one finding by itself.
+/// Maximum number of hits of one scan in leaving data, and again in data that may go there. Chosen: more are one
+/// finding of their own.
 const MAX_HITS: usize = 256;
 /// Number of recent hits that are checked for already covering a place.
 const RECENT: usize = 8;
@@ -77,7 +78,7 @@ impl Hits {
         self.pieces.last().filter(|_| self.has_more_pieces).map(|piece| piece.origin)
     }
 
-    /// Whether there is room for another one, and none of the last ones is one that it is a part of.
+    /// Whether there is room for another hit, and none of the latest ones contains it.
     pub fn has_room(&self, leaves: bool, covers: impl Fn(&Hit) -> bool) -> bool {
         let count = if leaves { self.leaving } else { self.harmless };
         count < MAX_HITS && !self.list.iter().rev().take(RECENT).any(covers)

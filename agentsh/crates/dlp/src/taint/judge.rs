@@ -159,7 +159,7 @@ impl Judge {
         (id, evicted)
     }
 
-    /// Bytes that what is remembered takes.
+    /// Memory taken by everything remembered, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.memory.size() + self.all.size()

@@ -138,7 +138,7 @@ pub fn is_prose(text: &str) -> bool {
         && !is_table(trimmed)
 }
 
-/// Letters, and what else there is: signs that prose has seldom count four times.
+/// Counts letters and other characters; signs that are rare in prose count four times.
 fn weights(text: &str) -> (usize, usize) {
     let (mut letters, mut others) = (0_usize, 0_usize);
     for character in text.chars() {

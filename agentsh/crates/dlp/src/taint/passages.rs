@@ -91,7 +91,7 @@ impl Passages<'_> {
         })
     }
 
-    /// Runs of known grams that are as long as two of them that make a long one.
+    /// Runs of known grams that are at least as long as the two grams of a long one.
     fn known_runs(&self, text: &[u8]) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let mut from = 0;

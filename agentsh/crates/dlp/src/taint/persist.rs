@@ -78,7 +78,7 @@ impl TaintMemory {
         let split = record.len().checked_sub(MAC).ok_or(ImportError::NotARecord)?;
         let (body, mac) = record.split_at(split);
         let rest = body.strip_prefix(magic).ok_or(ImportError::NotARecord)?;
-        // Forging one needs the key, so a comparison that leaks time leaks nothing here.
+        // Forging a MAC needs the key, so a timing leak in the comparison does not help.
         if self.mac(body) == mac { Ok(rest) } else { Err(ImportError::WrongMac) }
     }
 

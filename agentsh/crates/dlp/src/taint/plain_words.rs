@@ -32,7 +32,7 @@ string integer number boolean object array list dict type name value data json p
 meta link script style href charset utf viewport width device initial scale content title text select where order group table insert \
 update delete create values limit join inner left right null primary foreign index";
 
-/// Bytes that one of them has.
+/// The possible lengths of one word, in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 3..=14;
 
 /// Letters and digits of words that say something, and of steps to other than the next character: an alphabet has none.

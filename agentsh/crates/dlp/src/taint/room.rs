@@ -17,7 +17,7 @@ struct ServerResults {
     /// Bytes.
     used: usize,
     used_by_secrets: usize,
-    /// Oldest first: those that are whole, and those of which the secrets are left.
+    /// Oldest first: whole results, and results of which only the secrets are left.
     whole: VecDeque<OriginId>,
     secrets: VecDeque<OriginId>,
 }
@@ -92,7 +92,7 @@ impl Room {
         };
         let own_used = own.map_or(0, |own| own.used);
         let own_oldest = own.and_then(|own| own.whole.front().copied());
-        // Below its share it may ask others for theirs, a public one only other public ones.
+        // Below its share, a server may take room from others; a public one only from other public ones.
         let may_ask = own_used + needed <= share;
         if may_ask && let Some(public) = largest(false) {
             return public.whole.front().copied();

@@ -17,7 +17,7 @@ const MAX_SECRET: usize = 512;
 const MAX_REPEATS: usize = 2;
 /// A secret with fewer symbols counts as made of words by a person.
 const RANDOM: u32 = 16;
-/// So many symbols of a secret are as bad as all of it.
+/// Number of symbols of a secret that are as bad as all of it.
 const OF_WORDS: u32 = 8;
 
 /// A text as symbols, each with whether a digit or a capital inside a word made it.

@@ -8,7 +8,7 @@ const RUN: usize = 12;
 const LONG: usize = 64;
 /// A word with signs in it that may be one of the larger alphabets.
 const DENSE: usize = 20;
-/// Short pieces that look odd, more of them than others.
+/// Surplus of short pieces that look odd over other ones.
 const ODD_PIECES: i32 = 6;
 /// Up to this length a text may be nothing but one short value that is encoded.
 const SHORT: usize = 64;

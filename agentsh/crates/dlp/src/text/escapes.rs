@@ -17,7 +17,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let (mut position, mut watched) = (0, 0_usize);
     while position < bytes.len() {
         if watched == 0 {
-            // Far behind what begins an escape none can end.
+            // An escape cannot end this far after its start.
             let rest = &bytes[position..];
             let plain = rest.iter().position(|byte| begins(*byte)).unwrap_or(rest.len());
             out.extend_from_slice(&rest[..plain]);

@@ -3,7 +3,7 @@
 /// One decoding step. A view lists its steps, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// With other characters between its own.
+    /// The text has other characters between its own.
     Apart,
     Ascii85,
     Base32,

@@ -48,7 +48,7 @@ pub struct View<'a> {
 pub(super) struct Walk<'s> {
     limits: Limits,
     decoder: Decoder,
-    /// Bytes that views may still have.
+    /// Number of bytes that further views may still take.
     left: usize,
     outcome: Outcome,
     how: Vec<Step>,

@@ -52,7 +52,7 @@ impl Check for Lists {
     }
 }
 
-/// The list of servers alone: what one offers may all be seen.
+/// Only the list of servers: an allowed server may show everything that it offers.
 #[derive(Debug)]
 pub struct ServerList(Lists);
 

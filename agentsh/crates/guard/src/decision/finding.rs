@@ -12,7 +12,7 @@ pub struct Finding {
     pub verdict: Verdict,
     /// The kind of text. None: a data flow or a destination.
     pub category: Option<String>,
-    /// Stable code of what found it.
+    /// Stable code of the detector that found it.
     pub detector: String,
     pub severity: Severity,
     /// The tool that returned the data.
@@ -76,7 +76,7 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// Puts every text into its place. What is not there is left out.
+    /// Puts each text at its position. Texts without such a position are left out.
     pub fn apply<'a>(rewrites: &'a [Self], value: &mut Json<'a>) {
         for rewrite in rewrites {
             let place = rewrite.path.iter().try_fold(&mut *value, |value, at| match value {

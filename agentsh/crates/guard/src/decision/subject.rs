@@ -34,7 +34,7 @@ pub enum SubjectKind<'a> {
     Server,
     /// A tool as the server lists it. Blocked: the client does not see it.
     Definition { name: &'a str, hash: &'a str, definition: &'a Json<'a> },
-    /// Something else that a server offers, as it lists it. Blocked: the client does not see it.
+    /// A prompt, resource or other item that a server offers, as listed. Blocked: the client does not see it.
     Offer { kind: Offer, name: &'a str, hash: &'a str, definition: &'a Json<'a> },
     /// A tool is called.
     Call {

@@ -13,7 +13,7 @@ use super::originals::{MAX_BYTES, Originals};
 /// The kernel's marks on what is in a layer.
 const OPAQUE: &str = "user.overlay.opaque";
 const WHITEOUT: &str = "user.overlay.whiteout";
-/// Marks that our layers never have, because they refer to other places.
+/// Extended attributes that our layers never have, because they refer to other paths.
 const UNSUPPORTED_XATTRS: [&str; 2] = ["user.overlay.redirect", "user.overlay.metacopy"];
 
 /// Directories inside each other that are read. A program can make more than there is stack for, as no path names them all.

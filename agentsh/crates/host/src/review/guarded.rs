@@ -130,7 +130,7 @@ fn of_project(path: &Path, now: Option<Kind>) -> Option<&'static str> {
 
 /// Directories of a repository in which names are those of branches and objects.
 const NAMES_OF_OTHERS: [&str; 3] = ["refs", "logs", "objects"];
-/// Files of a repository that say what runs, or where that is.
+/// Files of a repository that name programs to run, or the location of such files.
 const CONTROL_FILES: [&str; 4] = ["config", "config.worktree", "commondir", "gitdir"];
 
 /// In a repository at any depth.

@@ -51,7 +51,7 @@ impl Names {
         }
     }
 
-    /// Whether it is what it was, but for other names that an apply gave to it or took from it.
+    /// Whether it is unchanged, except for other names that an apply added or removed.
     #[must_use]
     pub fn is_unchanged(&self, was: &Stamp, now: &Stamp) -> bool {
         let is_ours = || self.0.borrow().get(&now.inode) == Some(&now.changed_ns);

@@ -34,7 +34,7 @@ pub struct Applied {
     pub guarded: Vec<(PathBuf, String)>,
     /// Never applied.
     pub refused: Vec<(PathBuf, String)>,
-    /// Names that mean nothing in the layer.
+    /// Names that do not exist in the layer.
     pub unknown: Vec<PathBuf>,
     /// Nothing of the layer is left to apply.
     pub is_complete: bool,
@@ -205,7 +205,7 @@ impl Review {
     }
 }
 
-/// Back to what was there before.
+/// The step that restores the former state.
 fn back(run: &Run, done: &Done) -> Step {
     let kept = |was: &Stamp| (was.clone(), Content::At(run.kept(done.number)));
     Step {

@@ -112,7 +112,7 @@ impl VisiblePaths {
     }
 }
 
-/// The way from a name to where it leads.
+/// The chain of links from a name to its target.
 #[derive(Debug)]
 struct LinkChain {
     links: Vec<(PathBuf, PathBuf)>,

@@ -88,11 +88,11 @@ fn message_events(place: u64, sequence: Option<u64>, said: &str, out: &mut Vec<u
     begun.events(sequence, said, out);
 }
 
-/// A message, as far as the agent has it.
+/// A message, with what the agent has received of it.
 struct StartedMessage {
     place: u64,
     id: String,
-    /// Its final content; None: the agent has nothing of it.
+    /// Its final content; None: the agent has received no part of it.
     item: Option<String>,
     /// The started part.
     part: Option<u64>,

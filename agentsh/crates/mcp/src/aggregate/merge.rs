@@ -101,7 +101,7 @@ pub fn write_list(
     write_around(&trees, out);
 }
 
-/// A `tools/list` answer without one tool. None: it is not in it.
+/// A `tools/list` answer without one tool. None: the tool is not in it.
 pub fn without_tool(answer: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut tree = json::read(answer).ok()?;
     let Some(Json::Array(tools)) = tree.member_mut("result").and_then(|result| result.member_mut("tools"))

@@ -77,7 +77,7 @@ fn without_a_handshake_nothing_is_replayed() {
         server.peer.next().await.unwrap();
         server.exit(0);
         assert_eq!(rig.client.next_json().await["error"]["code"], -32002);
-        // Nothing starts for a notification alone.
+        // A notification alone starts no server.
         rig.client.send(INITIALIZED).await;
         let line = r#"{"jsonrpc":"2.0","id":2,"method":"server/discover"}"#;
         rig.client.send(line).await;

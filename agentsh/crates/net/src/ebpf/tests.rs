@@ -295,7 +295,7 @@ fn closed_connection_event_counts_its_bytes() {
     world.allow("198.18.0.1:443");
     let mut client = connect("198.18.0.1:443".parse().unwrap()).unwrap();
     client.write_all(&[7; 1000]).unwrap();
-    // It is over before the relay comes to it, and the relay still learns where it was meant to go.
+    // The connection ends before the relay accepts it; the relay still learns its original destination.
     drop(client);
     let (mut server, peer) = world.relay_v4.accept().unwrap();
     let origin = world.loaded.origin(world.cgroup, peer).unwrap();

@@ -11,7 +11,7 @@ use crate::types::RuleRef;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnAnomaly {
-    /// Nothing is looked for; what tools there are is remembered all the same.
+    /// Nothing is searched for, but tools are still remembered.
     Off,
     Alert,
     /// A person is asked about what is very unusual, and what is extremely so is refused.

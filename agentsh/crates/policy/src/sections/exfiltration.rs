@@ -191,7 +191,7 @@ impl Section<McpPolicy> for Exfiltration {
         }
     }
 
-    /// A section that is there asks for it, unless some layer says otherwise.
+    /// A written section turns it on, unless a layer says otherwise.
     fn merge(&self, below: &mut McpPolicy) {
         let in_force = &mut below.exfiltration;
         merge_key(&self.on_private_to_external, &mut in_force.on_private_to_external);

@@ -42,7 +42,7 @@ pub(super) fn small(path: &Path) -> Option<SmallTree> {
     Some(found)
 }
 
-/// With the directory, where it is one. What is opened decides: it may have been replaced since it was looked at.
+/// An entry's key, and its descriptor if it is a directory. Reads the opened file: the name may have been replaced.
 fn small_entry(path: &Path) -> Option<(FileKey, Option<std::fs::File>)> {
     const EVERYBODY_READS: u32 = 0o004;
     const EVERYBODY_ENTERS: u32 = 0o005;

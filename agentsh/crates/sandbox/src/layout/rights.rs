@@ -31,7 +31,7 @@ impl Builder<'_> {
                 NodeContent::Bind { access: Access::ReadWrite, .. } | NodeContent::Overlay { .. } => {
                     !self.is_shared(target)
                 }
-                // It applies to everything in it.
+                // The mode applies to everything in the tmpfs.
                 NodeContent::Tmpfs { mode, .. } if mode & 0o200 != 0 => {
                     !self.layout.mounts.iter().any(|inner| {
                         let bound =

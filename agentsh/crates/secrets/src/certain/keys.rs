@@ -22,7 +22,7 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
     for run in runs(bytes, &KEY, MIN_LENGTH) {
         let (mut from, mut start) = (run.start, run.start);
         let signs = memchr::memchr3_iter(b'.', b'-', b'_', &bytes[run.clone()]).map(|at| run.start + at);
-        // A key begins where no other word continues; read backwards, it ends there.
+        // A key does not begin inside another word; read backwards, it ends there.
         for end in signs.chain([run.end]) {
             let mut take = |at: usize, found_here: Option<(Range<usize>, &'static str)>| {
                 if let Some((place, kind)) = found_here.filter(|_| at >= from) {

@@ -46,7 +46,7 @@ fn find_where(text: &str, may_begin: fn(&[u8], usize, usize) -> bool, found: &mu
             found.push(Secret::whole("IBAN", place));
             continue;
         }
-        // Nothing else begins inside a word.
+        // Other values do not begin inside a word.
         let in_word = at > 0 && bytes[at - 1].is_ascii_alphanumeric();
         let is_part = |byte: &&u8| if in_word { byte.is_ascii_alphanumeric() } else { byte.is_ascii_digit() };
         from = at + bytes[at..].iter().take_while(is_part).count();

@@ -71,7 +71,7 @@ pub(crate) fn made(db: &mut dyn Connection, asked: &AskToken, by: &str) -> Resul
 struct Token {
     role: String,
     name: String,
-    /// The host that it is for.
+    /// The host that may enrol again with it.
     again: Option<String>,
     /// The token was used for the same before: nothing happens now.
     was_used: bool,

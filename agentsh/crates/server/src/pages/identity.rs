@@ -36,7 +36,7 @@ pub(super) const CALLBACK: &str = "/sign-in/callback";
 const SECRET: &str = "AGENTSH_FLEET_OIDC_SECRET";
 /// The provider's metadata is requested again after this time.
 const METADATA_LIFETIME: Duration = Duration::from_secs(600);
-/// For everything that one step asks.
+/// Timeout of all requests of one step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// An id token is used as soon as it is given: an older one is another's. In seconds.
 const MAX_TOKEN_AGE_S: i64 = 600;

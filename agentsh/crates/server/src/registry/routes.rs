@@ -120,7 +120,7 @@ pub enum CallerRight {
     Decide,
 }
 
-/// Where a request comes from. What a client sends cannot say any of it.
+/// The origin of a request, which a client cannot forge.
 struct RequestSource {
     peer: Option<SocketAddr>,
     caller: Option<Caller>,

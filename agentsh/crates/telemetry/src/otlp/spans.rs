@@ -156,7 +156,7 @@ impl Spans {
         })
     }
 
-    /// From the call until it was judged. What comes after that has no event.
+    /// The span from the call until its verdict. Nothing after that is recorded as an event.
     fn call(&mut self, entry: &Entry) -> Value {
         let begun = self.calls.remove(&(server(entry), request(entry)));
         let (from, seq) = begun.map_or((entry.time, entry.seq), |begun| (begun.at, begun.seq));

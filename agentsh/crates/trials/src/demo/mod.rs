@@ -32,7 +32,7 @@ pub const SESSION_VERB: &str = "__demo-session";
 
 /// A demo that takes longer is ended, and shows what was not tried.
 const DEMO_TIMEOUT: Duration = Duration::from_secs(20);
-/// Events of one run; far more than there are.
+/// Limit of events of one run, far above the real number.
 const MAX_EVENTS: u64 = 10_000;
 
 /// How the run ended, from the process that ran it.

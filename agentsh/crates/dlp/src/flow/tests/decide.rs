@@ -264,7 +264,7 @@ fn results_are_forgotten_after_their_lifetime() {
 fn result_memory_is_bounded_and_reports_evictions() {
     let config = Config { taint: taint::Config { memory: 1 << 20, ..taint::Config::default() } };
     let mut flow = Flow::new(config, &[9; 32]);
-    // Results of which nothing is left.
+    // Counts the results that were evicted completely.
     let mut evicted = 0;
     for number in 0..900_u64 {
         let text: String = (0..60)
