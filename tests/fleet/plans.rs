@@ -8,8 +8,8 @@ use super::{Server, asked};
 use crate::support::{Mode, Outcome, Place, eventually, postgres, skip};
 
 const EVENTS: usize = 200_000;
-/// Rows that a part of a plan may look at: twenty for each that a page gives, which is less than half of a day. One of seven servers and
-/// one of two types is found among fourteen.
+/// Maximum number of rows that one step of a plan may read: twenty for each row of a page, less than half of a day. A
+/// row with one of seven servers and one of two types is one of fourteen.
 const MAX_COUNT: u64 = 20_000;
 /// Rows up to which a partition may be read whole: three hours of events. Shortly after midnight UTC the newest day is small, and
 /// PostgreSQL rightly reads it without an index.

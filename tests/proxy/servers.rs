@@ -244,7 +244,7 @@ fn proxy_without_a_configuration_follows_the_protocol() {
     assert!(called["result"]["content"][0]["text"].as_str().unwrap().contains("\"clean\":true"), "{called}");
 }
 
-/// Where it is written, in plain words, once.
+/// The report names the line of the server's entry, once.
 #[test]
 fn server_that_cannot_start_is_reported_once_with_its_line() {
     let place = Place::new(Mode::Invoker);

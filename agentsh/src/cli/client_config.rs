@@ -157,8 +157,7 @@ pub(super) fn homes() -> Result<(PathBuf, PathBuf), Failure> {
     Ok((home, config))
 }
 
-/// A command for agentsh that a client can start from any directory.
-/// A command line that also works from another directory.
+/// The command line in a form that a client can start from any directory.
 pub(super) fn from_anywhere(command: &[String]) -> Result<Vec<String>, Failure> {
     let mut command = command.to_vec();
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {

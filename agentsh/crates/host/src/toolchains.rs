@@ -151,8 +151,8 @@ fn program_directories(around: &SearchContext<'_>, paths: &RealPaths) -> BTreeSe
     others.filter_map(|directory| paths.canonical(directory)).collect()
 }
 
-/// Directories of PATH that no table knows: shown as they are, with what is installed around a `bin`, and with the packages whose
-/// programs a `.bin` of npm names.
+/// Directories of PATH that are in no table, with the installation around a `bin`, and with the packages whose
+/// programs an npm `.bin` names.
 fn on_path(around: &SearchContext<'_>, paths: &RealPaths) -> Vec<PathBuf> {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut found = Vec::new();

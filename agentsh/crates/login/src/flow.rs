@@ -46,7 +46,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// Makes everything ready; `scopes` are asked for. Nothing is sent.
+    /// Prepares a login that requests `scopes`. Sends nothing.
     ///
     /// # Errors
     /// When an address of the authorization server cannot be used.

@@ -112,7 +112,7 @@ mod tests {
         std::iter::from_fn(|| limit.take(own)).collect()
     }
 
-    /// However many sandboxes try, the next one gets something.
+    /// However many sandboxes use connections, the next one still gets some.
     #[test]
     fn no_sandbox_gets_more_than_half_of_what_is_left() {
         let limit = Rc::new(ConnectionLimit { most: 100, ..ConnectionLimit::empty() });

@@ -31,7 +31,7 @@ pub enum Status {
 pub struct Change {
     pub expected: String,
     pub actual: String,
-    /// In the order of their paths, all of them.
+    /// All changed files, in the order of their paths.
     pub changed: Vec<FileChange>,
 }
 

@@ -161,7 +161,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether everything that `inner` means is meant here too.
+    /// Whether this rule matches everything that `inner` matches.
     #[must_use]
     pub fn covers(&self, inner: &Self) -> bool {
         match (self, inner) {

@@ -380,7 +380,7 @@ fn claude_endpoints_follow_the_configured_model() {
         env.iter().for_each(|(name, value)| world.set(name, value));
         assert_eq!(hosts(&adapt(&world, &["claude"])), expected, "{env:?}");
     };
-    // Without a key it is signed in to, there or before.
+    // Without a key Claude Code signs in to its login server.
     check(&[], &[("api.anthropic.com", 443), ("platform.claude.com", 443)]);
     for key in ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"] {
         check(&[(key, "k")], &[("api.anthropic.com", 443)]);

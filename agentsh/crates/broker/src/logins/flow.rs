@@ -98,7 +98,7 @@ pub async fn log_in(
 /// Logs in again to a server of a running session, with additional scopes. Must be called inside a `LocalSet`.
 ///
 /// # Errors
-/// Why nothing came of it.
+/// Why there is no new login.
 pub async fn step_up(
     session: &LoginSession,
     (id, name, url): (&ServerId, &str, &str),

@@ -230,7 +230,7 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
             )),
             None => return,
         },
-        // Punctuation around an address in a text is not a part of it; under a key for addresses everything is.
+        // In a text, punctuation around an address is not part of it; under a key for addresses, it is.
         Err(url::ParseError::EmptyHost) => return,
         Err(_) if key.trust > Trust::Nothing => unreadable(value),
         Err(_) => return,

@@ -74,8 +74,8 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Whether a hit continues from an earlier call into this one. One letter that continues by chance does not
-    /// count, unless nothing else was sent.
+    /// Whether a hit continues from an earlier call into this one. A few symbols that continue it by chance do not
+    /// count, unless the call has no others.
     pub fn is_split(&self, hit: &Hit) -> bool {
         let piece = self.text.symbols.len().saturating_sub(self.border).min(MIN_SHARE);
         hit.start + MIN_SHARE <= self.border && self.border + piece <= hit.end

@@ -30,7 +30,8 @@ fn is_noise(bytes: &[u8]) -> bool {
     let mut seen = [false; 256];
     bytes.iter().take(2 * MIN_NOISE).for_each(|byte| seen[usize::from(*byte)] = true);
     let distinct = seen.into_iter().filter(|seen| *seen).count();
-    // Of this many random bytes, 162 are different, and 221 of twice as many; programs and tables have fewer.
+    // Among this many random bytes are about 162 different ones, among twice as many 221; programs and tables have
+    // fewer.
     distinct >= if bytes.len() < 2 * MIN_NOISE { 140 } else { 200 }
 }
 
@@ -54,7 +55,7 @@ pub(super) struct Walk<'s> {
     how: Vec<Step>,
     /// Where in the visited text the current view came from.
     origin: Option<Range<usize>>,
-    /// Texts that were views, by length, so that most differ in their first comparison.
+    /// Texts that were views already, with their length first, so that most comparisons end at once.
     known: BTreeSet<(usize, Box<str>)>,
     sink: &'s mut dyn FnMut(View<'_>),
 }

@@ -93,10 +93,10 @@ impl Stamp {
     }
 }
 
-/// The kernel takes no longer path at once (`PATH_MAX`, with room for its end).
+/// Maximum length of a path that the kernel accepts in one call (`PATH_MAX`, with some room to spare).
 const MAX_LENGTH: usize = 4000;
 
-/// A path in pieces that the kernel takes, one below the other.
+/// A path in pieces that the kernel accepts, each below the previous one.
 fn pieces(path: &Path) -> Vec<PathBuf> {
     if path.as_os_str().len() <= MAX_LENGTH {
         return vec![path.to_owned()];

@@ -77,7 +77,7 @@ pub struct InterfacePolicy {
 }
 
 impl InterfacePolicy {
-    /// Whether any file writes about it.
+    /// Whether any file has this section.
     #[must_use]
     pub fn is_written(&self) -> bool {
         *self != Self::default()
