@@ -14,9 +14,10 @@ fn commit_of_automatically_run_files_is_reported() {
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");
         place.write(place.home.join(".gitconfig"), "[user]\n\tname = A\n\temail = a@b\n");
         place.script(".husky/pre-commit", "#!/bin/sh\n");
-        Outcome::of(
-            place.command("sh").args(["-ec", "git init -q; git add .; git commit -qm 1; git branch old"]),
-        )
+        Outcome::of(place.command("sh").args([
+            "-ec",
+            "git init -q; git config core.hooksPath tools/hk; git add .; git commit -qm 1; git branch old",
+        ]))
         .expect_code(0);
         let run = |script: &str| {
             let script = format!("set -e; {ADD} {script}");
@@ -33,6 +34,23 @@ fn commit_of_automatically_run_files_is_reported() {
                 ".envrc",
             ),
             ("add d/HEAD; add d/config", "the index", "d/HEAD"),
+            (
+                "add tools/hk/post-checkout; git branch hook $(git commit-tree -m 5 $(git write-tree)); git reset -q",
+                "refs/heads/hook",
+                "tools/hk/post-checkout",
+            ),
+            (
+                "for i in $(seq 1100); do echo $(git rev-parse HEAD) > .git/refs/heads/n$i; done; add .envrc; \
+                 git branch zzz $(git commit-tree -m 6 $(git write-tree)); git reset -q",
+                "refs/heads/zzz",
+                ".envrc",
+            ),
+            (
+                "echo x > new; git stash -qu; git update-ref refs/stash $(git commit-tree -m s -p HEAD -p HEAD \
+             -p $(add .envrc; git commit-tree -m u $(git write-tree)) HEAD^{tree}); git reset -q",
+                "refs/stash",
+                ".envrc",
+            ),
             ("add .husky/pre-commit; git commit -qnm 3", "HEAD", ".husky/pre-commit"),
         ];
         for (script, name, file) in cases {

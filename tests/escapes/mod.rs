@@ -21,6 +21,7 @@ mod inherited_descriptor;
 mod io_uring;
 mod keyctl;
 mod lease;
+mod links_outside;
 mod loader_variables;
 mod memory_bomb;
 mod mount;

@@ -821,15 +821,44 @@ fn configurations_of_mise_are_read_only_where_the_user_trusts_them() {
         place.make_directory(&known);
         let trusted = if is_trusted { place.project.clone() } else { place.home.clone() };
         symlink(trusted, known.join("project-1")).unwrap();
-        let script = "for f in mise.toml mise.local.toml load.sh; do echo '# new' >> $f; done; true";
+        let script = "mkdir -p .config/mise/conf.d; for f in mise.toml mise.local.toml .config/mise/conf.d/x.toml load.sh; \
+                      do echo '# new' >> $f; done; true";
         let outcome = run(&place, script).expect_code(0);
-        for (name, is_guarded) in
-            [("mise.toml", is_trusted), ("mise.local.toml", is_trusted), ("load.sh", false)]
-        {
+        for (name, is_guarded) in [
+            ("mise.toml", is_trusted),
+            ("mise.local.toml", is_trusted),
+            (".config/mise/conf.d/x.toml", is_trusted),
+            ("load.sh", false),
+        ] {
             let text = fs::read_to_string(place.project.join(name)).unwrap_or_default();
             assert_eq!(text.contains("# new"), !is_guarded, "{mode:?} {is_trusted} {name} {outcome}");
         }
         assert_eq!(outcome.stderr.contains("load.sh"), is_trusted, "{mode:?} {outcome}");
+    }
+}
+
+/// Those that the user allowed, below the project and around it.
+#[test]
+fn environment_files_that_direnv_obeys_are_read_wherever_they_are() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let around = format!("source {}/around.sh\n", place.project.file_name().unwrap().display());
+        let files = [
+            ("one", place.project.join("sub/.envrc"), "source lib.sh\n".to_owned()),
+            ("two", place.home.join(".envrc"), around),
+        ];
+        for (name, file, text) in files {
+            place.write(&file, text);
+            let allowed = place.home.join(".local/share/direnv/allow").join(name);
+            place.write(allowed, format!("{}\n", file.display()));
+        }
+        place.write("other/.envrc", "source lib.sh\n");
+        let names = ["sub/lib.sh", "around.sh", "other/lib.sh"];
+        names.iter().for_each(|name| drop(place.write(name, "")));
+        let outcome = run(&place, &format!("for f in {}; do echo new >> $f; done; true", names.join(" ")));
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap();
+        assert_eq!(names.map(read), ["", "", "new\n"], "{mode:?} {outcome}");
     }
 }
 

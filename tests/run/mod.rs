@@ -38,6 +38,7 @@ mod remember;
 mod remote;
 mod report;
 mod review;
+mod review_guarded;
 mod sessions;
 mod setup;
 mod shims;

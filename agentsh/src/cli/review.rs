@@ -4,9 +4,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::fail;
+use crate::session::{committed, git_head};
 use agentsh_host::Context;
 use agentsh_host::review::changes::{Change, State, Trees};
 use agentsh_host::review::{self, Applied, Mark, Review, Selection, Shown, diff};
@@ -80,7 +82,7 @@ impl From<io::Error> for Failure {
 }
 
 fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
-    let (context, _) = Context::find_for_server().map_err(|error| Failure::Said(error.to_string()))?;
+    let (mut context, _) = Context::find_for_server().map_err(|error| Failure::Said(error.to_string()))?;
     if args.list {
         return list(&context, args.json, out, err);
     }
@@ -101,7 +103,15 @@ fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
     if let Some(paths) = &args.apply {
         let paths = as_listed(&review, &context, paths)?;
         let selection = Selection { paths, guarded: args.guarded };
+        context.project.clone_from(&review.project);
+        let start = git_head::head(&review.project);
+        // Times of files are those of the last tick of the kernel's clock.
+        let since = Timestamp::now() - SignedDuration::from_millis(100);
+        let since = (since.as_second().unsigned_abs(), since.subsec_nanosecond().into());
         let done = review.apply(&context, selection)?;
+        for (_, detail) in committed::found(&context, start.as_deref(), since) {
+            writeln!(err, "{detail}")?;
+        }
         let code = report_applied(&review, &done, "applied", args.json, out, err)?;
         if done.is_complete && !args.keep && !review.is_running() {
             review.discard()?;

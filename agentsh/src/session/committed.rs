@@ -8,7 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use agentsh_base::{escape, small_file};
+use agentsh_host::review::{GuardedPaths, guard_rules};
 use agentsh_host::user_git::{Git, OBEYS_NOTHING};
+use agentsh_host::{Context, Facts};
 use agentsh_policy::builtin_paths;
 use agentsh_store::Event;
 use agentsh_store::words::GuardChange;
@@ -16,8 +18,9 @@ use agentsh_store::words::GuardChange;
 use super::Session;
 use super::git_head::{Repository, is_id};
 
-/// Refs that are looked at, and commits that are compared.
-const MAX_REFS: usize = 1_000;
+/// Refs that are looked at, as many as files of a project are.
+const MAX_REFS: usize = 100_000;
+/// Commits that are compared.
 const MAX_COMPARED: usize = 20;
 /// Names in one message.
 const MAX_NAMES: usize = 10;
@@ -28,72 +31,101 @@ const MAX_ANSWER_BYTES: u64 = 16 << 20;
 /// Of a repository without commits (gitglossary(7), `git hash-object -t tree /dev/null`).
 const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 
-/// Tells what commits, the index and stashes that were written since the start bring.
+/// Reports the files of commits, the index and stashes that were written since the start of the session.
 pub fn tell(session: &Session) {
-    let context = &session.facts.context;
-    let Some(Repository { own, common, head }) = Repository::of(&context.project) else { return };
-    let Some((seconds, nanoseconds)) = session.facts.id.0.get_timestamp().map(|time| time.to_unix()) else {
-        return;
-    };
-    // Nothing inside sets this time.
-    let changed = |found: Metadata| (found.ctime().unsigned_abs(), found.ctime_nsec());
-    let since = (seconds, i64::from(nanoseconds));
-    let is_new = |path: &Path| path.symlink_metadata().is_ok_and(|found| changed(found) >= since);
-    let start = session.facts.head.as_deref().unwrap_or(EMPTY_TREE);
-    let mut compared: BTreeMap<String, (String, &[&str])> = BTreeMap::new();
-    let head = head.map(|id| ("HEAD".to_owned(), id));
-    for (name, id) in head.into_iter().chain(new_refs(&common, &is_new)).filter(|(_, id)| id != start) {
-        compared.entry(id).or_insert((name, &["diff-tree", "-r"]));
-    }
-    let unread = compared.len().saturating_sub(MAX_COMPARED);
-    let mut compared: Vec<_> = compared.into_iter().take(MAX_COMPARED).collect();
-    if is_new(&own.join("index")) {
-        compared.push((String::new(), ("the index".to_owned(), &["diff-index", "--cached"])));
-    }
-    let Some(git) = (!compared.is_empty()).then(|| Git::find(context)).flatten() else { return };
-    let mut told = BTreeSet::new();
-    for (id, (name, verb)) in compared {
-        let revs = [start, &id].into_iter().filter(|rev| !rev.is_empty());
-        let words = OBEYS_NOTHING.split(' ').chain(verb.iter().copied()).chain(["--name-only", "-z"]);
-        let words: Vec<OsString> = words.chain(revs).chain(["--"]).map(OsString::from).collect();
-        let Some(names) = git.ask_for(&words, &context.project, MAX_ANSWER_BYTES) else { continue };
-        let names = String::from_utf8_lossy(&names);
-        let run = runs_automatically(&names.split('\0').collect());
-        if !run.is_empty() && told.insert(run.clone()) {
-            say(session, &name, &run);
-        }
-    }
-    if unread > 0 {
-        session.record.note(&format!(
-            "{unread} more new commits of this run were not looked at for files that run automatically"
-        ));
+    let Facts { context, id, head, .. } = &*session.facts;
+    let Some((seconds, nanoseconds)) = id.0.get_timestamp().map(|time| time.to_unix()) else { return };
+    for (path, detail) in found(context, head.as_deref(), (seconds, i64::from(nanoseconds))) {
+        session.record.note(&detail);
+        let path = path.to_string_lossy().into_owned();
+        let what = GuardChange::Instructions;
+        session.record.journal.record(Event::GuardChanged { server_id: None, path, what, detail });
     }
 }
 
-fn say(session: &Session, name: &str, run: &[String]) {
+/// What commits, the index and stashes that were written since a time would run after a checkout: the first file, and a sentence.
+/// `start` is the commit before them. Git is asked only if there are some.
+#[must_use]
+pub fn found(context: &Context, start: Option<&str>, since: (u64, i64)) -> Vec<(PathBuf, String)> {
+    let Some(Repository { own, common, head }) = Repository::of(&context.project) else { return Vec::new() };
+    // Nothing inside sets this time.
+    let changed = |found: Metadata| (found.ctime().unsigned_abs(), found.ctime_nsec());
+    let is_new = |path: &Path| path.symlink_metadata().is_ok_and(|found| changed(found) >= since);
+    let start = start.unwrap_or(EMPTY_TREE);
+    let (refs, mut unread) = new_refs(&common, &is_new);
+    let head = head.map(|id| ("HEAD".to_owned(), id));
+    let mut named = BTreeMap::new();
+    for (name, id) in head.into_iter().chain(refs).filter(|(_, id)| id != start) {
+        named.entry(id).or_insert(name);
+    }
+    unread += named.len().saturating_sub(MAX_COMPARED);
+    let mut compared: Vec<(String, Vec<String>)> = Vec::new();
+    for (id, name) in named.into_iter().take(MAX_COMPARED) {
+        // Its third parent has the files that no commit had.
+        let untracked = (name == "refs/stash").then(|| format!("{id}^3^{{tree}}"));
+        let trees = untracked.map(|tree| vec!["diff-tree".to_owned(), "-r".into(), EMPTY_TREE.into(), tree]);
+        compared.extend(trees.map(|words| (String::new(), words)));
+        compared.push((name, vec!["diff-tree".to_owned(), "-r".into(), start.to_owned(), id]));
+    }
+    if is_new(&own.join("index")) {
+        compared.push(("the index".to_owned(), ["diff-index", "--cached", start].map(str::to_owned).into()));
+    }
+    let Some(git) = (!compared.is_empty()).then(|| Git::find(context)).flatten() else { return Vec::new() };
+    let guarded = GuardedPaths::of(&guard_rules(context));
+    let mut told = BTreeMap::new();
+    for (name, words) in compared {
+        let options = ["--name-only", "-z"].map(str::to_owned);
+        let words =
+            OBEYS_NOTHING.split(' ').map(str::to_owned).chain(words).chain(options).chain(["--".to_owned()]);
+        let words: Vec<OsString> = words.map(OsString::from).collect();
+        match git.ask_for(&words, &context.project, MAX_ANSWER_BYTES) {
+            Some(names) => {
+                let names = String::from_utf8_lossy(&names);
+                let run = runs_automatically(&names.split('\0').collect(), &guarded);
+                let name = if name.is_empty() { "refs/stash".to_owned() } else { name };
+                told.entry(run).or_insert(name);
+            }
+            // Most stashes have no third parent.
+            None => unread += usize::from(!name.is_empty()),
+        }
+    }
+    let project = &context.project;
+    let told = told.into_iter().filter(|(run, _)| !run.is_empty());
+    let mut found: Vec<_> = told
+        .map(|(run, name)| (project.join(run.first().map_or("", String::as_str)), sentence(&name, &run)))
+        .collect();
+    if unread > 0 {
+        let sentence = format!(
+            "{unread} more new commits of this run were not searched for files that run automatically"
+        );
+        found.push((project.clone(), sentence));
+    }
+    found
+}
+
+fn sentence(name: &str, run: &[String]) -> String {
     let shown: Vec<_> = run.iter().take(MAX_NAMES).map(|path| escape::line(path)).collect();
     let more = run.len() - shown.len();
     let more = if more == 0 { String::new() } else { format!(", and {more} more") };
-    let detail = format!(
+    format!(
         "{} changes files that run automatically: {}{more}; look at them before you check it out",
         escape::line(name),
         shown.join(", ")
-    );
-    session.record.note(&detail);
-    let path = session.facts.context.project.join(run.first().map_or("", String::as_str));
-    let path = path.to_string_lossy().into_owned();
-    let what = GuardChange::Instructions;
-    session.record.journal.record(Event::GuardChanged { server_id: None, path, what, detail });
+    )
 }
 
-/// Refs that were written, with the objects that they name.
-fn new_refs(common: &Path, is_new: &dyn Fn(&Path) -> bool) -> Vec<(String, String)> {
+/// Refs that were written, with the objects that they name, and how many were not looked at.
+fn new_refs(common: &Path, is_new: &dyn Fn(&Path) -> bool) -> (Vec<(String, String)>, usize) {
     let mut found = Vec::new();
     let mut open = vec![common.join("refs")];
-    let mut rest = MAX_REFS;
+    let (mut rest, mut unread) = (MAX_REFS, 0);
     while let Some(directory) = open.pop() {
-        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten().take(rest) {
-            rest -= 1;
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Some(left) = rest.checked_sub(1) else {
+                unread += 1;
+                continue;
+            };
+            rest = left;
             let path = entry.path();
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => open.push(path),
@@ -107,12 +139,14 @@ fn new_refs(common: &Path, is_new: &dyn Fn(&Path) -> bool) -> Vec<(String, Strin
     }
     let packed = common.join("packed-refs");
     if is_new(&packed) {
-        let text = small_file::text(&packed, MAX_PACKED_BYTES).unwrap_or_default();
-        let lines = text.lines().filter_map(|line| line.split_once(' ')).take(rest);
+        let text = small_file::text(&packed, MAX_PACKED_BYTES);
+        unread += usize::from(text.is_none());
+        let text = text.unwrap_or_default();
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
         found.extend(lines.map(|(id, name)| (name.to_owned(), id.to_owned())));
     }
     found.retain(|(_, id)| is_id(id));
-    found
+    (found, unread)
 }
 
 fn name_of(common: &Path, path: &Path) -> String {
@@ -120,7 +154,7 @@ fn name_of(common: &Path, path: &Path) -> String {
 }
 
 /// Those of these names that are guarded in a working tree, and repositories among them: git obeys one that it enters.
-fn runs_automatically(names: &BTreeSet<&str>) -> Vec<String> {
+fn runs_automatically(names: &BTreeSet<&str>, guarded: &GuardedPaths) -> Vec<String> {
     let is_guarded = |path: &Path| {
         let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
         (0..parts.len()).any(|start| {
@@ -133,8 +167,9 @@ fn runs_automatically(names: &BTreeSet<&str>) -> Vec<String> {
         let is_there = |path: PathBuf| path.to_str().is_some_and(|path| names.contains(path));
         path.ends_with("HEAD") && (is_there(beside("config")) || is_there(beside(builtin_paths::GIT_COMMON)))
     };
-    let run = names.iter().filter(|name| is_guarded(Path::new(name)) || is_bare(Path::new(name)));
-    run.map(|name| (*name).to_owned()).collect()
+    let run = names.iter().map(|name| (name, Path::new(name)));
+    let run = run.filter(|(_, path)| guarded.hold(path) || is_guarded(path) || is_bare(path));
+    run.map(|(name, _)| (*name).to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -145,7 +180,7 @@ mod tests {
     fn files_that_run_automatically_are_those_of_the_table_and_bare_repositories() {
         let names =
             [".husky/pre-commit", "a/.vscode/tasks.json", "src/main.rs", "d/HEAD", "d/config", "HEAD", ""];
-        let run = runs_automatically(&names.into_iter().collect());
+        let run = runs_automatically(&names.into_iter().collect(), &GuardedPaths::default());
         assert_eq!(run, [".husky/pre-commit", "a/.vscode/tasks.json", "d/HEAD"]);
     }
 }

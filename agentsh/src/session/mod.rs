@@ -9,7 +9,7 @@ mod cargo_index;
 mod circles_tests;
 mod classifying;
 pub mod command_line;
-mod committed;
+pub mod committed;
 mod configured;
 mod connection_slots;
 pub mod declared;

@@ -4,22 +4,42 @@
 use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, openat2};
 
 /// Bytes of one answer of the kernel. Most directories take one, and another call says that it was the last.
 const BUFFER_BYTES: usize = 32 << 10;
+const FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// Calls `see` with each name and its kind, as long as it continues. Symbolic links are not followed. The order is that of the file
 /// system.
 ///
 /// # Errors
 /// When the directory cannot be opened. What cannot be read after that ends the list.
-pub fn each(directory: &Path, mut see: impl FnMut(&OsStr, FileType) -> ControlFlow<()>) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(directory, flags, Mode::empty())?;
+pub fn each(directory: &Path, see: impl FnMut(&OsStr, FileType) -> ControlFlow<()>) -> io::Result<()> {
+    each_in(rustix::fs::open(directory, FLAGS, Mode::empty())?, directory, see)
+}
+
+/// As [`each`], of a directory with no symbolic link in its path.
+///
+/// # Errors
+/// As [`each`]; `ELOOP` if there is one.
+pub fn each_without_links(
+    directory: &Path,
+    see: impl FnMut(&OsStr, FileType) -> ControlFlow<()>,
+) -> io::Result<()> {
+    let opened = openat2(CWD, directory, FLAGS, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    each_in(opened, directory, see)
+}
+
+fn each_in(
+    opened: OwnedFd,
+    directory: &Path,
+    mut see: impl FnMut(&OsStr, FileType) -> ControlFlow<()>,
+) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(BUFFER_BYTES);
     let mut entries = RawDir::new(opened, buffer.spare_capacity_mut());
     while let Some(Ok(entry)) = entries.next() {

@@ -13,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::disarm_new;
@@ -20,6 +21,7 @@ use super::git_obeys::{self, Obeyed};
 use super::thread::is_guard;
 use agentsh_base::listing;
 use agentsh_base::real_paths::real_path;
+use agentsh_host::copies::{self, Copy};
 use agentsh_policy::builtin_paths::{self, Tier};
 use agentsh_sandbox::host::{OWNER_READS, RealHost, let_owner, plain, repository_names};
 use agentsh_sandbox::layout::Layout;
@@ -238,6 +240,7 @@ impl Baseline {
         }
         // The stubs exist at this point.
         found.present = found.arrivals();
+        found.present.extend(found.expected.keys().filter_map(|path| copies::no_directory_above(path)));
         found.present.extend(rules.unmasked.iter().cloned());
         found
     }
@@ -377,7 +380,17 @@ impl Baseline {
                 }
                 ControlFlow::Continue(())
             };
-            let mut listed = listing::each(&directory, &mut see);
+            let mut listed = listing::each_without_links(&directory, &mut see);
+            if listed.as_ref().is_err_and(|error| error.raw_os_error() == Some(Errno::LOOP.raw_os_error())) {
+                match copies::no_directory_above(&directory.join("entry")) {
+                    // A new link is set aside itself.
+                    Some(link) if !self.present.contains(&link) => {
+                        found.insert(link);
+                        continue;
+                    }
+                    _ => listed = listing::each(&directory, &mut see),
+                }
+            }
             if listed.is_err() && open_up(&directory) {
                 listed = listing::each(&directory, &mut see);
             }
@@ -386,6 +399,21 @@ impl Baseline {
             }
         }
         found
+    }
+
+    /// The path to set aside for an arrival, with a copy: a new link or file on the way to it, or behind a link of the user the file
+    /// that a sandbox may have written.
+    pub(super) fn found_at(&self, path: &Path, roots: &[PathBuf]) -> (PathBuf, Copy) {
+        let copy = Copy::of(path);
+        let Copy::Unreachable { there, as_is } = copy else { return (path.to_owned(), copy) };
+        let is_written = |path: &Path| roots.iter().any(|root| path.starts_with(root) && path != root);
+        if is_written(&there) && !self.present.contains(&there) {
+            return (there, *as_is);
+        }
+        let above = path.parent().and_then(|above| above.canonicalize().ok()).unwrap_or_default();
+        let real = above.join(path.file_name().unwrap_or_default());
+        let copy = if is_written(&real) { Copy::of_own(&real) } else { Copy::Absent };
+        (real, copy)
     }
 
     pub(super) fn in_repositories(&self) -> impl Iterator<Item = &Path> {

@@ -1,7 +1,6 @@
 //! Repositories created during a run: sets aside what would run automatically.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -279,7 +278,7 @@ fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
 }
 
 /// Files of other version control systems that name programs.
-fn of_other_system(entry: &Path) -> Vec<(PathBuf, Copy)> {
+fn of_other_system(entry: &Path, baseline: &Baseline) -> Vec<(PathBuf, Copy)> {
     let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
     let files = others.find(|(name, _)| entry.file_name() == Some(name.as_ref())).map(|(_, files)| *files);
     let says_more = |copy: &Copy| match copy {
@@ -287,12 +286,19 @@ fn of_other_system(entry: &Path) -> Vec<(PathBuf, Copy)> {
         copy => !copy.text().is_some_and(says_paths_alone),
     };
     // On the way may be a file or a link where the program wants a directory.
-    let of_own = |path: PathBuf| match Copy::of_own(&path) {
-        Copy::Unreachable { there, .. } => (there.clone(), Copy::of_own(&there)),
+    let found_at = |path: PathBuf| match Copy::of(&path) {
+        Copy::Unreachable { there, as_is } => (there, *as_is),
         copy => (path, copy),
     };
+    // A workspace of Jujutsu names the repository that it shares.
+    let is_known = |(path, copy): &(PathBuf, Copy)| {
+        let named =
+            copy.text().filter(|_| path.ends_with(".jj/repo")).map(|text| entry.join(text.trim_end()));
+        let shared = named.and_then(|named| named.canonicalize().ok());
+        shared.is_some_and(|shared| shared.parent().is_some_and(|jj| baseline.holds(jj)))
+    };
     let files = files.into_iter().flatten().map(|name| entry.join(name));
-    files.map(of_own).filter(|(_, copy)| says_more(copy)).collect()
+    files.map(found_at).filter(|found| says_more(&found.1) && !is_known(found)).collect()
 }
 
 /// Whether a configuration of Mercurial (`hg help config`) says something in the section `paths` alone. Git's reader knows neither its
@@ -326,7 +332,7 @@ fn run_from(directory: &Path) -> impl Iterator<Item = PathBuf> {
 pub fn runs_by_itself(entry: &Path, search: Search<'_>) -> bool {
     if entry.is_symlink()
         || !search.leading_out(entry).is_empty()
-        || !of_other_system(entry).is_empty()
+        || !of_other_system(entry, search.baseline).is_empty()
         || !search.in_working_tree(entry).is_empty()
     {
         return true;
@@ -347,7 +353,7 @@ pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Done {
         done.set_aside(entry, &Copy::of_own(entry), aside);
     }
     let leading_out = search.leading_out(entry).into_iter().map(|path| (path.clone(), Copy::of_own(&path)));
-    let others = of_other_system(entry).into_iter().chain(search.in_working_tree(entry));
+    let others = of_other_system(entry, search.baseline).into_iter().chain(search.in_working_tree(entry));
     for (path, copy) in leading_out.chain(others) {
         done.set_aside(&path, &copy, aside);
     }
@@ -366,7 +372,7 @@ pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Done {
             let is_kept = aside.keep(&path, &copy).is_ok();
             let keys: Vec<String> = keys.into_iter().take(5).collect();
             let lost = if is_kept { "" } else { ", and not kept" };
-            let_owner_write(&path);
+            copies::let_owner_write(&path);
             let without = format!("{} without {}{lost}", path.display(), keys.join(", "));
             done.rewritten(&path, vec![without], write_anew(&path, written(&harmless).as_bytes(), 0o644));
         }
@@ -400,24 +406,16 @@ pub fn renew(entry: &Path, search: Search<'_>) {
 /// # Errors
 /// When it stays as it is.
 pub fn move_away(path: &Path, copy: &Copy, aside: &SavedVersions) -> std::io::Result<Option<PathBuf>> {
-    let_owner_write(path);
+    copies::let_owner_write(path);
     let is_kept = !matches!(copy, Copy::Unread { .. }) && aside.keep(path, copy).is_ok();
     let is_removed = is_kept
-        && match copy {
-            // Directories in it may be closed to their owner.
-            Copy::Directory(_) => fs::remove_dir_all(path).is_ok(),
-            _ => fs::remove_file(path).is_ok(),
-        };
+        // Directories in it may be closed to their owner.
+        && copies::remove(path, matches!(copy, Copy::Directory(_))).is_ok();
     if is_removed { Ok(None) } else { copies::set_aside(path).map(Some) }
 }
 
 fn not_removed(path: &Path, error: &std::io::Error) -> String {
     format!("{} could not be removed ({error}): remove it before you use git there", path.display())
-}
-
-/// Gives the owner of the directory around a path the right to change it.
-pub fn let_owner_write(path: &Path) {
-    path.parent().map(|around| let_owner(around, 0o700));
 }
 
 /// A configuration with only these entries.

@@ -82,7 +82,10 @@ impl FinalCheck {
         let mut obeyed_in = self.look_for_new_repositories(say);
         let is_there = |path: &PathBuf| self.directories.iter().any(|root| path.starts_with(root));
         for path in self.baseline.last_arrivals().into_iter().filter(is_there) {
-            let copy = Copy::of_own(&path);
+            let (path, copy) = self.baseline.found_at(&path, &self.directories);
+            if copy == Copy::Absent {
+                continue;
+            }
             let is_stub = copy.is_nothing() && stubs::is_stub(&self.state, &path);
             if !is_stub && !is_settled(&path, &copy) {
                 let why = self.baseline.why(&path);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::disarm_new;
 use super::final_check::undo;
+use agentsh_host::copies;
 use agentsh_host::copies::{Copy, make_directories_above};
 use agentsh_host::undo::SavedVersions;
 use agentsh_store::words::GuardChange;
@@ -30,7 +30,7 @@ pub fn restore(
         if is == *was || (is.is_nothing() && was.is_nothing()) {
             continue;
         }
-        disarm_new::let_owner_write(path);
+        copies::let_owner_write(path);
         // Without room for a copy, or in a directory that its owner may not change, it is renamed.
         let undone = aside.keep(path, &is).and_then(|()| put_back(was, path));
         let undone = undone.or_else(|error| {

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use agentsh_base::small_file;
+use agentsh_sandbox::host::let_owner;
 use agentsh_sandbox::mount_calls::open_without_links;
 
 /// A larger file is known by its size and times alone.
@@ -75,11 +76,7 @@ impl Copy {
             Ok(place) => Self::at(&place.path(), &mut { MAX_ENTRIES }),
             Err(Errno::NOENT) => Self::Absent,
             Err(_) => {
-                let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
-                above.reverse();
-                let is_no_directory =
-                    |path: &&&Path| !path.symlink_metadata().is_ok_and(|found| found.is_dir());
-                let there = above.iter().find(is_no_directory).copied().unwrap_or(path);
+                let there = first_that_is_no_directory(path).unwrap_or(path);
                 // One file: a link, or a file that names a repository.
                 let as_is = Self::at(there, &mut 0);
                 Self::Unreachable { there: there.to_owned(), as_is: Box::new(as_is) }
@@ -223,6 +220,38 @@ impl<'p> DirectoryEntry<'p> {
 
     fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(self.name)
+    }
+}
+
+/// The first link or file among the parents of a path. None: all of them are directories, or missing.
+#[must_use]
+pub fn no_directory_above(path: &Path) -> Option<PathBuf> {
+    match DirectoryEntry::of(path) {
+        Ok(_) | Err(Errno::NOENT) => None,
+        Err(_) => first_that_is_no_directory(path).map(Path::to_owned),
+    }
+}
+
+fn first_that_is_no_directory(path: &Path) -> Option<&Path> {
+    let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
+    above.reverse();
+    above.into_iter().find(|path| !path.symlink_metadata().is_ok_and(|found| found.is_dir()))
+}
+
+/// Removes the entry at a path. No link on the way is followed.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove(path: &Path, is_directory: bool) -> io::Result<()> {
+    let place = DirectoryEntry::of(path)?;
+    if is_directory { fs::remove_dir_all(place.path()) } else { fs::remove_file(place.path()) }
+}
+
+/// Gives the owner of the directory around a path the right to change it. No link on the way is followed.
+pub fn let_owner_write(path: &Path) {
+    if let Ok(place) = DirectoryEntry::of(path) {
+        let directory = Path::new("/proc/self/fd").join(place.directory.as_raw_fd().to_string());
+        let_owner(&directory.join("."), 0o700);
     }
 }
 

@@ -227,7 +227,9 @@ impl Entry {
             },
             "remote" => match key {
                 "url" | "pushurl" => is_address(),
-                "fetch" | "push" | "tagopt" | "prune" | "mirror" | "promisor" | "partialclonefilter" => true,
+                // `push` and `mirror` say which branches `git push` overwrites and deletes.
+                "fetch" | "tagopt" | "prune" | "promisor" | "partialclonefilter" => true,
+                "mirror" => is(&["false", "no", "off", "0"]),
                 "pushdefault" => is_address(),
                 _ => false,
             },

@@ -194,24 +194,31 @@ impl Watch {
             if self.targets.contains(&path) || !self.unfinished.is_in_place(&path) {
                 continue;
             }
-            let copy = Copy::of_own(&path);
+            let (found, copy) = self.check.baseline.found_at(&path, &self.check.directories);
             if copy == Copy::Absent {
                 continue;
             }
-            if self.removed.get(&path) == Some(&copy) {
+            if self.removed.get(&found) == Some(&copy) {
                 // The host put it back.
                 is_any = true;
                 continue;
             }
             // Another sandbox's stub stays.
-            if !(copy.is_nothing() && stubs::is_stub(&self.check.state, &path)) {
+            if !(copy.is_nothing() && stubs::is_stub(&self.check.state, &found)) {
                 let why = self.check.baseline.why(&path);
-                let (what, text) =
-                    final_check::set_aside_arrival(&self.rules.project, &path, &copy, &self.check.aside, why);
-                self.say(&path, what, text);
+                let (what, text) = final_check::set_aside_arrival(
+                    &self.rules.project,
+                    &found,
+                    &copy,
+                    &self.check.aside,
+                    why,
+                );
+                self.say(&found, what, text);
             }
             // Without a stub it may be made again, and is set aside again.
-            is_any |= self.rules.with_stub.len() < MAX_APPEARED && self.rules.with_stub.insert(path);
+            is_any |= found == path
+                && self.rules.with_stub.len() < MAX_APPEARED
+                && self.rules.with_stub.insert(path);
         }
         is_any
     }

@@ -300,10 +300,12 @@ impl NamedFiles<'_> {
             }
         }
         reading.variables.extend(found.into_iter().map(|(name, value)| (name, vec![value])));
+        if let (Writer::Direnv | Writer::Task, ["cd" | "pushd", directory, ..]) =
+            (reading.writer, tokens.as_slice())
+        {
+            reading.base.push(directory);
+        }
         if reading.writer == Writer::Direnv {
-            if let ["cd" | "pushd", directory, ..] = tokens.as_slice() {
-                reading.base.push(directory);
-            }
             if matches!(tokens.as_slice(), ["watch_file" | "watch_dir", ..]) {
                 return;
             }
@@ -480,6 +482,8 @@ impl NamedFiles<'_> {
                 };
                 if counts {
                     self.add(&path, kind, why);
+                } else if is_explicit(part) && path.is_file() {
+                    self.add(&path, NamedKind::Told, why);
                 }
             }
             return;

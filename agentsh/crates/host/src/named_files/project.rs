@@ -1,7 +1,8 @@
 //! What runs by itself in the project and names other files of it: direnv's `.envrc`, tasks that an editor starts when it opens the
 //! folder, and hooks of git, which somebody's own act starts.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -15,19 +16,20 @@ use super::NamedFiles;
 use super::mentions::Writer;
 
 const HOOKS: [&str; 3] = [".git/hooks", ".husky", ".githooks"];
-/// Files of mise's configuration (its documentation, "Configuration").
-const MISE: [&str; 10] = [
+/// Of mise's configuration (its documentation, "Configuration" and "Environments"), what may be anywhere in a directory.
+const MISE_FILES: [&str; 9] = [
     "mise.toml",
     "mise.local.toml",
     ".mise.toml",
     ".mise.local.toml",
     "mise/config.toml",
     "mise/config.local.toml",
-    ".mise/config.toml",
     ".config/mise.toml",
-    ".config/mise/config.toml",
-    ".config/mise/conf.d",
+    ".config/mise.local.toml",
+    ".rtx.toml",
 ];
+const MISE_DIRECTORIES: [&str; 3] = [".mise", ".config/mise", "mise/conf.d"];
+/// Entries of a list of what the user trusts.
 const MAX_TRUSTED: usize = 1_000;
 /// Of one directory.
 const MAX_HOOKS: usize = 100;
@@ -39,8 +41,10 @@ impl NamedFiles<'_> {
         let tops = directory.ancestors().take_while(|above| above.starts_with(project));
         let tops: Vec<PathBuf> =
             tops.filter(|top| *top != project).chain([project.as_path()]).map(PathBuf::from).collect();
-        let files = tops.iter().map(|top| top.join(".envrc")).filter(|file| host.is_file(file));
-        let mut files: Vec<_> = files.map(|file| (Writer::Direnv, file)).collect();
+        let allowed = self.allowed_by_direnv(host);
+        let own = tops.iter().map(|top| top.join(".envrc")).filter(|file| host.is_file(file));
+        let files: BTreeSet<PathBuf> = own.chain(allowed).collect();
+        let mut files: Vec<_> = files.into_iter().map(|file| (Writer::Direnv, file)).collect();
         for directory in HOOKS.map(|directory| project.join(directory)) {
             let names = host.exists(&directory).then(|| host.names(&directory)).flatten().unwrap_or_default();
             let is_hook = |name: &std::ffi::OsStr| !name.as_encoded_bytes().ends_with(b".sample");
@@ -48,22 +52,37 @@ impl NamedFiles<'_> {
                 names.iter().filter(|(name, kind)| *kind == PathKind::File && is_hook(name)).take(MAX_HOOKS);
             files.extend(hooks.map(|(name, _)| (Writer::Hook, directory.join(name))));
         }
-        for tasks in tops.iter().map(|top| top.join(".vscode/tasks.json")).filter(|file| host.is_file(file)) {
+        // An editor may open a directory around the project.
+        let around = directory.ancestors().take_while(|above| self.context.home != *above);
+        for tasks in around.map(|top| top.join(".vscode/tasks.json")).filter(|file| host.is_file(file)) {
             self.read_tasks(tasks);
         }
-        let trusted: Vec<_> = tops.iter().filter(|top| self.is_trusted_by_mise(host, top)).collect();
-        for file in trusted.iter().flat_map(|top| MISE.map(|name| top.join(name))) {
-            let why = "mise obeys it at the next prompt, because you trust the directory";
-            self.add(&file, NamedKind::File, why);
-            files.extend(host.is_file(&file).then_some((Writer::Direnv, file)));
-        }
+        files.extend(self.read_trusted_by_mise(host, &tops).into_iter().map(|file| (Writer::Direnv, file)));
         self.read_all(files);
     }
 
-    /// Whether `mise trust` was said of it or a file in it: mise does not ask again when a file changes or another appears (its
-    /// documentation, "Paranoid").
-    fn is_trusted_by_mise(&self, host: &CachedHost<'_>, top: &Path) -> bool {
-        let variable = |name: &str| self.context.env.get(name).map(PathBuf::from);
+    /// Each `.envrc` in a writable directory, or around the project, that the user allowed (`direnv allow`, direnv(1)).
+    fn allowed_by_direnv(&self, host: &CachedHost<'_>) -> Vec<PathBuf> {
+        let data = self.context.env.get("XDG_DATA_HOME").map(PathBuf::from);
+        let known = data.unwrap_or_else(|| self.context.home.join(".local/share")).join("direnv/allow");
+        let names = host.exists(&known).then(|| host.names(&known)).flatten().unwrap_or_default();
+        let files = names
+            .iter()
+            .take(MAX_TRUSTED)
+            .filter_map(|(name, _)| small_file::text(known.join(name), MAX_BYTES));
+        let files = files.map(|text| PathBuf::from(text.trim_end()));
+        let is_near = |file: &PathBuf| {
+            let is_around = || file.parent().is_some_and(|above| self.context.project.starts_with(above));
+            self.is_inside(file) || is_around()
+        };
+        files.filter(|file| is_near(file) && host.is_file(file)).collect()
+    }
+
+    /// Guards configurations of mise in directories that the user trusts (`mise trust`): mise does not ask again when one changes or
+    /// another appears (its documentation, "Paranoid"). Returns the existing ones.
+    fn read_trusted_by_mise(&mut self, host: &CachedHost<'_>, tops: &[PathBuf]) -> Vec<PathBuf> {
+        let env = &self.context.env;
+        let variable = |name: &str| env.get(name).map(PathBuf::from);
         let state = variable("MISE_STATE_DIR").or_else(|| Some(variable("XDG_STATE_HOME")?.join("mise")));
         let known =
             state.unwrap_or_else(|| self.context.home.join(".local/state/mise")).join("trusted-configs");
@@ -72,10 +91,37 @@ impl NamedFiles<'_> {
             .iter()
             .take(MAX_TRUSTED)
             .filter_map(|(name, _)| self.context.paths.canonical(&known.join(name)));
-        let around =
-            self.context.env.get("MISE_TRUSTED_CONFIG_PATHS").map(String::as_str).unwrap_or_default();
-        around.split(':').any(|above| above.starts_with('/') && top.starts_with(above))
-            || places.into_iter().any(|place| place == top || place.parent() == Some(top))
+        let mut trusted: BTreeSet<PathBuf> = places
+            .filter_map(|place| if place.is_dir() { Some(place) } else { place.parent().map(PathBuf::from) })
+            .collect();
+        trusted.retain(|place| self.is_inside(place) || tops.contains(place));
+        let settings =
+            if names.is_empty() { None } else { Some(self.context.home.join(".config/mise/config.toml")) };
+        let settings = settings.and_then(|file| small_file::text(file, MAX_BYTES)).unwrap_or_default();
+        let said = settings.split_once("trusted_config_paths").and_then(|(_, rest)| rest.split_once(']'));
+        let said = said.map_or("", |(said, _)| said).split(['"', '\'']);
+        let around = env.get("MISE_TRUSTED_CONFIG_PATHS").map_or("", String::as_str).split(':').chain(said);
+        let of_home = |above: &str| above.strip_prefix("~/").map(|rest| self.context.home.join(rest));
+        for above in around.map(|above| of_home(above).unwrap_or_else(|| PathBuf::from(above))) {
+            trusted.extend(tops.iter().filter(|top| above.is_absolute() && top.starts_with(&above)).cloned());
+        }
+        let environments =
+            env.get("MISE_ENV").map_or("", String::as_str).split(',').filter(|name| !name.is_empty());
+        let of_environments: Vec<String> = environments
+            .flat_map(|name| ["", "."].map(|dot| format!("{dot}mise.{name}")))
+            .flat_map(|name| [format!("{name}.toml"), format!("{name}.local.toml")])
+            .collect();
+        let why = "mise obeys it at the next prompt, because you trust the directory";
+        let mut found = Vec::new();
+        for top in &trusted {
+            for name in MISE_FILES.into_iter().chain(of_environments.iter().map(String::as_str)) {
+                let file = top.join(name);
+                self.add(&file, NamedKind::File, why);
+                found.extend(host.is_file(&file).then_some(file));
+            }
+            MISE_DIRECTORIES.iter().for_each(|name| self.add(&top.join(name), NamedKind::Directory, why));
+        }
+        found
     }
 
     fn read_tasks(&mut self, file: PathBuf) {

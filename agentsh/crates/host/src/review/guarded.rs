@@ -9,9 +9,10 @@ use super::Name;
 use super::changes::Trees;
 use super::directory_handle::Kind;
 use agentsh_policy::builtin_paths::{
-    GIT_BARE, GIT_OBEYED, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier,
+    GIT_BARE, GIT_OBEYED, GIT_OBEYS, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier,
+    WhenChanged,
 };
-use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::host::{RealHost, plain};
 use agentsh_sandbox::layout;
 use agentsh_sandbox::plan::{Access, Mount, NodeContent};
 use agentsh_sandbox::spec::PathRules;
@@ -24,6 +25,10 @@ pub struct Guarded {
     tops: BTreeSet<PathBuf>,
     /// Paths that the policy of the run allows; relative.
     lifted: Vec<PathBuf>,
+    /// Directories of the project in which a shell searches for commands; relative.
+    commands: BTreeSet<PathBuf>,
+    /// The others.
+    path: Vec<PathBuf>,
 }
 
 /// The paths that a run guards in its project, by its start directory, the home and the environment; relative.
@@ -31,6 +36,8 @@ pub struct Guarded {
 pub struct GuardedPaths {
     paths: BTreeSet<Name>,
     tops: BTreeSet<Name>,
+    #[serde(default)]
+    commands: BTreeSet<Name>,
 }
 
 impl GuardedPaths {
@@ -44,12 +51,19 @@ impl GuardedPaths {
         };
         let layout = layout::guards(rules, &RealHost::default());
         let guards = layout.guards.iter().filter(is_guard).map(|mount| &mount.target);
-        let paths = guards.chain(layout.stubs.iter().map(|(path, _)| path));
+        let paths = guards.chain(layout.stubs.iter().map(|(path, _)| path)).chain(layout.expected.keys());
         let below = |path: &PathBuf| path.strip_prefix(&rules.project).ok().map(|path| Name(path.to_owned()));
         Self {
             paths: paths.filter_map(below).filter(|path| !path.0.as_os_str().is_empty()).collect(),
             tops: layout.worked_in.iter().filter_map(below).collect(),
+            commands: layout.commands.iter().filter_map(below).collect(),
         }
+    }
+
+    /// Whether a run on the project itself would guard a path, which is relative.
+    #[must_use]
+    pub fn hold(&self, path: &Path) -> bool {
+        path.ancestors().any(|above| self.paths.iter().any(|guarded| guarded.0 == above))
     }
 }
 
@@ -59,8 +73,11 @@ const OF_A_REPOSITORY: &str = "git runs it, or reads in it what to run";
 impl Guarded {
     /// The paths that the run would have guarded, and those of the current tables and configurations.
     #[must_use]
-    pub fn of(rules: &PathRules, of_run: &GuardedPaths) -> Self {
+    pub fn of(rules: &PathRules, of_run: &GuardedPaths, path: &str) -> Self {
         let now = GuardedPaths::of(rules);
+        let path = path.split(':').map(|directory| plain(&rules.project.join(directory)));
+        let (written, path): (Vec<_>, Vec<_>) =
+            path.partition(|directory| directory.starts_with(&rules.project));
         let below = |path: &PathBuf| path.strip_prefix(&rules.project).ok().map(Path::to_owned);
         let tops = now.tops.iter().chain(&of_run.tops).map(|top| top.0.clone());
         Self {
@@ -72,12 +89,26 @@ impl Guarded {
                 .collect(),
             tops: tops.chain([PathBuf::new()]).collect(),
             lifted: rules.unmasked.iter().filter_map(below).collect(),
+            commands: written
+                .iter()
+                .filter_map(below)
+                .chain(of_run.commands.iter().map(|one| one.0.clone()))
+                .collect(),
+            path,
         }
     }
 
     /// By the table for the top of a project.
     fn of_top(&self, path: &Path, now: Option<Kind>) -> Option<&'static str> {
         self.tops.iter().find_map(|top| of_project(path.strip_prefix(top).ok()?, now))
+    }
+
+    /// Whether a shell would start a new file in the place of another command.
+    fn is_command(&self, path: &Path, trees: &Trees) -> bool {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        self.commands.contains(above)
+            && trees.project.stamp(path).is_ok_and(|before| before.is_none())
+            && self.path.iter().any(|directory| directory.join(name).exists())
     }
 
     /// Whether a person who names this path includes guarded files, because the path itself is guarded.
@@ -100,6 +131,9 @@ impl Guarded {
         let why = self
             .of_top(path, now)
             .or_else(|| (!is_sample).then(|| of_repository(path, now, trees)).flatten())
+            .or_else(|| {
+                self.is_command(path, trees).then_some("runs in the place of a command of the same name")
+            })
             .or_else(|| {
                 path.ancestors().find_map(|above| self.found.get(above).copied()).filter(|_| !is_sample)
             })?;
@@ -142,6 +176,14 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
             // Anything but a directory points git to another place.
             if inside.is_empty() && matches!(now, Some(Kind::File | Kind::Link)) {
                 return Some("sends git elsewhere for its configuration and hooks");
+            }
+            let rest: PathBuf = inside.iter().collect();
+            let obeyed = GIT_OBEYS.iter().filter(|(_, when, _)| *when != WhenChanged::Told);
+            if let Some((.., why)) = obeyed.into_iter().find(|(name, ..)| rest.starts_with(name)) {
+                return Some(why);
+            }
+            if rest == Path::new("packed-refs") && replaces_objects(path, trees) {
+                return Some("shows one object in the place of another");
             }
             if inside.first().is_some_and(|first| NAMES_OF_OTHERS.contains(first)) {
                 return (inside.len() == 1 && now == Some(Kind::Link)).then_some(OF_A_REPOSITORY);
@@ -187,6 +229,13 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
             .parent()
             .is_some_and(|top| holds(top, "hooks") || CONTROL_FILES.iter().any(|name| holds(top, name)));
     (completes || tops.any(is_repository)).then_some(OF_A_REPOSITORY)
+}
+
+/// Whether packed refs replace objects. Too long ones may.
+fn replaces_objects(path: &Path, trees: &Trees) -> bool {
+    const MAX_BYTES: u64 = 16 << 20;
+    let content = trees.upper.content(path, MAX_BYTES).ok().flatten();
+    content.is_none_or(|content| String::from_utf8_lossy(&content).contains(" refs/replace/"))
 }
 
 fn says_what_runs(inside: &[&str]) -> bool {

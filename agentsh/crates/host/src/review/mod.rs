@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use self::base::Base;
 use self::changes::{Change, Trees};
 use self::directory_handle::{DirectoryHandle, bytes};
-use self::guarded::{Guarded, GuardedPaths};
+use self::guarded::Guarded;
 use self::journal::Run;
 use self::originals::{Copying, Originals};
 use super::Context;
@@ -40,6 +40,7 @@ use agentsh_sandbox::plan::{Access, UPPER, WORK};
 use agentsh_sandbox::spec::PathRules;
 
 pub use self::directory_handle::{Kind, hash};
+pub use self::guarded::GuardedPaths;
 pub use self::journal::Mark;
 pub use self::plan::{Applied, Selection};
 pub use self::shown::Shown;
@@ -174,6 +175,21 @@ impl Layer {
             write_anew(&place, &serde_json::to_vec(&RunMetadata { guarded, ..about })?, 0o600)
         });
         written.map_err(io_at("write", &place))
+    }
+}
+
+/// The rules by which a run in the project guards files.
+#[must_use]
+pub fn guard_rules(context: &Context) -> PathRules {
+    PathRules {
+        home: context.home.clone(),
+        project: context.project.clone(),
+        project_access: Some(Access::ReadWrite),
+        stubs: true,
+        git: crate::user_git::everywhere(context),
+        named: crate::named_files::named(context),
+        shared_sockets: true,
+        ..PathRules::default()
     }
 }
 
@@ -350,17 +366,13 @@ impl Review {
 
     fn guarded(&self, context: &Context) -> Guarded {
         let rules = PathRules {
-            home: context.home.clone(),
             project: self.project.clone(),
-            project_access: Some(Access::ReadWrite),
             unmasked: self.about.unmasked.iter().map(|name| name.0.clone()).collect(),
             guard_all: self.about.guard_all,
-            stubs: true,
-            git: crate::user_git::everywhere(context),
-            shared_sockets: true,
-            ..PathRules::default()
+            ..guard_rules(context)
         };
-        Guarded::of(&rules, &self.about.guarded)
+        let path = context.env.get("PATH").map_or("", String::as_str);
+        Guarded::of(&rules, &self.about.guarded, path)
     }
 
     /// Removes the layer. What was applied can still be undone.
