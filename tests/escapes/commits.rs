@@ -33,7 +33,6 @@ fn commit_of_automatically_run_files_is_reported() {
                 "refs/heads/feat",
                 ".envrc",
             ),
-            ("add d/HEAD; add d/config", "the index", "d/HEAD"),
             (
                 "add tools/hk/post-checkout; git branch hook $(git commit-tree -m 5 $(git write-tree)); git reset -q",
                 "refs/heads/hook",
@@ -46,11 +45,12 @@ fn commit_of_automatically_run_files_is_reported() {
                 ".envrc",
             ),
             (
-                "echo x > new; git stash -qu; git update-ref refs/stash $(git commit-tree -m s -p HEAD -p HEAD \
-             -p $(add .envrc; git commit-tree -m u $(git write-tree)) HEAD^{tree}); git reset -q",
+                "u=$(add .envrc; git commit-tree -m u $(git write-tree)); git reset -q; \
+                 git update-ref refs/stash $(git commit-tree -m s -p HEAD -p HEAD -p $u HEAD^{tree})",
                 "refs/stash",
                 ".envrc",
             ),
+            ("add d/HEAD; add d/config", "the index", "d/HEAD"),
             ("add .husky/pre-commit; git commit -qnm 3", "HEAD", ".husky/pre-commit"),
         ];
         for (script, name, file) in cases {
