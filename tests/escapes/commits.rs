@@ -46,7 +46,8 @@ fn commit_of_automatically_run_files_is_reported() {
             ),
             (
                 "u=$(add .envrc; git commit-tree -m u $(git write-tree)); git reset -q; \
-                 git update-ref refs/stash $(git commit-tree -m s -p HEAD -p HEAD -p $u HEAD^{tree})",
+                 i=$(git commit-tree -m i HEAD^{tree}); \
+                 git update-ref refs/stash $(git commit-tree -m s -p HEAD -p $i -p $u HEAD^{tree})",
                 "refs/stash",
                 ".envrc",
             ),

@@ -371,7 +371,7 @@ mod tests {
         let moved = place.path().join("moved");
         fs::rename(&project, &moved).unwrap();
         let said = recovered(&[]);
-        assert!(said.len() == 1 && said[0].contains("is not there"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("is missing"), "{said:?}");
         fs::create_dir_all(project.join("new/.git/hooks")).unwrap();
         assert!(recovered(&[]).is_empty() && path.exists());
         let config = |name: &str| fs::read_to_string(moved.join(name).join(".git/config")).unwrap();
@@ -395,6 +395,6 @@ mod tests {
         left.write(&path).unwrap();
         let mut said = Vec::new();
         recover_all(place.path(), &[], &mut |_, _, text| said.push(text));
-        assert!(said.len() == 1 && said[0].contains("no longer") && !path.exists(), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("gave it up") && !path.exists(), "{said:?}");
     }
 }
