@@ -58,8 +58,8 @@ impl Decoder {
                     "deflate" => Codec::Deflate,
                     "br" => Codec::Brotli(Box::new(brotli())),
                     "zstd" if !is_stream => Codec::Zstd(Vec::new()),
-                    "aes128gcm" | "compress" | "dcb" | "dcz" | "exi" | "pack200-gzip" | "x-compress"
-                    | "zstd" => {
+                    "aes128gcm" | "compress" | "dcb" | "dcz" | "exi" | "pack200-gzip" | "snappy"
+                    | "x-compress" | "zstd" => {
                         return Err(format!("the encoding `{encoding}` is not supported"));
                     }
                     // The name of no encoding, which clients ignore.
