@@ -139,7 +139,7 @@ impl<'a> Input<'a> {
 
     /// Whether events were rewritten or left out.
     fn is_changed(&self) -> bool {
-        let mut stream = Stream::new(self.provider, None, REPLACEMENT);
+        let mut stream = Stream::new(self.provider, None, REPLACEMENT).of_choices();
         // The caller knows that it can be read.
         let mut out = Vec::new();
         let _ = stream.push(self.text, &mut Nobody, &mut out);
@@ -156,7 +156,7 @@ impl<'a> Input<'a> {
     }
 
     fn stream(&self, size: usize, judge: &mut dyn Judge, needle: Option<Needle>) -> Ran {
-        let mut stream = Stream::new(self.provider, needle, REPLACEMENT);
+        let mut stream = Stream::new(self.provider, needle, REPLACEMENT).of_choices();
         let mut out = Vec::new();
         let pieces = self.text.chunks(size);
         let end = pieces.into_iter().try_for_each(|piece| stream.push(piece, judge, &mut out));

@@ -145,3 +145,34 @@ fn answers_of_the_client_to_a_server_have_no_marker() {
         serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
     assert_eq!(heard["result"]["content"]["text"], MEMO);
 }
+
+/// Also in a text that may pass, or that stands backwards.
+#[test]
+fn marker_belongs_to_its_own_result_whatever_was_read_later() {
+    let place = Place::new(Mode::Invoker);
+    let server = place.program("fixture_server");
+    let entry = |id: &str| json!({"id": id, "command": server});
+    let file = json!({"servers": [entry("one"), entry("two"), entry("three")]});
+    let config = place.write("proxy.json", file.to_string());
+    place.policy(
+        "version: 1\nsandbox: {mcp: {exfiltration: {on_detection: block, close_after: 100, allow: [{from: one, to: two}]}}}\n",
+    );
+    let mut peer = Peer::start(&mut place.halting(&["proxy", "--config", config.to_str().unwrap()]));
+    peer.shake_hands();
+    let source = place.write("memo.txt", MEMO);
+    let marked = peer.text("one__read_file", json!({"path": source}));
+    let later =
+        "Quite other minutes: the choir sings on Sunday, and the bakery opens at seven on weekdays again.";
+    let later = peer.text("three__read_file", json!({"path": place.write("later.txt", later)}));
+    assert_eq!(marker(&later).chars().count(), 5);
+    let backwards = |text: &str| text.chars().rev().collect::<String>();
+    for text in [marker(&later)[3..].to_owned(), marker(&later), backwards(&marker(&later))] {
+        let refused = peer.call("two__echo", json!({"text": format!("well{text} said")}));
+        assert_eq!(reason(&refused), "tainted-data", "{refused}");
+        assert!(refused.to_string().contains("'three'"), "{refused}");
+    }
+    for text in [marked.clone(), format!("well{}", marker(&marked)), backwards(&marked)] {
+        let answer = peer.call("two__echo", json!({"text": text}));
+        assert!(answer["error"].is_null(), "{answer}");
+    }
+}

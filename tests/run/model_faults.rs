@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Mode, Outcome, Place, patience};
 
@@ -83,12 +83,16 @@ const PING: &str = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
 
 /// What the agent sees, and the most memory that its session took, in KiB.
 fn ask(place: &Place, port: u16, stream: bool, more: &str) -> (String, u64) {
-    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
     let body = json!({"model": "m", "stream": stream, "messages": []});
+    ask_at(place, port, "/v1/messages", &body, more)
+}
+
+fn ask_at(place: &Place, port: u16, path: &str, body: &Value, more: &str) -> (String, u64) {
+    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
     place.write(place.project.join("request.json"), body.to_string());
     let script = format!(
         "#!/bin/sh\nexec curl -sS -N --max-time 60 -w ' %{{http_code}}' -H 'Content-Type: application/json' {more} \
-         \"$ANTHROPIC_BASE_URL/v1/messages\"\n"
+         \"$ANTHROPIC_BASE_URL{path}\"\n"
     );
     let claude = place.script(place.project.join("bin/claude"), &script);
     let mut command = place.agentsh(&["run", "--quiet", "--"]);
@@ -213,6 +217,149 @@ fn json_declared_as_an_event_stream_is_judged_as_json() {
     // An unrequested stream is read as a stream.
     let (seen, _) = ask(&place, faulty(|| events(PING), End::Closes), false, POST);
     assert!(seen.starts_with(PING), "{seen}");
+}
+
+/// A stream of Anthropic's with one call, which ends twice.
+fn one_call(start: Value, pieces: &[&str], index: &str, reason: &str) -> String {
+    let event = |text: String| {
+        let value: Value = serde_json::from_str(&text).unwrap();
+        format!("event: {}\ndata: {text}\n\n", value["type"].as_str().unwrap())
+    };
+    let stop = event(format!(r#"{{"type":"content_block_stop","index":{index}}}"#));
+    let delta = |piece: &&str| {
+        event(format!(
+            r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":{}}}}}"#,
+            json!(piece)
+        ))
+    };
+    [
+        event(json!({"type": "message_start", "message": {"id": "m", "content": []}}).to_string()),
+        event(format!(r#"{{"type":"content_block_start","index":{index},"content_block":{start}}}"#)),
+        pieces.iter().map(delta).collect(),
+        stop.clone(),
+        stop,
+        event(json!({"type": "message_delta", "delta": {"stop_reason": reason}}).to_string()),
+        event(json!({"type": "message_stop"}).to_string()),
+    ]
+    .concat()
+}
+
+fn without_bash() -> Place {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: agent, tool: Bash}]}}\n",
+    );
+    place
+}
+
+/// In the official clients the pieces of a call replace the input of its start, and a second end means nothing.
+#[test]
+fn odd_streams_that_the_official_clients_take_are_judged_and_forwarded() {
+    let place = without_bash();
+    let pieces = ["{\"path\":", "\"pieces\"}"];
+    for (input, index) in
+        [("null", "0"), ("\"\"", "0"), ("[]", "0"), ("{\"path\":\"start\"}", "0"), ("{}", "0.0"), ("{}", "0")]
+    {
+        for name in ["Read", "Bash"] {
+            let input: Value = serde_json::from_str(input).unwrap();
+            let start = json!({"type": "tool_use", "id": "t", "name": name, "input": input});
+            let said = one_call(start, &pieces, index, "tool_use");
+            let (seen, _) = ask(&place, faulty(move || events(&said), End::Closes), true, POST);
+            assert!(seen.contains("message_stop") && !seen.contains("\"start\""), "{input} {seen}");
+            if name == "Bash" {
+                assert!(seen.contains("Tool 'Bash' blocked by policy") && !seen.contains("pieces"), "{seen}");
+            } else {
+                assert!(!seen.contains("[agentsh]") && seen.contains("\\\"pieces\\\"}"), "{input} {seen}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_cut_at_the_token_limit_is_said_to_be() {
+    let place = without_bash();
+    let start = json!({"type": "tool_use", "id": "t", "name": "Read", "input": {}});
+    for (reason, is_cut) in [("max_tokens", true), ("tool_use", false)] {
+        let said = one_call(start.clone(), &["{\"path\":"], "0", reason);
+        let (seen, _) = ask(&place, faulty(move || events(&said), End::Closes), true, POST);
+        assert!(seen.contains("the call of tool 'Read' came damaged and was not run"), "{seen}");
+        assert_eq!(seen.contains("the answer was cut at its token limit"), is_cut, "{seen}");
+    }
+    let call =
+        json!({"id": "t", "type": "function", "function": {"name": "Read", "arguments": "{\"path\":"}});
+    let answer = json!({"object": "chat.completion", "choices": [{"index": 0, "finish_reason": "length",
+        "message": {"role": "assistant", "tool_calls": [call]}}]});
+    let said = move || {
+        vec![(head("application/json", "Connection: close\r\n"), 1), (answer.to_string().into_bytes(), 1)]
+    };
+    let body = json!({"model": "m", "messages": []});
+    let (seen, _) = ask_at(&place, faulty(said, End::Closes), "/v1/chat/completions", &body, POST);
+    assert!(seen.contains("the answer was cut at its token limit") && seen.ends_with(" 200"), "{seen}");
+}
+
+/// Some clients read the calls of all choices as those of one, and join them.
+#[test]
+fn calls_of_two_choices_are_withheld_unless_several_answers_were_asked_for() {
+    let place = without_bash();
+    let chunk = |choice: u64, call: Value, end: Value| {
+        let choice = json!({"index": choice, "delta": {"tool_calls": [call]}, "finish_reason": end});
+        format!("data: {}\n\n", json!({"object": "chat.completion.chunk", "choices": [choice]}))
+    };
+    let call = |id: Value, name: &str, arguments: &str| {
+        let function = json!({"name": name, "arguments": arguments});
+        json!({"index": 0, "id": id, "type": "function", "function": function})
+    };
+    let end = || json!("tool_calls");
+    let joined = |id: Value| {
+        [
+            chunk(0, call(json!("a"), "Ba", ""), Value::Null),
+            chunk(1, call(id, "sh", "{\"command\":\"x\"}"), end()),
+            "data: [DONE]\n\n".to_owned(),
+        ]
+        .concat()
+    };
+    let several = [
+        chunk(0, call(json!("a"), "Read", "{}"), end()),
+        chunk(1, call(json!("b"), "Read", "{}"), end()),
+        "data: [DONE]\n\n".to_owned(),
+    ]
+    .concat();
+    for (said, n, passes) in [
+        (joined(json!("b")), 1, false),
+        (joined(Value::Null), 1, false),
+        (joined(Value::Null), 2, false),
+        (joined(json!("a")), 2, false),
+        (several.clone(), 1, false),
+        (several, 2, true),
+    ] {
+        let body = json!({"model": "m", "stream": true, "n": n, "messages": []});
+        let port = faulty(move || events(&said), End::Closes);
+        let (seen, _) = ask_at(&place, port, "/v1/chat/completions", &body, POST);
+        assert_eq!(seen.contains("calls in two choices"), !passes, "{n} {seen}");
+        assert!(!seen.contains("\"sh\""), "{seen}");
+        assert_eq!(seen.contains("\"b\"") && seen.contains("[DONE]"), passes, "{n} {seen}");
+    }
+}
+
+/// Clients pass over a byte order mark, and an encoding that is none.
+#[test]
+fn plain_json_with_a_mark_or_a_false_encoding_is_read() {
+    let place = without_bash();
+    for (more, mark) in [("", "\u{feff}"), ("Content-Encoding: UTF-8\r\n", "")] {
+        for name in ["Read", "Bash"] {
+            let answer = json!({"type": "message", "content": [{"type": "tool_use", "id": "t", "name": name, "input": {}}]});
+            let body = format!("{mark}{answer}");
+            let said = move || {
+                vec![
+                    (head("application/json", &format!("Connection: close\r\n{more}")), 1),
+                    (body.clone().into_bytes(), 1),
+                ]
+            };
+            let (seen, _) = ask(&place, faulty(said, End::Closes), false, POST);
+            assert!(seen.ends_with(" 200"), "{seen}");
+            assert_eq!(seen.contains("Tool 'Bash' blocked by policy"), name == "Bash", "{seen}");
+        }
+    }
 }
 
 /// Beyond what a session takes for a small answer, in KiB: the 16 MiB that may be held, as bytes and as text, and what is

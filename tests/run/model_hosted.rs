@@ -66,6 +66,9 @@ fn the_provider_reaches_for_the_agent_what_the_agent_may_reach() {
             let part = json!({"type": "image_url", "image_url": {"url": url}});
             ("/v1/chat/completions", json!({"model": "m", "messages": [{"role": "user", "content": [part]}]}))
         };
+        let part = |part: Value| {
+            ("/v1/chat/completions", json!({"model": "m", "messages": [{"role": "user", "content": [part]}]}))
+        };
         let batch = |url: &str| {
             ("/v1/messages/batches", json!({"requests": [{"custom_id": "a", "params": image(url)}]}))
         };
@@ -98,6 +101,21 @@ fn the_provider_reaches_for_the_agent_what_the_agent_may_reach() {
             (RESPONSES, with_tool(json!({"type": "web_search_preview"}))),
             fetch("open.test"),
             fetch("evil.test"),
+            // Servers that pass over an unknown type, or over the case of a name.
+            (
+                RESPONSES,
+                json!({"type": "x_tool_use", "model": "m", "input": [{"role": "user", "content": [
+                    {"type": "input_image", "image_url": "https://evil.test/"}]}]}),
+            ),
+            (
+                RESPONSES,
+                json!({"model": "m", "input": [{"role": "user", "content": [
+                    {"Type": "input_file", "file_data": "https://evil.test/"}]}]}),
+            ),
+            part(json!({"type": "text", "image": "https://evil.test/"})),
+            part(json!({"images": ["https://evil.test/"]})),
+            (RESPONSES, with_tool(json!({"type": "namespace", "tools": [{"type": "web_search_preview"}]}))),
+            (RESPONSES, with_tool(json!({"type": "function", "Type": "web_search_preview"}))),
         ];
         let said = post(&place, "claude", &refused);
         assert_eq!(said.len(), refused.len(), "{said:?}");
@@ -127,6 +145,13 @@ fn the_provider_reaches_for_the_agent_what_the_agent_may_reach() {
             (RESPONSES, with_tool(json!({"type": "web_search", "external_web_access": false}))),
             (RESPONSES, with_tool(json!({"type": "custom", "name": "apply_patch"}))),
             fetch("wide.test"),
+            part(json!({"image": "https://open.test/"})),
+            part(json!({"images": ["aGk="]})),
+            part(json!({"type": "tool_use", "name": "f", "input": {"image": "https://evil.test/"}})),
+            (
+                RESPONSES,
+                with_tool(json!({"type": "namespace", "tools": [{"type": "function", "name": "read"}]})),
+            ),
         ];
         let said = post(&place, "claude", &allowed);
         assert!(said.len() == allowed.len() && said.iter().all(|line| line == "{} 200"), "{mode:?} {said:?}");
@@ -171,7 +196,7 @@ fn a_search_that_opens_pages_is_kept_to_the_index() {
     let place = Place::new(Mode::Invoker);
     let model = model(&place);
     let live = json!({"type": "web_search", "external_web_access": true});
-    let request = json!({"model": "m", "input": [], "tools": [live]});
+    let request = json!({"model": "m", "input": [], "tools": [live.clone()]});
     assert_eq!(post(&place, "claude", &[(RESPONSES, request.clone())]), ["{} 200"]);
     assert_eq!(model.asked()[0].message()["tools"][0]["external_web_access"], json!(false));
     let calls = place.listed(&["mcp", "calls", "--json"]);
@@ -179,6 +204,12 @@ fn a_search_that_opens_pages_is_kept_to_the_index() {
     place.user_policy("version: 1\nsandbox: {mcp: {allowed_tools: [{server: agent, tool: web_search}]}}\n");
     assert_eq!(post(&place, "claude", &[(RESPONSES, request.clone())]), ["{} 200"]);
     assert_eq!(model.asked()[1].message(), request);
+    place.user_policy("version: 1\n");
+    let nested =
+        json!({"model": "m", "input": [], "tools": [{"type": "namespace", "name": "n", "tools": [live]}]});
+    assert_eq!(post(&place, "claude", &[(RESPONSES, nested)]), ["{} 200"]);
+    let tool = &model.asked()[2].message()["tools"][0]["tools"][0];
+    assert_eq!(tool["external_web_access"], json!(false), "{tool}");
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::receipts;
 use crate::day::has;
 use crate::support::http_server::{Asked, End, HttpServer, Reply, handshake};
 use crate::support::sandbox::script;
-use crate::support::{Mode, Peer, Place};
+use crate::support::{Mode, Peer, Place, eventually, patience};
 
 fn peer(place: &Place, server: &HttpServer, words: &[&str]) -> Peer {
     let mut command = place.agentsh(&["mcp", "run", "--id", "far", "--url", &server.url()]);
@@ -395,6 +397,99 @@ fn body_of_an_http_error_is_quoted_and_cut() {
         assert!(message.contains(status) && message.contains("'quota \\u{1b}[2J used up\\nxxx"), "{message}");
         assert!(message.len() < 700, "{message}");
     }
+}
+
+/// A client would give up waiting, and not know why.
+#[test]
+fn a_busy_server_is_an_error_at_once() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| match asked.message()["params"]["name"].as_str() {
+            Some("full") => Reply::status(429).with("Retry-After", "5"),
+            Some("down") => Reply::status(503).with("Retry-After", "30"),
+            _ => Reply::json(text(&asked.message()["id"], "fine")),
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    let began = Instant::now();
+    for (tool, status) in [("full", "HTTP 429"), ("down", "HTTP 503")] {
+        let answer = peer.call(tool, json!({}));
+        assert!(answer["error"]["message"].as_str().unwrap().contains(status), "{answer}");
+    }
+    assert_eq!(peer.text("other", json!({})), "fine");
+    assert!(began.elapsed() < patience(Duration::from_secs(4)), "{:?}", began.elapsed());
+    peer.finish();
+    assert!(server.asked().iter().any(|asked| asked.method == "DELETE"));
+}
+
+/// No address is refused, and allowing one would not help.
+#[test]
+fn a_redirect_without_end_or_place_is_an_answer_of_the_server() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| match asked.message()["params"]["name"].as_str() {
+            Some("loop") => Reply::status(307).with("Location", "/mcp"),
+            Some("nowhere") => Reply::status(307),
+            _ => Reply::status(307).with("Location", "https://10.0.0.7/mcp"),
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    for (tool, why, reason) in [
+        ("loop", "it is redirected more than 3 times", "upstream-failed"),
+        ("nowhere", "it answered HTTP 307", "upstream-failed"),
+    ] {
+        let answer = peer.call(tool, json!({}));
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains(why) && !message.contains("to allow"), "{message}");
+        assert_eq!(answer["error"]["data"]["reason"], reason, "{answer}");
+    }
+    let message = peer.call("inside", json!({})).to_string();
+    assert!(message.contains("10.0.0.7") && !message.contains("upstream-failed"), "{message}");
+}
+
+#[test]
+fn request_of_a_server_with_too_long_an_id_is_answered() {
+    let place = Place::new(Mode::Invoker);
+    let long = "x".repeat(300);
+    let own = json!({"jsonrpc": "2.0", "id": long, "method": "roots/list"}).to_string();
+    let server = HttpServer::start(move |asked| {
+        handshake(asked)
+            .unwrap_or_else(|| Reply::events(&[&event(&own), &event(&text(&asked.message()["id"], "after"))]))
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    assert_eq!(peer.text("any", json!({})), "after");
+    assert!(eventually(|| {
+        let asked = server.asked();
+        asked.iter().any(|asked| asked.message()["id"] == long && asked.body.contains("at most 256 bytes"))
+    }));
+}
+
+/// The official clients pass over both.
+#[test]
+fn false_encoding_and_log_lines_of_a_server_end_nothing() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let id = &asked.message()["id"];
+            let log = json!({"level": "error", "error": "retrying", "id": id}).to_string();
+            match asked.message()["params"]["name"].as_str() {
+                Some("log") => Reply::events(&[&event(&log), &event(&text(id, "after"))]),
+                Some(coding) => Reply::json(text(id, "plain")).with("Content-Encoding", coding),
+                None => Reply::status(500),
+            }
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    assert_eq!(peer.text("log", json!({})), "after");
+    for coding in ["UTF-8", "aws-chunked", "identity", "none"] {
+        assert_eq!(peer.text(coding, json!({})), "plain", "{coding}");
+    }
+    let refused = peer.call("compress", json!({}));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("is compressed (compress)"), "{refused}");
 }
 
 /// In the same words over both transports.

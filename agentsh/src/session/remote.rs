@@ -165,7 +165,9 @@ impl Upstream for Remote {
         let begun = begun.and_then(|()| self.settings()).and_then(|settings| {
             connect(&settings).map_err(|why| {
                 reason = why.code();
-                format!("{}: {why}; {}", shown_url(url), settings.remedy)
+                let remedy =
+                    if why.is_about_address() { format!("; {}", settings.remedy) } else { String::new() };
+                format!("{}: {why}{remedy}", shown_url(url))
             })
         });
         if begun.is_ok() {

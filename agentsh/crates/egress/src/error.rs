@@ -39,6 +39,7 @@ impl HttpError {
     pub fn refused(host: &str, why: Refused) -> Self {
         match why {
             Refused::Unresolved { name, why } => Self::Name { name, why },
+            why @ Refused::Redirects => Self::Broken(why.to_string()),
             why => Self::Refused { host: host.to_owned(), why },
         }
     }

@@ -101,6 +101,15 @@ impl Refused {
             _ => "target-not-public",
         }
     }
+
+    /// Whether allowing an address would allow it.
+    #[must_use]
+    pub fn is_about_address(&self) -> bool {
+        matches!(
+            self,
+            Self::SpecialName { .. } | Self::Special { .. } | Self::LeadsTo { .. } | Self::Alias { .. }
+        )
+    }
 }
 
 impl Target {

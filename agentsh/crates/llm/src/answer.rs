@@ -1,7 +1,7 @@
 //! An answer that is not streamed.
 
 use crate::canary::Needle;
-use crate::dialect::{Rulings, holds_only, parse, whole};
+use crate::dialect::{Rulings, holds_only, is_cut, parse, whole};
 use crate::engine::{in_arguments, judge_one};
 use crate::route::Provider;
 use crate::usage::Usage;
@@ -29,6 +29,8 @@ impl Answer {
         replacement: &str,
         judge: &mut dyn Judge,
     ) -> Result<Self, LlmError> {
+        // Clients ignore this mark.
+        let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         let text = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is not UTF-8"))?;
         let tree = parse(text)?;
         let form = whole(provider);
@@ -51,7 +53,7 @@ impl Answer {
         }
         let (mut rulings, mut told) = (Rulings::new(), Vec::new());
         for (key, call) in calls {
-            let ruling = judge_one(judge, &call);
+            let ruling = judge_one(judge, &call, is_cut(&tree));
             if let Ruling::Block(reason) = &ruling {
                 told.push(EngineEvent::Blocked { call: call.clone(), reason: reason.clone() });
             }

@@ -9,7 +9,7 @@ use crate::json::{self, Json};
 use crate::route::Provider;
 use crate::sse::{Frame, Framer};
 use crate::usage::Usage;
-use crate::{Call, INCOMPLETE_ARGUMENTS, LlmError, MAX_DEPTH, MAX_HELD, NO_NAME};
+use crate::{Call, INCOMPLETE_ARGUMENTS, LlmError, MAX_DEPTH, MAX_HELD, NO_NAME, TOKEN_LIMIT};
 
 /// Decides about calls.
 pub trait Judge {
@@ -59,6 +59,10 @@ pub struct Stream {
     usage: Usage,
     /// The last event has arrived.
     is_over: bool,
+    /// It reached its token limit.
+    is_cut: bool,
+    /// Nothing follows, so it is known why a call is incomplete.
+    is_closing: bool,
     /// Something was dropped that clients ignore.
     has_dropped: bool,
     ended: bool,
@@ -85,9 +89,18 @@ impl Stream {
             told: Vec::new(),
             usage: Usage::default(),
             is_over: false,
+            is_cut: false,
+            is_closing: false,
             has_dropped: false,
             ended: false,
         }
+    }
+
+    /// The agent asked for several answers at once.
+    #[must_use]
+    pub fn of_choices(mut self) -> Self {
+        self.dialect.expect_choices();
+        self
     }
 
     /// Takes the model's bytes and appends those for the agent.
@@ -182,6 +195,7 @@ impl Stream {
             taken => taken?,
         };
         self.usage.merge(taken.usage);
+        self.is_cut |= taken.is_cut;
         if taken.is_ping {
             out.extend_from_slice(&frame.raw);
             return Ok(());
@@ -268,8 +282,10 @@ impl Stream {
             self.rulings.insert(key, (call, ruling));
             return;
         }
-        let ruling = judge_one(judge, &call);
-        if let Ruling::Block(reason) = &ruling {
+        let ruling = judge_one(judge, &call, false);
+        if let Ruling::Block(reason) = &ruling
+            && reason != INCOMPLETE_ARGUMENTS
+        {
             self.told.push(EngineEvent::Blocked { call: call.clone(), reason: reason.clone() });
         }
         self.rulings.insert(key, (call, ruling));
@@ -289,6 +305,7 @@ impl Stream {
                 return self.leak(out);
             }
         }
+        self.explain();
         let said = std::mem::take(&mut self.said);
         if self.needle.as_ref().is_some_and(|needle| said.values().any(|text| needle.is_in(text))) {
             return self.leak(out);
@@ -297,9 +314,29 @@ impl Stream {
         self.release(out)
     }
 
+    /// Says once of each incomplete call why it is.
+    fn explain(&mut self) {
+        let incomplete = self.rulings.values_mut().filter(|(_, ruling)| is_incomplete(ruling));
+        if std::mem::replace(&mut self.is_closing, true) {
+            return;
+        }
+        for (call, ruling) in incomplete {
+            let reason = if self.is_cut { TOKEN_LIMIT } else { INCOMPLETE_ARGUMENTS };
+            *ruling = Ruling::Block(reason.to_owned());
+            let event = EngineEvent::Blocked { call: call.clone(), reason: reason.to_owned() };
+            // A repeated one is told once.
+            if !self.told.contains(&event) {
+                self.told.push(event);
+            }
+        }
+    }
+
     fn release(&mut self, out: &mut Vec<u8>) -> Result<(), LlmError> {
         while let Some(slot) = self.slots.front() {
-            let is_decided = slot.at.keys.iter().all(|key| self.rulings.contains_key(key));
+            let is_decided = slot.at.keys.iter().all(|key| {
+                let ruling = self.rulings.get(key).map(|(_, ruling)| ruling);
+                ruling.is_some_and(|ruling| self.is_closing || !is_incomplete(ruling))
+            });
             let is_cleared = slot.texts.iter().all(|(channel, end)| {
                 self.searches.get(channel).is_none_or(|search| search.cleared() >= *end)
             });
@@ -338,15 +375,19 @@ fn event_data(frame: &Frame) -> Option<&str> {
 }
 
 /// A call whose arguments are not JSON cannot be judged.
-pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call) -> Ruling {
+pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call, is_cut: bool) -> Ruling {
     let broken = |why: &str| Ruling::Block(why.to_owned());
     if call.name.is_empty() {
         return broken(NO_NAME);
     }
     if !call.arguments.is_empty() && json::read_to_depth(call.arguments.as_bytes(), MAX_DEPTH).is_err() {
-        return broken(INCOMPLETE_ARGUMENTS);
+        return broken(if is_cut { TOKEN_LIMIT } else { INCOMPLETE_ARGUMENTS });
     }
     judge.judge(call)
+}
+
+fn is_incomplete(ruling: &Ruling) -> bool {
+    matches!(ruling, Ruling::Block(reason) if reason == INCOMPLETE_ARGUMENTS)
 }
 
 /// Whether arguments contain the needle.

@@ -5,7 +5,7 @@
 //! of blocks are covered. An unknown tool counts as reaching any host.
 
 use crate::LlmError;
-use crate::dialect::{parse, with};
+use crate::dialect::parse;
 use crate::json::Json;
 use crate::route::Provider;
 
@@ -92,6 +92,9 @@ const PROVIDERS: &[(&str, &str)] = &[
 /// Members whose URLs the provider loads, without case and underscores, because some providers accept both.
 const URLS: [&str; 6] = ["audiourl", "documenturl", "fileurl", "fileuri", "imageurl", "videourl"];
 
+/// Members with a URL that the provider loads, or with the content itself; also in the plural.
+const MEDIA: [&str; 4] = ["audio", "file", "image", "video"];
+
 /// Members with tool inputs or schemas, whose URLs are not loaded.
 const OPAQUE: [&str; 12] = [
     "args",
@@ -124,14 +127,30 @@ pub fn read(provider: Provider, question: &Json<'_>) -> Vec<Hosted> {
 /// When it is not strict JSON.
 pub fn within_index(body: &[u8]) -> Result<String, LlmError> {
     let body = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is not UTF-8"))?;
-    let tree = parse(body)?;
-    let narrow = |tool: &Json<'_>| match word(tool, "type").as_deref().map(undated) {
-        Some(SEARCH) => with(tool, &[(LIVE, Some("false".to_owned()))]),
-        _ => tool.to_compact(),
-    };
-    let tools: Vec<String> =
-        tree.member("tools").and_then(Json::as_array).unwrap_or_default().iter().map(narrow).collect();
-    Ok(with(&tree, &[("tools", Some(format!("[{}]", tools.join(","))))]))
+    let mut tree = parse(body)?;
+    keep_to_index(&mut tree, false);
+    Ok(tree.to_compact())
+}
+
+/// As [`HostedTools::walk`] finds tools; `is_tool`: the value is one, or a list of them.
+fn keep_to_index(value: &mut Json<'_>, is_tool: bool) {
+    let is_search = is_tool && kinds(value).iter().any(|kind| undated(kind) == SEARCH);
+    match value {
+        Json::Array(items) => items.iter_mut().for_each(|item| keep_to_index(item, is_tool)),
+        Json::Object(members) => {
+            if is_search {
+                members.retain(|(raw, _)| unescaped(raw) != LIVE);
+                members.push((LIVE, Json::Bool(false)));
+            }
+            for (raw, inner) in members {
+                let member = plain(&unescaped(raw));
+                if !OPAQUE.contains(&member.as_str()) {
+                    keep_to_index(inner, member == "tools");
+                }
+            }
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
+    }
 }
 
 /// Whether [`within_index`] makes this question acceptable.
@@ -158,14 +177,15 @@ impl HostedTools {
         match value {
             Json::Array(items) => items.iter().for_each(|item| self.walk(item, name)),
             Json::Object(members) => {
-                let kind = word(value, "type").unwrap_or_default();
-                if matches!(name, Some("content" | "input")) && is_medium(&kind) {
+                let kinds = kinds(value);
+                if matches!(name, Some("content" | "input")) && kinds.iter().any(|kind| is_medium(kind)) {
                     self.medium(value);
                 }
+                let is_call = !kinds.is_empty() && kinds.iter().all(|kind| kind.ends_with("tool_use"));
                 for (raw, inner) in members {
                     let member = plain(&unescaped(raw));
                     if OPAQUE.contains(&member.as_str())
-                        || (member == "input" && kind.ends_with("tool_use"))
+                        || (member == "input" && name == Some("content") && is_call)
                         || (member == "response" && name == Some("functionresponse"))
                     {
                         continue;
@@ -182,7 +202,7 @@ impl HostedTools {
     fn medium(&mut self, value: &Json<'_>) {
         match value {
             Json::Array(items) => items.iter().for_each(|item| self.medium(item)),
-            Json::Object(members) if word(value, "type").as_deref() != Some("text") => {
+            Json::Object(members) if kinds(value) != ["text"] => {
                 let said = ["context", "text", "title"];
                 let others = members.iter().filter(|(raw, _)| !said.contains(&unescaped(raw).as_str()));
                 others.for_each(|(_, inner)| self.medium(inner));
@@ -239,6 +259,7 @@ impl HostedTools {
             }
             "source" => self.url(value.member("url")),
             _ if URLS.contains(&name) => self.url(Some(value)),
+            _ if MEDIA.contains(&name.trim_end_matches('s')) => self.medium(value),
             _ => {}
         }
     }
@@ -266,8 +287,9 @@ impl HostedTools {
             }
             return;
         }
-        let written = word(tool, "type").unwrap_or_default();
-        self.named(undated(&written), &written, tool);
+        for written in kinds(tool) {
+            self.named(undated(&written), &written, tool);
+        }
     }
 
     fn named(&mut self, name: &str, written: &str, tool: &Json<'_>) {
@@ -320,7 +342,7 @@ impl HostedTools {
 
 /// Whether a part of this type is something other than a text or the output of a tool.
 fn is_medium(kind: &str) -> bool {
-    ["audio", "document", "file", "image", "video"].iter().any(|medium| kind.contains(medium))
+    (kind.contains("document") || MEDIA.iter().any(|medium| kind.contains(medium)))
         && ["_call", "_output", "_result"].iter().all(|end| !kind.ends_with(end))
 }
 
@@ -330,6 +352,13 @@ fn is_there(value: &Json<'_>) -> bool {
 
 fn word(value: &Json<'_>, name: &str) -> Option<String> {
     value.member(name).and_then(Json::as_text).map(|text| text.into_owned())
+}
+
+/// Every type that a parser might see, some of which ignore case.
+fn kinds(value: &Json<'_>) -> Vec<String> {
+    let members = value.as_object().unwrap_or_default().iter();
+    let kinds = members.filter(|(raw, _)| plain(&unescaped(raw)) == "type");
+    kinds.filter_map(|(_, kind)| kind.as_text()).map(|kind| kind.into_owned()).collect()
 }
 
 fn unescaped(raw: &str) -> String {

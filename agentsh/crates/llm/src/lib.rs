@@ -64,12 +64,13 @@ pub enum LlmError {
 /// Why a call cannot be judged, so it is not run.
 pub(crate) const NO_NAME: &str = "the call has no name";
 pub(crate) const INCOMPLETE_ARGUMENTS: &str = "the arguments are no complete JSON";
+pub(crate) const TOKEN_LIMIT: &str = "the answer was cut at its token limit";
 
 /// The text that replaces a refused call.
 #[must_use]
 pub fn refusal(name: &str, reason: &str) -> String {
-    // No rule refused these: the answer was cut, for example at its token limit.
-    if [NO_NAME, INCOMPLETE_ARGUMENTS].contains(&reason) {
+    // No rule refused these.
+    if [NO_NAME, INCOMPLETE_ARGUMENTS, TOKEN_LIMIT].contains(&reason) {
         return format!("[agentsh] the call of tool '{name}' came damaged and was not run: {reason}");
     }
     format!("[agentsh] Tool '{name}' blocked by policy: {reason}")

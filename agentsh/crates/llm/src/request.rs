@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::dialect::opened;
+use crate::dialect::{number, opened};
 use crate::hosted::{self, Hosted};
 use crate::json::{self, Json};
 use crate::route::Provider;
@@ -14,6 +14,8 @@ use crate::{LlmError, MAX_DEPTH};
 pub struct ModelRequest {
     pub model: String,
     pub stream: bool,
+    /// It asks for several answers.
+    pub has_choices: bool,
     /// The system prompt, its parts joined by newlines.
     pub system: String,
     /// To find its turn.
@@ -58,6 +60,7 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
     Ok(ModelRequest {
         model: text("model").or_else(|| named(path)).unwrap_or_default(),
         stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
+        has_choices: number(&tree, "n").is_some_and(|choices| choices > 1),
         system: system.join("\n"),
         said: turn::said(provider, asked),
         hosted: hosted::read(provider, &tree),

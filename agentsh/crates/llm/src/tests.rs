@@ -19,7 +19,7 @@ impl Judge for Strict {
 }
 
 fn cut(provider: Provider, text: &str, cuts: &[usize], needle: Option<Needle>) -> (String, Vec<EngineEvent>) {
-    let mut stream = Stream::new(provider, needle, REPLACEMENT);
+    let mut stream = Stream::new(provider, needle, REPLACEMENT).of_choices();
     let (mut out, mut at) = (Vec::new(), 0);
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
     cuts.push(text.len());
@@ -426,6 +426,11 @@ fn truncated_call_is_reported_as_truncated() {
     let text = anthropic(&[("read", &["{\"a\": "])]);
     let (out, _) = through(Provider::Anthropic, &text);
     assert!(out.contains("came damaged and was not run") && !out.contains("blocked by policy"), "{out}");
+    assert!(out.contains("no complete JSON") && !out.contains("token limit"), "{out}");
+    let cut = text.replace("\"tool_use\",\"stop_sequence\"", "\"max_tokens\",\"stop_sequence\"");
+    let (out, told) = through(Provider::Anthropic, &cut);
+    assert!(out.contains("was not run: the answer was cut at its token limit"), "{out}");
+    assert_eq!(told.len(), 1);
 }
 
 #[test]

@@ -94,13 +94,16 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
     let id = tree.member("id");
     let method = tree.member("method");
     let (result, error) = (tree.member("result"), tree.member("error"));
-    let shape = match (method, result.is_some() || error.is_some()) {
+    // An `error` without more may be that of a log line.
+    let is_answer = |error| matches!(error, &Json::Object(_)) || tree.member("jsonrpc").is_some();
+    let shape = match (method, result.is_some() || error.is_some_and(is_answer)) {
         (Some(_), false) => Shape::Request,
         (None, true) => Shape::Response,
         (Some(_), true) => Shape::Unknown,
         (None, false) => Shape::Noise,
     };
-    let known_id = id.and_then(|id| Id::from_json(id).ok());
+    // Whatever its length, the sender waits for an answer with it.
+    let known_id = id.and_then(|id| Id::of(id).ok());
     let fail = |reason, detail| Err(EnvelopeError { reason, detail, id: known_id.clone(), shape });
 
     if members.iter().any(|(name, _)| looks_reserved(name)) {
@@ -151,10 +154,16 @@ impl Id {
     /// # Errors
     /// Anything but a string or integer, or longer than [`MAX_ID_BYTES`]. `1.0` is the integer 1.
     pub fn from_json(value: &Json<'_>) -> Result<Self, &'static str> {
-        let (key, spelled) = match value {
+        match value {
             Json::Number(raw) | Json::String(raw) if raw.len() > MAX_ID_BYTES => {
-                return Err("an `id` must have at most 256 bytes");
+                Err("an `id` must have at most 256 bytes")
             }
+            _ => Self::of(value),
+        }
+    }
+
+    fn of(value: &Json<'_>) -> Result<Self, &'static str> {
+        let (key, spelled) = match value {
             Json::Number(raw) => match integer(raw) {
                 Some(number) => (Key::Number(number.as_ref().into()), (*raw).to_owned()),
                 None => return Err("an `id` must be a string or an integer"),

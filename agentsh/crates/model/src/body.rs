@@ -41,6 +41,7 @@ impl JudgedStream {
         timeout: Duration,
     ) -> Self {
         let stream = Stream::new(asked.provider, asked.needle.clone(), &asked.replacement);
+        let stream = if asked.has_choices { stream.of_choices() } else { stream };
         let quiet = Box::pin(tokio::time::sleep(timeout));
         Self {
             first,

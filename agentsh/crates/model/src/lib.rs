@@ -81,6 +81,7 @@ struct PendingAnswer {
     model: String,
     /// Events may come.
     is_streamed: bool,
+    has_choices: bool,
     since: Instant,
 }
 
@@ -237,6 +238,7 @@ impl Model {
             needle: canary.and_then(|canary| canary.arm(&asked.system)),
             replacement: canary.map(|canary| canary.replacement.clone()).unwrap_or_default(),
             model: asked.model,
+            has_choices: asked.has_choices,
             is_streamed: asked.stream || provider == Provider::Google || is_kept,
             since,
         };

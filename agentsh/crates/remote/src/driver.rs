@@ -291,7 +291,9 @@ impl Link {
     fn in_words(&self, failure: &Failure) -> String {
         let Settings { server, remedy, .. } = &self.settings;
         match failure {
-            Failure::Http(HttpError::Refused { .. }) => format!("server '{server}': {failure}; {remedy}"),
+            Failure::Http(HttpError::Refused { why, .. }) if why.is_about_address() => {
+                format!("server '{server}': {failure}; {remedy}")
+            }
             _ => format!("server '{server}': {failure}"),
         }
     }

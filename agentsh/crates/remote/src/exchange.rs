@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::egress::client::Response;
 use crate::escape;
@@ -20,9 +20,6 @@ use super::headers;
 use super::message::{Outgoing, answers};
 use super::streams::DRAIN_TIMEOUT;
 
-/// How often a server may be busy, and for how long, before the client gets an error.
-const BUSY_TIMES: u32 = 3;
-const BUSY_LIMIT: Duration = Duration::from_secs(60);
 /// Longest explanation of an error, in bytes.
 const MAX_ERROR: usize = 1 << 20;
 /// How long the explanation is waited for.
@@ -90,15 +87,8 @@ impl Link {
     }
 
     async fn post(&self, message: &Outgoing) -> Result<Response, Failure> {
-        for times in 0.. {
-            let headers = headers::of_message(message, self.version.borrow().as_ref());
-            let answer = self.send(Method::POST, headers, message.line.clone()).await?;
-            match busy(&answer).filter(|_| times < BUSY_TIMES) {
-                Some(wait) => sleep(wait).await,
-                None => return Ok(answer),
-            }
-        }
-        Err(Failure::NoAnswer)
+        let headers = headers::of_message(message, self.version.borrow().as_ref());
+        self.send(Method::POST, headers, message.line.clone()).await
     }
 
     async fn receive(self: &Rc<Self>, answer: Response, message: &Outgoing) -> Result<(), Failure> {
@@ -291,13 +281,4 @@ async fn body_of(mut answer: Response) -> Vec<u8> {
     }
     body.truncate(MAX_ERROR);
     body
-}
-
-/// How long the server asks the client to wait.
-fn busy(answer: &Response) -> Option<Duration> {
-    if !matches!(answer.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-        return None;
-    }
-    let seconds = answer.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds)).filter(|wait| *wait <= BUSY_LIMIT)
 }

@@ -1,7 +1,7 @@
 //! Facts about an outgoing message: its id, its method, and the headers of the newer protocol.
 
 use crate::json::{self, Json};
-use crate::mcp::jsonrpc::{Id, Key, Message, classify};
+use crate::mcp::jsonrpc::{EnvelopeError, Id, Key, Message, Shape, classify};
 use crate::mcp::mcp_headers::{self, Params};
 
 /// Names the revision in each request of the protocol without sessions.
@@ -27,10 +27,14 @@ impl Outgoing {
     /// None for what is not a message; the proxy sends none such.
     pub fn read(line: &[u8], known: &Params) -> Option<Self> {
         let tree = json::read(line).ok()?;
-        let (id, method, params) = match classify(&tree).ok()? {
-            Message::Request { id, method, params } => (Some(id), method.into_owned(), params),
-            Message::Notification { method, params } => (None, method.into_owned(), params),
-            Message::Response { .. } => (None, String::new(), None),
+        let (id, method, params) = match classify(&tree) {
+            Ok(Message::Request { id, method, params }) => (Some(id), method.into_owned(), params),
+            Ok(Message::Notification { method, params }) => (None, method.into_owned(), params),
+            // Also an error for a request whose id was refused.
+            Ok(Message::Response { .. }) | Err(EnvelopeError { shape: Shape::Response, .. }) => {
+                (None, String::new(), None)
+            }
+            Err(_) => return None,
         };
         let version = params.and_then(|params| params.member("_meta")?.member(VERSION)?.as_text());
         let cancels = params.filter(|_| method == "notifications/cancelled");

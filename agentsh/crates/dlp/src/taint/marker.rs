@@ -20,7 +20,7 @@ const MIN_WORDS: usize = 8;
 /// A marker in a text, whole or what is left of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// None for a damaged one.
+    /// None for a damaged one. One that stands backwards, as a whole text may, is whole.
     pub number: Option<u16>,
     /// Bytes of the text.
     pub at: Range<usize>,
@@ -77,6 +77,9 @@ pub fn find(text: &str) -> Vec<Mark> {
             let number = digits[..DIGITS].iter().fold(0, |number, digit| number << 4 | digit);
             marks.push(Mark { number: Some(number), at: at..at + LENGTH });
             from = at + LENGTH;
+        } else if digits.len() >= DIGITS && text[from..].starts_with(LEAD) {
+            let number = digits.iter().rev().take(DIGITS).fold(0, |number, digit| number << 4 | digit);
+            marks.push(Mark { number: Some(number), at: from - 3 * DIGITS..from });
         } else if digits.len() >= MIN_PARTIAL {
             marks.push(Mark { number: None, at: at..at + length });
         }
@@ -218,6 +221,8 @@ mod tests {
         let mut cut = marked;
         cut.pop();
         assert_eq!(find(&cut)[0].number, None);
+        let backwards: String = mark(PROSE, 0xBEEF, Position::Suffix, 0).unwrap().chars().rev().collect();
+        assert_eq!(find(&backwards).iter().map(|mark| mark.number).collect::<Vec<_>>(), [Some(0xBEEF)]);
         assert_eq!(find("Great \u{2764}\u{fe0f} \u{2600}\u{fe0f}\u{2060} day"), []);
     }
 

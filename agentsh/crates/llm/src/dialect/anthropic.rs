@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, number,
-    parse, quoted, reason, text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, is_cut,
+    number, parse, quoted, reason, text, with,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
@@ -30,11 +30,14 @@ const EVENTS: [&str; 8] = [
 #[derive(Default)]
 pub(super) struct Anthropic {
     calls: BTreeSet<u64>,
+    /// Calls that started with an input, and those of them whose pieces replace it.
+    filled: BTreeSet<u64>,
+    replaced: BTreeSet<u64>,
     /// Started blocks by the model's index. Some gateways use one index for all.
     begun: BTreeMap<u64, u64>,
     /// Number of started blocks.
     blocks: u64,
-    /// An index was reused.
+    /// An index was reused, or clients ignore a part.
     is_ambiguous: bool,
     /// The block that the agent currently reads, and how many it has.
     open: Option<u64>,
@@ -116,7 +119,8 @@ impl Dialect for Anthropic {
         let kind = text(&tree, "type").or(named).ok_or(LlmError::Shape("an event without a type"))?;
         let started = tree.member("content_block").filter(|_| kind == "content_block_start");
         holds_only(&tree, usize::from(started.and_then(call_kind).is_some()))?;
-        let mut taken = EventContent { usage: Usage::of(&tree), ..EventContent::default() };
+        let mut taken =
+            EventContent { usage: Usage::of(&tree), is_cut: is_cut(&tree), ..EventContent::default() };
         let index = || number(&tree, "index").ok_or(LlmError::Shape("a block without an index"));
         match kind.as_str() {
             "ping" => taken.is_ping = true,
@@ -128,6 +132,7 @@ impl Dialect for Anthropic {
                 if let Some(at_provider) = call_kind(block) {
                     self.calls.insert(index);
                     let input = block.member("input").filter(|input| input.as_object() != Some(&[]));
+                    self.filled.extend(input.map(|_| index));
                     taken.at.keys.push((index, 0));
                     taken.pieces.push(Piece {
                         key: (index, 0),
@@ -149,15 +154,23 @@ impl Dialect for Anthropic {
                 if self.calls.contains(&index) {
                     taken.at.keys.push((index, 0));
                     let arguments = text(delta, "partial_json").unwrap_or_default();
-                    taken.pieces.push(Piece { key: (index, 0), arguments, ..Piece::default() });
+                    // In the official clients pieces replace the input of the start.
+                    let is_whole = !arguments.is_empty() && self.filled.remove(&index);
+                    if is_whole {
+                        self.replaced.insert(index);
+                        self.is_ambiguous = true;
+                    }
+                    taken.pieces.push(Piece { key: (index, 0), arguments, is_whole, ..Piece::default() });
                 }
                 taken.texts.extend(text(delta, "text").map(|said| ((0, 0), said)));
                 taken.texts.extend(text(delta, "thinking").map(|said| ((0, 1), said)));
             }
             "content_block_stop" => {
-                let wire = index()?;
-                let index = self.place(wire)?;
-                self.begun.remove(&wire);
+                // Clients ignore an end without a block.
+                let Some(index) = self.begun.remove(&index()?) else {
+                    self.is_ambiguous = true;
+                    return Ok(taken);
+                };
                 taken.at.block = Some(index);
                 if self.calls.contains(&index) {
                     taken.at.keys.push((index, 0));
@@ -182,6 +195,9 @@ impl Dialect for Anthropic {
     ) -> Result<bool, LlmError> {
         let tree = parse(frame.data.as_deref().unwrap_or_default())?;
         let kind = text(&tree, "type").unwrap_or_default();
+        if kind == "content_block_stop" && at.block.is_none() {
+            return Ok(true);
+        }
         let index = at.block.unwrap_or_default();
         if kind.starts_with("content_block_")
             && let Some((call, why)) = reason(rulings, (index, 0))
@@ -196,6 +212,15 @@ impl Dialect for Anthropic {
                 tree.member("content_block").and_then(result_of).and_then(|id| is_blocked(rulings, &id))
         {
             let block = format!(r#"{{"type":"text","text":{}}}"#, quoted(&said));
+            let changes = [("index", Some(index.to_string())), ("content_block", Some(block))];
+            out.extend(spelled(Some(&kind), &with(&tree, &changes)));
+            return Ok(true);
+        }
+        if kind == "content_block_start"
+            && self.replaced.contains(&index)
+            && let Some(block) = tree.member("content_block")
+        {
+            let block = with(block, &[("input", Some("{}".to_owned()))]);
             let changes = [("index", Some(index.to_string())), ("content_block", Some(block))];
             out.extend(spelled(Some(&kind), &with(&tree, &changes)));
             return Ok(true);
@@ -232,7 +257,7 @@ impl Dialect for Anthropic {
                 let said = tree.member("delta").and_then(|delta| text(delta, "text"));
                 self.is_open_empty &= said.is_some_and(|said| said.is_empty());
             }
-            Some("content_block_stop") => self.open = None,
+            Some("content_block_stop") if at.block.is_some() => self.open = None,
             _ => {}
         }
         Ok(())

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, number,
-    parse, quoted, reason, text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, is_cut,
+    number, parse, quoted, reason, text, with,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
@@ -30,6 +30,10 @@ pub(super) struct Chat {
     frame: Option<String>,
     /// Choices that the agent knows.
     known: BTreeSet<u64>,
+    /// The choice of the first call, and that of each id.
+    caller: Option<u64>,
+    owners: BTreeMap<String, u64>,
+    expects_choices: bool,
 }
 
 /// The calls of one choice. Some gateways use one index for several calls, or none.
@@ -221,6 +225,7 @@ impl Dialect for Chat {
             return Err(LlmError::Shape("a chunk must be an object"));
         }
         taken.usage = Usage::of(&tree);
+        taken.is_cut = is_cut(&tree);
         for (choice, part) in choices(&tree) {
             let none = Json::Null;
             let delta = part.member("delta").unwrap_or(&none);
@@ -231,9 +236,20 @@ impl Dialect for Chat {
             let known = self.calls.entry(choice).or_default();
             for (index, counted, call) in listed {
                 let mut piece = piece((choice, 0), call);
+                let begun = known.begun;
                 let (place, is_plain) = known.place(index.unwrap_or(counted), index.is_some(), &piece);
+                // Clients that do not tell choices apart join the calls of one index.
+                let id = piece.id.as_ref().filter(|id| !id.is_empty());
+                let is_its_own = match id {
+                    Some(id) => *self.owners.entry(id.clone()).or_insert(choice) == choice,
+                    None => known.begun == begun && place != LEGACY_CALL_INDEX,
+                };
+                let is_another = *self.caller.get_or_insert(choice) != choice;
+                if is_another && !(self.expects_choices && is_its_own) {
+                    return Err(LlmError::Shape("calls in two choices"));
+                }
                 piece.key = (choice, place);
-                if !is_plain {
+                if !is_plain || is_another {
                     self.ambiguous.insert(piece.key);
                 }
                 taken.at.keys.push(piece.key);
@@ -251,6 +267,10 @@ impl Dialect for Chat {
 
     fn is_ambiguous(&self) -> bool {
         !self.ambiguous.is_empty()
+    }
+
+    fn expect_choices(&mut self) {
+        self.expects_choices = true;
     }
 
     fn rewrite(

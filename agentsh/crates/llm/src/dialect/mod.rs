@@ -40,6 +40,8 @@ pub(crate) struct EventContent {
     /// Token counts so far.
     pub usage: Option<Usage>,
     pub is_ping: bool,
+    /// The answer reached its token limit.
+    pub is_cut: bool,
     /// Nothing relevant follows.
     pub is_last: bool,
 }
@@ -73,6 +75,8 @@ pub(crate) trait Dialect {
     fn is_ambiguous(&self) -> bool {
         false
     }
+    /// The agent asked for several answers, which are its choices.
+    fn expect_choices(&mut self) {}
     /// Clients ignore events with this name.
     fn is_unknown(&self, _event: &str) -> bool {
         false
@@ -124,9 +128,23 @@ pub(crate) fn text(object: &Json<'_>, name: &str) -> Option<String> {
 
 pub(crate) fn number(object: &Json<'_>, name: &str) -> Option<u64> {
     match object.member(name) {
-        Some(Json::Number(raw)) => raw.parse().ok(),
+        Some(Json::Number(raw)) => match raw.split_once('.') {
+            Some((whole, fraction)) if fraction.bytes().all(|digit| digit == b'0') => whole.parse().ok(),
+            _ => raw.parse().ok(),
+        },
         _ => None,
     }
+}
+
+/// Whether an answer or event says that the answer reached its token limit.
+pub(crate) fn is_cut(tree: &Json<'_>) -> bool {
+    let inner = ["delta", "response"].iter().filter_map(|name| tree.member(name));
+    let choices = tree.member("choices").and_then(Json::as_array).unwrap_or_default();
+    inner.chain(choices).chain([tree]).any(|part| {
+        let part = part.member("incomplete_details").unwrap_or(part);
+        let words = ["finish_reason", "reason", "stop_reason"].iter().filter_map(|name| text(part, name));
+        words.into_iter().any(|word| ["length", "max_output_tokens", "max_tokens"].contains(&word.as_str()))
+    })
 }
 
 /// A quoted JSON string.

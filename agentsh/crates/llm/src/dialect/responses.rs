@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, number,
-    parse, quoted, reason, text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, is_cut,
+    number, parse, quoted, reason, text, with,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
@@ -155,6 +155,7 @@ impl Dialect for Responses {
         }
         let tree = parse(data)?;
         taken.usage = Usage::of(&tree);
+        taken.is_cut = is_cut(&tree);
         let kind = text(&tree, "type").unwrap_or_else(|| event.to_owned());
         let place = number(&tree, "output_index");
         let key = place.filter(|place| self.calls.contains_key(place)).map(|place| (place, 0));
