@@ -225,6 +225,34 @@ fn git_changes_the_whole_tree_or_nothing() {
     }
 }
 
+/// A file that is set aside as soon as git made it would be missing from the next commit.
+#[test]
+fn git_that_would_make_a_file_that_is_set_aside_leaves_the_tree_as_it_was() {
+    for (made, name) in
+        [(".idea", ".idea/tasks.xml"), (".envrc", ".envrc"), (".github/hooks", ".github/hooks/x")]
+    {
+        let place = project(Mode::Invoker);
+        let setup = format!(
+            "echo one >a; git add -A; git commit -qm one; git checkout -qb other; mkdir -p .github $(dirname {name}); \
+             echo x >{name}; echo two >a; git add -A; git commit -qm two; git checkout -q main; git checkout -qb plain; \
+             mkdir sub; echo x >sub/b; git add -A; git commit -qm plain; git checkout -q main"
+        );
+        Outcome::of(place.command("sh").args(["-ec", &setup])).expect_code(0);
+        let run = |script: &str| Outcome::of(&mut place.agentsh(&["run", "--", "bash", "-c", script]));
+        let outcome = run("git merge -q other; echo $?; git status --porcelain; echo y >>a; git commit -qam more; git show --stat --format=")
+            .expect_code(0);
+        assert!(!outcome.stdout.starts_with("0\n"), "{made}: {outcome}");
+        assert_eq!(outcome.stdout.matches(" | ").count(), 1, "{made}: {outcome}");
+        assert!(!outcome.stdout.contains(name), "{made}: {outcome}");
+        let told = outcome.stderr.matches(&format!("stopped git before it made {made}: ")).count();
+        assert!(told >= 2, "git and the user are told: {made}: {outcome}");
+        assert!(outcome.stderr.contains("the working tree is as before"), "{made}: {outcome}");
+        assert!(outcome.stderr.contains("to allow it: `agentsh policy allow --write"), "{made}: {outcome}");
+        let outcome = run("git merge -qm merged plain && cat sub/b").expect_code(0);
+        assert_eq!(outcome.stdout, "x\n", "{made}: {outcome}");
+    }
+}
+
 /// Every way to change a guarded file that the kernel refuses is reported, with the line.
 #[test]
 fn changes_that_a_read_only_mount_refuses_are_reported() {

@@ -40,12 +40,47 @@ fn a_commit_has_the_name_of_its_user() {
         let place = Place::new(mode);
         repository(&place);
         let script = "set -e; echo two > file; git commit -qam two; git log -1 --format='%an %ae'; git st; \
-                      git evil 2>/dev/null && echo aliased; git config credential.helper || git config core.hooksPath || true";
+                      git evil 2>/dev/null && echo aliased; git config credential.helper || git config core.editor || true; git config core.hooksPath";
         let outcome = inside(&place, &place.project, script).expect_code(0);
-        assert_eq!(outcome.stdout, "Ada Example ada@work.example\n", "{outcome}");
+        assert_eq!(outcome.stdout, "Ada Example ada@work.example\n~/hooks\n", "{outcome}");
         assert!(!place.project.join("stolen").exists());
         let log = outside(&place, "git log -1 --format=%an");
         assert_eq!(log.stdout, "Ada Example\n");
+    }
+}
+
+/// Hooks outside of the project are not seen inside. The user is told, and what is shown runs.
+#[test]
+fn hooks_outside_the_project_are_named_and_run_once_they_are_shown() {
+    if !has("git") {
+        return;
+    }
+    for mode in Mode::all() {
+        for scope in ["--global", "--local"] {
+            let place = Place::new(mode);
+            place.write(place.home.join(".gitconfig"), "[user]\n\tname = A\n\temail = a@b.example\n");
+            outside(&place, "git init -q -b main .; echo one >file; git add file; git commit -qm one");
+            place.write(place.home.join("hooks/pre-commit"), "#!/bin/sh\ntouch ran\n");
+            outside(
+                &place,
+                &format!("chmod +x ~/hooks/pre-commit; git config {scope} core.hooksPath ~/hooks"),
+            );
+            let hooks = place.home.join("hooks").display().to_string();
+            let commits = |more: &[&str]| {
+                let script = "echo two >>file; git commit -qam two; test ! -e ran || echo ran";
+                let words = [&["run"], more, &["--", "sh", "-ec", script]].concat();
+                Outcome::of(&mut place.agentsh(&words)).expect_code(0)
+            };
+            let told = format!("the agent does not get {hooks}: git's hooks are there");
+            let outcome = commits(&[]);
+            assert!(
+                outcome.stderr.contains(&told) && outcome.stdout.is_empty(),
+                "{mode:?} {scope} {outcome}"
+            );
+            let outcome = commits(&["--read", &hooks]);
+            assert!(!outcome.stderr.contains(&told), "{mode:?} {scope} {outcome}");
+            assert_eq!(outcome.stdout, "ran\n", "{mode:?} {scope} {outcome}");
+        }
     }
 }
 

@@ -68,6 +68,37 @@ fn say(address: &str, text: &str) -> String {
     answer
 }
 
+/// agentsh connects to a published port itself: while no server listens there, the agent asked for nothing.
+#[test]
+fn published_port_without_a_server_is_no_refusal_of_the_agent() {
+    if !has("python3") {
+        return;
+    }
+    let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // A server of this machine, which the agent asks for.
+    let listener = bind();
+    let other = listener.local_addr().unwrap().port();
+    for backend in ["auto", "userns"] {
+        let (place, port) =
+            (Place::new(Mode::Invoker).policed_by(backend), bind().local_addr().unwrap().port());
+        let script =
+            format!("cat; python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", {other}))'");
+        let mut command = place.agentsh(&["run", "--publish", &port.to_string(), "--", "sh", "-c", &script]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut errors, mut stderr) = (String::new(), BufReader::new(child.stderr.take().unwrap()));
+        while !errors.contains("reachable at http://") {
+            assert_ne!(stderr.read_line(&mut errors).unwrap(), 0, "{errors}");
+        }
+        assert_eq!(say(&format!("127.0.0.1:{port}"), "hello"), "", "{backend}");
+        drop(child.stdin.take());
+        stderr.read_to_string(&mut errors).unwrap();
+        wait(&mut child);
+        assert!(!errors.contains(&format!("localhost:{port}")), "{backend}: {errors}");
+        assert!(errors.contains(&format!("refused: the agent -> localhost:{other}")), "{backend}: {errors}");
+    }
+}
+
 #[test]
 #[ignore = "takes long"]
 fn published_server_is_reached_repeatedly() {

@@ -104,8 +104,8 @@ fn why_describes_the_sandbox_as_it_was_built() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let script = format!(
-            "for word in limits /dev/stderr /run/new /run/agentsh /dev/mqueue chown EROFS /srv/none; do \
-             echo \"== $word\"; {WHY} $word; done; touch /dev/mqueue/q && echo queue; touch /run/new 2>&1; \
+            "for word in limits /dev/stderr /proc/self/comm /dev/kvm /run/new /run/agentsh /dev/mqueue chown EROFS /srv/none; do \
+             echo \"== $word\"; {WHY} $word; done; touch /dev/mqueue/q && echo queue; echo x >/proc/self/comm || cat /proc/self/comm >/dev/null; touch /run/new 2>&1; \
              awk '/core file/ {{ print \"core\", $5, $6 }}' /proc/self/limits"
         );
         let outcome = inside(&place, &script).expect_code(0);
@@ -115,6 +115,18 @@ fn why_describes_the_sandbox_as_it_was_built() {
         };
         assert!(said("limits").contains("MiB of memory of all processes: "), "{outcome}");
         assert!(said("limits").contains("size of a file"), "{outcome}");
+        assert!(
+            said("limits").contains("pending signals: 4096 at most; bytes in message queues: 262144"),
+            "{outcome}"
+        );
+        assert!(said("/proc/self/comm").contains("read: allowed: "), "{outcome}");
+        assert!(
+            said("/proc/self/comm").contains("write: denied: every sandbox has its own `/proc`"),
+            "{outcome}"
+        );
+        // No grant shows a device.
+        assert!(said("/dev/kvm").contains("read: denied: every sandbox has its own `/dev`"), "{outcome}");
+        assert!(!said("/dev/kvm").contains("policy allow"), "{outcome}");
         assert!(said("limits").contains("the home, which are in memory: "), "{outcome}");
         // The kernel starts the host's program for dumps also where the limit is 0.
         assert!(outcome.stdout.contains("\ncore 1 1\n"), "{outcome}");

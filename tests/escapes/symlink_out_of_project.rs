@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::support::{everywhere, no, yes};
+use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 
 #[test]
 fn symlinks_do_not_lead_out_of_the_project() {
@@ -74,4 +74,52 @@ fn guarded_symlink_inside_the_project_stays_readable() {
             no(format!("append {project}/AGENTS.md")),
         ]);
     });
+}
+
+/// A repository may have links on the way to files that run by themselves: git reads each as the link that it tracks, nobody
+/// inside replaces it, and what it leads to is guarded.
+#[test]
+fn tracked_links_to_guarded_files_are_links_inside_that_stay() {
+    const LINKS: [(&str, &str); 5] = [
+        (".vscode", "vs"),
+        (".envrc", "env/e"),
+        (".github", "gh"),
+        ("tools", "between"),
+        ("between", "real"),
+    ];
+    const FILES: [&str; 4] = ["vs/tasks.json", "env/e", "gh/hooks/x.json", "real/hook.sh"];
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let project = place.project.clone();
+        for file in FILES {
+            place.write(file, "#!/bin/sh\n");
+        }
+        place.write("a", "one\n");
+        for (link, to) in LINKS {
+            symlink(to, project.join(link)).unwrap();
+            place.own(&project.join(link));
+        }
+        let setup = "chmod +x real/hook.sh; git init -q -b main .; git config user.email a@b.example; git config user.name A; \
+            git config alias.x '!tools/hook.sh'; git add -A; git commit -qm one";
+        Outcome::of(place.command("sh").args(["-ec", setup])).expect_code(0);
+        let work = "echo two >a; echo x >real/other.sh; git add -A; git commit -qam two; echo three >a; git stash -q; \
+            git stash pop -q; git commit -qam three; git checkout -q HEAD~1; git checkout -q main; git status --porcelain; \
+            for link in .vscode .envrc .github tools between; do readlink $link; done; cat tools/hook.sh .envrc";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-ec", work])).expect_code(0);
+        let expected = "vs\nenv/e\ngh\nbetween\nreal\n#!/bin/sh\n#!/bin/sh\n";
+        assert_eq!(outcome.stdout, expected, "{mode:?} {outcome}");
+        let attack = "for link in .vscode .envrc .github tools between; do rm -f $link; mv $link moved; \
+            ln -sfn a $link; echo x >new; mv -fT new $link; done; for file in vs/tasks.json env/e gh/hooks/x.json real/hook.sh; do \
+            echo evil >>$file; rm -f $file; mv $(dirname $file) moved; done; mkdir gh/hooks/more vs/more; echo evil >tools/hook.sh; true";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", attack])).expect_code(0);
+        for (link, to) in LINKS {
+            let now = std::fs::read_link(project.join(link));
+            assert_eq!(now.unwrap().to_str(), Some(to), "{mode:?} {link} {outcome}");
+        }
+        for file in FILES {
+            let now = std::fs::read_to_string(project.join(file)).unwrap();
+            assert_eq!(now, "#!/bin/sh\n", "{mode:?} {file} {outcome}");
+        }
+        assert!(!project.join("gh/hooks/more").exists() && !project.join("vs/more").exists(), "{mode:?}");
+    }
 }

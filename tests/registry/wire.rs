@@ -161,7 +161,11 @@ fn a_person_decides_while_the_client_waits() {
     offer(&place, "Reads.");
     policy(&place, &registry, "mode: auto");
     assert_eq!(seen(&place).0, ["Reads."]);
-    policy(&place, &registry, "mode: approval, wait: 60s");
+    // Also against the pin of this machine.
+    place.user_policy(&format!(
+        "version: 1\ninterface: {{registry: \"http://{}\", mode: approval, wait: 60s}}\n",
+        registry.address
+    ));
     for (description, verb, expected) in
         [("Reads more.", "approve", vec!["Reads more.".to_owned()]), ("Reads all.", "reject", Vec::new())]
     {

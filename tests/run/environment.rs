@@ -81,3 +81,18 @@ fn env_without_a_command_runs() {
     let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "env"])).expect_code(0);
     assert!(outcome.stdout.contains("HOME="), "{outcome}");
 }
+
+/// A variable that agentsh sets itself inside is not one that the program does not get.
+#[test]
+fn variables_that_are_set_anew_are_not_reported_as_missing() {
+    let place = Place::new(Mode::Invoker);
+    let program = place.script(place.project.join("bin/git"), "#!/bin/sh\nprintenv GIT_SSL_CAINFO\n");
+    let mut command = place.agentsh(&["run", "--"]);
+    command.arg(program).env("GIT_SSL_CAINFO", "/etc/ssl/certs/ca-certificates.crt").env("GIT_OTHER", "x");
+    let outcome = Outcome::of(&mut command).expect_code(0);
+    assert!(
+        outcome.stdout.contains("ca-certificates") || outcome.stdout.contains("/run/agentsh"),
+        "{outcome}"
+    );
+    assert!(outcome.stderr.contains("'git' does not get its own variables GIT_OTHER: add"), "{outcome}");
+}

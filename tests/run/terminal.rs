@@ -155,6 +155,31 @@ fn control_z_stops_the_job_and_fg_resumes_it() {
     }
 }
 
+/// After `bg` the job runs, so `fg` sends it no signal.
+#[test]
+fn keys_reach_an_agent_that_fg_takes_from_the_background() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut terminal = login(&place);
+        terminal.write(&format!("agentsh run --quiet -- bash -c \"{COOKED}\"\n"));
+        terminal.expect("ready");
+        for _ in 0..2 {
+            terminal.write("\x1a");
+            terminal.expect("Stopped");
+            terminal.write("bg\n");
+            terminal.expect("resumed");
+            terminal.write("fg\n");
+            terminal.expect("agentsh run");
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        terminal.write("\x03");
+        terminal.write("echo st''atus $?\n");
+        terminal.expect("status 130");
+        terminal.write("exit 3\n");
+        assert_eq!(terminal.wait(), 3, "{mode:?}");
+    }
+}
+
 /// As full-screen programs do: Ctrl-Z is an ordinary key to it, and it stops itself.
 #[test]
 fn a_program_that_stops_itself_gives_the_terminal_to_the_shell() {

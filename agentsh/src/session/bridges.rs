@@ -445,9 +445,9 @@ impl Bridges {
             session.live.servers.advised.borrow().get(&server).cloned()
         }));
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn agentsh_mcp::Approve>);
-        options.vouch =
-            Asker::new(&self.session.facts, &self.session.record, &self.session.live.servers.registered)
-                .map(|asker| Rc::new(asker) as Rc<dyn agentsh_mcp::RegistryVerifier>);
+        let Session { facts, record, live, .. } = &*self.session;
+        options.vouch = Asker::new(facts, record, &live.servers.registered, &live.servers.interfaces)
+            .map(|asker| Rc::new(asker) as Rc<dyn agentsh_mcp::RegistryVerifier>);
         let session = Rc::clone(&self.session);
         options.note =
             NoteSink(Rc::new(move |message| session.record.note(&agentsh_store::escape::line(message))));

@@ -381,8 +381,12 @@ async fn until_exit(
                 child.kill();
             }
             // From the terminal, the agent gets them too and decides.
-            _ = signals.interrupt.recv() => if !has_terminal() { child.signal(Signal::INT) },
-            _ = signals.quit.recv() => if !has_terminal() { child.signal(Signal::QUIT) },
+            _ = signals.interrupt.recv() => {
+                if suspended.return_terminal() || !has_terminal() { child.signal(Signal::INT) }
+            }
+            _ = signals.quit.recv() => {
+                if suspended.return_terminal() || !has_terminal() { child.signal(Signal::QUIT) }
+            }
             _ = signals.terminate.recv() => {
                 asked += 1;
                 if asked < MAX_REQUESTS {
@@ -394,6 +398,7 @@ async fn until_exit(
             }
             () = child.stopped() => if !approvals.has_paused_the_agent() { suspended.stop(child) },
             _ = signals.resumed.recv() => suspended.resume(child),
+            () = suspended.in_front() => drop(suspended.return_terminal()),
             // The agent decides.
             _ = stop_key.recv() => {}
             _ = read_behind.recv() => {}

@@ -6,7 +6,10 @@ use rustix::process::Signal;
 
 use agentsh_sandbox::Child;
 
-use super::signals::{is_ours, parent};
+use super::signals::{has_terminal, is_ours, parent};
+
+/// A person does not notice it.
+const BETWEEN_LOOKS: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// The terminal's foreground group when the job was stopped.
 #[derive(Default)]
@@ -17,7 +20,8 @@ pub(super) struct Suspended {
 impl Suspended {
     /// Stops this job until it is continued. If no process could continue it, the agent continues.
     pub fn stop(&mut self, child: &Child) {
-        if somebody_waits() {
+        // The agent used the terminal between `fg` and now.
+        if !self.return_terminal() && somebody_waits() {
             let now = std::fs::File::open("/dev/tty").ok().and_then(|tty| tcgetpgrp(tty).ok());
             // In the background another job has it; `fg` restores the agent's.
             let now = now.filter(|group| is_ours(*group));
@@ -33,15 +37,27 @@ impl Suspended {
 
     /// Continued: by `fg` if this job has the terminal, else by `bg`.
     pub fn resume(&mut self, child: &Child) {
-        if super::signals::has_terminal()
-            && let Some(group) = self.foreground.take()
-            && group != getpgrp()
-            && let Ok(terminal) = std::fs::File::open("/dev/tty")
-        {
-            // The group may be gone.
-            let _ = tcsetpgrp(terminal, group);
-        }
+        self.return_terminal();
         child.signal(Signal::CONT);
+    }
+
+    /// Gives the agent the terminal back if this job has it. Returns whether it did.
+    pub fn return_terminal(&mut self) -> bool {
+        if self.foreground.is_none() || !has_terminal() {
+            return false;
+        }
+        let group = self.foreground.take().filter(|group| *group != getpgrp());
+        let terminal = std::fs::File::open("/dev/tty");
+        // The group may be gone.
+        group.zip(terminal.ok()).is_some_and(|(group, terminal)| tcsetpgrp(terminal, group).is_ok())
+    }
+
+    /// Waits until `fg` may have given this job the terminal. A shell sends no signal if the job was already running.
+    pub async fn in_front(&self) {
+        match self.foreground {
+            Some(_) => tokio::time::sleep(BETWEEN_LOOKS).await,
+            None => std::future::pending().await,
+        }
     }
 }
 

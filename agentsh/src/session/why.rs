@@ -12,6 +12,7 @@ use agentsh_base::remedy;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_policy::{Answer, Question, domain};
 use agentsh_sandbox::cgroup::TaskCount;
+use agentsh_sandbox::limits::{MAX_QUEUE_BYTES, MAX_QUEUED_SIGNALS};
 use agentsh_sandbox::spec::{SandboxSpec, Visibility};
 use agentsh_store::{Event, escape, redact};
 
@@ -127,6 +128,10 @@ fn limits(facts: &Facts, tasks: u64, private: u64) -> String {
         text,
         "MiB in each of /tmp, /dev/shm and the home, which are in memory: {} at most",
         private >> 20
+    );
+    let _ = writeln!(
+        text,
+        "pending signals: {MAX_QUEUED_SIGNALS} at most; bytes in message queues: {MAX_QUEUE_BYTES} at most"
     );
     text.push_str(
         "no core dumps: they would go to a program of the host\neverything else that `ulimit -a` shows (size of a file, stack, \

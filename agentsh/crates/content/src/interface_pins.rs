@@ -4,7 +4,7 @@ mod release;
 mod same;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::SystemTime;
 
@@ -38,6 +38,8 @@ pub struct InterfacePins(Rc<RefCell<State>>);
 struct State {
     pinning: Pinning,
     servers: BTreeMap<ServerId, KnownServer>,
+    /// Hashes of the entries that a person approved in a registry, by server.
+    approved: BTreeMap<ServerId, BTreeSet<String>>,
     /// Changed definitions, and those seen for the first time that a person has to trust.
     waiting: Vec<InterfacePin>,
     /// Something waits to be stored.
@@ -71,6 +73,7 @@ impl InterfacePins {
         Self(Rc::new(RefCell::new(State {
             pinning,
             servers: BTreeMap::new(),
+            approved: BTreeMap::new(),
             waiting: Vec::new(),
             unstored: Rc::default(),
             storing: Rc::default(),
@@ -141,6 +144,11 @@ impl InterfacePins {
         Ok(())
     }
 
+    /// A person approved all that a server offers, in a registry: its entries with these hashes replace their pins.
+    pub fn approve(&self, server: &ServerId, hashes: &BTreeSet<String>) {
+        self.0.borrow_mut().approved.insert(server.clone(), hashes.clone());
+    }
+
     /// The hash that a tool was trusted with, or `hash` where this definition is the same but for the order of sets; None also
     /// where it is not the same for all clients.
     #[must_use]
@@ -189,8 +197,8 @@ impl InterfacePins {
         // They are removed only once they are stored, because a task that waits for that may be aborted.
         let waiting = self.0.borrow().waiting.clone();
         let count = waiting.len();
-        let (first_seen, changed) = waiting.into_iter().partition(|pin| pin.trusted_by.is_some());
-        let stored = store.note_interfaces(first_seen, changed).await;
+        let (trusted, changed) = waiting.into_iter().partition(|pin| pin.trusted_by.is_some());
+        let stored = store.note_interfaces(trusted, changed).await;
         self.0.borrow_mut().waiting.drain(..count);
         stored
     }
@@ -229,6 +237,15 @@ impl State {
         let is_trusted = own.map_or_else(|| pins.is_some_and(|pins| pins.values().any(is_same)), is_same);
         if is_trusted {
             known.drifted.remove(&(audience.to_owned(), key));
+            return;
+        }
+        if self.approved.get(server).is_some_and(|approved| approved.contains(hash)) {
+            let pin = row(Some(TrustedBy::User));
+            let trusted = (pin.hash.clone(), pin.definition.clone());
+            known.drifted.remove(&(audience.to_owned(), key.clone()));
+            known.pins.entry(key).or_default().insert(audience.to_owned(), trusted);
+            self.waiting.push(pin);
+            self.unstored.notify_one();
             return;
         }
         let (reason, what) = match own.or_else(|| pins.and_then(|pins| pins.values().next())) {

@@ -264,8 +264,14 @@ impl Guarded {
             let _ = listener.done(&heard, Ok(()));
             return None;
         }
-        if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
-            let mut text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
+        // What git makes and the guards take away again, its next commit would remove.
+        let is_arrival = || {
+            let makes = matches!(touch, FileEffect::Makes | FileEffect::Writes);
+            makes && self.names.lock().baseline.as_ref().is_some_and(|baseline| baseline.is_arrival(&path))
+        };
+        if let Some(found) = self.trees.hear(heard.pid, &path, || is_guarded || is_arrival()) {
+            let verb = if is_guarded { "replaced" } else { "made" };
+            let mut text = format!("stopped git before it {verb} {}", self.refusal(owner, &path, ""));
             let left = interrupted_git::stop(heard.pid, &text, found);
             text.push_str(match left.is_empty() {
                 true => "; the working tree is as before",

@@ -71,8 +71,8 @@ impl Trees {
         }
     }
 
-    /// A process changes a path. Some: git changes a tree and meets a guarded path; these are its earlier changes.
-    pub fn hear(&self, pid: u32, path: &Path, is_guarded: bool) -> Option<OriginalFiles> {
+    /// A process changes a path. Some: git changes a tree and meets a path that it may not have; these are its earlier changes.
+    pub fn hear(&self, pid: u32, path: &Path, is_refused: impl FnOnce() -> bool) -> Option<OriginalFiles> {
         let is_at_work = self.repositories.iter().any(|git| {
             let is_in_tree = git.parent().is_some_and(|top| path.starts_with(top)) && !path.starts_with(git);
             is_in_tree && git.join("index.lock").exists()
@@ -83,7 +83,7 @@ impl Trees {
             return None;
         }
         let mut work = self.work.borrow_mut();
-        if is_guarded {
+        if is_refused() {
             let known =
                 work.remove(&pid).or_else(|| (work.len() < MAX_PROCESSES).then(LoadedOriginals::default));
             return known.filter(|work| !work.is_cut).map(|work| work.found);

@@ -134,6 +134,9 @@ impl Change {
             Ok(_) if *only_new => return Err(Refusal::Not),
             Ok(old) => Some(old),
             Err(Refusal::Failed(Errno::NOENT)) => None,
+            Err(Refusal::Failed(Errno::LOOP)) => {
+                return Err(Refusal::Because("it is a symbolic link".to_owned()));
+            }
             Err(error) => return Err(error),
         };
         let owner = |file: &File| file.metadata().map(|found| found.uid());

@@ -45,7 +45,7 @@ pub fn contribution(context: &Context) -> Contribution {
     let git = Git::find(context);
     let top = git.as_ref().map(Git::top);
     if matches!(top, Some(None)) {
-        let why = "it does not list them (it has to be 2.26 or later)";
+        let why = "`git config --list` fails, as you see outside, or git is older than 2.26";
         part.notices.push(format!("{UNKNOWN}: {why}; {REMEDY}"));
     }
     let top = top.flatten().unwrap_or_default().into_iter();
@@ -243,7 +243,6 @@ mod tests {
             "alias.x\n!sh -c id",
             "alias.x\n !id",
             "core.editor\nvi",
-            "core.hookspath\nh",
             "core.fsmonitor\nx",
             "core.pager\nless",
             "core.sshcommand\nx",

@@ -44,6 +44,8 @@ const VARIABLES: &[(&str, &str)] = &[
     ("core", "abbrev"),
     ("core", "autocrlf"),
     ("core", "eol"),
+    // A directory: git runs what it sees of it inside, as it does of a repository's own.
+    ("core", "hookspath"),
     ("core", "precomposeunicode"),
     ("core", "quotepath"),
     ("core", "safecrlf"),

@@ -340,15 +340,25 @@ fn file(
             change: unmask(&path::show_here(&guarded, context)),
         };
     }
-    if let Some(entry) = grant {
-        return allowed(entry.rule, format!("`{}` covers it", entry.value));
-    }
     let among = |table: &[&str]| {
         table
             .iter()
             .find(|entry| path::covers(&path::written(entry), &wanted))
             .map(|entry| (*entry).to_owned())
     };
+    let no_rule_allows =
+        |rule: RuleRef, text: &str| Answer { allow: false, rule, text: text.to_owned(), change: None };
+    let is_below = |top: &str| path::covers(&path::written(top), &wanted);
+    if is_below("/dev") && among(PRIVATE).is_none() {
+        let rule = asker.default_rule(&format!("filesystem.{key}"));
+        return no_rule_allows(rule, "every sandbox has its own `/dev`, without devices of this machine");
+    }
+    if let Some(entry) = grant {
+        return allowed(entry.rule, format!("`{}` covers it", entry.value));
+    }
+    if is_below("/proc") && access == Access::Write {
+        return no_rule_allows(builtin("private"), "every sandbox has its own `/proc`, and it is read-only");
+    }
     // A project or a home below `/tmp` is this machine's, not the sandbox's.
     let is_ours = [".", "~"].iter().any(|root| path::covers(&path::absolute(root, context), &wanted));
     if let Some(private) = among(PRIVATE).filter(|_| !is_ours) {

@@ -176,6 +176,10 @@ impl Host for CachedHost<'_> {
         self.host.account(uid)
     }
 
+    fn names_in(&self, file: &Path) -> String {
+        self.host.names_in(file)
+    }
+
     fn disks(&self) -> Vec<(Links, PathBuf)> {
         self.host.disks()
     }

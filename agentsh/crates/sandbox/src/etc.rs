@@ -56,11 +56,18 @@ fn is_of_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
 
-/// `hosts(5)`: localhost and the sandbox's own name. The resolver has all other names.
+/// `hosts(5)`: localhost and the sandbox's own name. The resolver has all other names. `host` is the machine's file: where it has
+/// `localhost` for IPv4 alone, a server that listens on this name is reached at 127.0.0.1.
 #[must_use]
-pub fn hosts() -> Vec<u8> {
-    b"127.0.0.1 localhost\n127.0.0.1 agentsh\n::1 localhost ip6-localhost ip6-loopback\n::1 agentsh\n"
-        .to_vec()
+pub fn hosts(host: &str) -> Vec<u8> {
+    let mut lines = host.lines().map(|line| line.split('#').next().unwrap_or_default().split_whitespace());
+    let has_ipv6 =
+        lines.any(|mut words| words.next() == Some("::1") && words.any(|name| name == "localhost"));
+    let localhost = if has_ipv6 { "localhost " } else { "" };
+    format!(
+        "127.0.0.1 localhost\n127.0.0.1 agentsh\n::1 {localhost}ip6-localhost ip6-loopback\n::1 agentsh\n"
+    )
+    .into_bytes()
 }
 
 /// `resolv.conf(5)`: the sandbox's resolver, and short timeouts, since answers need no network. The host name has no

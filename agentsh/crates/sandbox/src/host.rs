@@ -128,8 +128,8 @@ pub trait Host {
     fn home_of(&self, user: &str) -> Option<PathBuf>;
     /// Name and login shell of a user id, or of the invoking user if the id is unknown.
     fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>);
-    /// What `/etc/passwd` or `/etc/group` says.
-    fn accounts(&self, _file: &Path) -> String {
+    /// What `/etc/passwd`, `/etc/group` or `/etc/hosts` says.
+    fn names_in(&self, _file: &Path) -> String {
         String::new()
     }
     /// The machine's disks: their directories, and the links to them.
@@ -416,12 +416,12 @@ impl Host for RealHost {
         disks::disks().unwrap_or_default()
     }
 
-    fn accounts(&self, file: &Path) -> String {
+    fn names_in(&self, file: &Path) -> String {
         start_of(file).unwrap_or_default()
     }
 
     fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>) {
-        let users = self.accounts(Path::new("/etc/passwd"));
+        let users = self.names_in(Path::new("/etc/passwd"));
         let of = |uid: u32| {
             let uid = uid.to_string();
             users.lines().map(|line| line.split(':')).find(|fields| fields.clone().nth(2) == Some(&uid))

@@ -10,8 +10,8 @@ use super::report::{Enforcement, State};
 use super::stage::{StageContext, StageError};
 
 /// More signals than programs queue, and a fraction of any machine's limit per user.
-const MAX_QUEUED_SIGNALS: u64 = 4096;
-const MAX_QUEUE_BYTES: u64 = 256 << 10;
+pub const MAX_QUEUED_SIGNALS: u64 = 4096;
+pub const MAX_QUEUE_BYTES: u64 = 256 << 10;
 /// The OOM killer prefers the sandbox: half of the highest value.
 const OOM_SCORE: &str = "500";
 

@@ -137,17 +137,17 @@ impl PinStore {
         .await
     }
 
-    /// Writes down what was trusted at first sight, and what changed. An entry that has a pin keeps it. Pins of the same
-    /// server on another basis go.
+    /// Writes down what is trusted, and what changed. An entry that has a pin keeps it, unless a person decided. Pins of the
+    /// same server on another basis go.
     ///
     /// # Errors
     /// If it cannot be written to disk.
     pub async fn note_interfaces(
         &self,
-        first_seen: Vec<InterfacePin>,
+        trusted: Vec<InterfacePin>,
         changed: Vec<InterfacePin>,
     ) -> Result<(), StoreError> {
-        if first_seen.is_empty() && changed.is_empty() {
+        if trusted.is_empty() && changed.is_empty() {
             return Ok(());
         }
         self.ask(move |open| {
@@ -159,14 +159,16 @@ impl PinStore {
                     "DELETE FROM interface_changes WHERE server_id = $1 AND scope = $2 AND basis <> $3",
                 )?;
                 let mut last = None;
-                for pin in &first_seen {
+                for pin in &trusted {
                     let key = (&pin.server_id.0, &pin.scope, &pin.basis);
                     if last != Some(key) {
                         gone.execute(key)?;
                         gone_changes.execute(key)?;
                         last = Some(key);
                     }
-                    put(open, "INSERT OR IGNORE INTO interface_pins", pin)?;
+                    let is_decided = pin.trusted_by == Some(TrustedBy::User);
+                    let or = if is_decided { "REPLACE" } else { "IGNORE" };
+                    put(open, &format!("INSERT OR {or} INTO interface_pins"), pin)?;
                 }
                 changed.iter().try_for_each(|pin| put(open, "INSERT OR REPLACE INTO interface_changes", pin))
             })

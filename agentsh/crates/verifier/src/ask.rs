@@ -25,6 +25,7 @@ use agentsh_store::{Event, escape};
 use super::answers::{self, VerificationOutcome as Last};
 use super::{Registered, RegistryStatus, Settings};
 use agentsh_content::content::since_1970;
+use agentsh_content::interface_pins::InterfacePins;
 use agentsh_host::{Facts, Record, outgoing};
 
 /// Lines of a difference that the user is shown.
@@ -40,6 +41,7 @@ struct Inner {
     facts: Rc<Facts>,
     record: Rc<Record>,
     known: Registered,
+    pins: InterfacePins,
     settings: Settings,
 }
 
@@ -52,10 +54,15 @@ impl std::fmt::Debug for Asker {
 impl Asker {
     /// None: no registry is asked.
     #[must_use]
-    pub fn new(facts: &Rc<Facts>, record: &Rc<Record>, known: &Registered) -> Option<Self> {
+    pub fn new(
+        facts: &Rc<Facts>,
+        record: &Rc<Record>,
+        known: &Registered,
+        pins: &InterfacePins,
+    ) -> Option<Self> {
         let settings = known.settings()?.clone();
         let (facts, record) = (Rc::clone(facts), Rc::clone(record));
-        Some(Self(Rc::new(Inner { facts, record, known: known.clone(), settings })))
+        Some(Self(Rc::new(Inner { facts, record, known: known.clone(), pins: pins.clone(), settings })))
     }
 }
 
@@ -320,6 +327,9 @@ impl Inner {
         use InterfaceWord::{Approved, Cached, Registered as New, Rejected, Same};
         let first = what.lines().next().unwrap_or_default().to_owned();
         self.record(server, &offered.interface, word, &first);
+        if word == Approved {
+            self.pins.approve(server, &offered.seen);
+        }
         if matches!(word, Same | New | Approved | Cached) {
             self.known.note(server, &offered.seen, RegistryStatus::Good);
             // An answer that was not confirmed does not become newer.

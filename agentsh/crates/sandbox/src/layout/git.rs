@@ -311,9 +311,19 @@ impl Builder<'_> {
                 self.add_stub(&path, Stub::File);
             }
         }
-        for hooks in hooks.iter().filter(|hooks| self.may_be_written(hooks)).collect::<Vec<_>>() {
-            self.read_only(hooks);
-            self.add_stub(hooks, Stub::Directory);
+        for hooks in &hooks {
+            if self.may_be_written(hooks) {
+                self.read_only(hooks);
+                self.add_stub(hooks, Stub::Directory);
+            } else if self.nearest(hooks).is_none()
+                && !super::is_system(hooks)
+                && self.host.look(hooks).is_some()
+                && self.followed.insert(hooks.clone())
+            {
+                let why =
+                    "git's hooks are there (core.hooksPath), so git inside runs none; `--read` shows them";
+                self.refuse(hooks, why);
+            }
         }
     }
 

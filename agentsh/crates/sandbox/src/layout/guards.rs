@@ -249,7 +249,13 @@ impl Builder<'_> {
     /// Reserves a missing path with a stub. Also if something exists: it may be the stub of another run, which must
     /// outlive it. If a parent is missing, the parent gets the stub.
     pub(super) fn add_stub(&mut self, path: &Path, kind: Stub) {
-        if self.lifted(path) || self.link_to(path).is_some() {
+        if self.lifted(path) {
+            return;
+        }
+        if self.link_to(path).is_some() {
+            if let Some(real) = self.behind_links(path) {
+                self.add_stub(&real, kind);
+            }
             return;
         }
         let root = self.root_of(path).unwrap_or(path);
@@ -313,7 +319,7 @@ impl Builder<'_> {
     }
 
     /// The grant that applies to a path: the longest one above it, or the path itself.
-    fn nearest(&self, path: &Path) -> Option<(&Path, Access)> {
+    pub(super) fn nearest(&self, path: &Path) -> Option<(&Path, Access)> {
         let nearest = path.ancestors().find_map(|above| self.granted.get_key_value(above));
         nearest.map(|(grant, access)| (grant.as_path(), *access))
     }
@@ -353,10 +359,10 @@ impl Builder<'_> {
         if self.lifted(path) {
             return;
         }
-        // A path behind a link can be replaced by replacing the link.
-        if let Some(link) = self.link_to(path) {
-            if self.layout.mounts.iter().all(|mount| mount.target != link) {
-                self.hide(&link);
+        if self.link_to(path).is_some() {
+            self.keep_links(path);
+            if let Some(real) = self.behind_links(path) {
+                self.read_only(&real);
             }
             return;
         }
@@ -367,26 +373,16 @@ impl Builder<'_> {
             }
             Some(PathKind::Closed) => self.hide_closed(path),
             Some(PathKind::File) => self.bind(path, Access::ReadOnly, Kind::File),
-            // The link is covered, so that it cannot be replaced: by its target if that is a file of the project
-            // (`CLAUDE.md` -> `AGENTS.md`), else by an empty file. A directory of the project is guarded at its own
-            // place.
-            Some(PathKind::Symlink) => match self.named_file(path) {
-                Some(file) => {
-                    self.follow(path);
-                    let source = self.source(&file);
-                    self.push(path, NodeContent::Bind { source, access: Access::ReadOnly, kind: Kind::File });
+            Some(PathKind::Symlink) => {
+                self.follow(path);
+                let named = self.host.canonical(path).filter(|named| self.may_be_written(named));
+                if let Some(named) = named
+                    && self.host.look(&named) == Some(PathKind::Directory)
+                {
+                    self.bind(&named, Access::ReadOnly, Kind::Directory);
                 }
-                None => {
-                    self.follow(path);
-                    let named = self.host.canonical(path).filter(|named| self.may_be_written(named));
-                    if let Some(named) = named
-                        && self.host.look(&named) == Some(PathKind::Directory)
-                    {
-                        self.bind(&named, Access::ReadOnly, Kind::Directory);
-                    }
-                    self.hide(path);
-                }
-            },
+                self.keep_link(path);
+            }
             // A stub of another run, or something that nothing runs.
             Some(PathKind::Special) => self.bind(path, Access::ReadOnly, Kind::File),
             None => {}
@@ -436,12 +432,29 @@ impl Builder<'_> {
         }
     }
 
-    /// The regular file of the project that a link names directly.
-    fn named_file(&self, link: &Path) -> Option<PathBuf> {
-        // No link is above this one, so its text gives the target.
-        let file = plain(&link.parent()?.join(self.host.link(link)?));
-        let is_inside = file.starts_with(&self.rules.project) && self.link_to(&file).is_none();
-        (is_inside && self.host.look(&file) == Some(PathKind::File)).then_some(file)
+    /// Mounts a link on itself: it stays readable as a link, and cannot be replaced.
+    fn keep_link(&mut self, link: &Path) {
+        if self.layout.mounts.iter().all(|mount| mount.target != link) {
+            self.bind(link, Access::ReadOnly, Kind::File);
+        }
+    }
+
+    /// Keeps all links on the way to a path.
+    fn keep_links(&mut self, path: &Path) {
+        let mut at = path.to_owned();
+        for _ in 0..MAX_LINKS {
+            let Some(link) = self.link_to(&at) else { return };
+            let (Some(to), Ok(rest)) = (self.host.link(&link), at.strip_prefix(&link)) else { return };
+            let to = link.parent().unwrap_or(Path::new("/")).join(to).join(rest);
+            self.keep_link(&link);
+            at = plain(&to);
+        }
+    }
+
+    /// The place of a path whose parent is behind a link, if it may be written there.
+    fn behind_links(&self, path: &Path) -> Option<PathBuf> {
+        let real = self.host.canonical(path.parent()?)?.join(path.file_name()?);
+        (self.may_be_written(&real) && self.link_to(&real).is_none()).then_some(real)
     }
 
     pub(super) fn hide(&mut self, path: &Path) {

@@ -102,12 +102,13 @@ impl Builder<'_> {
         let (user, shell) = self.host.account(process.identity.host_uid);
         let shell = shell.filter(|shell| super::is_system(shell));
         let user = user.as_ref().unwrap_or(&process.user);
-        let [users, groups] = ["/etc/passwd", "/etc/group"].map(|file| self.host.accounts(Path::new(file)));
+        let [users, groups, hosts] =
+            ["/etc/passwd", "/etc/group", "/etc/hosts"].map(|file| self.host.names_in(Path::new(file)));
         let passwd = etc::passwd(process.identity, user, &self.rules.home, shell.as_deref(), &users);
         for (path, content) in [
             ("/etc/passwd", passwd),
             ("/etc/group", etc::group(process.identity, &groups)),
-            ("/etc/hosts", etc::hosts()),
+            ("/etc/hosts", etc::hosts(&hosts)),
             ("/etc/resolv.conf", etc::resolv_conf()),
             ("/etc/nsswitch.conf", etc::nsswitch_conf()),
         ] {

@@ -64,5 +64,8 @@ pub(super) fn apply(
             }
         }
     }
+    // A feature sets it instead, perhaps to another value.
+    let Filtered { passed, stripped } = &mut filtered;
+    stripped.retain(|name| !passed.contains_key(name));
     filtered
 }
