@@ -91,7 +91,7 @@ fn malformed_client_lines_are_answered_with_errors() {
             format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#, "i".repeat(300)).into_bytes(),
             "invalid-request",
             -32600,
-            Value::Null,
+            json!("i".repeat(300)),
         ),
     ];
     run(async || {
