@@ -252,6 +252,7 @@ async fn finish(
         }
         None => None,
     };
+    let ports = published.iter().map(Published::port).collect();
     let published = publish_on(published, is_policed, &mut child)?;
     if let Some(place) = &mut place {
         child.sockets =
@@ -266,7 +267,8 @@ async fn finish(
             "this kernel has no packet sockets: connections to ports without a rule fail without an event";
         enforcement.push(Enforcement::less("refused connections", "told", "some", State::Degraded, why));
     }
-    let way_out = egress.zip(child.sockets.take()).map(|(egress, sockets)| network::serve(egress, sockets));
+    let way_out = egress.zip(child.sockets.take());
+    let way_out = way_out.map(|(egress, sockets)| network::serve(egress, sockets, &ports));
     let tasks = cgroup.tasks();
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     agentsh_base::task::spawn_local(async {

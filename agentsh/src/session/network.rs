@@ -165,8 +165,6 @@ pub async fn open(
         enforcement.got.push_str(&by);
     }
     let AgentNetwork { approvals, broker, channel, publish, background } = of_agent;
-    // agentsh itself connects to these ports inside: while nothing listens there, it is not the agent that is refused.
-    session.live.network.told.borrow_mut().extend(publish.iter().map(|port| (server.clone(), port.port)));
     let ask: Option<Rc<dyn agentsh_net::ask::Ask>> = match approvals {
         _ if session.facts.learns => Some(Rc::new(Learning::default())),
         Some(approvals) if asks => Some(Rc::new(Hosts::new(approvals, background))),
@@ -345,8 +343,12 @@ impl Egress {
 
 /// Serves the sockets of a started sandbox.
 #[must_use]
-pub fn serve(egress: Rc<EgressContext<Journal>>, sockets: Sockets) -> EgressService {
-    let unanswered = UnansweredWatcher::watch(&egress, sockets.refused);
+pub fn serve(
+    egress: Rc<EgressContext<Journal>>,
+    sockets: Sockets,
+    published: &BTreeSet<u16>,
+) -> EgressService {
+    let unanswered = UnansweredWatcher::watch(&egress, sockets.refused, published);
     let service = agentsh_net::serve(egress, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp));
     EgressService { service, unanswered }
 }
@@ -370,16 +372,16 @@ pub async fn finish(session: &Session, service: EgressService) {
 fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal) {
     let is_of_machine = refusal.reason == Reason::LoopbackPortNotOpen;
     let behind = if is_of_machine { session.live.network.listeners.agent(refusal.port) } else { None };
+    // Other changes are only described.
+    let is_piece = refusal.entry.is_some() || is_of_machine;
+    if let Some(change) = refusal.change.as_ref().filter(|_| is_piece && behind.is_none()) {
+        session.live.refusals.suggested.add(&session.facts, change);
+    }
     // A program that connects to `localhost` tries both addresses.
     let port = (server.cloned(), refusal.port);
     let is_other = is_of_machine && !session.live.network.told.borrow_mut().insert(port);
     if is_other {
         return;
-    }
-    // Other changes are only described.
-    let is_piece = refusal.entry.is_some() || is_of_machine;
-    if let Some(change) = refusal.change.as_ref().filter(|_| is_piece && behind.is_none()) {
-        session.live.refusals.suggested.add(&session.facts, change);
     }
     let shown = session.live.network.shown.get();
     session.live.network.shown.set(shown.saturating_add(1));

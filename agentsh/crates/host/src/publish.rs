@@ -69,6 +69,12 @@ impl Published {
         Ok(Self { listener, port })
     }
 
+    /// Inside.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The message for the user.
     #[must_use]
     pub fn line(&self) -> String {

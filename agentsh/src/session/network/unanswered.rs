@@ -52,13 +52,18 @@ impl Drop for UnansweredWatcher {
 }
 
 impl UnansweredWatcher {
-    pub(super) fn watch(egress: &Rc<EgressContext<Journal>>, sockets: Vec<OwnedFd>) -> Self {
+    /// `published`: ports of the sandbox, to which agentsh itself connects.
+    pub(super) fn watch(
+        egress: &Rc<EgressContext<Journal>>,
+        sockets: Vec<OwnedFd>,
+        published: &BTreeSet<u16>,
+    ) -> Self {
         let watch = |socket| {
             let socket = spawn::watch(socket, Interest::READABLE).ok()?;
             Some(Rc::new(WatchedSocket {
                 socket,
                 egress: Rc::clone(egress),
-                own: RefCell::default(),
+                own: RefCell::new(published.clone()),
                 machine: RefCell::default(),
             }))
         };
