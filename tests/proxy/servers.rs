@@ -354,3 +354,25 @@ fn a_client_of_the_newer_protocol_falls_back_where_a_server_is_mute() {
     assert!(began.elapsed() < CODEX_LIMIT, "{:?}", began.elapsed());
     assert!(names.contains(&"here__echo".to_owned()), "{names:?}");
 }
+
+/// As both official clients list and call them.
+#[test]
+fn tools_of_a_server_that_announces_none_are_listed() {
+    let place = Place::new(Mode::Invoker);
+    let hello = json!({"protocolVersion": "2025-06-18", "serverInfo": {"name": "quiet", "version": "1"}, "capabilities": {}});
+    let tool = json!({"name": "hidden", "inputSchema": {"type": "object"}});
+    let tools = json!({"initialize": [hello], "tools/list": [{"tools": [tool]}]});
+    let none = json!({"initialize": [hello], "tools/list": [{"error": {"code": -32601, "message": "no such method"}}]});
+    let server = |id: &str, answers: Value| {
+        let file = place.write(format!("{id}.json"), answers.to_string());
+        json!({"id": id, "command": place.program("fixture_server"), "args": ["answers", file]})
+    };
+    let (quiet, empty) = (server("quiet", tools), server("empty", none));
+    for (servers, listed) in [(json!([quiet, empty]), vec!["quiet__hidden"]), (json!([empty]), vec![])] {
+        let mut peer = start(&place, &json!({ "servers": servers }));
+        peer.shake_hands();
+        let mut names = names(&mut peer);
+        names.retain(|name| !name.starts_with("canary__"));
+        assert_eq!(names, listed);
+    }
+}

@@ -26,6 +26,8 @@ use super::tls;
 
 /// Longest head of an answer, in bytes.
 const MAX_HEAD: usize = 32 << 10;
+/// Lines of an answer's head; hyper's default of 100 is less than some servers send.
+const MAX_HEADERS: usize = 256;
 /// An idle connection is closed after this long.
 const KEPT: Duration = Duration::from_secs(60);
 
@@ -219,6 +221,8 @@ fn http(connector: Connector, only_http2: bool) -> legacy::Client<Connector, Req
         .pool_idle_timeout(KEPT)
         .http2_only(only_http2)
         .http1_max_buf_size(MAX_HEAD)
+        .http1_max_headers(MAX_HEADERS)
+        .http1_allow_obsolete_multiline_headers_in_responses(true)
         .http2_max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
         .build(connector)
 }

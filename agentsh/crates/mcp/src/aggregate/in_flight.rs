@@ -18,6 +18,7 @@ use super::super::outbox::Outbox;
 use super::super::reply::{self, ErrorReply};
 use super::merge::{self, List};
 use super::owners::Owners;
+use super::server_client::is_unknown_method;
 use super::server_requests::ServerRequests;
 
 /// How long to wait for a server before answering without it; its later answer is announced. A server without a
@@ -344,6 +345,11 @@ impl InFlight {
         let mut out = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.spelled).into_bytes();
         let legacy = errors.values().find(|(_, ours)| !ours);
         let refused = match what {
+            // A server without tools is not the reason why there are none.
+            What::List(List::Tools, _) if answers.is_empty() => errors.values().find(|(error, _)| {
+                let tree = json::read(error);
+                !tree.is_ok_and(|tree| tree.member("error").is_some_and(is_unknown_method))
+            }),
             What::Initialize | What::List(..) | What::Any if answers.is_empty() => errors.values().next(),
             // If a server only knows the older handshake, all have to use it.
             What::Discover => legacy.or(errors.values().next().filter(|_| answers.is_empty())),

@@ -136,6 +136,11 @@ fn completion(board: &InFlight, params: Option<&Json<'_>>) -> Route {
 
 fn page(board: &InFlight, list: List, params: Option<&Json<'_>>) -> Route {
     match params.and_then(|params| params.member("cursor")) {
+        // Clients list tools of a server that does not announce them, too.
+        None if list == List::Tools => all(
+            What::List(list, true),
+            (0..board.ids.len()).filter(|server| !board.is_late(*server)).collect(),
+        ),
         None => all(What::List(list, true), able(board, list.capability())),
         Some(cursor) => {
             let more = cursor.as_text().and_then(|text| names::read_cursor(&text, board.ids.len()));

@@ -154,7 +154,7 @@ impl Client for ServerClient<'_> {
     }
 }
 
-fn is_unknown_method(error: &Json<'_>) -> bool {
+pub fn is_unknown_method(error: &Json<'_>) -> bool {
     matches!(error.member("code"), Some(Json::Number(raw)) if raw.parse() == Ok(METHOD_NOT_FOUND))
 }
 
