@@ -249,7 +249,9 @@ impl Link {
             _ => None,
         };
         let asked_id = asked.and_then(|asked| asked.id.as_ref());
-        if let (Ok(Message::Response { id: None, is_error: true, .. }), Some(id)) = (classify(tree), asked_id) {
+        if let (Ok(Message::Response { id: None, is_error: true, .. }), Some(id), Some(_)) =
+            (classify(tree), asked_id, tree.member("id"))
+        {
             // An error without an id, in the answer of a request, is its error.
             let mut line = Vec::new();
             with_id(tree.clone(), id).write(&mut line);
