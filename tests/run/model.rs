@@ -453,6 +453,12 @@ fn short_prompt_has_no_canary_and_a_replacement_has_its_default_text() {
     assert_eq!(said(&both, second), second);
     place.user_policy("version: 1\nllm: {canary: true, canary_sentences: every}\n");
     assert_eq!(said(&both, second), withheld);
+    let sessions = place.listed(&["sessions", "--json"]);
+    let reports = sessions.iter().map(|session| {
+        Outcome::of(&mut place.agentsh(&["report", session["session"].as_str().unwrap()])).stdout
+    });
+    let told = reports.filter(|report| report.contains("the answer repeated the system prompt"));
+    assert_eq!(told.count(), 4);
 }
 
 /// Text after the sentence is neither sent nor waited for.

@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::record::{Record, text_of};
-use super::words::{Action, ConnectionState, ForgotReason, GuardChange, LayerState, Sender, Severity};
+use super::words::{
+    Action, ConnectionState, ForgotReason, GuardChange, LayerState, ReplacedReason, Sender, Severity,
+};
 use super::{Event, escape};
 use crate::types::{RuleRef, ServerId, SessionId};
 
@@ -421,11 +423,9 @@ impl Summary {
                     add(&mut entry.unpriced, u64::from(cost_micro_usd.is_none()));
                 }
             }
-            Event::ModelAnswerWithheld { reason, .. } => {
-                let new = || Withheld { reason: clip(reason), count: 0 };
-                if let Some(entry) = self.withheld.put(clip(reason), lost, new) {
-                    entry.count += 1;
-                }
+            Event::ModelAnswerWithheld { reason, .. } => self.add_withheld(reason),
+            Event::OutputMessageReplaced { reason_code: ReplacedReason::SystemPromptLeak, .. } => {
+                self.add_withheld("the answer repeated the system prompt, and was replaced");
             }
             Event::PolicyBundle { name, version, state, detail } => {
                 self.bundles.put(clip(name), lost, || Bundle {
@@ -436,6 +436,13 @@ impl Summary {
                 });
             }
             _ => {}
+        }
+    }
+
+    fn add_withheld(&mut self, reason: &str) {
+        let new = || Withheld { reason: clip(reason), count: 0 };
+        if let Some(entry) = self.withheld.put(clip(reason), &mut self.not_listed, new) {
+            entry.count += 1;
         }
     }
 

@@ -37,12 +37,12 @@ impl Summary {
             self.refused_connections.values().map(RefusedConnection::shown_host).collect();
         let files = self.refused_files.values().map(|found| &found.subject).chain(&self.kept_files);
         let files: BTreeSet<_> = files.collect();
-        let exchanges = self.withheld.values().map(|found| found.count).sum();
+        let exchanges: u64 = self.withheld.values().map(|found| found.count).sum();
         let lost = self.undelivered.values().map(|lost| lost.calls).sum();
         let some = |number: u64, text: String| (number > 0).then_some(text);
         let number = |length: usize| length as u64;
         let is_nothing =
-            refused == 0 && hosts.is_empty() && files.is_empty() && self.refused_calls.is_empty();
+            refused + exchanges == 0 && hosts.is_empty() && files.is_empty() && self.refused_calls.is_empty();
         let parts = [
             some(number(servers.len()), format!("{}{list}", count(number(servers.len()), "server"))),
             some(number(servers.len()) + calls, count(calls, "tool call")),
