@@ -61,7 +61,7 @@ fn links_to_directories_outside_are_set_aside_and_files_behind_them_stay() {
 fn a_file_behind_a_link_of_the_user_is_set_aside_where_a_sandbox_may_have_written_it() {
     for mode in Mode::all() {
         let place = place(mode);
-        place.make_directory(&place.project.join("tools"));
+        place.write("tools/config.rb", "mine\n");
         symlink("tools", place.project.join(".chef")).unwrap();
         place.make_directory(&place.home.join("lsp"));
         symlink(place.home.join("lsp"), place.project.join(".lsp")).unwrap();
@@ -70,6 +70,7 @@ fn a_file_behind_a_link_of_the_user_is_set_aside_where_a_sandbox_may_have_writte
             run(&place, "echo x > tools/knife.rb; echo x > tools/other; ln -s hid .github").expect_code(0);
         assert!(place.project.join(".chef").is_symlink() && place.project.join(".lsp").is_symlink());
         assert!(!place.project.join("tools/knife.rb").exists(), "{mode:?} {outcome}");
+        assert_eq!(fs::read_to_string(place.project.join("tools/config.rb")).unwrap(), "mine\n", "{outcome}");
         assert!(place.project.join("tools/other").exists() && place.project.join("hid").exists());
         // A file where a program wants a directory.
         assert!(!place.project.join(".github").is_symlink(), "{mode:?} {outcome}");

@@ -133,7 +133,7 @@ fn killed_run_is_checked_wherever_the_project_is_then() {
             Outcome::of(command.current_dir(directory)).expect_code(0).stderr
         };
         let said = run(&other);
-        assert!(said.contains("that directory is not there") && is_left(), "{mode:?} {said}");
+        assert!(said.contains("that directory is missing") && is_left(), "{mode:?} {said}");
         let said = run(&other);
         assert!(!said.contains("killed session") && is_left(), "{mode:?} {said}");
         let said = run(&moved);

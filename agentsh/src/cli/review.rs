@@ -109,8 +109,10 @@ fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
         let since = Timestamp::now() - SignedDuration::from_millis(100);
         let since = (since.as_second().unsigned_abs(), since.subsec_nanosecond().into());
         let done = review.apply(&context, selection)?;
-        for (_, detail) in committed::found(&context, start.as_deref(), since) {
-            writeln!(err, "{detail}")?;
+        if let Some(repository) = git_head::Repository::of(&review.project) {
+            for (_, detail) in committed::found(&context, &repository, start.as_deref(), since) {
+                writeln!(err, "{detail}")?;
+            }
         }
         let code = report_applied(&review, &done, "applied", args.json, out, err)?;
         if done.is_complete && !args.keep && !review.is_running() {

@@ -35,7 +35,9 @@ const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 pub fn tell(session: &Session) {
     let Facts { context, id, head, .. } = &*session.facts;
     let Some((seconds, nanoseconds)) = id.0.get_timestamp().map(|time| time.to_unix()) else { return };
-    for (path, detail) in found(context, head.as_deref(), (seconds, i64::from(nanoseconds))) {
+    let repository = session.live.teardown.repository.get_or_init(|| Repository::of(&context.project));
+    let Some(repository) = repository else { return };
+    for (path, detail) in found(context, repository, head.as_deref(), (seconds, i64::from(nanoseconds))) {
         session.record.note(&detail);
         let path = path.to_string_lossy().into_owned();
         let what = GuardChange::Instructions;
@@ -46,14 +48,19 @@ pub fn tell(session: &Session) {
 /// What commits, the index and stashes that were written since a time would run after a checkout: the first file, and a sentence.
 /// `start` is the commit before them. Git is asked only if there are some.
 #[must_use]
-pub fn found(context: &Context, start: Option<&str>, since: (u64, i64)) -> Vec<(PathBuf, String)> {
-    let Some(Repository { own, common, head }) = Repository::of(&context.project) else { return Vec::new() };
+pub fn found(
+    context: &Context,
+    repository: &Repository,
+    start: Option<&str>,
+    since: (u64, i64),
+) -> Vec<(PathBuf, String)> {
+    let Repository { own, common, head } = repository;
     // Nothing inside sets this time.
     let changed = |found: Metadata| (found.ctime().unsigned_abs(), found.ctime_nsec());
     let is_new = |path: &Path| path.symlink_metadata().is_ok_and(|found| changed(found) >= since);
     let start = start.unwrap_or(EMPTY_TREE);
-    let (refs, mut unread) = new_refs(&common, &is_new);
-    let head = head.map(|id| ("HEAD".to_owned(), id));
+    let (refs, mut unread) = new_refs(common, &is_new);
+    let head = head.clone().map(|id| ("HEAD".to_owned(), id));
     let mut named = BTreeMap::new();
     for (name, id) in head.into_iter().chain(refs).filter(|(_, id)| id != start) {
         named.entry(id).or_insert(name);

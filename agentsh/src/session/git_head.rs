@@ -57,15 +57,19 @@ pub fn head(project: &Path) -> Option<String> {
 /// linked working tree inside the project. It has those of branches that were left again, and those that were replaced or
 /// dropped; a commit with its child is named by the child.
 #[must_use]
-pub fn head_and_left(project: &Path, since: u64) -> (Option<String>, Vec<String>) {
-    let Some(Repository { own, common, head }) = Repository::of(project) else { return (None, Vec::new()) };
+pub fn head_and_left(
+    project: &Path,
+    repository: Option<&Repository>,
+    since: u64,
+) -> (Option<String>, Vec<String>) {
+    let Some(Repository { own, common, head }) = repository else { return (None, Vec::new()) };
     let linked =
         std::fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_inside = |tree: &PathBuf| {
         let dot = name(&tree.join("gitdir")).and_then(|dot| tree.join(dot.trim()).canonicalize().ok());
         dot.zip(project.canonicalize().ok()).is_some_and(|(dot, project)| dot.starts_with(project))
     };
-    let others = linked.filter(|tree| *tree != own).filter(is_inside).take(MAX_TREES);
+    let others = linked.filter(|tree| tree != own).filter(is_inside).take(MAX_TREES);
     let trees = others.chain([own.clone()]);
     let log: String = trees.filter_map(|tree| log(&tree)).collect();
     let (mut left, mut parents) = (BTreeSet::new(), BTreeSet::new());
@@ -82,7 +86,7 @@ pub fn head_and_left(project: &Path, since: u64) -> (Option<String>, Vec<String>
     }
     let is_left = |id: &&str| Some(*id) != head.as_deref() && !parents.contains(id);
     let left = left.iter().copied().filter(is_left).map(str::to_owned).collect();
-    (head, left)
+    (head.clone(), left)
 }
 
 fn log(own: &Path) -> Option<String> {
@@ -150,7 +154,7 @@ mod tests {
         std::fs::create_dir_all(git.join("logs")).unwrap();
         let id = |digit: char| digit.to_string().repeat(40);
         std::fs::write(git.join("HEAD"), id('1')).unwrap();
-        let left = || head_and_left(place.path(), 100);
+        let left = || head_and_left(place.path(), Repository::of(place.path()).as_ref(), 100);
         assert_eq!(left(), (Some(id('1')), Vec::new()));
         let line = |old, new, time: &str, done: &str| {
             format!("{} {} A B <a@b> {time} +0100\t{done}\n", id(old), id(new))

@@ -1,6 +1,6 @@
 //! The end of a session: [`Session::close`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 
 use agentsh_sandbox::cgroup::SessionGroups;
 use agentsh_store::running::RunningMark;
@@ -8,8 +8,9 @@ use agentsh_store::{Event, StoreError};
 use agentsh_telemetry::subscriber::Subscriber;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::Session;
+use super::git_head::{Repository, head_and_left};
 use super::sentinel::Sentinel;
-use super::{Session, git_head};
 
 /// The exit status of a session whose final check left something.
 const NOT_CHECKED: u8 = 125;
@@ -25,6 +26,8 @@ pub struct Teardown {
     pub(super) telemetry: RefCell<Option<Subscriber>>,
     /// The final check failed somewhere.
     pub(super) remains: Cell<bool>,
+    /// The project's, when nothing runs any more.
+    pub(super) repository: OnceCell<Option<Repository>>,
     /// Clean-up tasks.
     cleaning: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -38,6 +41,7 @@ impl Teardown {
             sentinel: RefCell::default(),
             telemetry: RefCell::default(),
             remains: Cell::default(),
+            repository: OnceCell::new(),
             cleaning: RefCell::default(),
         }
     }
@@ -77,7 +81,9 @@ impl Session {
         let duration_ms = u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         // A running clock does not count the time that the machine slept.
         let since = self.facts.id.0.get_timestamp().map_or(u64::MAX, |time| time.to_unix().0);
-        let (head, left) = git_head::head_and_left(&self.facts.context.project, since);
+        let project = &self.facts.context.project;
+        let repository = teardown.repository.get_or_init(|| Repository::of(project));
+        let (head, left) = head_and_left(project, repository.as_ref(), since);
         self.record.journal.record(Event::SessionEnded { exit_code, duration_ms, head, left });
         if let Some(policed) = live.network.detach() {
             teardown.clean_up(policed);

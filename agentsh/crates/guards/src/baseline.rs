@@ -75,7 +75,8 @@ impl Moved {
     ) -> Option<Self> {
         paths.find_map(|to| {
             let is = Identity::of(to).filter(|is| was.is_of_same_object(is))?;
-            let to = to.canonicalize().ok().filter(|_| to != from).unwrap_or_else(|| to.clone());
+            let real = (to != from).then(|| to.canonicalize().ok()).flatten();
+            let to = real.unwrap_or_else(|| to.clone());
             Some(Self { from: from.to_owned(), to, device_before: was.device, device: is.device })
         })
     }
@@ -239,7 +240,7 @@ impl Baseline {
             }
         }
         // The stubs exist at this point.
-        found.present = found.arrivals();
+        found.present = found.find_arrivals(&|_| false, true);
         found.present.extend(found.expected.keys().filter_map(|path| copies::no_directory_above(path)));
         found.present.extend(rules.unmasked.iter().cloned());
         found
@@ -350,15 +351,16 @@ impl Baseline {
 
     /// New files among these, when nothing runs inside: what is closed to its owner is opened.
     pub(super) fn last_arrivals(&self) -> BTreeSet<PathBuf> {
-        self.find_arrivals(&|directory| let_owner(directory, OWNER_READS))
+        self.find_arrivals(&|directory| let_owner(directory, OWNER_READS), false)
     }
 
     /// New files among these.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
-        self.find_arrivals(&|_| false)
+        self.find_arrivals(&|_| false, false)
     }
 
-    fn find_arrivals(&self, open_up: &dyn Fn(&Path) -> bool) -> BTreeSet<PathBuf> {
+    /// At the start with the links on the way: those of the user.
+    fn find_arrivals(&self, open_up: &dyn Fn(&Path) -> bool, is_start: bool) -> BTreeSet<PathBuf> {
         let (_, directories) = builtin_paths::GIT_OBEYED;
         let of_git =
             self.repositories.values().flat_map(|(git, _)| directories.iter().map(|name| git.join(name)));
@@ -366,6 +368,7 @@ impl Baseline {
         let expected = self.expected.keys().filter(|path| path.symlink_metadata().is_ok());
         let mut found: BTreeSet<_> = self.in_known().chain(expected.cloned()).collect();
         found.retain(|path| self.is_arrival(path));
+        let mut links = Vec::new();
         let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();
         while let Some(directory) = open.pop_last() {
             let is_worked_in = self.worked_in.contains(&directory);
@@ -384,11 +387,14 @@ impl Baseline {
             if listed.as_ref().is_err_and(|error| error.raw_os_error() == Some(Errno::LOOP.raw_os_error())) {
                 match copies::no_directory_above(&directory.join("entry")) {
                     // A new link is set aside itself.
-                    Some(link) if !self.present.contains(&link) => {
+                    Some(link) if !is_start && !self.present.contains(&link) => {
                         found.insert(link);
                         continue;
                     }
-                    _ => listed = listing::each(&directory, &mut see),
+                    link => {
+                        links.extend(link);
+                        listed = listing::each(&directory, &mut see);
+                    }
                 }
             }
             if listed.is_err() && open_up(&directory) {
@@ -398,6 +404,7 @@ impl Baseline {
                 open.extend(below.iter().map(|above| directory.join(above)));
             }
         }
+        found.extend(links.into_iter().filter(|_| is_start));
         found
     }
 

@@ -590,7 +590,7 @@ fn named_directory(base: &Path, content: &[u8]) -> Option<PathBuf> {
     let end = content.iter().rposition(|byte| !b"\r\n".contains(byte))?;
     let named = content.get(..=end)?.split(|byte| *byte == 0).next().filter(|named| !named.is_empty())?;
     let named = base.join(OsStr::from_bytes(named));
-    Some(named.canonicalize().unwrap_or_else(|_| plain(&named)))
+    Some(real_path(&named).unwrap_or_else(|_| plain(&named)))
 }
 
 /// A repository without a working tree of its own. Git asks of its parts only whether they may be entered or executed, follows
