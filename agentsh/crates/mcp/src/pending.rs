@@ -15,6 +15,9 @@ const MAX_CLOSED: usize = 4096;
 /// Recorded length of a method.
 const MAX_METHOD: usize = 256;
 
+/// Protocol methods that bring content.
+const OF_PROTOCOL: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
+
 /// Not answered until it ends.
 pub const SUBSCRIPTION: &str = "subscriptions/listen";
 
@@ -158,8 +161,9 @@ impl Pending {
     pub fn wants_object(&self, key: &Key) -> bool {
         let entry = self.find(key).and_then(|key| self.open.get(&key));
         entry.is_some_and(|entry| match &entry.kind {
-            Kind::OwnList | Kind::OwnOffer => false,
-            // Both official clients drop every other result, and wait until their timeout.
+            Kind::OwnList | Kind::OwnOffer | Kind::Other => false,
+            // Extension methods may be answered with anything.
+            Kind::Content(method) => OF_PROTOCOL.contains(&&**method),
             _ => true,
         })
     }
