@@ -248,17 +248,7 @@ impl Link {
             Ok(Message::Response { id: Some(id), .. }) => self.take_expected(&id.key),
             _ => None,
         };
-        let asked_id = asked.and_then(|asked| asked.id.as_ref());
-        if let (Ok(Message::Response { id: None, is_error: true, .. }), Some(id), Some(_)) =
-            (classify(tree), asked_id, tree.member("id"))
-        {
-            // An error without an id, in the answer of a request, is its error.
-            let mut line = Vec::new();
-            with_id(tree.clone(), id).write(&mut line);
-            self.say(line).await?;
-            return Ok(true);
-        }
-        let answered = asked_id.is_some_and(|id| answers(tree, id));
+        let answered = asked.and_then(|asked| asked.id.as_ref()).is_some_and(|id| answers(tree, id));
         let asked = expected.as_ref().or(asked.filter(|_| answered));
         if asked.is_some_and(Outgoing::is_initialize)
             && let Some(result) = tree.member("result")
