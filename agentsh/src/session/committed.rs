@@ -164,7 +164,7 @@ fn name_of(common: &Path, path: &Path) -> String {
 fn runs_automatically(names: &BTreeSet<&str>, guarded: &GuardedPaths) -> Vec<String> {
     let is_guarded = |path: &Path| {
         let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
-        (0..parts.len()).any(|start| {
+        (0..parts.len()).filter(|start| builtin_paths::is_known(parts[*start])).any(|start| {
             let ends = start + 1..=parts.len().min(start + 3);
             ends.into_iter().any(|end| builtin_paths::guarded(&parts[start..end].join("/"), false).is_some())
         })

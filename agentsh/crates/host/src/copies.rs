@@ -250,8 +250,7 @@ pub fn remove(path: &Path, is_directory: bool) -> io::Result<()> {
 /// Gives the owner of the directory around a path the right to change it. No link on the way is followed.
 pub fn let_owner_write(path: &Path) {
     if let Ok(place) = DirectoryEntry::of(path) {
-        let directory = Path::new("/proc/self/fd").join(place.directory.as_raw_fd().to_string());
-        let_owner(&directory.join("."), 0o700);
+        let_owner(&place.path().with_file_name("."), 0o700);
     }
 }
 

@@ -63,7 +63,7 @@ impl GuardedPaths {
     /// Whether a run on the project itself would guard a path, which is relative.
     #[must_use]
     pub fn hold(&self, path: &Path) -> bool {
-        path.ancestors().any(|above| self.paths.iter().any(|guarded| guarded.0 == above))
+        path.ancestors().any(|above| self.paths.contains(&Name(above.to_owned())))
     }
 }
 
