@@ -97,6 +97,9 @@ fn git_init_in_a_repository_changes_no_setting() {
         assert_eq!(config(&place), before, "{mode:?}");
         inside(&place, &["--quiet"], "git config core.fileMode false").expect_code(0);
         assert_eq!(sh(&place, "git config core.filemode").stdout, "false\n", "{mode:?}");
+        // Another spelling of a value is a setting, too.
+        inside(&place, &["--quiet"], "git config user.name Ada && git config user.name ADA").expect_code(0);
+        assert_eq!(sh(&place, "git config user.name").stdout, "ADA\n", "{mode:?}");
         // A new branch knows where it comes from, if the user did not say otherwise.
         sh(&place, "git fetch -q inner");
         inside(&place, &["--quiet"], "git switch -qc y inner/main").expect_code(0);

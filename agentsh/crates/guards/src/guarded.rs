@@ -568,9 +568,13 @@ fn shown(session: &Rc<dyn GuardSession>, path: &Path) -> String {
 
 /// `git init` in a repository changes the mode of its configuration, to learn whether modes count there; the mount refuses that.
 fn found_no_modes(change: &Change, pid: u32) -> bool {
-    let lower = |text: Result<&str, String>| text.map(str::to_ascii_lowercase).ok();
-    let (old, new) = (lower(change.old_text()), lower(change.new.text()));
-    old.is_some_and(|old| new == Some(old.replace("filemode = true", "filemode = false")))
+    let (Ok(old), Ok(new)) = (change.old_text(), change.new.text()) else { return false };
+    let says = |line: &str, said: &str| line.trim().eq_ignore_ascii_case(said);
+    let is_same = |(old, new): (&str, &str)| {
+        old == new || says(old, "filemode = true") && says(new, "filemode = false")
+    };
+    old.lines().count() == new.lines().count()
+        && old.lines().zip(new.lines()).all(is_same)
         && std::fs::read(format!("/proc/{pid}/cmdline"))
             .is_ok_and(|words| !words.to_ascii_lowercase().windows(8).any(|word| word == b"filemode"))
 }
