@@ -117,6 +117,36 @@ fn a_second_hello_names_the_same_host() {
     });
 }
 
+/// Bun and Chromium send an Encrypted Client Hello to every server. Without an authority of the session nobody here can tell
+/// whether it hides another name.
+#[test]
+fn encrypted_client_hello_is_answered_by_agentsh_or_refused() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return skip("there is no python3 here");
+    }
+    online(|sandbox| {
+        let place = &sandbox.place;
+        place.set("SSL_CERT_FILE", authority(place).display().to_string());
+        let client = place.write("ech.py", include_str!("clients/ech.py")).display().to_string();
+        let hello = |host: &str| format!("client python3 {client} {host}");
+        sandbox.policy("network: {allow: [\"v6.test:8443\"]}");
+        sandbox.holds(&[no(hello("v6.test:8443"))]);
+        let blocked = place.events("net_connect_blocked");
+        assert_eq!(blocked[0]["reason"], "encrypted-client-hello", "{blocked:?}");
+        sandbox.policy(
+            "network: {allow: [{host: allowed.test, port: 8443, inspect: true}, {host: v4.test, port: 8443, inspect: true, \
+             allow: [\"GET /x\"]}, \"v6.test:8443\"]}",
+        );
+        sandbox.holds(&[
+            yes(hello("allowed.test:8443")),
+            yes(hello("v4.test:8443")),
+            // No rule asks for inspection of this one; its hello does.
+            yes(hello("v6.test:8443")),
+            no(hello("other.test:8443")),
+        ]);
+    });
+}
+
 #[test]
 #[ignore = "takes long"]
 fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {

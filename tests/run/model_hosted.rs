@@ -262,12 +262,15 @@ fn key_of_another_account_is_refused_if_the_users_account_is_known() {
 #[test]
 fn login_host_of_an_agent_is_open_for_logins_only() {
     for mode in Mode::all() {
-        for account in ["login", "key", "rule"] {
+        for account in ["login", "key", "first start", "rule"] {
             let place = Place::new(mode).online().policed_by("userns");
             place.set("SSL_CERT_FILE", authority(&place).display().to_string());
             match account {
-                "key" => place.set("ANTHROPIC_API_KEY", "sk-ant-real"),
+                "key" | "first start" => place.set("ANTHROPIC_API_KEY", "sk-ant-real"),
                 _ => drop(place.write(place.home.join(".claude/.credentials.json"), "{}")),
+            }
+            if account == "key" {
+                place.write(place.home.join(".claude.json"), r#"{"hasCompletedOnboarding": true}"#);
             }
             // The user's own rule for that host wins.
             let allow = if account == "rule" { "platform.claude.com" } else { "open.test" };
@@ -278,15 +281,16 @@ fn login_host_of_an_agent_is_open_for_logins_only() {
             let at = "https://platform.claude.com";
             let script = format!(
                 "#!/bin/sh\n{ask} -d x {at}/v1/oauth/token\n{ask} -d data -H 'Cookie: sessionKey=other' {at}/api/organizations\n\
-                 {ask} {at}/v1/oauth/token?d=data\n"
+                 {ask} {at}/v1/oauth/token?d=data\n{ask} {at}/v1/oauth/hello\n"
             );
             let claude = place.script(place.project.join("bin/claude"), &script);
             let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(claude));
             let log = std::fs::read_to_string(place.internet_log()).unwrap_or_default();
             match account {
-                "login" => assert_eq!(outcome.stdout, "200 403 403 ", "{mode:?} {outcome}"),
-                "key" => assert_eq!(outcome.stdout, "000 000 000 ", "{mode:?} {outcome}"),
-                _ => assert_eq!(outcome.stdout, "200 200 200 ", "{mode:?} {outcome}"),
+                "login" => assert_eq!(outcome.stdout, "200 403 403 200 ", "{mode:?} {outcome}"),
+                "key" => assert_eq!(outcome.stdout, "000 000 000 000 ", "{mode:?} {outcome}"),
+                "first start" => assert_eq!(outcome.stdout, "403 403 403 200 ", "{mode:?} {outcome}"),
+                _ => assert_eq!(outcome.stdout, "200 200 200 200 ", "{mode:?} {outcome}"),
             }
             assert_eq!(log.contains("93.184.216.36 443"), account != "key", "{log}");
         }

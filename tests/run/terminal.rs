@@ -1,6 +1,6 @@
 //! The agent keeps the terminal from which agentsh was started.
 
-use crate::support::{Mode, Outcome, Place, Pty};
+use crate::support::{Mode, Outcome, Place, Pty, eventually, skip};
 
 #[test]
 fn control_c_reaches_the_agent_and_its_exit_status_counts() {
@@ -307,6 +307,28 @@ fn a_caller_that_ignores_its_children_gets_the_status() {
     }
 }
 
+/// In tmux the cursor of the main screen is the one that any earlier program saved (`less` does) until a program saves another.
+#[test]
+fn messages_at_the_end_are_below_earlier_output_in_tmux() {
+    if !std::path::Path::new("/usr/bin/tmux").exists() {
+        return skip("there is no tmux here");
+    }
+    let place = Place::new(Mode::Invoker);
+    let program = place.program("agentsh");
+    let less = "printf '\\033[?1049h\\033[?1049l'";
+    let script = format!("{less}; seq 1 9; {} run -- false; echo the end; sleep 60", program.display());
+    place.write("steps.sh", script);
+    let socket = place.path("run/tmux");
+    let tmux = |words: &[&str]| Outcome::of(place.command("tmux").arg("-S").arg(&socket).args(words));
+    tmux(&["new-session", "-d", "-x", "80", "-y", "24", "sh steps.sh"]).expect_code(0);
+    let screen = || tmux(&["capture-pane", "-p"]).stdout;
+    let is_over = eventually(|| screen().contains("the end"));
+    let screen = screen();
+    tmux(&["kill-server"]);
+    let numbers: Vec<&str> = screen.lines().take(9).collect();
+    assert!(is_over && numbers == ["1", "2", "3", "4", "5", "6", "7", "8", "9"], "{screen}");
+}
+
 /// Raw mode, the other screen, mouse, paste: whatever ends the run, they are switched off.
 #[test]
 #[ignore = "takes long"]
@@ -404,9 +426,8 @@ fn refusal_is_reported_while_the_agent_draws() {
     place.user_policy("version: 1\nagent:\n  network: {unknown: deny}\n");
     let script = "getent hosts refused.example; sleep 0.5; echo drawn";
     let mut terminal = Pty::start(place.agentsh(&["run", "--", "sh", "-c", script]));
-    assert_eq!(terminal.wait(), 0, "{}", terminal.text());
-    terminal.expect(": the agent -> refused.example (");
-    let text = terminal.text();
+    let (code, text) = terminal.whole();
+    assert_eq!(code, 0, "{text:?}");
     let notice = text.find("\x1b]9;agentsh: refused: the agent -> refused.example (").expect("told beside");
     assert!(notice < text.find("drawn").unwrap(), "{text:?}");
     let after = &text[text.find("drawn").unwrap()..];
@@ -414,8 +435,8 @@ fn refusal_is_reported_while_the_agent_draws() {
     assert!(!after.contains("agentsh: refused: "), "{text:?}");
     assert!(after.contains(": the agent -> refused.example ("), "{text:?}");
     let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
-    assert_eq!(terminal.wait(), 0, "{}", terminal.text());
-    let text = terminal.text();
+    let (code, text) = terminal.whole();
+    assert_eq!(code, 0, "{text:?}");
     let after = &text[text.find("drawn").unwrap()..];
     assert!(after.contains("agentsh: refused: the agent -> refused.example ("), "{text:?}");
 }

@@ -61,6 +61,7 @@ const BACKGROUND_HOSTS: &[(&str, &[&str])] = &[
     ("cline", &["data.cline.bot", "otel.cline.bot", "us.i.posthog.com"]),
     ("codex", &["ab.chatgpt.com", "releases.openai.com"]),
     ("gemini", &["play.googleapis.com"]),
+    ("kimi", &["telemetry-logs.kimi.com"]),
 ];
 
 /// The adapter of a program.

@@ -24,12 +24,12 @@ const KEEP_MODES: u8 = b'q';
 const RESTORE: u8 = b'r';
 
 /// Ends what a program may have begun, in an order in which nothing moves where nothing was begun: the language of a VT52; a
-/// string that is still open; the other screen (the cursor is saved first, since leaving it restores one); margins at the sides
-/// and scrolling region, without which it does not matter where the origin is; writing from right to left; colours, character
-/// set, insert mode, wrapping; cursor; mouse, focus, paste, synchronised output; keys of the keypad; the keyboard protocols of
-/// kitty and xterm.
+/// string that is still open; the other screen (entered first, which saves the cursor if this is the main screen: leaving it
+/// restores one, in tmux that of any earlier program); margins at the sides and scrolling region, without which it does not
+/// matter where the origin is; writing from right to left; colours, character set, insert mode, wrapping; cursor; mouse, focus,
+/// paste, synchronised output; keys of the keypad; the keyboard protocols of kitty and xterm.
 pub const RESET: &[u8] =
-    b"\x1b<\x1b\\\x1b7\x1b[?1049l\x1b7\x1b[?69l\x1b[r\x1b8\x1b[8h\x1b[?2501l\x1b[0 k\x1b[0m\x1b(B\x0f\x1b[4l\x1b[?7h\x1b[?25h\x1b[0 q\
+    b"\x1b<\x1b\\\x1b[?1049h\x1b[?1049l\x1b7\x1b[?69l\x1b[r\x1b8\x1b[8h\x1b[?2501l\x1b[0 k\x1b[0m\x1b(B\x0f\x1b[4l\x1b[?7h\x1b[?25h\x1b[0 q\
     \x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1004l\x1b[?2004l\x1b[?2026l\
     \x1b[?1l\x1b>\x1b[<9u\x1b[>4m";
 

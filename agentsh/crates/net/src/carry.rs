@@ -12,7 +12,7 @@ use super::copy::{self, reset_when_dropped, write_all};
 use super::credentials::Use;
 use super::egress_context::EgressContext;
 use super::permit::{Permit, refusal, request_refusal, wanted};
-use super::protocol_detection::{Closed, FirstBytes, Http};
+use super::protocol_detection::{Closed, ExpectedPeer, FirstBytes, Http};
 use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply, Refused, tell};
 use super::requests::{self, End};
@@ -49,7 +49,9 @@ pub(super) async fn carry<R: Recorder + 'static>(
     (slot, traffic): (&ConnectionSlot, &Traffic),
 ) {
     let OpenConnection { protocol, first, outside, address } = opened;
-    let protocol = if permit.decision.inspect && protocol == "tls" { "https" } else { protocol };
+    let ends_tls =
+        permit.decision.inspect || matches!(first, First::Read(FirstBytes::Tls { has_ech: true, .. }));
+    let protocol = if ends_tls && protocol == "tls" { "https" } else { protocol };
     let event = || permit.event(egress, protocol, Some(address), slot.number);
     let start = Instant::now();
     // Before both are registered, which takes time.
@@ -139,7 +141,7 @@ async fn copy_all<R: Recorder + 'static>(
         First::Read(FirstBytes::Http(http)) if let Some(channel) = channel => {
             channel::plain((channel, plainly(permit)), (inside, http.into_bytes()), outside, traffic).await
         }
-        First::Read(FirstBytes::Tls(hello))
+        First::Read(FirstBytes::Tls { hello, .. })
             if let (Some(channel), Some(authority)) = (channel, &egress.authority) =>
         {
             channel::tls(channel, (authority, to), (inside, hello), outside, traffic).await
@@ -149,11 +151,11 @@ async fn copy_all<R: Recorder + 'static>(
             followed((egress, permit), inside, outside, http, traffic).await
         }
         First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
-        First::Read(FirstBytes::Tls(bytes)) if permit.decision.inspect => {
-            inspected((egress, permit), inside, outside, bytes, (connection, traffic)).await
+        First::Read(FirstBytes::Tls { hello, has_ech }) if permit.decision.inspect || has_ech => {
+            inspected((egress, permit), inside, outside, hello, (connection, traffic)).await
         }
-        First::Read(FirstBytes::Tls(bytes)) => {
-            let Some(end) = hello_retry_request::end_of_hello(&bytes) else {
+        First::Read(FirstBytes::Tls { mut hello, .. }) => {
+            let Some(end) = hello_retry_request::end_of_hello(&hello) else {
                 return End::Closed(Closed::Refused {
                     protocol: Some("tls"),
                     reason: Reason::HelloInterrupted,
@@ -161,7 +163,6 @@ async fn copy_all<R: Recorder + 'static>(
                     close_reply: CloseReply::Alert(ACCESS_DENIED),
                 });
             };
-            let mut hello = bytes;
             let early = hello.split_off(end);
             // Only this detects a server that reads nothing.
             let sent =
@@ -170,7 +171,9 @@ async fn copy_all<R: Recorder + 'static>(
                 return End::Done(Err(error));
             }
             traffic.moved(Direction::Up, hello.len());
-            match hello_retry_request::follow(inside, outside, early, wanted(egress, permit), traffic).await {
+            // The server gets this one.
+            let wanted = ExpectedPeer { may_end_tls: false, ..wanted(egress, permit) };
+            match hello_retry_request::follow(inside, outside, early, wanted, traffic).await {
                 Ok(Ok(())) => End::Done(copy::both_ways(inside, outside, traffic).await),
                 Ok(Err(closed)) => {
                     reset_when_dropped(outside);

@@ -101,7 +101,7 @@ pub(super) async fn by_first_bytes<'a, R: Recorder + 'static>(
     let first = first.map_err(|closed| not_opened(egress, permit, closed))?;
     let protocol = match &first {
         First::Nothing => "tcp",
-        First::Read(FirstBytes::Tls(_)) => "tls",
+        First::Read(FirstBytes::Tls { .. }) => "tls",
         First::Read(FirstBytes::Http(_)) => "http",
     };
     readable(permit, protocol)?;
@@ -135,6 +135,7 @@ fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit,
         Closed::Refused { protocol, reason, detail, close_reply } => {
             let change = match reason {
                 Reason::NotTlsOrHttp | Reason::Silent => entry(egress, permit, "protocol: tcp"),
+                Reason::EncryptedClientHello => entry(egress, permit, "inspect: true"),
                 _ => (None, None),
             };
             let refusal = refusal(permit, reason, detail, change);

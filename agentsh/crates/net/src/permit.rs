@@ -97,6 +97,7 @@ pub(super) fn wanted<'a, R: Recorder + 'static>(
         requests: &permit.decision.requests,
         is_bridged: permit.is_bridged,
         picks: egress.picks(),
+        may_end_tls: egress.authority.is_some(),
     }
 }
 

@@ -19,8 +19,8 @@ use crate::policy::{RequestRule, Ruled};
 /// The first bytes of a permitted connection.
 #[derive(Debug)]
 pub enum FirstBytes {
-    /// These bytes, then the rest.
-    Tls(Vec<u8>),
+    /// The bytes of the ClientHello, and perhaps more. `has_ech`: with an Encrypted Client Hello.
+    Tls { hello: Vec<u8>, has_ech: bool },
     /// HTTP, whose requests are judged one by one.
     Http(Box<Http>),
 }
@@ -67,6 +67,8 @@ pub struct ExpectedPeer<'a> {
     pub broker: Option<&'a Rc<Broker>>,
     /// Requests that a channel takes.
     pub picks: Option<RequestFilter>,
+    /// TLS with an Encrypted Client Hello is accepted, because agentsh can end it here.
+    pub may_end_tls: bool,
 }
 
 /// Timeout for a program's first bytes.
@@ -149,8 +151,9 @@ impl<'a> Reading<'a> {
                 self.request(&bytes)
             }
             hello => {
+                let has_ech = matches!(hello, Hello::Name { ech: true, .. } | Hello::NoName { ech: true });
                 let bytes = std::mem::take(&mut self.bytes);
-                Some(judge(&hello, self.wanted).map_or(Ok(FirstBytes::Tls(bytes)), Err))
+                Some(judge(&hello, self.wanted).map_or(Ok(FirstBytes::Tls { hello: bytes, has_ech }), Err))
             }
         }
     }
@@ -174,10 +177,11 @@ pub(super) fn judge(hello: &Hello, wanted: ExpectedPeer<'_>) -> Option<Closed> {
         Some(Closed::Refused { protocol: Some("tls"), reason, detail, close_reply: CloseReply::Alert(alert) })
     };
     match hello {
-        // The encrypted name may be another host at the same address.
-        Hello::Name { ech: true, .. } | Hello::NoName { ech: true } => {
-            let detail = "TLS with an encrypted server name; Chromium leaves it out with \
-                          `--disable-features=EncryptedClientHello`";
+        // The encrypted name may be another host at the same address. Chromium and Bun send random bytes there (GREASE), which
+        // nobody but the server can tell from a name: with agentsh as the server, they mean nothing.
+        Hello::Name { ech: true, .. } | Hello::NoName { ech: true } if !wanted.may_end_tls => {
+            let detail = "TLS with an Encrypted Client Hello, which may hide another server name; a rule with \
+                          `inspect: true` for the host lets agentsh read it";
             refused(Reason::EncryptedClientHello, detail.to_owned(), ACCESS_DENIED)
         }
         Hello::Name { name, .. } if name != wanted.host && !wanted.is_address => refused(

@@ -141,7 +141,9 @@ const FURTHER_KEYS: [&str; 4] = [
     "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR",
 ];
 /// The requests of Claude Code to its login server.
-const LOGIN: &[&str] = &["POST /v1/oauth/token", "POST /v1/oauth/token/revoke", "GET /v1/oauth/hello"];
+const LOGIN: &[&str] = &["POST /v1/oauth/token", "POST /v1/oauth/token/revoke", CONNECTIVITY_CHECK];
+/// The first start asks the login server whether it is online, with a key too, and ends after 30 seconds without an answer.
+const CONNECTIVITY_CHECK: &str = "GET /v1/oauth/hello";
 
 /// Where the model is: the user's base URL, a cloud provider, or Anthropic.
 pub(super) fn endpoints(
@@ -221,6 +223,12 @@ pub(super) fn endpoints(
         let keyed = KEYS.iter().any(|name| value(name).is_some()) || settings.key_helper;
         if !keyed && (has_login || !is_moved) {
             add(endpoint::login("platform.claude.com", "the login and its renewal", LOGIN));
+        } else if !is_moved && !is_set_up(sources) {
+            add(endpoint::login(
+                "platform.claude.com",
+                "the check of the first start",
+                &[CONNECTIVITY_CHECK],
+            ));
         }
         if !keyed && has_login {
             launch.notes.push(
@@ -231,6 +239,14 @@ pub(super) fn endpoints(
         }
     }
     Ok(())
+}
+
+/// Whether Claude Code has asked its questions of the first start.
+fn is_set_up(sources: &Sources) -> bool {
+    sources
+        .state
+        .as_ref()
+        .is_some_and(|state| state.get("hasCompletedOnboarding") == Some(&Value::Bool(true)))
 }
 
 /// Name of the directory of a project's transcripts. None for paths so long that Claude Code adds a hash: their

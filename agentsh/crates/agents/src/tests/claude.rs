@@ -382,8 +382,13 @@ fn claude_endpoints_follow_the_configured_model() {
     };
     // Without a key Claude Code signs in to its login server.
     check(&[], &[("api.anthropic.com", 443), ("platform.claude.com", 443)]);
+    // With one, only the first start asks it something.
     for key in ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"] {
-        check(&[(key, "k")], &[("api.anthropic.com", 443)]);
+        check(&[(key, "k")], &[("api.anthropic.com", 443), ("platform.claude.com", 443)]);
+        let mut world = World::new();
+        world.set(key, "k");
+        world.write(&world.home(".claude.json"), r#"{"hasCompletedOnboarding": true}"#);
+        assert_eq!(hosts(&adapt(&world, &["claude"])), [("api.anthropic.com", 443)]);
     }
     check(&[("ANTHROPIC_BASE_URL", "http://127.0.0.1:8080/x")], &[("127.0.0.1", 8080)]);
     check(&[("ANTHROPIC_BASE_URL", "https://u:p@Proxy.Example./v1")], &[("proxy.example", 443)]);
