@@ -114,6 +114,22 @@ fn landlock_refusal_is_reported_with_its_rule() {
     assert!(place.project.join("own").exists());
 }
 
+/// A new file at a guarded name is refused by the mount of its directory: that is told with and without reports of files.
+#[test]
+fn new_files_in_a_guarded_directory_are_told_at_once_and_in_the_report() {
+    let place = Place::new(Mode::Invoker);
+    Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
+    let script = "echo x > .git/hooks/post-commit";
+    for words in [&["run", "--"][..], &["run", "--tell-files", "--"]] {
+        let outcome = Outcome::of(place.agentsh(words).args(["sh", "-c", script]));
+        assert!(outcome.stderr.contains("refused to change .git/hooks/post-commit"), "{words:?} {outcome}");
+        assert!(outcome.stderr.contains(": 1 file refused"), "{words:?} {outcome}");
+        let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
+        let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(report.contains("refused to change .git/hooks/post-commit"), "{words:?} {report}");
+    }
+}
+
 /// A program says that a file is read-only or missing and does not know why: the user and the record hear it where they ask for
 /// it, and where to ask elsewhere.
 #[test]

@@ -77,6 +77,15 @@ fn policy_allow_adds_a_tool_and_keeps_comments() {
     assert!(policy(&place, &["explain", "--tool", "fs/other"]).starts_with("denied"));
 }
 
+/// What the model's provider does for the agent is refused unless a rule names it; no other rule forbids it.
+#[test]
+fn policy_allow_names_a_tool_of_the_agent() {
+    let place = Place::new(Mode::Invoker);
+    assert!(allow(&place, &["agent/web_search"]).contains("agent/web_search may be called: ROOT/"));
+    assert!(file_of(&place).contains("{server: agent, tool: web_search}"), "{}", file_of(&place));
+    assert!(allow(&place, &["agent/web_search"]).contains("may be called already"));
+}
+
 /// The refusal that an agent gets names the command, and the command is enough.
 #[test]
 fn a_refused_tool_names_the_command_that_allows_it() {

@@ -570,7 +570,8 @@ fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(
     }
     if launch.endpoints.is_empty() {
         launch.notes.push(format!(
-            "agentsh knows no model host of {}: no key in your environment and no URL in its configuration; to allow one: `--allow HOST`",
+            "no model host of {} is known: there is no key in your environment, and agentsh found no URL in its configuration; to allow one: \
+             `--allow HOST`",
             facts.title
         ));
     }

@@ -11,6 +11,7 @@ use crate::package::ServerFacts;
 use agentsh_base::types::ServerId;
 use agentsh_host::named_files;
 use agentsh_policy::builtin_paths::OWN_DIRECTORIES;
+use agentsh_policy::mcp::AGENT;
 use agentsh_policy::{Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
 use agentsh_store::escape;
 use agentsh_terminal::output::{Failure, OK};
@@ -155,13 +156,19 @@ impl File {
         let mut policy = self.policy(&text, place).map_err(unusable)?;
         for _ in 0..MAX_PIECES {
             let answer = ask(&policy, want, place).await?;
-            if answer.allow {
+            let is_named = match (&want.from, &want.question) {
+                // No rule forbids them, but what the provider does for one may need its name.
+                (Some(server), Question::Tool(tool)) if server.0 == AGENT => {
+                    policy.mcp.own_tool_allowed(tool).is_some()
+                }
+                _ => true,
+            };
+            if answer.allow && is_named {
                 return Ok((text, answer));
             }
-            let Some(change) = answer.change.as_ref() else {
+            let Some(piece) = want.piece.as_ref().or(answer.change.as_ref()) else {
                 return Err(self.stays_closed(want, &answer, &policy));
             };
-            let piece = want.piece.as_ref().unwrap_or(change);
             check(want, piece, place)?;
             let more = agentsh_policy::edit::merge(&self.path.display().to_string(), &text, piece)
                 .map_err(unusable)?;
@@ -299,7 +306,11 @@ fn tool(word: &str, from: Option<&ServerId>) -> Result<AllowItem, String> {
     if from.is_some_and(|from| *from != server) {
         return Err(format!("--server names a different server than '{shown}'"));
     }
-    Ok(AllowItem { what: format!("{shown} may be called"), from: Some(server), question, piece: None })
+    let piece = match &question {
+        Question::Tool(tool) if server.0 == AGENT => Some(agentsh_policy::own_tool_entry(tool)),
+        _ => None,
+    };
+    Ok(AllowItem { what: format!("{shown} may be called"), from: Some(server), question, piece })
 }
 
 /// Below the top of a repository a path counts from where it was typed; in the home it is written with `~`.

@@ -300,14 +300,14 @@ impl Guarded {
             FileEffect::Changes | FileEffect::Unlinks | FileEffect::RemovesDirectory => exists,
             FileEffect::Writes => true,
         };
-        if is_guarded && would_be_done && !is_looked_for {
+        // Of a file that is not there, the lookup says nothing.
+        if is_guarded && would_be_done && (!is_looked_for || !exists) {
             self.refused(owner, &path, "");
+        } else if is_looked_for {
+            return Some(heard);
         }
         if !is_guarded {
             session.changes(server, heard.pid, &path, *touch);
-        }
-        if is_looked_for {
-            return Some(heard);
         }
         listener.go_on(&heard);
         None

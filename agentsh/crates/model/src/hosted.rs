@@ -229,8 +229,7 @@ fn default_rule() -> RuleRef {
 
 /// The policy line that allows a tool of the provider, whatever it reaches.
 pub(super) fn remedy_by_name(tool: &str) -> String {
-    let tool = serde_json::Value::from(tool);
-    format!("to allow it: sandbox: {{mcp: {{allowed_tools: [{{server: agent, tool: {tool}}}]}}}}")
+    format!("to allow it: {}", remedy::shown(&agentsh_policy::own_tool_entry(tool)))
 }
 
 fn shown(text: &str) -> String {

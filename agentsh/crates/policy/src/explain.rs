@@ -9,7 +9,7 @@ use super::builtin_paths::{
     HOME_MASKS, HOME_READ_ONLY, MACHINE, NESTED_READ_ONLY, PRIVATE, PROJECT_READ_ONLY, SYSTEM_READ, Tier,
 };
 use super::domain::{self, Host};
-use super::mcp::{Definition, Tool};
+use super::mcp::{AGENT, Definition, Tool};
 use super::model::{FilesystemPolicy, NetworkPolicy, Question, Ruled};
 use super::path::{self, PathContext};
 use super::profile::ServerProfile;
@@ -209,6 +209,12 @@ pub fn allow_entry(host: &str, port: u16) -> Option<String> {
     // This machine is opened by port alone.
     let shown = domain::parse_pattern(host).ok()?.to_string();
     Some(format!("{:?}", entry(shown, port)))
+}
+
+/// The policy line that names a tool of the agent itself, such as a search that the model's provider does.
+#[must_use]
+pub fn own_tool_entry(tool: &str) -> String {
+    format!("sandbox: {{mcp: {{allowed_tools: [{{server: {AGENT:?}, tool: {tool:?}}}]}}}}")
 }
 
 /// The policy line that adds an entry to `network.allow`.

@@ -72,7 +72,9 @@ pub use bundle::{Bundle, BundleError};
 pub use describe::Line;
 pub use diagnostic::{Diagnostic, PolicyError};
 pub use documented_patterns::documented_patterns;
-pub use explain::{Answer, allow_entry, allow_line, ask_connect, ask_file, beware, named_read_only};
+pub use explain::{
+    Answer, allow_entry, allow_line, ask_connect, ask_file, beware, named_read_only, own_tool_entry,
+};
 pub use flags::Flags;
 pub use locks::Locks;
 pub use model::*;

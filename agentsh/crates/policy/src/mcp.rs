@@ -51,9 +51,12 @@ pub struct ListAnswer {
     pub rule: RuleRef,
 }
 
+/// The server in rules about the agent's own tools.
+pub const AGENT: &str = "agent";
+
 /// Whether an entry names the agent as such: its own tools, and no server's.
 pub(crate) fn is_own(rule: &ToolRule) -> bool {
-    rule.server == "agent"
+    rule.server == AGENT
 }
 
 /// A name as compared by agents that correct their models' spelling.

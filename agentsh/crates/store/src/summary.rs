@@ -65,9 +65,9 @@ pub struct Summary {
     pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
     pub refused_files: Entries<(Option<ServerId>, String, String), RefusedInside>,
     pub refused_calls: Entries<(Option<ServerId>, String, String), RefusedInside>,
-    /// Guarded files that were to be changed.
+    /// Guarded files whose change was refused, with the message.
     #[serde(skip)]
-    pub kept_files: BTreeSet<String>,
+    pub kept_files: BTreeMap<String, String>,
     pub advisories: Entries<(ServerId, String, String), Warned>,
     pub unclassified: Entries<(ServerId, Action), Unclassified>,
     /// Findings in arguments.
@@ -118,7 +118,7 @@ impl Summary {
             refused_connections: Entries::default(),
             refused_files: Entries::default(),
             refused_calls: Entries::default(),
-            kept_files: BTreeSet::new(),
+            kept_files: BTreeMap::new(),
             advisories: Entries::default(),
             unclassified: Entries::default(),
             flows: Entries::default(),
@@ -461,10 +461,10 @@ impl Summary {
                     change: change.as_deref().map(clip),
                 });
             }
-            Event::GuardChanged { path, what: GuardChange::Refused, .. }
+            Event::GuardChanged { path, what: GuardChange::Refused, detail, .. }
                 if self.kept_files.len() < MAX_ENTRIES =>
             {
-                self.kept_files.insert(clip(path));
+                self.kept_files.insert(clip(path), clip(detail));
             }
             Event::CallRefused { server_id, program, what, detail, rule } => {
                 let key = (server_id.clone(), clip(program), clip(what));

@@ -33,21 +33,31 @@ impl Summary {
         let refused =
             blocked + servers_refused().map(|entry| entry.count).sum::<u64>() + changed.count() as u64;
         // A program asks for one name again and again, and opens one file for several purposes.
-        let hosts: BTreeSet<_> =
-            self.refused_connections.values().map(RefusedConnection::shown_host).collect();
-        let files = self.refused_files.values().map(|found| &found.subject).chain(&self.kept_files);
+        let hosts_of = |is_background: bool| -> BTreeSet<&str> {
+            let found = self.refused_connections.values();
+            let found = found.filter(|found| found.is_background() == is_background);
+            found.map(RefusedConnection::shown_host).collect()
+        };
+        let (hosts, background) = (hosts_of(false), hosts_of(true));
+        let files = self.refused_files.values().map(|found| &found.subject).chain(self.kept_files.keys());
         let files: BTreeSet<_> = files.collect();
         let exchanges: u64 = self.withheld.values().map(|found| found.count).sum();
         let lost = self.undelivered.values().map(|lost| lost.calls).sum();
         let some = |number: u64, text: String| (number > 0).then_some(text);
         let number = |length: usize| length as u64;
-        let is_nothing =
-            refused + exchanges == 0 && hosts.is_empty() && files.is_empty() && self.refused_calls.is_empty();
+        let is_nothing = refused + exchanges == 0
+            && hosts.is_empty()
+            && background.is_empty()
+            && files.is_empty()
+            && self.refused_calls.is_empty();
         let parts = [
             some(number(servers.len()), format!("{}{list}", count(number(servers.len()), "server"))),
             some(number(servers.len()) + calls, count(calls, "tool call")),
             some(refused, format!("{refused} refused")),
             some(number(hosts.len()), format!("{} refused", count(number(hosts.len()), "host"))),
+            some(number(background.len()), {
+                format!("{} refused", count(number(background.len()), "telemetry or update host"))
+            }),
             some(number(files.len()), format!("{} refused", count(number(files.len()), "file"))),
             some(number(self.refused_calls.values().len()), {
                 format!("{} refused", count(number(self.refused_calls.values().len()), "system call"))

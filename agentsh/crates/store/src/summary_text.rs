@@ -140,10 +140,9 @@ impl Summary {
 
     /// Like [`Self::refused_connections`], without remedies: at the end of a run one block has them all.
     pub(super) fn refused_connections_short(&self) -> Vec<String> {
-        // Telemetry and updates of the agent itself: the report has them.
-        let told = |found: &&RefusedConnection| found.reason != "telemetry-or-update";
         let mut refused: Vec<RefusedConnection> = Vec::new();
-        for found in self.refused_connections.values().filter(told) {
+        // The report has those of the agent itself, too.
+        for found in self.refused_connections.values().filter(|found| !found.is_background()) {
             let host = found.shown_host();
             let is_it = |other: &&mut RefusedConnection| {
                 host != found.host
@@ -197,7 +196,7 @@ impl Summary {
         lines.collect()
     }
 
-    /// Files and system calls.
+    /// Files and system calls, and changes of guarded files.
     fn refused_inside(&self) -> Vec<String> {
         let lines = self.refused_files.values().chain(self.refused_calls.values()).map(|found| {
             let change = found.change.as_deref();
@@ -213,7 +212,7 @@ impl Summary {
                 line(&found.rule.to_string()),
             )
         });
-        lines.collect()
+        lines.chain(self.kept_files.values().map(|detail| line(detail).into_owned())).collect()
     }
 
     /// Findings in servers' messages: `3 detections (1 critical, 2 high)`.

@@ -59,13 +59,12 @@ pub fn tests(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Vec<PolicyTest>
     list.map(|list| list.value).unwrap_or_default().into_iter().map(|entry| entry.value).collect()
 }
 
-/// `host:port` of a question.
+/// `host:port` of a question; without a port 443, as in `agentsh policy allow`.
 pub fn connect(text: &str) -> Result<Question, String> {
     let example = "write `host:port`, such as `example.com:443`";
     let (host, port) = domain::split_port(text).map_err(|error| format!("{error}; {example}"))?;
-    let port = port.ok_or_else(|| format!("the port is missing; {example}"))?;
     domain::normalise(host).map_err(|error| format!("{error}; {example}"))?;
-    Ok(Question::Connect(host.to_owned(), port))
+    Ok(Question::Connect(host.to_owned(), port.unwrap_or(443)))
 }
 
 /// `server/tool` of a question.

@@ -288,4 +288,9 @@ impl RefusedConnection {
     pub(crate) fn shown_host(&self) -> &str {
         if self.reason == "loopback-port-not-open" { "localhost" } else { &self.host }
     }
+
+    /// The agent contacts the host by itself, for telemetry or updates.
+    pub(crate) fn is_background(&self) -> bool {
+        self.reason == "telemetry-or-update"
+    }
 }
