@@ -106,6 +106,21 @@ fn unknown_host_is_refused_where_nobody_can_answer() {
     }
 }
 
+/// The program gave up, or the run ended, while the question was open.
+#[test]
+fn a_question_that_is_open_at_the_end_is_told_as_a_refusal() {
+    for place in places() {
+        place.user_policy(POLICY);
+        let child = agent(&place, "curl -sS -m 2 -o /dev/null http://other.test/");
+        let (out, err) = ended(child);
+        assert!(err.contains("refused: the agent -> other.test"), "{out}{err}");
+        assert!(err.contains("nobody answered in time"), "{err}");
+        assert!(err.contains("agentsh policy allow other.test"), "{err}");
+        let refused = place.events("net_connect_blocked");
+        assert!(refused.iter().any(|event| event["reason"] == "approval-timed-out"), "{refused:?}");
+    }
+}
+
 /// Hosts that an agent contacts by itself are refused at once, and only recorded.
 #[test]
 fn telemetry_hosts_of_an_agent_are_refused_without_a_question() {

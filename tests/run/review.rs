@@ -124,7 +124,10 @@ fn reviewed_changes_reach_the_project_only_when_applied() {
         let before = snapshot(&place.project);
         let outcome = run(&place, &format!("{WORK}; cat sub/moved.txt tree/n; ./tool.sh")).expect_code(0);
         assert_eq!(outcome.stdout, "b\nnew\ntool\n", "{outcome}");
-        assert!(outcome.stderr.contains("files changed; agentsh review "), "{outcome}");
+        assert!(
+            outcome.stderr.contains("files changed, not yet in the project: `agentsh review "),
+            "{outcome}"
+        );
         assert_eq!(snapshot(&place.project), before, "{mode:?}: the project was changed");
 
         let shown = review(&place, &[]).expect_code(0);

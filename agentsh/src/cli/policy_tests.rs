@@ -208,10 +208,10 @@ fn policy_explain_output() {
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --write .git/hooks/pre-commit"), @r#"
-    denied: `.git/hooks` stays read-only: git runs them
+    denied: `.git/hooks` stays read-only: git runs the hooks in it
       rule: built-in (read-only:.git/hooks)
       to allow it: agentsh policy allow --write .git/hooks
-      beware: what is written to `.git/hooks` takes effect outside of the sandbox: git runs them
+      beware: what is written to `.git/hooks` takes effect outside of the sandbox: git runs the hooks in it
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --server fs --write src/x --json"), @r#"

@@ -86,7 +86,9 @@ pub fn tell(session: &Session) {
                 1 => "1 file".to_owned(),
                 files => format!("{files} files"),
             };
-            session.record.note(&format!("{what} changed{also}; agentsh review {id}"));
+            session.record.note(&format!(
+                "{what} changed{also}, not yet in the project: `agentsh review {id}` shows them, with `--apply` applies them"
+            ));
         }
         Err(error) => session.record.note(&format!("{error}; agentsh review {id}")),
     }

@@ -6,7 +6,7 @@ use super::facts::{
     self, AgentDirectory, BriefingPlace, ConfigScope, Facts, Models, list, login, per_project, private,
     read_only,
 };
-use super::{AgentError, Context, Endpoint, StateKind, endpoint, json, providers, read};
+use super::{AgentError, Context, Endpoint, StateKind, TlsInspection, endpoint, json, providers, read};
 
 pub(super) const ADAPTER: Adapter = Adapter {
     name: "cline",
@@ -53,6 +53,8 @@ const FACTS: Facts = Facts {
         read_only("$own/workflows", StateKind::Dir),
     ],
     models: Models { any: true, logins: None, others: models },
+    // It is built with Bun, which sends an Encrypted Client Hello to every host: accepted only where TLS ends at the session.
+    judged: TlsInspection::ByDefault,
     // Its daemon on this machine would be out of reach, or the user's own, outside.
     set: &[("CLINE_SESSION_BACKEND_MODE", "local")],
     told: BriefingPlace::Instructions("$own/rules/agentsh.md"),

@@ -10,7 +10,7 @@ use super::dialect::{Dialect, Start};
 use super::servers::{EntrySource, FoundServer, GatheredServers, gather};
 use super::{
     Access, AgentError, Context, Endpoint, HomeState, InjectedFile, KeptFile, Key, Launch, Scope, StateKind,
-    Transport, agreement, declared, endpoint, json, project, providers, read,
+    TlsInspection, Transport, agreement, declared, endpoint, json, project, providers, read,
 };
 use agentsh_base::types::ServerId;
 
@@ -23,6 +23,8 @@ pub(super) struct Facts {
     pub(super) lists: &'static [List],
     pub(super) shown: &'static [HomeEntry],
     pub(super) models: Models,
+    /// Whether TLS with its models ends at the session.
+    pub(super) judged: TlsInspection,
     /// Variables that are set unless the user has set them.
     pub(super) set: &'static [(&'static str, &'static str)],
     /// Changes to the private copy of the user's last file: the agent's own sandbox is switched off.
@@ -52,6 +54,7 @@ pub(super) const NOTHING: Facts = Facts {
     lists: &[],
     shown: &[],
     models: ANY_MODEL,
+    judged: TlsInspection::WhenAsked,
     set: &[],
     settle: |_| {},
     told: BriefingPlace::Nowhere,
@@ -565,13 +568,19 @@ fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(
     for endpoint in found {
         let is_known = |known: &Endpoint| (&known.host, known.port) == (&endpoint.host, endpoint.port);
         if !launch.endpoints.iter().any(is_known) {
-            launch.endpoints.push(endpoint);
+            let is_login = endpoint.judged == TlsInspection::Never;
+            launch.endpoints.push(if is_login { endpoint } else { endpoint.judged(facts.judged) });
         }
     }
     if launch.endpoints.is_empty() {
+        let is_login = |entry: &&HomeEntry| matches!(entry.access, Access::Login(_));
+        let login = match facts.shown.iter().find(is_login) {
+            Some(_) => "; to use an account, log in once outside agentsh: a login inside ends with the run",
+            None => "",
+        };
         launch.notes.push(format!(
-            "no model host of {} is known: there is no key in your environment, and agentsh found no URL in its configuration; to allow one: \
-             `--allow HOST`",
+            "no model host of {} is known: no key is in your environment, and agentsh found no URL in its configuration; to allow one: \
+             `--allow HOST`{login}",
             facts.title
         ));
     }

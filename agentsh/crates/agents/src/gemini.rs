@@ -52,7 +52,7 @@ pub(super) const fn family(
     set: &'static [(&'static str, &'static str)],
     told: BriefingPlace,
 ) -> Facts {
-    Facts { title, own, lists, shown, models, set, settle: quiet, told, remembered }
+    Facts { title, own, lists, shown, models, set, settle: quiet, told, remembered, ..facts::NOTHING }
 }
 
 /// The user's settings, and those of the project at that path.

@@ -51,17 +51,20 @@ pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> RememberedFiles {
     let mut given = Vec::new();
     for remembered in std::mem::take(&mut launch.remembered) {
         let own = kept.get(&*remembered.path.to_string_lossy());
-        let changes: Changes = remembered
-            .keys
-            .iter()
-            .filter(|key| !key.opens_nothing)
-            .filter_map(|key| Some((key.at.clone(), fitting(own?.get(&name(key))?, key.shape)?)))
-            .collect();
         let standing = launch.files.iter_mut().find(|file| file.path == remembered.path);
         let text = match &standing {
             Some(file) => String::from_utf8_lossy(&file.content).into_owned(),
             None => users(&remembered.path).map(|(text, _)| text).unwrap_or_default(),
         };
+        let of_user = read(remembered.format, &text).unwrap_or(Value::Null);
+        // A choice that the user's own file makes wins over one that was made inside.
+        let is_chosen = |key: &&Key| key.shape == Shape::Word && at(&of_user, &key.at).is_some();
+        let changes: Changes = remembered
+            .keys
+            .iter()
+            .filter(|key| !key.opens_nothing && !is_chosen(key))
+            .filter_map(|key| Some((key.at.clone(), fitting(own?.get(&name(key))?, key.shape)?)))
+            .collect();
         let with = if changes.is_empty() { None } else { set(remembered.format, &text, &changes) };
         if let Some(text) = &with {
             let content = text.clone().into_bytes();

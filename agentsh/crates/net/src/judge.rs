@@ -166,7 +166,11 @@ async fn approved<R: Recorder + 'static>(
         return Ok(());
     }
     let answer = match &egress.ask {
-        Some(ask) => ask.ask(&permit.shown, permit.port).await,
+        // A question that is still open when the session ends was not answered.
+        Some(ask) => tokio::select! {
+            answer = ask.ask(&permit.shown, permit.port) => answer,
+            () = egress.connections.closes() => Err(Reason::ApprovalTimedOut),
+        },
         None => Err(Reason::NobodyToAsk),
     };
     let Err(reason) = answer else { return Ok(()) };

@@ -440,7 +440,7 @@ pub const HOME_READ_ONLY: &[(&str, &str)] = &[
 
 /// At the top of the project.
 pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
-    runs(".git/hooks", Kind::Dir, "git runs them"),
+    runs(".git/hooks", Kind::Dir, "git runs the hooks in it"),
     runs(".git/config", Kind::File, "names programs that git runs"),
     runs(".git/config.worktree", Kind::File, "names programs that git runs"),
     runs(".git/commondir", Kind::File, "sends git elsewhere for its configuration and hooks"),
@@ -541,8 +541,8 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".rvmrc", Kind::File, "runs in every shell that enters the directory"),
     runs(".autoenv.zsh", Kind::File, "runs in every shell that enters the directory"),
     runs(".autoenv", Kind::File, "runs in every shell that enters the directory"),
-    runs(".husky", Kind::Dir, "git runs them"),
-    runs(".githooks", Kind::Dir, "git runs them"),
+    runs(".husky", Kind::Dir, "git runs the hooks in it"),
+    runs(".githooks", Kind::Dir, "git runs the hooks in it"),
     runs(".devcontainer", Kind::Dir, "commands that the editor runs"),
     runs(".devcontainer.json", Kind::File, "commands that the editor runs"),
     runs(".agentsh.yaml", Kind::File, "the policy of the project"),
@@ -650,7 +650,7 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
 
 /// In every repository at any depth of a writable grant.
 pub const NESTED_READ_ONLY: &[(&str, &str)] = &[
-    (".git/hooks", "git runs them"),
+    (".git/hooks", "git runs the hooks in it"),
     (".git/config", "names programs that git runs"),
     (".git/config.worktree", "names programs that git runs"),
     (".git/commondir", "sends git elsewhere for its configuration and hooks"),

@@ -230,6 +230,17 @@ pub(super) fn endpoints(
                 &[CONNECTIVITY_CHECK],
             ));
         }
+        let has_account = sources.state.as_ref().is_some_and(|state| state.get("primaryApiKey").is_some());
+        if !keyed
+            && !has_login
+            && !is_moved
+            && !has_account
+            && !FURTHER_KEYS.iter().any(|name| value(name).is_some())
+        {
+            launch.notes.push(
+                "Claude Code is not logged in: log in once outside agentsh (`claude`); a login inside ends with the run".to_owned(),
+            );
+        }
         if !keyed && has_login {
             launch.notes.push(
                 "Claude login: api.anthropic.com and platform.claude.com are reachable; `/login` itself needs a browser outside; \
