@@ -66,7 +66,7 @@ pub(super) fn remembered(context: &Context<'_>, codex_home: &Path) -> KeptFile {
     KeptFile { path: codex_home.join("config.toml"), format: Format::Toml, keys }
 }
 
-/// Where the model is, and the variables that its provider is configured to read.
+/// Adds the endpoint of the model, and the variables that its provider is configured to read.
 pub(super) fn model(
     context: &Context<'_>,
     parsed: &Parsed,
