@@ -160,7 +160,10 @@ fn openai(context: &Context<'_>, codex_home: &Path, launch: &mut Launch) -> Vec<
         return vec![api];
     }
     if login.is_none() {
-        launch.notes.push("Codex is not logged in: run `codex login` once outside agentsh".to_owned());
+        launch.notes.push(
+            "Codex is not logged in: run `codex login` once outside agentsh; a login inside ends with the run"
+                .to_owned(),
+        );
     }
     vec![
         endpoint::https("chatgpt.com", "model, by ChatGPT login"),
