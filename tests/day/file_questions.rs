@@ -184,7 +184,8 @@ fn git_changes_the_whole_tree_or_nothing() {
             "git checkout -q other",
             "git pull -q . other",
         ] {
-            // Where root started agentsh the index knows its files by another owner: git would write all of them anew.
+            // If root started agentsh, the index has another owner for its files, and git would write all of
+            // them anew.
             let script = format!(
                 "git update-index -q --refresh; {command} 2>said; echo $?; cat said; rm said; git status --porcelain; test ! -e .git/index.lock"
             );

@@ -310,8 +310,8 @@ fn borrowed_git_objects_are_shown_after_consent() {
     }
 }
 
-/// Where root started agentsh the files have another owner inside: git takes none of them for changed, neither there nor
-/// outside after it.
+/// If root started agentsh, the files have another owner inside. git does not consider them changed, neither
+/// inside nor outside afterwards.
 #[test]
 fn the_index_means_the_same_inside_and_outside() {
     if !has("git") {

@@ -92,7 +92,8 @@ fn files_made_in_the_home_are_reported_as_gone_with_the_run() {
     }
 }
 
-/// Where root started agentsh and the machine's audit is on, what Landlock refuses is reported with its rule.
+/// If root started agentsh and the machine's audit is on, agentsh reports what Landlock refuses, with its
+/// rule.
 #[test]
 fn landlock_refusal_is_reported_with_its_rule() {
     if std::env::var_os("AGENTSH_TEST_AUDIT").is_none() {

@@ -15,7 +15,7 @@ fn leak(command: &mut Command, file: &std::fs::File) {
     // SAFETY: neither call allocates or locks; the file lives until the child was started.
     unsafe {
         command.pre_exec(move || {
-            // Where it is 9 already, a copy onto itself would still be closed at execve.
+            // If it is 9 already, a copy onto itself would still be closed at execve.
             let leaked = if descriptor == 9 {
                 libc::fcntl(descriptor, libc::F_SETFD, 0)
             } else {

@@ -389,7 +389,7 @@ fn repository_removed_by_the_host_counts_as_new_when_made_again() {
         let ended = within(Duration::from_secs(30), || place.project.join("done").exists());
         let said = child.wait_with_output().unwrap();
         assert!(ended, "{}", String::from_utf8_lossy(&said.stderr));
-        // Where git could not make it at all, there is nothing to obey either.
+        // If git could not make it at all, there is nothing to obey either.
         let config = fs::read_to_string(place.project.join("nested/.git/config")).unwrap_or_default();
         assert!(!config.contains("fsmonitor"), "{mode:?}: {config}");
         let mut git = place.command("git");

@@ -287,7 +287,7 @@ fn desktop_secret_store_holds_the_tokens_if_available() {
     std::fs::rename(&keyring, place.home.join("away")).unwrap();
     let answer = self::peer(&place, &authority).shake_hands();
     assert!(answer["error"]["message"].as_str().unwrap().contains("`secret-tool lookup`"), "{answer}");
-    // Where it takes none, the file has them.
+    // If the store takes no tokens, the file has them.
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     assert_eq!(search(&state), 1);
     assert_eq!(self::peer(&place, &authority).shake_hands()["result"]["serverInfo"]["name"], "far");

@@ -173,7 +173,8 @@ fn files_of_lesser_known_agents_are_shown_to_that_agent_only() {
     }
 }
 
-/// Where the run names models, logins and keys of other providers stay outside; a renewal reaches its own provider's login.
+/// If the run names its models, the sandbox gets no logins and keys of other providers. A renewal reaches the
+/// login of its own provider.
 #[test]
 fn opencode_gets_the_accounts_that_it_uses() {
     const LOGINS: &str = ".local/share/opencode/auth.json";

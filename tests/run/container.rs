@@ -98,7 +98,7 @@ fn container_tier_restores_changed_hook_files() {
     assert!(!place.events("guard_changed").is_empty());
 }
 
-/// Where there is no room for a copy, or the directory is closed, what was changed gets another name.
+/// If there is no room for a copy, or the directory is closed, the changed file gets another name.
 #[test]
 fn hook_files_are_restored_despite_obstacles() {
     for (name, close) in

@@ -39,7 +39,7 @@ fn home_and_tmp_are_private_and_thrown_away() {
         let script = "ls ~ | tr '\\n' ' '; cat ~/letter; echo x > ~/made && echo x > /tmp/made && echo x > /var/tmp/made && ls /tmp";
         let outcome = place.shell(script).expect_code(0);
         let shown = outcome.stdout.lines().next().unwrap_or_default();
-        // Where Go is installed, its cache is there.
+        // If Go is installed, its cache is there, too.
         let shown: Vec<_> = shown.split_whitespace().filter(|name| *name != "go").collect();
         assert_eq!(shown.first(), Some(&"project"), "{mode:?} {outcome}");
         assert!(!outcome.stdout.contains("dear"), "{mode:?} {outcome}");

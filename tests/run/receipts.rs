@@ -767,7 +767,7 @@ fn a_signed_profile_is_taken_over_and_named_by_receipts() {
         "{statement}"
     );
     verify(&place, &place.home, &file, &[]).expect_code(0);
-    // Where pins are off, none is known.
+    // If pins are off, none is known.
     assert_eq!(statement["predicate"]["servers"][0]["pin"], "first-use", "{statement}");
     place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {enabled: false}}}\n");
     let mut command = place.agentsh(&["mcp", "run", "--id", "unpinned", "--", "node"]);

@@ -137,7 +137,7 @@ fn files_hidden_beside_claude_settings_stay_hidden() {
     }
 }
 
-/// Where the user lets the agent write the directory, it writes the project's.
+/// If the user lets the agent write the directory, it writes the project's own.
 #[test]
 fn claude_code_writes_the_projects_own_settings_where_that_is_allowed() {
     let place = Place::new(Mode::Invoker);

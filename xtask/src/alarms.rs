@@ -94,7 +94,7 @@ fn recorded() -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|ending| ending == "jsonl")).collect()
 }
 
-/// Where ordinary texts lie.
+/// The directories with ordinary texts.
 pub fn sources() -> [(&'static str, Vec<PathBuf>); 5] {
     let home = std::env::home_dir().unwrap_or_default();
     let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);

@@ -61,7 +61,7 @@ pub fn main(options: &Options) -> Result<bool> {
 
 /// A compiler and what belongs to it.
 struct Toolchain {
-    /// Where the packages were unpacked; empty for a nightly of rustup.
+    /// The directory into which the packages were unpacked; None for a nightly of rustup.
     root: Option<PathBuf>,
     linker: PathBuf,
 }

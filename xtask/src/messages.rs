@@ -122,7 +122,7 @@ fn raw_string(rest: &str) -> Option<usize> {
     after[hashes..].starts_with('"').then_some(hashes)
 }
 
-/// Where the quotation mark is that ends a string.
+/// The offset of the quotation mark that ends a string.
 fn end_of_string(rest: &str) -> usize {
     let bytes = rest.as_bytes();
     let mut at = 1;

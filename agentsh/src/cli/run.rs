@@ -228,8 +228,8 @@ fn explained(error: &RunError) -> String {
     }
 }
 
-/// Where a report or a receipt goes. Opened before the agent runs: a wrong path is known at once, and what the agent puts in its
-/// place afterwards is not followed.
+/// The file for a report or a receipt. agentsh opens it before the agent runs: it reports a wrong path at
+/// once, and does not follow what the agent puts in its place afterwards.
 struct Target {
     what: &'static str,
     path: PathBuf,

@@ -210,7 +210,7 @@ impl Bridges {
             got: "secrets of the project's files".to_owned(),
             state: LayerState::Degraded,
             why: format!(
-                "agentsh does not see what the agent reads with its own tools; it knows the secrets of {seeded} files"
+                "agentsh does not see what the agent reads with its own tools; files whose secrets it knows: {seeded}"
             ),
         });
     }

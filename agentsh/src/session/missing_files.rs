@@ -131,8 +131,8 @@ pub fn tell_what_is_gone(session: &Session, inside: &Namespaces) {
     }
 }
 
-/// Where a program makes something new in a home of the sandbox's own that its user looks for later: files, commands and
-/// libraries. What programs keep in other hidden directories is their own.
+/// The place below the home of a new file, command or library in a home of the sandbox's own: its user looks
+/// for it later. None in other hidden directories, where programs keep their own data.
 fn made_at_home(home: &Path, pid: u32, path: &Path) -> Option<PathBuf> {
     let below = path.strip_prefix(home).ok()?;
     let is_installed = |part: &std::ffi::OsStr| part == "bin" || part == "lib";

@@ -85,7 +85,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
             });
         }
         (Status::NotPinned, action) => {
-            // Where no pin is asked for, nothing is kept to be accepted.
+            // If the policy requires no pin, there is nothing for the user to accept later.
             if action != Action::Proceed {
                 pins.refuse(&state(resolved, declaration, &scope), &texts(resolved))
                     .await

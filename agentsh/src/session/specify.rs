@@ -147,7 +147,7 @@ fn at(host: &Path, inside: PathBuf, access: Access) -> RelocatedPath {
     RelocatedPath { host: host.to_owned(), inside, access }
 }
 
-/// Where a rule about the agent's variables would be.
+/// The section of the policy for rules about the agent's variables.
 pub const AGENT_SECTION: &str = "agent";
 
 /// A process's policy, for the merge.

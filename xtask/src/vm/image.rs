@@ -134,7 +134,7 @@ fn release() -> Result<String> {
     field("VERSION_CODENAME=").context("/etc/os-release names no release")
 }
 
-/// Where this machine has its own packages from; nothing leaves the choice to debootstrap.
+/// The mirror from which this machine has its own packages. None: debootstrap chooses one.
 fn mirror(release: &str) -> Option<String> {
     let lines =
         succeed(Command::new("apt-get").args(["indextargets", "--format", "$(CODENAME) $(REPO_URI)"]))

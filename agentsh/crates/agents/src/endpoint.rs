@@ -47,7 +47,7 @@ pub(super) fn https(host: &str, why: &str) -> Endpoint {
     }
 }
 
-/// Where a login is renewed, by these requests and no others; none are named: by every request.
+/// The host that renews a login. agentsh allows only these requests; an empty list allows every one.
 pub(super) fn login(host: &str, why: &str, requests: &'static [&'static str]) -> Endpoint {
     Endpoint { requests, ..https(host, why).judged(TlsInspection::Never) }
 }

@@ -163,7 +163,7 @@ pub(super) fn no_others(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, Age
 }
 
 impl Facts {
-    /// Where a path of the table is.
+    /// The location of a path of the table.
     pub(super) fn place(&self, context: &Context<'_>, path: &str) -> PathBuf {
         let base = |variable: &str, default: &str| {
             let moved = context.env.get(variable).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -247,7 +247,7 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
     Ok(launch)
 }
 
-/// Where the run names models, logins and keys of other providers stay outside.
+/// If the run names its models, the sandbox gets no logins and keys of other providers.
 fn choose(
     context: &Context<'_>,
     facts: &Facts,
@@ -440,7 +440,7 @@ fn project_file(
     Ok(())
 }
 
-/// Where a link leads is what is covered.
+/// The target of a link: the replacement covers that file, not the link.
 fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -32,7 +32,7 @@ const LISTS: &[(&str, Dialect)] = &[
     ("amp.mcpServers", Dialect::Common),
 ];
 
-/// Where a list is made, in a file that has none, by what the file is called.
+/// The key and dialect of a new list in a file that has none, by the name of the file.
 fn usual(path: &Path) -> (&'static str, Dialect) {
     let ends = |end: &str| path.ends_with(end);
     if ends("opencode.json") || ends("opencode.jsonc") {

@@ -14,7 +14,7 @@ pub struct Context<'a> {
     pub env: &'a BTreeMap<String, String>,
     pub home: &'a Path,
     pub project: &'a Path,
-    /// Where the agent will be started.
+    /// The directory in which the agent will be started.
     pub cwd: &'a Path,
     /// Path of agentsh inside the sandbox.
     pub bridge: &'a str,
@@ -113,7 +113,7 @@ pub struct Launch {
     pub remembered: Vec<KeptFile>,
     /// Files that the agent writes in the home and obeys in later sessions, also outside a sandbox.
     pub memory: Vec<MemoryFiles>,
-    /// Where the agent's model is.
+    /// The endpoints of the agent's model.
     pub endpoints: Vec<Endpoint>,
     /// Servers that are not passed to the agent, and why.
     pub refused: Vec<(ServerId, String)>,

@@ -29,7 +29,7 @@ pub(super) struct PluginLayout<'a> {
     pub kept: &'a [&'a str],
 }
 
-/// Where a plugin declares its servers when its manifest says nothing.
+/// The file in which a plugin declares its servers if its manifest names none.
 const USUAL_FILE: &str = ".mcp.json";
 
 /// Adds the servers of a plugin as the user's declarations. One that cannot be read or bridged is reported and not started.

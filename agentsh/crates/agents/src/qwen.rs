@@ -49,7 +49,7 @@ const FACTS: Facts = gemini::family(
 
 const LISTS: [List; 2] = gemini::lists(".qwen/settings.json");
 
-/// Where a login of Qwen leads.
+/// The endpoints that a login of Qwen uses.
 fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
     if !facts.place(context, "$own/oauth_creds.json").is_file() {
         return Ok(Vec::new());

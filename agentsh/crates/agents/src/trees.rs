@@ -22,7 +22,8 @@ const DEPTH: usize = 16;
 /// Nothing loads from there. Not `__pycache__`, because Python loads its content instead of the source.
 const SKIPPED: &str = ".git";
 
-/// Where an agent looks for skills: each entry of these directories is one. Below the home, and below the project.
+/// Directories in which an agent looks for skills, below the home and below the project. Each entry in them
+/// is a skill.
 const SKILLS: &[(&str, &[&str])] = &[
     ("claude", &[".claude/skills"]),
     ("codex", &[".codex/skills", ".agents/skills"]),

@@ -250,7 +250,8 @@ pub struct ApprovalSession {
     /// The trusted interfaces, and their store.
     pub interfaces: InterfacePins,
     pub pins: Arc<PinStore>,
-    /// Where a person answers, for clients that open addresses; `{id}` is the question. Set when the gateway starts.
+    /// The address at which a person answers, for clients that open addresses; `{id}` is the question. Set
+    /// when the gateway starts.
     pub page: Rc<OnceCell<String>>,
 }
 

@@ -65,7 +65,7 @@ pub fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), 
     write_anew(&real, after.as_bytes(), mode).map_err(|error| failed(path, &error))
 }
 
-/// Where a file is, and its mode.
+/// The real path of a file, and its mode.
 struct FileLocation {
     real: PathBuf,
     mode: u32,

@@ -256,7 +256,7 @@ fn as_started(policy: &mut Policy, agent: &str, place: &CommandContext) {
         let part = of_endpoints(&launch.endpoints, |_| false);
         part.hosts.into_iter().for_each(|host| policy.agent.network.insert(host));
         part.loopback.into_iter().for_each(|port| policy.agent.network.open_loopback(port));
-        // Where a name may lead is not a part of this answer.
+        // The answer does not say to which addresses a name may resolve.
         let own = policy.agent.network.allow.iter_mut().filter(|rule| rule.rule.file == "agent");
         own.for_each(|rule| rule.value.addresses.clear());
     }

@@ -59,7 +59,7 @@ pub struct CommandContext {
     pub system: PathBuf,
     /// `$XDG_CONFIG_HOME`, by default `~/.config`.
     pub config_home: PathBuf,
-    /// Where the pins are: `$XDG_STATE_HOME/agentsh`, by default `~/.local/state/agentsh`.
+    /// The directory with the pins: `$XDG_STATE_HOME/agentsh`, by default `~/.local/state/agentsh`.
     pub state: PathBuf,
     /// The environment, which tells where toolchains are.
     pub env: BTreeMap<String, String>,

@@ -56,7 +56,7 @@ pub trait Connection: Send {
     fn is_postgres(&self) -> bool;
 }
 
-/// Where the rows are kept.
+/// The database that keeps the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
     File(PathBuf),

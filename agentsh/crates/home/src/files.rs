@@ -59,7 +59,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> std::io::Resu
                     use std::os::unix::fs::DirBuilderExt;
                     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
                 }
-                // Where a link leads is what is bound, at the place where the agent looks for it.
+                // The sandbox binds the target of a link at the path where the agent looks for it.
                 own.push(Grant { path, access });
             }
         }
@@ -167,8 +167,8 @@ fn answers_in(
     Ok((directory, shown))
 }
 
-/// Where the agent may write such a directory itself, by the policy or in a layer, it is the project's own; where the policy hides
-/// the directory, nothing of it is given.
+/// If the agent may write such a directory itself, by the policy or in a layer, it gets the project's own
+/// directory. If the policy hides the directory, it gets nothing of it.
 pub fn unless_unmasked(facts: &Facts, launch: &mut Launch) {
     let is_hidden = |path: &Path| {
         let question = Question::Read(path.to_string_lossy().into_owned());
@@ -256,7 +256,7 @@ fn copies(facts: &Facts, kind: Kind) -> PathBuf {
     of_project(facts, kind).join(format!("copies-{}", facts.id))
 }
 
-/// Where the copy of a file with logins is.
+/// The path of the copy of a file with logins.
 pub(super) fn login_copy(facts: &Facts, kind: Kind, path: &Path) -> PathBuf {
     copies(facts, kind).join("logins").join(path.file_name().unwrap_or_default())
 }

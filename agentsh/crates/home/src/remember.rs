@@ -38,7 +38,7 @@ const NAME: &str = "remembered.json";
 pub struct RememberedFiles(Vec<(KeptFile, Value)>);
 
 impl RememberedFiles {
-    /// Where they are.
+    /// The paths of the files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().map(|(remembered, _)| remembered.path.as_path())
     }

@@ -38,7 +38,7 @@ pub fn judge(body: &[u8], judge: &mut dyn Judge) -> Result<FilteredAnswer, LlmEr
     Ok(FilteredAnswer { body, told })
 }
 
-/// Where an answer has calls, per API.
+/// The member of an answer that holds its calls, for each API.
 const LISTS: [(Provider, &str); 4] = [
     (Provider::Anthropic, "content"),
     (Provider::OpenAiChat, "choices"),

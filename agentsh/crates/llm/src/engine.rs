@@ -38,7 +38,7 @@ pub enum EngineEvent {
 struct Slot {
     frame: Frame,
     at: EventTarget,
-    /// Where this event's text ends in its channel, in folded characters.
+    /// For each channel, the end of this event's text in it, in folded characters.
     texts: Vec<(Channel, usize)>,
 }
 

@@ -79,7 +79,7 @@ impl Route {
     }
 }
 
-/// Where a model answers, now or earlier.
+/// The route of a request that a model answers now or has answered earlier.
 fn spoken(method: &str, parts: &[&str]) -> Option<Route> {
     let provider = match (method, parts) {
         ("POST", [.., "messages"]) => Provider::Anthropic,

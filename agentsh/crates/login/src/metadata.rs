@@ -178,7 +178,7 @@ fn scopes(list: Option<Vec<String>>) -> Vec<String> {
     listed(list).into_iter().filter(|scope| is_scope(scope)).collect()
 }
 
-/// Where a server describes itself when it does not say where: next to its path, then at the top.
+/// Addresses of a server's description if the server names none: next to its path, then at the top.
 #[must_use]
 pub fn places_of_resource(server: &Url) -> Vec<String> {
     let origin = server.origin().ascii_serialization();

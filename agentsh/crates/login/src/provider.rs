@@ -18,7 +18,7 @@ const OPENID: &str = "openid";
 /// A pending sign-in. Only the user's browser keeps the three values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PendingSignIn {
-    /// Where the browser goes.
+    /// The address that the browser opens.
     pub url: Url,
     pub words: SignInSecrets,
 }

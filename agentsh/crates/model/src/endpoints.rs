@@ -43,7 +43,8 @@ pub fn is_everywhere(facts: &Facts) -> bool {
     facts.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
 }
 
-/// Where the agent's model is. `ends_tls` says for which endpoints agentsh terminates TLS.
+/// Network rules for the endpoints of the agent's model. `ends_tls` says for which of them agentsh terminates
+/// TLS.
 #[must_use]
 pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool) -> Contribution {
     let mut part = Contribution::new(Feature::Adapter);

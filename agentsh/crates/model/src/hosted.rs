@@ -52,7 +52,8 @@ impl HostedVerdict {
 }
 
 impl Model {
-    /// Where the agent may connect to, known once its way out is open. Before that the provider reaches nothing for it.
+    /// Sets the hosts that the agent may reach, once its network is open. Until then the provider contacts
+    /// nothing for it.
     pub fn may_reach(&self, reachable: Reachable) {
         // Set only once: a session has one agent.
         let _ = self.reachable.set(reachable);

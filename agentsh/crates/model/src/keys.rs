@@ -36,14 +36,14 @@ const BALANCER_COOKIES: [&str; 6] = ["__cf", "_cf", "cf_", "awsalb", "gclb", "ar
 /// The part of a query in which Google's clients send it.
 const IN_QUERY: &str = "key";
 
-/// Where a key may go.
+/// A host and port to which a key may be sent.
 pub(super) type HostPort = (Host, u16);
 
 /// Placeholders and their keys.
 #[derive(Default)]
 pub(super) struct Keys {
     held: RefCell<BTreeMap<String, Key>>,
-    /// Where the agent has these keys of its user's and no other account.
+    /// Endpoints at which the agent has these keys of its user, and no other account.
     own: Vec<(HostPort, Vec<String>)>,
 }
 

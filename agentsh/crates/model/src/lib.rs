@@ -69,7 +69,7 @@ pub struct Model {
     turns: RefCell<Turns>,
     /// Judges calls, here and on the wire, and learns in which turn they are.
     wire: Wire,
-    /// Where the provider may go for the agent.
+    /// The hosts that the provider may contact for the agent.
     reachable: OnceCell<Reachable>,
 }
 

@@ -22,7 +22,7 @@ pub struct ResponseReader {
     came: u64,
     /// Bytes without chunk headers.
     given: u64,
-    /// Where runs of those begin among the received bytes.
+    /// For each run of bytes without chunk headers, its start among the received bytes.
     runs: VecDeque<(u64, u64)>,
 }
 

@@ -19,7 +19,7 @@ pub struct PackageRequest {
     pub specs: Vec<String>,
 }
 
-/// Where fetched packages are, and for whom.
+/// The directory with the fetched packages of one server.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// Absolute.

@@ -16,8 +16,8 @@ use super::file::{self, FileKey, Hasher, MAX_ENTRIES, Stamp, hex};
 /// Deeper than any package manager nests, shallow enough for the stack and the descriptor limit.
 const MAX_DEPTH: usize = 96;
 
-/// Where the versions in `packages` come from. The digest is always over the files themselves: what a lock file
-/// says pins nothing on disk.
+/// The source of the versions in `packages`. The digest is always over the files themselves, because a lock
+/// file pins nothing on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeSource {
     NpmLock,

@@ -31,7 +31,7 @@ pub struct ProjectReadOnly {
     pub kind: Kind,
     pub tier: Tier,
     /// Below the home directory: what shows that the user has a program that obeys such a file at once, without a question.
-    /// Where one of these exists and the file does not, a read-only stub prevents it from being created. Everything else is
+    /// If one of these exists and the file does not, a read-only stub prevents it from being created. Everything else is
     /// set aside as soon as it appears: before a program that asks has an answer, or one that reads it at its start.
     pub signs: &'static [&'static str],
     /// Directories in it that package managers write to: what is in them may be written, and nothing else. A dash at the end of a

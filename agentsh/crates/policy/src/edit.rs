@@ -158,7 +158,7 @@ fn column(column: u64) -> usize {
     usize::try_from(column).unwrap_or_default().saturating_sub(1)
 }
 
-/// Where a line begins, counted from 1.
+/// The byte at which a line begins. Lines are counted from 1.
 fn line_start(text: &str, line: u64) -> Option<usize> {
     let before = usize::try_from(line).ok()?.checked_sub(1)?;
     if before == 0 {
@@ -237,7 +237,7 @@ fn flow_added(text: &str, open: usize, entry: &str) -> Option<String> {
     Some(format!("{}{comma}{rest}\n{indent}{entry}{}", text.get(..=last)?, text.get(end..)?))
 }
 
-/// Where a list or map in brackets ends.
+/// The end of a list or map in brackets.
 struct Flow {
     /// Its last sign before the closing bracket that is neither a blank nor of a comment; the opening one where it is empty.
     last: usize,

@@ -32,7 +32,7 @@ pub struct Flags {
     pub deny_tool: Vec<String>,
     /// `~` of the paths.
     pub home: PathBuf,
-    /// Where the command line was typed.
+    /// The directory in which the command line was typed.
     pub directory: PathBuf,
 }
 

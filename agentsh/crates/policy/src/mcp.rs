@@ -128,7 +128,7 @@ impl McpPolicy {
             || (self.tool_policy == ListMode::Allowlist && tools.into_iter().any(names))
     }
 
-    /// Where a key with a single value was written; its default when it was not.
+    /// The place where a key with a single value was written, or its default.
     #[must_use]
     pub fn place_of(&self, key: &str) -> RuleRef {
         let default = || RuleRef::default_rule(&format!("sandbox.mcp.{key}"));

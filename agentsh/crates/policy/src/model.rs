@@ -129,7 +129,7 @@ pub struct EnvPolicy {
     pub deny: Vec<Ruled<String>>,
     /// Variables in no list pass, except the loader variables: `env_inherit: all`, or a deny list alone.
     pub others: bool,
-    /// Where `env_inherit` was written.
+    /// The place where `env_inherit` was written.
     pub inherit_rule: Option<RuleRef>,
     /// Never passed, whatever `allow` says: a layer above removes it.
     pub never: Vec<Ruled<String>>,
@@ -187,12 +187,12 @@ pub struct ExfiltrationPolicy {
     pub close_after: Option<Ruled<u64>>,
     /// The outcome for unreadable bytes. None: an alert.
     pub on_opaque: Option<Ruled<OnFlow>>,
-    /// Where the invisible marker is put in prose of results; None: no result is changed.
+    /// The place of the invisible marker in the prose of results. None: agentsh changes no result.
     pub marker: Option<MarkerPlace>,
     /// Hosts that arguments may name; None: every host that the server's network rules allow.
     pub allowed_domains: Option<Ruled<Vec<Ruled<NetworkRule>>>>,
     pub rule: RuleRef,
-    /// Where each key was written.
+    /// The place where each key was written.
     pub written: BTreeMap<&'static str, RuleRef>,
 }
 
@@ -304,7 +304,7 @@ impl ExfiltrationPolicy {
     }
 }
 
-/// Where the marker is in a text.
+/// The place of the marker in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerPlace {
     Suffix,
@@ -325,7 +325,7 @@ pub enum DataSource {
     Public,
 }
 
-/// Where a server's arguments go.
+/// The destination of a server's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataSink {
     /// Stays on this machine.
@@ -351,7 +351,7 @@ pub struct Pinning {
     pub ignore_in: Vec<IgnoredIn>,
     /// The section, for what a refusal points to.
     pub rule: RuleRef,
-    /// Where each key was written.
+    /// The place where each key was written.
     pub written: BTreeMap<&'static str, RuleRef>,
 }
 

@@ -10,7 +10,7 @@ use crate::types::RuleRef;
 use super::domain;
 use super::model::{HostPattern, NetworkPolicy, NetworkRule, Ruled};
 
-/// Where a rule goes among the network rules. The first of two equally precise rules decides.
+/// The position of a rule among the network rules. Of two equally precise rules, the first decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precedence {
     /// Before all others.

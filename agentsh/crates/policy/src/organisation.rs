@@ -25,7 +25,7 @@ pub struct Organisation {
     /// A URL or a file; `agentsh policy bundle pull` looks there.
     pub source: String,
     pub keys: Vec<String>,
-    /// Where that is written.
+    /// The file in which these are written.
     pub file: PathBuf,
     /// The directory of the stored bundle.
     pub directory: PathBuf,

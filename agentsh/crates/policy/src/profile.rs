@@ -31,7 +31,7 @@ pub struct ServerProfile {
     pub opened: Vec<Ruled<ProfileGrant>>,
     /// The label of the server's results.
     pub source: Option<Ruled<DataSource>>,
-    /// Where data for the server can end up.
+    /// The destination of data that the server receives.
     pub sink: Option<Ruled<DataSink>>,
     /// Whether the package works only when its own scripts run at installation.
     pub install_scripts: Option<Ruled<bool>>,

@@ -24,7 +24,7 @@ pub struct ProxyFile {
     pub servers: Vec<Ruled<ProxyServer>>,
     /// None may be reached unless it is named here.
     pub allowed_domains: Vec<Ruled<NetworkRule>>,
-    /// Where the list is, or would be.
+    /// The place of that list, or the place where it would be.
     pub domains_rule: RuleRef,
     /// Empty: every tool.
     pub allowed_tools: Vec<Ruled<ToolRule>>,

@@ -11,7 +11,7 @@ pub enum Risk {
     High,
 }
 
-/// Where a verb is in a name.
+/// How a verb is found in a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Names {
     /// As a whole word.

@@ -37,7 +37,7 @@ pub const APPROVED_FILE: &str = "approved.yaml";
 /// The machine's policy, below the user's.
 pub const SYSTEM_FILE: &str = "/etc/agentsh/policy.yaml";
 
-/// Where to look.
+/// The places in which agentsh looks for the layers of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
     /// `--policy`: a file, or the name of a built-in policy, which then is the only one.
@@ -47,7 +47,7 @@ pub struct Search {
     pub config_home: PathBuf,
     /// [`SYSTEM_FILE`].
     pub system: PathBuf,
-    /// Where the bundle of the user's organisation is kept: `$XDG_STATE_HOME/agentsh`.
+    /// The directory with the bundle of the user's organisation: `$XDG_STATE_HOME/agentsh`.
     pub state: PathBuf,
     /// Name of the agent's adapter; decides which built-in policy is the lowest layer.
     pub agent: String,

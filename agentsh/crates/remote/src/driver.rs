@@ -130,7 +130,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
 /// The state shared by the parts of a connection.
 pub(crate) struct Link {
     pub settings: Settings,
-    /// Where messages are posted; the older transport names another place than its URL.
+    /// The address for messages. The older transport names one that differs from the server's URL.
     pub endpoint: RefCell<Target>,
     /// Arguments that are repeated in headers, as the server's listings say.
     pub params: RefCell<Params>,

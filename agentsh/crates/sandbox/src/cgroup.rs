@@ -235,7 +235,7 @@ impl Cgroup {
         self.unified.as_ref().map(|(_, descriptor)| descriptor.as_fd())
     }
 
-    /// Where the processes of the sandbox can be stopped.
+    /// The control group by which the processes of the sandbox can be stopped.
     #[must_use]
     pub fn directory(&self) -> Option<&Path> {
         self.unified.as_ref().map(|(directory, _)| directory.as_path())

@@ -71,7 +71,8 @@ pub enum Stub {
 
 /// The directory of agentsh's own files in an agent's sandbox.
 pub const OWN_DIRECTORY: &str = "/run/agentsh";
-/// Where names of an agent's sandbox are held, see [`super::share_mounts::hold`]. Nobody inside may look into it.
+/// The directory that holds names of an agent's sandbox, see [`super::share_mounts::hold`]. No program inside
+/// may look into it.
 pub const HELD_DIRECTORY: &str = "/run/agentsh/held";
 
 /// # Panics

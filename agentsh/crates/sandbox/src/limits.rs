@@ -31,7 +31,8 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
         let usual = Rlimit { current: limits.file_bytes, ..file_bytes };
         setrlimit(Resource::Fsize, usual).at("limit the size of files")?;
     }
-    // Where dumps go to a program of the host, the kernel starts it at 0 too, and not at 1 (core(5), fs/coredump.c).
+    // If a program of the host receives dumps, the kernel starts it at a limit of 0, too, but not at 1
+    // (core(5), fs/coredump.c).
     setrlimit(Resource::Core, fixed(1)).at("switch off core dumps")?;
     setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MAX_QUEUED_SIGNALS))
         .at("limit queued signals")?;

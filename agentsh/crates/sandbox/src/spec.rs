@@ -151,7 +151,7 @@ pub struct Named {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamedKind {
-    /// Where nothing is, a directory may be made.
+    /// If nothing exists there, a program may make a directory.
     File,
     /// Everything in it is obeyed.
     Directory,

@@ -24,7 +24,7 @@ use crate::policy::builtin_paths::stub_content;
 pub struct StubFiles {
     /// The record of created stubs, with the paths that it names.
     record: Option<(PathBuf, Vec<PathBuf>)>,
-    /// Where they were created, in case the user moves that.
+    /// The directories in which they were created, held open in case the user moves one.
     directories: Vec<(PathBuf, OwnedFd)>,
 }
 
@@ -161,7 +161,7 @@ pub fn wanted(list: &[(PathBuf, Stub)]) -> BTreeSet<(PathBuf, Stub)> {
     list.iter().cloned().collect()
 }
 
-/// Where the records of stubs are.
+/// The directory with the records of stubs.
 #[must_use]
 pub fn records(state: &Path) -> PathBuf {
     state.join("placeholders")

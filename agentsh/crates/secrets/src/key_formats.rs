@@ -254,7 +254,7 @@ impl Words {
     }
 
     fn start(&mut self, bytes: &[u8], to: usize, has_dots: bool) -> usize {
-        // Where the last word began, and how far it was read.
+        // The start of the last word, and the end of what was read.
         let read = &mut self.starts[usize::from(has_dots)];
         let new = bytes.get(read.end..to).unwrap_or_default();
         #[cfg(test)]

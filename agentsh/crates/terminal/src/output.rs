@@ -19,7 +19,7 @@ const MAX_CELL_CHARACTERS: usize = 120;
 /// Shown of a hash in a table.
 const HASH_DIGITS: usize = 13;
 
-/// Where to read, when it is, and how wide the terminal is. A value, so that tests choose it.
+/// The state directory, the time and the width of the terminal. A value, so that tests choose it.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub state_dir: PathBuf,

@@ -14,7 +14,7 @@ pub const GOOD: Style = AnsiColor::Green.on_default();
 pub const LESS: Style = AnsiColor::Yellow.on_default();
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// Where everything goes that is not a data: in a terminal no line is wider than it.
+/// Standard error, for everything that is not data. No line is wider than the terminal.
 pub fn stderr() -> Folding<anstream::Stderr> {
     Folding::new(anstream::stderr(), paragraph::columns(&std::io::stderr()))
 }

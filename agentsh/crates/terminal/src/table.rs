@@ -166,7 +166,7 @@ pub fn wrap(text: &str, first: usize, room: usize) -> Vec<String> {
     pieces
 }
 
-/// Where a word is broken that is wider than `wait_for_room`: never before its first character.
+/// The byte at which to break a word that is wider than `room`: never before its first character.
 fn breaking(word: &str, room: usize) -> usize {
     let (mut used, mut end, mut joint) = (0, 0, None);
     for (at, character) in word.char_indices() {

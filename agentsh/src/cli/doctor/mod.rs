@@ -16,7 +16,7 @@ use agentsh_trials::doctor::layer::{self, Layer, State};
 use agentsh_trials::doctor::stage::Stage;
 use agentsh_trials::doctor::{Probed, host, probe};
 
-/// Where standard output is not a terminal: programs read `--json`.
+/// The width if standard output is not a terminal. Programs read `--json`.
 const COLUMNS: u16 = 100;
 
 const NO_SANDBOX: &str = "cannot start a sandbox";

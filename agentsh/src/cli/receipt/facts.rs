@@ -23,7 +23,7 @@ const PAGE: u32 = 256;
 /// A session as its record has it.
 pub struct Facts {
     pub predicate: Predicate,
-    /// Where it was started.
+    /// directory in which the run was started.
     pub project: String,
     /// The commits of the project at the start and the end.
     pub heads: (Option<String>, Option<String>),

@@ -119,7 +119,7 @@ impl Making<'_> {
             approval(&mut row, event);
             session(&mut row, event);
         }
-        // Where one command writes it, that is what a person copies.
+        // If a command writes the change, the person copies the command.
         row.change = row.change.map(|change| remedy::command(&change).unwrap_or(change));
         if let Some(input) = self.inputs.get(&record.id) {
             row.input = serde_json::to_string_pretty(input).ok();

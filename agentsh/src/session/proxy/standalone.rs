@@ -295,7 +295,7 @@ fn word(arguments: Option<&Json<'_>>, name: &str) -> Result<Option<String>, Erro
     }
 }
 
-/// Where what is searched would go; the tool that was called where the agent does not say.
+/// The tool that would receive the searched text: the one that the agent names, else the called one.
 fn target(arguments: Option<&Json<'_>>, called: &str) -> Result<ToolId, ErrorReply> {
     let named = |name: &str, otherwise: &str| {
         word(arguments, name).map(|word| word.unwrap_or_else(|| otherwise.to_owned()))

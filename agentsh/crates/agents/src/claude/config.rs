@@ -31,7 +31,7 @@ pub(super) struct Sources {
     state_text: String,
 }
 
-/// Where the user has moved Claude Code's own directory.
+/// Claude Code's own directory, if the user has moved it.
 pub(super) fn moved(context: &Context<'_>) -> Option<PathBuf> {
     let moved = context.env.get("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty());
     moved.map(|path| context.cwd.join(path))

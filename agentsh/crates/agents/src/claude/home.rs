@@ -145,7 +145,7 @@ const LOGIN: &[&str] = &["POST /v1/oauth/token", "POST /v1/oauth/token/revoke", 
 /// The first start asks the login server whether it is online, with a key too, and ends after 30 seconds without an answer.
 const CONNECTIVITY_CHECK: &str = "GET /v1/oauth/hello";
 
-/// Where the model is: the user's base URL, a cloud provider, or Anthropic.
+/// Adds the endpoints of the model: the user's base URL, a cloud provider, or Anthropic.
 pub(super) fn endpoints(
     context: &Context<'_>,
     sources: &Sources,

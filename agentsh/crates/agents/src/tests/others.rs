@@ -33,7 +33,7 @@ fn agent_kind_is_recognised_by_its_program() {
     assert_eq!(names.len(), Kind::all().count(), "names are directories");
 }
 
-/// Where each declares a server, for the user and for the project, and what it reads of the copy.
+/// For each agent: the files in which it declares servers, and what it reads from the copy.
 #[test]
 fn servers_of_the_user_and_of_the_project_become_bridges() {
     let common = |word: &str| {

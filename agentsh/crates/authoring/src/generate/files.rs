@@ -232,7 +232,7 @@ fn covers(entry: &str, path: &Path, paths: &PathContext) -> bool {
     path.starts_with(agentsh_policy::place::resolve(entry, paths))
 }
 
-/// Where many files of one directory were refused, the directory; never one that is shared.
+/// Replaces many refused files of one directory by the directory, unless that is shared.
 fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, paths: &PathContext) -> BTreeSet<PathBuf> {
     let home = &paths.home;
     let mut by_directory: BTreeMap<&Path, Vec<&Path>> = BTreeMap::new();

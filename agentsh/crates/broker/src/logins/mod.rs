@@ -38,7 +38,7 @@ pub struct LoginSession {
 #[derive(Debug, Default)]
 pub struct Logins {
     told: RefCell<BTreeSet<String>>,
-    /// Where questions are put that wait for an answer.
+    /// Puts questions to a person, and waits for the answers.
     approvals: OnceCell<WeakApprovals>,
 }
 

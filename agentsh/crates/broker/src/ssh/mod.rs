@@ -42,7 +42,7 @@ pub struct SshGrants {
     _serving: Option<serve::Serving>,
 }
 
-/// Where the socket is inside.
+/// The path of the socket in the sandbox.
 #[must_use]
 pub fn inside() -> PathBuf {
     Path::new(OWN_DIRECTORY).join("ssh-agent")

@@ -59,7 +59,7 @@ impl Secrets {
         self.policy.custom.iter().any(|custom| custom.value.action == OnSecret::Redact)
     }
 
-    /// Where a kind of the policy's own is to be replaced, and by what.
+    /// The places of the policy's own kinds that agentsh replaces, with the replacements.
     pub fn own_places(&self, text: &str) -> Vec<(Range<usize>, String)> {
         let redacting = self.policy.custom.iter().filter(|custom| custom.value.action == OnSecret::Redact);
         redacting

@@ -17,7 +17,7 @@ pub enum Role {
     Other,
     /// Reads a repository and its history.
     Repository,
-    /// Where repositories, their issues and their requests live.
+    /// Hosts repositories, their issues and their requests.
     Forge,
 }
 

@@ -52,7 +52,7 @@ impl Filling {
         Self { buffer: [0; EARLIER + BLOCK], filled: 0, at: 0 }
     }
 
-    /// Where the next grams go; never empty between two calls of [`Filling::take`].
+    /// The room for the next grams; never empty between two calls of [`Filling::take`].
     #[inline]
     pub fn room(&mut self) -> &mut [u64] {
         &mut self.buffer[EARLIER + self.filled..]

@@ -89,7 +89,7 @@ impl Hits {
         self.list.push(hit);
     }
 
-    /// Where the text has data of a result, in symbols.
+    /// The places in the text with data of a result, in symbols.
     pub fn places(&self) -> Vec<Range<usize>> {
         let copies = self.list.iter().map(|hit| hit.start..hit.end);
         copies.chain(self.of_pieces.iter().cloned()).collect()

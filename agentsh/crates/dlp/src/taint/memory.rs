@@ -184,7 +184,7 @@ impl TaintMemory {
         self.shadow.get(position.checked_sub(self.shadow_start)? as usize).copied()
     }
 
-    /// Where the next result begins.
+    /// The offset at which the next result begins.
     pub(super) fn end(&self) -> u32 {
         self.shadow_start + self.shadow.len() as u32
     }

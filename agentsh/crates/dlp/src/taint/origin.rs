@@ -8,7 +8,7 @@ use crate::types::ServerId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OriginId(pub u64);
 
-/// Where a result came from.
+/// The origin of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub server: ServerId,

@@ -53,7 +53,7 @@ pub(super) struct Walk<'s> {
     left: usize,
     outcome: Outcome,
     how: Vec<Step>,
-    /// Where in the visited text the current view came from.
+    /// The part of the visited text from which the current view was made.
     origin: Option<Range<usize>>,
     /// Texts that were views already, with their length first, so that most comparisons end at once.
     known: BTreeSet<(usize, Box<str>)>,

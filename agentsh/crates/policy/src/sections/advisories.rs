@@ -88,7 +88,7 @@ pub struct AdvisoryPolicy {
     pub signers: Vec<Ruled<String>>,
     quorum: Option<Ruled<u64>>,
     max_error_rate: Option<Ruled<u64>>,
-    /// Where `agentsh advisories update` looks.
+    /// The addresses that `agentsh advisories update` reads.
     pub sources: Vec<Ruled<String>>,
     pub status: Vec<Ruled<StatusFeed>>,
 }

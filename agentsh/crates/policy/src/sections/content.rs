@@ -79,7 +79,7 @@ pub struct ContentPolicy {
     pub sanitize: bool,
     /// None: `suspicious` where `sanitize` is on.
     hidden_html: Option<HiddenHtml>,
-    /// Where each key was written.
+    /// The place where each key was written.
     pub written: BTreeMap<&'static str, RuleRef>,
 }
 
@@ -114,7 +114,7 @@ impl ContentPolicy {
         }
     }
 
-    /// Where a key was written, or its default.
+    /// The place where a key was written, or its default.
     #[must_use]
     pub fn rule(&self, key: &str) -> RuleRef {
         let default = || RuleRef::default_rule(&format!("sandbox.mcp.content.{key}"));

@@ -29,7 +29,7 @@ pub struct Credential {
     pub requests: Vec<Ruled<RequestRule>>,
 }
 
-/// Where the session gets a secret from, before the agent starts.
+/// The source of a secret. The session reads it before the agent starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// `gh auth token`
@@ -191,7 +191,8 @@ impl Section<AgentPolicy> for Credentials {
     }
 }
 
-/// Where `gh` looks for the token of a host: different variables for github.com and for a self-hosted server.
+/// The variables in which `gh` looks for the token of a host. They differ for github.com and a self-hosted
+/// server.
 fn variables_of_gh(host: &str) -> [&'static str; 2] {
     match is_github(host) {
         true => ["GH_TOKEN", "GITHUB_TOKEN"],

@@ -34,7 +34,7 @@ const FLOWS: [(&str, OnFlow); 3] = [("alert", OnFlow::Alert), ("ask", OnFlow::As
 /// The policy in force. `None` is the default, which the methods return.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CrossServerPolicy {
-    /// Where the section was written; without it only similar names are looked for.
+    /// The place where the section was written. None: agentsh looks only for similar names.
     pub rule: Option<RuleRef>,
     pub enabled: Option<Ruled<bool>>,
     pub shadow: Option<Ruled<bool>>,
@@ -128,7 +128,7 @@ impl CrossServerPolicy {
         self.kinds.iter().find(|(pattern, _)| fits(pattern)).map(|(_, kind)| kind.value)
     }
 
-    /// Where a part was written, or its default.
+    /// The place where a part was written, or its default.
     #[must_use]
     pub fn place(&self, key: &str) -> RuleRef {
         let id = format!("sandbox.mcp.cross_server.{key}");

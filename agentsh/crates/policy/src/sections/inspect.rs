@@ -213,7 +213,7 @@ pub fn resolve(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Node> {
             }
         }
     }
-    // Where copies are only recorded, no result is changed to find them.
+    // If agentsh only records copies, it changes no result to find them.
     let copies =
         lines.iter().find(|line| line.path == COPIES && line.value == Value::Text("alert".to_owned()));
     if let Some(place) = copies.map(|line| line.place) {
@@ -243,7 +243,7 @@ impl Cell {
         let Kind::Word(words) = self.key.kind else { return None };
         let value = *self.values.get(words.iter().position(|known| *known == word)?)?;
         let value = if value == "false" { Value::Bool(false) } else { Value::Text(value.to_owned()) };
-        // Where copies are not looked for, nothing of the section is.
+        // If agentsh does not look for copies, the whole section is off.
         let is_copy = self.keys == [COPIES];
         let switched = is_copy.then(|| ("sandbox.mcp.exfiltration.enabled", Value::Bool(word != "off")));
         let mut contradicted = None;

@@ -70,7 +70,7 @@ pub enum OnSecret {
     Block,
 }
 
-/// Where the key to the model's API is.
+/// Who has the key to the model's API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
     /// In the agent's environment.

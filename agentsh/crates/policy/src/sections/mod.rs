@@ -101,7 +101,7 @@ sections! {
         /// Server and tool lists of a narrowing layer; its other fields are not used. A server or a call has to pass
         /// these as well as the lists here, each with its own `enforce` and `fail_closed`.
         narrowed_by: Option<Box<McpPolicy>>,
-        /// Where the keys with a single value were written, by the name of the key.
+        /// The places where the keys with a single value were written, by the name of the key.
         written: BTreeMap<String, RuleRef>,
     }
     lists: lists::Lists => {

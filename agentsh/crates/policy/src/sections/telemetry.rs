@@ -15,7 +15,7 @@ use crate::sections::credentials::is_variable;
 const MAX_HEADERS: usize = 32;
 /// Longest path of a socket.
 const MAX_SOCKET: usize = 107;
-/// Where programs of this machine leave their messages.
+/// The socket to which programs of this machine send log messages.
 const SYSLOG: &str = "/dev/log";
 
 /// The policy in force, each key with its place if it was written.

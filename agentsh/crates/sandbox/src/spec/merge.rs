@@ -12,7 +12,7 @@ use crate::policy::{EnvPolicy, NetworkPolicy, Ruled};
 /// The policy's rules for the process, and its inputs.
 pub struct Rules<'a> {
     pub env: &'a EnvPolicy,
-    /// Where a rule about a variable would be: `agent`, or `sandbox.mcp.servers[ID]`.
+    /// The section of the policy for rules about a variable: `agent`, or `sandbox.mcp.servers[ID]`.
     pub section: &'a str,
     /// The caller's variables.
     pub inherited: &'a BTreeMap<String, String>,

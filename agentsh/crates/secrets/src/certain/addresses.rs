@@ -12,7 +12,7 @@ pub(super) fn addresses(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
     let (mut from, mut read, mut part) = (0, 0, 0);
     for at in memchr::memchr_iter(b'@', bytes) {
-        // Where user and password begin: each byte is examined once.
+        // The start of user and password. Each byte is examined once.
         part = bytes[read..at].iter().rposition(|byte| !is_part(*byte)).map_or(part, |last| read + last + 1);
         read = at;
         if at < from {

@@ -112,7 +112,7 @@ const TITLE: usize = 60;
 
 /// Minimum length of a body that is not on a separate line: texts about keys have shorter words after the first line.
 const BODY_WITH_END: usize = 16;
-/// Where the last line is missing.
+/// Minimum length of a body whose last line is missing.
 const BODY_WITHOUT_END: usize = 40;
 
 /// From its first line to its last, or to the start of another block.

@@ -20,7 +20,7 @@ pub struct Prescan {
     pub lists: bool,
     /// Several single letters between spaces.
     pub spaced: bool,
-    /// Where several words of mixed letters and digits end.
+    /// The ends of several words of mixed letters and digits.
     pub leet: Vec<usize>,
     /// Words of a disguised text: where they begin, and whether they are reversed.
     pub turned: Vec<(usize, bool)>,

@@ -16,7 +16,7 @@ pub struct View {
 #[derive(Debug, Default)]
 pub struct Builder {
     view: View,
-    /// Where the original continues if nothing changes.
+    /// The offset at which the original continues if nothing changes.
     next: Option<usize>,
 }
 

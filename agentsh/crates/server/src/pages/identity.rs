@@ -30,7 +30,7 @@ use agentsh_login::registration::{Registered, known};
 use agentsh_login::{Clients, LoginError};
 use agentsh_store::escape;
 
-/// Where the provider sends browsers back to.
+/// The path to which the provider sends browsers back.
 pub(super) const CALLBACK: &str = "/sign-in/callback";
 /// Holds the secret that the provider gave this server.
 const SECRET: &str = "AGENTSH_FLEET_OIDC_SECRET";

@@ -39,7 +39,7 @@ struct App {
     place: CommandContext,
     /// The browser comes by TLS alone.
     is_secure: bool,
-    /// Where people sign in who have no token.
+    /// The provider at which people without a token sign in.
     identity: Option<Identity>,
     gate: Gate,
 }

@@ -60,7 +60,7 @@ pub struct Settings {
     pub resource: Vec<(String, String)>,
 }
 
-/// Where the three kinds go; None where one is not sent.
+/// The addresses of the three kinds of data. None: that kind is not sent.
 pub struct Addresses {
     pub traces: Option<Url>,
     pub logs: Option<Url>,
