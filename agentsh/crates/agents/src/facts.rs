@@ -23,6 +23,8 @@ pub(super) struct Facts {
     pub(super) lists: &'static [List],
     pub(super) shown: &'static [HomeEntry],
     pub(super) models: Models,
+    /// Files of its configuration, JSON or TOML, that may name the base URLs of models.
+    pub(super) urls: &'static [&'static str],
     /// Whether TLS with its models ends at the session.
     pub(super) judged: TlsInspection,
     /// Variables that are set unless the user has set them.
@@ -54,6 +56,7 @@ pub(super) const NOTHING: Facts = Facts {
     lists: &[],
     shown: &[],
     models: ANY_MODEL,
+    urls: &[],
     judged: TlsInspection::WhenAsked,
     set: &[],
     settle: |_| {},
@@ -559,6 +562,18 @@ fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(
     let mut found = (facts.models.others)(context, facts)?;
     if facts.models.any {
         found.extend(providers::of_environment(context)?);
+    }
+    for file in facts.urls {
+        let path = facts.place(context, file);
+        let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
+        if !text.trim().is_empty() {
+            let document = match path.extension().is_some_and(|extension| extension == "toml") {
+                // The program itself says what is wrong with it.
+                true => toml::from_str(&text).unwrap_or_default(),
+                false => json::parse_relaxed(&text, &path)?,
+            };
+            found.extend(providers::of_configuration(&document, &path, &mut launch.notes));
+        }
     }
     if let Some(path) = facts.models.logins {
         let mut logins = logins_of(context, facts, path)?;

@@ -45,6 +45,7 @@ const PI_FACTS: Facts = Facts {
         read_only("$own/tools", StateKind::Dir),
     ],
     models: Models { any: true, logins: Some("$own/auth.json"), others: no_others },
+    urls: &["$own/models.json"],
     ..facts::NOTHING
 };
 
@@ -143,6 +144,7 @@ const KIMI_FACTS: Facts = Facts {
         read_only("$own/skills", StateKind::Dir),
     ],
     models: Models { any: true, logins: None, others: moonshot },
+    urls: &["$own/config.toml", "$own/config.json"],
     ..facts::NOTHING
 };
 
@@ -175,6 +177,7 @@ const VIBE_FACTS: Facts = Facts {
         read_only("$own/tools", StateKind::Dir),
     ],
     models: Models { any: true, logins: None, others: mistral },
+    urls: &["$own/config.toml"],
     set: &[("VIBE_ENABLE_UPDATE_CHECKS", "false")],
     ..facts::NOTHING
 };

@@ -33,6 +33,19 @@ fn agent_kind_is_recognised_by_its_program() {
     assert_eq!(names.len(), Kind::all().count(), "names are directories");
 }
 
+#[test]
+fn base_urls_of_the_users_configuration_are_endpoints() {
+    for (agent, file, text) in [
+        ("pi", ".pi/agent/models.json", r#"{"providers": {"own": {"baseUrl": "http://127.0.0.1:8081/v1"}}}"#),
+        ("kimi", ".kimi/config.toml", "[providers.own]\nbase_url = \"http://127.0.0.1:8081/v1\"\n"),
+        ("vibe", ".vibe/config.toml", "[[providers]]\napi_base = \"http://127.0.0.1:8081/v1\"\n"),
+    ] {
+        let mut world = World::new();
+        world.write(&world.home(file), text);
+        assert!(hosts(&world.adapt(kind(agent), &[agent])).contains(&("127.0.0.1", 8081)), "{agent}");
+    }
+}
+
 /// For each agent: the files in which it declares servers, and what it reads from the copy.
 #[test]
 fn servers_of_the_user_and_of_the_project_become_bridges() {
