@@ -220,6 +220,8 @@ fn unusual_files_at_guarded_names_do_not_prevent_the_start() {
             outside(&place, after);
             let outcome = inside(&place, &place.project, "cat file").expect_code(0);
             assert_eq!(outcome.stdout, "here\n", "{mode:?} {make} {outcome}");
+            let is_told = outcome.stderr.contains("/.git: it is a link that leads nowhere");
+            assert_eq!(is_told, make == "ln -s .git .git", "{mode:?} {make} {outcome}");
             outside(&place, "chmod -R u+rwX . 2>/dev/null || true");
         }
     }

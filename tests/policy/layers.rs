@@ -221,3 +221,22 @@ fn a_denied_tool_is_denied_over_every_policy() {
         assert!(other["error"].is_null(), "{name} {other}");
     }
 }
+
+/// An agent may have put it there; a person can start without it.
+#[test]
+fn a_project_policy_that_is_no_plain_file_is_refused_with_what_helps() {
+    let place = Place::new(Mode::Invoker);
+    let file = place.project.join(".agentsh.yaml");
+    let makes: [(&str, &str); 3] =
+        [("ln -s /dev/null", "a symbolic link"), ("mkfifo", "not a plain"), ("mkdir", "not a plain")];
+    for (make, why) in makes {
+        Outcome::of(place.command("sh").args(["-c", &format!("{make} {}", file.display())])).expect_code(0);
+        let refused = place.shell("true");
+        assert!(refused.code == 125 && refused.stderr.contains(why), "{refused}");
+        let remedy = refused.stderr.split('`').nth(1).expect(&refused.stderr);
+        Outcome::of(place.command("sh").args(["-c", remedy])).expect_code(0);
+        place.shell("true").expect_code(0);
+        Outcome::of(place.command("sh").args(["-c", &format!("rm -r {}.aside", file.display())]))
+            .expect_code(0);
+    }
+}

@@ -220,6 +220,10 @@ fn results_read_before_a_restart_are_known_after_it() {
         (&json!(2), 2),
         "{report}"
     );
+    let token =
+        &report["tokens"].as_array().unwrap().iter().find(|token| token["source_tool"] == "read_file");
+    let kept = ["source_type", "embed_position", "marked"].map(|name| token.unwrap()[name].clone());
+    assert_eq!(kept, [json!("tool_result"), json!("suffix"), json!(true)], "{report}");
     assert_eq!(place.detections().len(), 2);
     // Somebody else's file stays as it is.
     let (other, link) = (place.write("other", ""), place.project.join("link.db"));
@@ -231,6 +235,33 @@ fn results_read_before_a_restart_are_known_after_it() {
         assert!(refused.stderr.contains(why), "{refused}");
     }
     assert_eq!((mode(), std::fs::metadata(&other).unwrap().len()), (before, 0));
+}
+
+/// What a report says about them, too.
+#[test]
+fn texts_passed_before_a_restart_are_known_after_it() {
+    let place = Place::new(Mode::Invoker);
+    let start = || {
+        let stored = place.project.join("taint.db");
+        let mut peer = Peer::start(place.halting(&["proxy"]).env("CANARY_MCP_PERSIST_PATH", stored));
+        peer.shake_hands();
+        peer
+    };
+    let report = |peer: &mut Peer| -> Value {
+        let mut report: Value = serde_json::from_str(&peer.text("get_report", json!({}))).unwrap();
+        report["tokens"].take()
+    };
+    let mut peer = start();
+    for (content, place) in [(json!(MEMO), "prefix"), (json!("{\"the safe of Ada Lovelace\": 4711}"), "both")]
+    {
+        let wrap = json!({"content": content, "source_type": "file_read", "embed_position": place});
+        peer.text("wrap_content", wrap);
+    }
+    let before = report(&mut peer);
+    let marked = [0, 1].map(|at| (&before[at]["embed_position"], &before[at]["marked"]));
+    assert_eq!(marked, [(&json!("prefix"), &json!(true)), (&Value::Null, &json!(false))], "{before}");
+    assert_eq!(peer.finish().0, 0);
+    assert_eq!(report(&mut start()), before);
 }
 
 #[test]

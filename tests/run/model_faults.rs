@@ -257,9 +257,15 @@ fn without_bash() -> Place {
 fn odd_streams_that_the_official_clients_take_are_judged_and_forwarded() {
     let place = without_bash();
     let pieces = ["{\"path\":", "\"pieces\"}"];
-    for (input, index) in
-        [("null", "0"), ("\"\"", "0"), ("[]", "0"), ("{\"path\":\"start\"}", "0"), ("{}", "0.0"), ("{}", "0")]
-    {
+    for (input, index) in [
+        ("null", "0"),
+        ("\"\"", "0"),
+        ("[]", "0"),
+        ("{\"path\":\"start\"}", "0"),
+        ("{}", "0.0"),
+        ("{}", "\"0\""),
+        ("{}", "0"),
+    ] {
         for name in ["Read", "Bash"] {
             let input: Value = serde_json::from_str(input).unwrap();
             let start = json!({"type": "tool_use", "id": "t", "name": name, "input": input});
@@ -271,7 +277,16 @@ fn odd_streams_that_the_official_clients_take_are_judged_and_forwarded() {
             } else {
                 assert!(!seen.contains("[agentsh]") && seen.contains("\\\"pieces\\\"}"), "{input} {seen}");
             }
+            assert!(!seen.contains(r#""index":"0""#), "{seen}");
         }
+    }
+    // Arguments of spaces are none.
+    for name in ["Read", "Bash"] {
+        let start = json!({"type": "tool_use", "id": "t", "name": name, "input": {}});
+        let said = one_call(start, &[" ", "\n "], "0", "tool_use");
+        let (seen, _) = ask(&place, faulty(move || events(&said), End::Closes), true, POST);
+        let is_refused = seen.contains("Tool 'Bash' blocked by policy");
+        assert!(is_refused == (name == "Bash") && !seen.contains("came damaged"), "{seen}");
     }
 }
 

@@ -65,6 +65,22 @@ fn script_with_stubs_beside_it_starts() {
     }
 }
 
+/// agentsh writes there during every session, and no sandbox shows it.
+#[test]
+fn the_state_directory_in_a_project_is_no_part_of_a_program() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("s.py", "import os; print(os.listdir('state/agentsh'), os.listdir('state/own'))");
+        place.write("state/own/kept.py", "");
+        for _ in 0..2 {
+            let mut run = place.agentsh(&["run", "--quiet", "--", "/usr/bin/python3", "s.py"]);
+            let outcome = Outcome::of(run.env("XDG_STATE_HOME", place.project.join("state"))).expect_code(0);
+            assert_eq!(outcome.stdout, "[] ['kept.py']\n", "{mode:?} {outcome}");
+        }
+        assert!(place.project.join("state/agentsh/agentsh.db").exists());
+    }
+}
+
 #[test]
 fn project_cannot_be_a_system_directory() {
     let place = Place::new(Mode::Invoker);

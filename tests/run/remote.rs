@@ -492,6 +492,60 @@ fn false_encoding_and_log_lines_of_a_server_end_nothing() {
     assert!(refused["error"]["message"].as_str().unwrap().contains("is compressed (compress)"), "{refused}");
 }
 
+/// The request in whose answer it stands gets its text, unless it is answered after all, however late.
+#[test]
+fn an_error_without_an_id_is_the_answer_where_no_other_one_follows() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let error = json!({"code": -32603, "message": "the disk is full"});
+            let unnamed = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
+            match asked.message()["params"]["name"].as_str() {
+                Some("null") => Reply::events(&[&event(&unnamed)]),
+                Some("none") => {
+                    Reply::events(&[&event(&json!({"jsonrpc": "2.0", "error": error}).to_string())])
+                }
+                Some("whole") => Reply::json(unnamed),
+                _ => {
+                    let (later, feed) = std::sync::mpsc::channel();
+                    let answer = text(&asked.message()["id"], "after all");
+                    std::thread::spawn(move || {
+                        std::thread::sleep(Duration::from_millis(1500));
+                        later.send(answer)
+                    });
+                    Reply::events(&[&event(&unnamed)]).fed(feed)
+                }
+            }
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    for tool in ["null", "none", "whole"] {
+        let answer = peer.call(tool, json!({}));
+        assert_eq!(answer["error"]["message"], "the disk is full", "{tool}: {answer}");
+    }
+    assert_eq!(peer.text("later", json!({})), "after all");
+}
+
+/// Both official clients read as many bytes.
+#[test]
+fn a_length_beside_the_encoding_identity_is_the_length() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let whole = text(&asked.message()["id"], "plain");
+            let length = whole.len().to_string();
+            Reply::json(whole).with("Content-Length", &length).with("Transfer-Encoding", "identity")
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    for _ in 0..2 {
+        assert_eq!(peer.text("any", json!({})), "plain");
+    }
+    peer.finish();
+}
+
 /// In the same words over both transports.
 #[test]
 fn two_members_of_one_name_are_refused_with_that_reason() {

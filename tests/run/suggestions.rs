@@ -12,9 +12,9 @@ fn suggested_commands_allow_what_was_refused() {
         place.write(".git/config", "[core]\n\tbare = false\n");
         place.make_directory(&place.project.join(".git/objects"));
         place.make_directory(&place.project.join(".git/refs"));
-        let script = "getent hosts a.example.com; /run/agentsh/agentsh why ~/library/x; \
+        let script = "getent hosts a.example.com; cat ~/library/x; \
                       echo x > .git/config.lock; mv .git/config.lock .git/config; rm -f .git/config.lock; sleep 0.2";
-        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script]));
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--tell-files", "--", "sh", "-c", script]));
         let (_, lines) = outcome.stderr.split_once("to allow any of these").expect(&outcome.stderr);
         let lines = lines.split_once('\n').unwrap().1;
         let commands: Vec<&str> =
@@ -47,20 +47,24 @@ fn suggested_commands_allow_what_was_refused() {
     }
 }
 
-/// A suggestion opens what was asked for and nothing around it, whatever the agent calls it.
+/// The answer to a question names the command; the end of the run lists what was refused, and nothing that was only asked for.
 #[test]
-fn suggestions_open_nothing_around_what_was_asked_for() {
+fn a_question_suggests_nothing() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(place.home.join("library/x"), "");
         let home = place.home.display();
-        let script = format!(
-            "ln -s {home} link; for path in ~ ~/ ~/library/.. {home} / /etc ./link ~/library; do \
-             /run/agentsh/agentsh why $path; done"
+        let asked = format!(
+            "ln -s {home} link; for word in ~ ~/library/.. / /etc/shadow ./link ~/library b.example.com; do \
+             /run/agentsh/agentsh why $word; done"
         );
-        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script]));
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &asked]));
+        assert!(outcome.stdout.contains("agentsh policy allow b.example.com"), "{outcome}");
+        assert!(!outcome.stderr.contains("to allow any of these"), "{outcome}");
+        let refused = format!("{asked}; getent hosts b.example.com; cat ~/library/x");
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--tell-files", "--", "sh", "-c", &refused]));
         let (_, lines) = outcome.stderr.split_once("to allow any of these").expect(&outcome.stderr);
         let line = lines.lines().nth(1).unwrap().trim();
-        assert_eq!(line, format!("agentsh policy allow {home}/library"), "{outcome}");
+        assert_eq!(line, format!("agentsh policy allow {home}/library/x b.example.com"), "{outcome}");
     }
 }

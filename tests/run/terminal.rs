@@ -163,14 +163,15 @@ fn keys_reach_an_agent_that_fg_takes_from_the_background() {
         let mut terminal = login(&place);
         terminal.write(&format!("agentsh run --quiet -- bash -c \"{COOKED}\"\n"));
         terminal.expect("ready");
-        for _ in 0..2 {
+        for wait in [20, 300, 20, 300] {
             terminal.write("\x1a");
             terminal.expect("Stopped");
             terminal.write("bg\n");
             terminal.expect("resumed");
             terminal.write("fg\n");
             terminal.expect("agentsh run");
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            // agentsh has not noticed it yet, or it has.
+            std::thread::sleep(std::time::Duration::from_millis(wait));
         }
         terminal.write("\x03");
         terminal.write("echo st''atus $?\n");

@@ -397,6 +397,7 @@ impl Bridges {
         let front = AggregateOptions {
             max_line_bytes: usize::try_from(session.facts.policy.mcp.max_line_bytes).unwrap_or(usize::MAX),
             own,
+            lists_first: session.facts.policy.mcp.cross_server.blocks_names(),
             note: Box::new(move |message| session.record.note_missing(message)),
         };
         let record = self.session.record.journal.clone();

@@ -47,6 +47,7 @@ pub async fn resolve(
     store: Option<agentsh_pin::Store>,
 ) -> Result<Pinned, PinError> {
     let (home, project) = (session.facts.context.home.clone(), session.facts.context.project.clone());
+    let state = session.facts.context.state.clone();
     let mut cache = Cache::new(session);
     let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
     let place = match paragraph::is_terminal(&std::io::stderr()) {
@@ -65,6 +66,7 @@ pub async fn resolve(
             env: &command.env,
             accept_missing_package: false,
             not_below: command.not_below.as_deref(),
+            hidden: Some(&state),
             store: store.as_ref(),
         };
         let mut progress = Progress::new(place);

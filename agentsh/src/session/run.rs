@@ -399,11 +399,13 @@ async fn until_exit(
             () = child.stopped() => if !approvals.has_paused_the_agent() { suspended.stop(child) },
             _ = signals.resumed.recv() => suspended.resume(child),
             () = suspended.in_front() => drop(suspended.return_terminal()),
-            // The agent decides.
-            _ = stop_key.recv() => {}
+            // The agent decides; it did not get this one if the shell had just put the job in front.
+            _ = stop_key.recv() => if suspended.return_terminal() { child.signal(Signal::TSTP) },
             _ = read_behind.recv() => {}
             _ = write_behind.recv() => {}
             _ = signals.hang_up.recv() => child.signal(Signal::HUP),
+            // A program without a terminal uses it for anything (nginx).
+            _ = signals.resized.recv() => if !has_terminal() { child.signal(Signal::WINCH) },
             _ = user1.recv() => child.signal(Signal::USR1),
             _ = user2.recv() => child.signal(Signal::USR2),
         }

@@ -18,6 +18,7 @@ pub(super) struct Signals {
     /// The terminal's stop signals. Handled, so that they stop only the agent, which agentsh follows.
     pub stop: [Signal; 3],
     pub resumed: Signal,
+    pub resized: Signal,
     /// Programs use them for anything (`dd`, Node's inspector).
     pub user: [Signal; 2],
 }
@@ -84,6 +85,7 @@ impl Signals {
             hang_up: listen(SignalKind::hangup())?,
             stop: [listen(raw(libc::SIGTSTP))?, listen(raw(libc::SIGTTIN))?, listen(raw(libc::SIGTTOU))?],
             resumed: listen(raw(libc::SIGCONT))?,
+            resized: listen(SignalKind::window_change())?,
             user: [listen(SignalKind::user_defined1())?, listen(SignalKind::user_defined2())?],
         })
     }

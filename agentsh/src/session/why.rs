@@ -61,7 +61,6 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
         let answer = unless_an_agent_listens(session, &question, answer);
         is_for_outside |= answer.rule == refused_calls::rule();
         allow &= answer.allow;
-        remember(session, &question, &answer);
         record_first(record, &live.refusals, what, &question, &answer);
         let mut said = answer.to_string();
         if let Some(change) = answer.change.as_deref().filter(|_| !answer.allow)
@@ -180,24 +179,6 @@ fn not_written(session: &Session, question: &Question) -> Option<Answer> {
     let answer = session.facts.policy.ask(None, &Question::Write(path.to_owned()), &session.facts.paths());
     let text = format!("'{name}' could not write {path}: {}", answer.text);
     (!answer.allow).then_some(Answer { text, ..answer })
-}
-
-/// Adds a denied question to the suggestions.
-fn remember(session: &Session, question: &Question, answer: &Answer) {
-    let (false, Some(change)) = (answer.allow, &answer.change) else { return };
-    let is_wanted = match question {
-        // Guarded and secret paths are suggested only if refused. Questions ask both ways, so a readable path asks to
-        // write.
-        Question::Read(_) => !change.contains("unmask: ["),
-        Question::Connect(_, port) if change.contains("loopback: [") => {
-            session.live.network.listeners.agent(*port).is_none()
-        }
-        Question::Connect(..) => true,
-        _ => false,
-    };
-    if is_wanted {
-        session.live.refusals.suggested.add(&session.facts, change);
-    }
 }
 
 /// Once per question, up to the limit.

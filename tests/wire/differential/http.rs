@@ -172,6 +172,9 @@ impl Carried {
         .any(|line| match (hear(line.as_bytes(), &self.recording), heard) {
             (Some(Heard::Error(known, one)), Heard::Error(id, other)) => known == *id && one == *other,
             (Some(one), other) => one == *other,
+            // An error without an id is about the call in whose answer it stands.
+            (None, Heard::Error(_, other)) => serde_json::from_str(&line)
+                .is_ok_and(|message: Value| message["id"].is_null() && message["error"] == *other),
             (None, _) => false,
         })
     }

@@ -108,6 +108,7 @@ fn of_command(entry: &ServerPolicy, place: &CommandContext) -> Result<ServerFact
         env: &env,
         accept_missing_package: false,
         not_below: None,
+        hidden: Some(&place.state),
         store: None,
     };
     let note = "which its command in the policy starts";

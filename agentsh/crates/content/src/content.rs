@@ -40,6 +40,7 @@ pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
 use random::Random;
 use remembered::hints_open_world;
 pub use report::token_id;
+use report::{Declared, record_name};
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 pub use standalone::{MarkedText, Searched};
 
@@ -66,8 +67,8 @@ pub struct Content {
     found: VecDeque<Value>,
     found_count: u64,
     evicted: u64,
-    /// What the agent declared about texts that it passed: their `source_type` and `embed_position`.
-    declared: BTreeMap<taint::OriginId, [&'static str; 2]>,
+    /// What the agent declared about texts that it passed, and what earlier sessions wrote about theirs.
+    declared: BTreeMap<taint::OriginId, Declared>,
     /// Annotations of servers that raise suspicion against their own tools.
     suspected: BTreeMap<ServerId, Annotations>,
     random: Random,
@@ -113,12 +114,23 @@ impl Content {
         }
         let mut refused = 0;
         let mut why = String::new();
+        let mut known = BTreeMap::new();
         for record in records {
-            if let Ok(event) = serde_json::from_slice(&record) {
-                content.add_event(event);
-            } else if let Err(error) = content.flow.import(&record, since_1970()) {
-                refused += 1;
-                why = error.to_string();
+            if let Ok(said) = serde_json::from_slice(&record) {
+                match Declared::read(&said) {
+                    Some((name, declared)) => {
+                        content.declared.extend(known.get(name).map(|id| (*id, declared)));
+                    }
+                    None => content.add_event(said),
+                }
+                continue;
+            }
+            match content.flow.import(&record, since_1970()) {
+                Ok(id) => known.extend(id.map(|id| (record_name(&record), id))),
+                Err(error) => {
+                    refused += 1;
+                    why = error.to_string();
+                }
             }
         }
         if refused > 0 {

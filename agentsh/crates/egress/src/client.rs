@@ -9,7 +9,7 @@ use std::time::Duration;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{HeaderMap, LOCATION};
+use hyper::header::{CONTENT_LENGTH, HeaderMap, LOCATION, TRANSFER_ENCODING};
 use hyper::{Method, StatusCode, Uri};
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -160,6 +160,7 @@ impl Client {
         let (head, body) = answer.map_err(|error| HttpError::of(&error))?.into_parts();
         Ok(Response {
             status: head.status,
+            left: length(&head.headers),
             headers: head.headers,
             from_origin: true,
             body,
@@ -214,6 +215,13 @@ fn redirection(answer: &Response) -> Option<String> {
     answer.headers.get(LOCATION)?.to_str().ok().map(str::to_owned)
 }
 
+/// The length of a body whose transfer is "encoded" as it is: hyper reads such a body until the connection ends.
+fn length(headers: &HeaderMap) -> Option<u64> {
+    let coding = headers.get(TRANSFER_ENCODING)?.to_str().ok()?;
+    let length = headers.get(CONTENT_LENGTH).filter(|_| coding.trim().eq_ignore_ascii_case("identity"))?;
+    length.to_str().ok()?.trim().parse().ok()
+}
+
 fn http(connector: Connector, only_http2: bool) -> legacy::Client<Connector, RequestBody> {
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
@@ -240,6 +248,8 @@ pub struct Response {
     /// Whether it is from the first origin; false after a redirect to another.
     pub from_origin: bool,
     body: Incoming,
+    /// Bytes of the body that hyper does not count.
+    left: Option<u64>,
     decoder: Option<Decoder>,
     idle: Option<Duration>,
     max: Option<usize>,
@@ -292,6 +302,9 @@ impl Response {
     /// The next piece of the body as received.
     async fn received(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
+            if self.left == Some(0) {
+                return Ok(None);
+            }
             let next = self.body.frame();
             let frame = match self.idle {
                 None => next.await,
@@ -300,7 +313,13 @@ impl Response {
             let Some(frame) = frame else { return Ok(None) };
             let frame = frame.map_err(|error| HttpError::of(&error))?;
             match frame.into_data() {
-                Ok(bytes) => return Ok(Some(bytes)),
+                Ok(mut bytes) => {
+                    if let Some(left) = &mut self.left {
+                        bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                        *left -= bytes.len() as u64;
+                    }
+                    return Ok(Some(bytes));
+                }
                 // Other frames are ignored.
                 Err(other) => self.trailers = other.into_trailers().unwrap_or_default(),
             }

@@ -31,7 +31,8 @@ pub enum ContextError {
     #[error("cannot find the current directory: {0}")]
     NoDirectory(std::io::Error),
     #[error(
-        "HOME is not set to an absolute path that exists; agentsh needs it to know which secrets to hide"
+        "HOME is not set to an absolute path that exists; agentsh needs it to know which secrets to hide; to set it: \
+         `export HOME=\"$(getent passwd \"$(id -u)\" | cut -d: -f6)\"`"
     )]
     NoHome,
     #[error("cannot find agentsh's own executable: {0}")]

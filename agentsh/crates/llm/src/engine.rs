@@ -380,7 +380,8 @@ pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call, is_cut: bool) -> Rul
     if call.name.is_empty() {
         return broken(NO_NAME);
     }
-    if !call.arguments.is_empty() && json::read_to_depth(call.arguments.as_bytes(), MAX_DEPTH).is_err() {
+    if !call.arguments.trim().is_empty() && json::read_to_depth(call.arguments.as_bytes(), MAX_DEPTH).is_err()
+    {
         return broken(if is_cut { TOKEN_LIMIT } else { INCOMPLETE_ARGUMENTS });
     }
     judge.judge(call)

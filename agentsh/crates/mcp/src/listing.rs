@@ -36,6 +36,8 @@ pub(super) struct Listing {
     complete: bool,
     /// agentsh's own page request.
     own: Option<Key>,
+    /// It is not for a call of this server.
+    ahead: bool,
     pages: u32,
     /// The waiting call's `_meta` of the protocol without sessions.
     meta: Option<String>,
@@ -97,6 +99,26 @@ impl<R: Recorder> Connection<R> {
             && !self.listing.complete
             && !matches!(self.phase, Phase::Refused(_) | Phase::Failed(..))
             && (self.listing.seen || (self.options.has_trusted.0)())
+    }
+
+    /// Lists the tools before a call of any server is judged by their names, unless they were listed. Whether that takes
+    /// time.
+    pub fn list_ahead(&mut self, call: &Json<'_>) -> bool {
+        if self.listing.own.is_none()
+            && !self.listing.seen
+            && !matches!(self.phase, Phase::Refused(_) | Phase::Failed(..))
+        {
+            self.listing.pages = 0;
+            self.listing.meta = meta(call);
+            self.listing.ahead = true;
+            self.ask_for_page(None);
+        }
+        self.is_listing()
+    }
+
+    /// Whether agentsh's own listing has no end yet.
+    pub fn is_listing(&self) -> bool {
+        self.listing.own.is_some()
     }
 
     /// Parks a call until the listing.
@@ -168,10 +190,12 @@ impl<R: Recorder> Connection<R> {
         // The listing is not shown.
         let _ = self.inspect_tools(client, answer);
         let next = answer.member("result").and_then(cursor).map(|cursor| format!("\"{cursor}\""));
-        if let Some(cursor) = next.filter(|_| self.listing.pages < MAX_PAGES && !self.listing.is_idle()) {
+        let is_wanted = self.listing.ahead || !self.listing.is_idle();
+        if let Some(cursor) = next.filter(|_| self.listing.pages < MAX_PAGES && is_wanted) {
             self.ask_for_page(Some(&cursor));
             return Vec::new();
         }
+        self.listing.ahead = false;
         // A listing without end counts as complete.
         self.listing.complete |= self.listing.pages >= MAX_PAGES;
         std::mem::take(&mut self.listing.waiting)

@@ -99,6 +99,7 @@ impl<'a> Context<'a> {
                 continue;
             }
             let name = self.unique(name);
+            let selection = Selection { hidden: self.hidden_in(&root), ..selection };
             let tree = tree::pin(&mut self.hasher, &name, &root, selection)?;
             for (link, directory) in tree.outside.iter().rev() {
                 let place = format!("{name}/{}", link.display());
@@ -118,6 +119,13 @@ impl<'a> Context<'a> {
             self.trees.push(tree);
         }
         Ok(())
+    }
+
+    /// agentsh's own directory, if it is inside `root`.
+    fn hidden_in(&self, root: &Path) -> Option<PathBuf> {
+        let hidden = std::fs::canonicalize(self.request.hidden?).ok()?;
+        let inside = hidden.strip_prefix(root).ok()?;
+        (!inside.as_os_str().is_empty()).then(|| inside.to_owned())
     }
 
     /// Whether what a link in a tree leads to is a part of the program. The tree may come from strangers, or be the project

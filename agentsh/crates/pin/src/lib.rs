@@ -78,6 +78,8 @@ pub struct Request<'a> {
     /// Packages and modules below this directory are not what the command means, unless it says so (`npx --no-install`,
     /// `uv run` without `--with`): it was written without knowledge of them.
     pub not_below: Option<&'a Path>,
+    /// A directory that no sandbox shows, and in which files change at any time: agentsh's own.
+    pub hidden: Option<&'a Path>,
     /// Packages that were fetched before; they come after what is installed and before the caches of launchers.
     pub store: Option<&'a Store>,
 }

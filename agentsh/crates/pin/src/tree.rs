@@ -95,6 +95,8 @@ pub(super) struct Selection {
     pub names: Option<BTreeSet<OsString>>,
     /// Only these files; None is every file.
     pub code: Option<&'static Code>,
+    /// Not this directory, relative to the root.
+    pub hidden: Option<PathBuf>,
 }
 
 impl Selection {
@@ -103,7 +105,13 @@ impl Selection {
     }
 
     fn directory(&self, relative: &Path) -> bool {
-        self.entry(relative) && !relative.file_name().is_some_and(is_excluded)
+        self.entry(relative) && !self.leaves_out(relative)
+    }
+
+    /// Whether a directory is no part of the tree, or is in such a one.
+    fn leaves_out(&self, relative: &Path) -> bool {
+        relative.iter().any(is_excluded)
+            || self.hidden.as_ref().is_some_and(|hidden| relative.starts_with(hidden))
     }
 
     fn entry(&self, relative: &Path) -> bool {
@@ -247,7 +255,7 @@ impl Walk<'_, '_> {
                 }
                 FileType::Directory if self.tree.selection.directory(relative) => {
                     let hashed = real.strip_prefix(&self.tree.root).is_ok_and(|inside| {
-                        self.tree.selection.names.is_none() && !inside.iter().any(is_excluded)
+                        self.tree.selection.names.is_none() && !self.tree.selection.leaves_out(inside)
                     });
                     if !hashed {
                         self.tree.outside.push((relative.to_owned(), real.clone()));
@@ -274,7 +282,7 @@ impl Walk<'_, '_> {
     fn is_hashed_target(&self, link: &Path, target: &Path, real: &Path) -> bool {
         let selection = &self.tree.selection;
         let inside = real.strip_prefix(&self.tree.root).is_ok_and(|inside| {
-            selection.names.is_none() && selection.file(inside) && !inside.iter().any(is_excluded)
+            selection.names.is_none() && selection.file(inside) && !selection.leaves_out(inside)
         });
         inside && link.parent().is_some_and(|parent| without_dots(&parent.join(target)) == real)
     }
@@ -301,7 +309,7 @@ impl PinnedTree {
         let own = &self.selection;
         let is_whole = |inside: &Path| {
             own.code.is_none_or(|own| Some(own) == code || own.is_installed(inside))
-                && !inside.iter().any(is_excluded)
+                && !own.leaves_out(inside)
         };
         own.names.is_none() && directory.strip_prefix(&self.root).is_ok_and(is_whole)
     }

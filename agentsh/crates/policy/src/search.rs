@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use agentsh_base::users_files;
+use agentsh_base::{remedy, users_files};
 
 use crate::missing::is_missing;
 
@@ -437,7 +437,8 @@ fn read_file(file: &Path, links: Links) -> Result<Option<String>, PolicyError> {
         Ok(opened) => opened,
         Err(error) if is_missing(&error) => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) && links == Links::Refuse => {
-            return Err(unreadable(file, "it is a symbolic link; a project's policy must be a plain file"));
+            let why = "it is a symbolic link; a project's policy must be a plain file";
+            return Err(unreadable(file, &format!("{why}{}", without(file))));
         }
         Err(error) => return Err(unreadable(file, &error.to_string())),
     };
@@ -446,7 +447,8 @@ fn read_file(file: &Path, links: Links) -> Result<Option<String>, PolicyError> {
     }
     let meta = opened.metadata().map_err(|error| unreadable(file, &error.to_string()))?;
     if !meta.is_file() {
-        return Err(unreadable(file, "it is not a plain file"));
+        let remedy = if links == Links::Refuse { without(file) } else { String::new() };
+        return Err(unreadable(file, &format!("it is not a plain file{remedy}")));
     }
     let mut bytes = Vec::new();
     let read = opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
@@ -465,6 +467,14 @@ pub(super) fn utf8(bytes: Vec<u8>) -> Result<String, String> {
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         format!("line {line} is not UTF-8")
     })
+}
+
+/// What lets the project do without its policy.
+fn without(file: &Path) -> String {
+    let aside = file.with_extension("yaml.aside");
+    let typed = |path: &Path| remedy::typed(&path.to_string_lossy()).map(std::borrow::Cow::into_owned);
+    let both = typed(file).zip(typed(&aside));
+    both.map_or_else(String::new, |(file, aside)| format!("; to start without it: `mv {file} {aside}`"))
 }
 
 fn unreadable(file: &Path, why: &str) -> PolicyError {

@@ -269,6 +269,12 @@ impl Link {
             self.lost.notify_one();
             return;
         }
+        if matches!(failure, Failure::NoAnswer)
+            && let Some(line) = message.said.get()
+            && self.say(line.clone()).await.is_ok()
+        {
+            return;
+        }
         let text = self.in_words(failure);
         let tool = message.name.as_deref().filter(|_| message.method == "tools/call");
         (self.settings.failed)(&FailedRequest { method: &message.method, tool, id, text: &text });

@@ -248,6 +248,13 @@ impl Link {
             Ok(Message::Response { id: Some(id), .. }) => self.take_expected(&id.key),
             _ => None,
         };
+        if let Some(asked) = asked
+            && let Some(line) = asked.unnamed_error(tree)
+        {
+            // The first one counts.
+            let _ = asked.said.set(line);
+            return Ok(false);
+        }
         let answered = asked.and_then(|asked| asked.id.as_ref()).is_some_and(|id| answers(tree, id));
         let asked = expected.as_ref().or(asked.filter(|_| answered));
         if asked.is_some_and(Outgoing::is_initialize)

@@ -1,5 +1,7 @@
 //! Facts about an outgoing message: its id, its method, and the headers of the newer protocol.
 
+use std::cell::OnceCell;
+
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{EnvelopeError, Id, Key, Message, Shape, classify};
 use crate::mcp::mcp_headers::{self, Params};
@@ -21,6 +23,8 @@ pub(crate) struct Outgoing {
     pub version: Option<String>,
     /// The request that a cancellation cancels.
     pub cancels: Option<Key>,
+    /// An error without an id that stood in the answer: it is the answer if no other one follows.
+    pub said: OnceCell<Vec<u8>>,
 }
 
 impl Outgoing {
@@ -52,7 +56,26 @@ impl Outgoing {
             cancels: cancels.and_then(|params| Some(Id::from_json(params.member("requestId")?).ok()?.key)),
             id,
             method,
+            said: OnceCell::new(),
         })
+    }
+
+    /// An error that names no request, as one that names this request.
+    pub fn unnamed_error(&self, tree: &Json<'_>) -> Option<Vec<u8>> {
+        let id = self.id.as_ref()?;
+        let is_one = match classify(tree) {
+            Ok(Message::Response { id, .. }) => id.is_none(),
+            Err(EnvelopeError { shape: Shape::Response, .. }) => {
+                tree.member("id").is_none() && tree.member("jsonrpc").is_some()
+            }
+            _ => false,
+        };
+        // No client takes one without a text.
+        let error = tree.member("error").filter(|error| is_one && error.member("message").is_some())?;
+        let mut line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":"#, id.spelled).into_bytes();
+        error.write(&mut line);
+        line.push(b'}');
+        Some(line)
     }
 
     pub fn is_initialize(&self) -> bool {

@@ -14,13 +14,15 @@ use super::control::{self, Answer};
 use super::plan::Terminal;
 
 /// Forwarded to the program.
-const FORWARDED: [Signal; 7] = [
+const FORWARDED: [Signal; 9] = [
     Signal::SIGTERM,
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
+    Signal::SIGWINCH,
+    Signal::SIGTSTP,
     Signal::SIGCONT,
 ];
 /// Pid 1 cannot continue: agentsh's own failure.
@@ -75,18 +77,23 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
         while let Ok(Some(information)) = signals.read_signal() {
             let Ok(signal) = Signal::try_from(information.ssi_signo.cast_signed()) else { continue };
             // The terminal itself sends these to the program.
-            let of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
-                && information.ssi_code == libc::SI_KERNEL
-                && terminal != Terminal::NewSession;
+            let of_terminal =
+                matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH | Signal::SIGTSTP)
+                    && information.ssi_code == libc::SI_KERNEL
+                    && terminal != Terminal::NewSession;
             if signal == Signal::SIGCHLD || of_terminal {
                 continue;
             }
+            // The program's own group is stopped and continued as a whole.
+            let job = if terminal == Terminal::OwnGroup { -program.as_raw() } else { program.as_raw() };
+            if signal == Signal::SIGTSTP {
+                let _ = kill(Pid::from_raw(job), signal);
+                continue;
+            }
             if signal == Signal::SIGCONT {
-                // From the shell it reaches the program too; once is enough. The program's own group was stopped as a
-                // whole.
-                let whom = if terminal == Terminal::OwnGroup { -program.as_raw() } else { program.as_raw() };
+                // From the shell it reaches the program too; once is enough.
                 if crate::proc_file::is_stopped(program.as_raw()) {
-                    let _ = kill(Pid::from_raw(whom), signal);
+                    let _ = kill(Pid::from_raw(job), signal);
                 }
                 continue;
             }

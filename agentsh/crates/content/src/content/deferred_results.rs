@@ -23,12 +23,13 @@ pub(super) struct Deferred {
     pub said: Arc<str>,
     /// A long one is read on another thread, unless who needs it comes first.
     pub read: Option<Arc<LazyLock<Option<ReadResult>, Job>>>,
+    pub is_marked: bool,
 }
 
 type Job = Box<dyn FnOnce() -> Option<ReadResult> + Send>;
 
 impl DeferredResults {
-    pub fn push(&mut self, origin: Origin, said: &Json<'_>, apart: Option<(Reader, Views)>) {
+    pub fn push(&mut self, origin: Origin, said: &Json<'_>, apart: Option<(Reader, Views)>, is_marked: bool) {
         let said: Arc<str> = said.to_compact().into();
         let read = apart.map(|(reader, views)| {
             let (text, is_private) = (Arc::clone(&said), origin.private);
@@ -44,7 +45,7 @@ impl DeferredResults {
             });
             read
         });
-        self.results.push(Deferred { origin, said, read });
+        self.results.push(Deferred { origin, said, read, is_marked });
     }
 
     pub fn len(&self) -> usize {

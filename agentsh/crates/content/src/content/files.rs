@@ -49,7 +49,7 @@ impl Content {
             time: since_1970(),
             private: true,
         };
-        self.later.push(origin, lines, None);
+        self.later.push(origin, lines, None, false);
         if self.later.is_full() {
             self.catch_up_now();
         }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use agentsh_base::json::Json;
 use agentsh_base::types::ServerId;
 use agentsh_dlp::flow::Annotations;
-use agentsh_dlp::taint::{Leaves, Origin, OriginId, Stored, repeats};
+use agentsh_dlp::taint::{Origin, OriginId, Stored, repeats};
 use agentsh_guard::Rewrite;
 use agentsh_guard::content::{mark_of, markable};
 use agentsh_store::Event;
 use agentsh_store::words::ForgotReason;
 
 use super::deferred_results::Deferred;
+use super::report::{Declared, record_name};
 use super::{Content, since_1970};
 
 /// Definitions that are remembered once for all listings.
@@ -24,13 +25,6 @@ const MIN_TRIM_BYTES: usize = 256 << 10;
 const EVICTIONS_PER_NOTICE: u64 = 1000;
 
 impl Content {
-    /// Stores one result, after all earlier ones.
-    pub(super) fn remember(&mut self, origin: Origin, leaves: &Leaves<'_>) -> OriginId {
-        let (server, time) = (origin.server.clone(), origin.time);
-        let stored = self.flow.remember(origin, leaves, &self.views);
-        self.note_stored(server, time, stored)
-    }
-
     /// Takes down on disk and on record what remembering a result did.
     pub(super) fn note_stored(&mut self, server: ServerId, time: Duration, stored: Stored) -> OriginId {
         let Stored { id, evicted, truncated, record, .. } = stored;
@@ -81,7 +75,7 @@ impl Content {
             time: since_1970(),
             private: Origin::is_private(self.labels(server)),
         };
-        self.later.push(origin, said, None);
+        self.later.push(origin, said, None, false);
         if self.later.is_full() {
             self.catch_up_now();
         }
@@ -140,9 +134,9 @@ impl Content {
             let text = self.flow.mark(id, &text, place, self.random.next())?;
             mark_of(answer, item, &text)
         });
-        let marked = marked.collect();
+        let marked: Vec<Rewrite> = marked.collect();
         let reader = self.flow.reader(said.length());
-        self.later.push(origin, said, reader.map(|reader| (reader, self.views)));
+        self.later.push(origin, said, reader.map(|reader| (reader, self.views)), !marked.is_empty());
         marked
     }
 
@@ -171,13 +165,17 @@ impl Content {
     pub(super) fn remember_later(&mut self, all: bool) {
         self.flow.settle();
         let mut longest = 0;
-        for Deferred { origin, said, read } in self.later.take(all) {
+        for Deferred { origin, said, read, is_marked } in self.later.take(all) {
             let (server, time) = (origin.server.clone(), origin.time);
             let read = read.as_ref().and_then(|read| LazyLock::force(read).as_ref());
             // It was parsed before it was stored, so this cannot fail.
             if let Ok(stored) = self.flow.remember_json(origin, said.as_bytes(), read, &self.views) {
                 longest = longest.max(if stored.repeated { 0 } else { said.len() });
+                let record = stored.record.as_deref().filter(|_| is_marked).map(record_name);
                 self.note_stored(server, time, stored);
+                if let Some(record) = record {
+                    self.keep_declared(&Declared::result(), &record, time);
+                }
             }
         }
         if longest >= MIN_TRIM_BYTES {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use agentsh_base::types::ServerId;
-use agentsh_dlp::taint::OriginId;
+use agentsh_dlp::taint::{OriginId, repeats};
 use agentsh_guard::Finding;
 use agentsh_mcp::aggregate::OWN_ID;
 
@@ -15,8 +15,61 @@ use super::settings::{action_taken, response_mode};
 
 /// Detections and results that a report shows.
 const SHOWN: usize = 1000;
+/// The `source_type` and `embed_position` of what a call brought.
+const OF_RESULT: [&str; 2] = ["tool_result", "suffix"];
+
+/// What a report says about the source of a result.
+pub(super) struct Declared {
+    pub source_type: String,
+    pub embed_position: String,
+    /// Also in an earlier session, whose markers are not found any more.
+    pub marked: bool,
+}
+
+impl Declared {
+    /// For the next session: about the result with this record.
+    fn written(&self, name: &str) -> Vec<u8> {
+        json!({
+            "record": name,
+            "source_type": self.source_type,
+            "embed_position": self.embed_position,
+            "marked": self.marked,
+        })
+        .to_string()
+        .into_bytes()
+    }
+
+    /// What a call brought, marked.
+    pub fn result() -> Self {
+        let [source_type, embed_position] = OF_RESULT.map(str::to_owned);
+        Self { source_type, embed_position, marked: true }
+    }
+
+    pub fn read(said: &Value) -> Option<(&str, Self)> {
+        let text = |name: &str| said[name].as_str();
+        let declared = Self {
+            source_type: text("source_type")?.to_owned(),
+            embed_position: text("embed_position")?.to_owned(),
+            marked: said["marked"] == true,
+        };
+        Some((text("record")?, declared))
+    }
+}
+
+/// A stored result by the end of its record, which differs from that of every other one.
+pub(super) fn record_name(record: &[u8]) -> String {
+    const END: usize = 16;
+    record.iter().skip(record.len().saturating_sub(END)).map(|byte| format!("{byte:02x}")).collect()
+}
 
 impl Content {
+    /// Writes down what a later report says about a stored result.
+    pub(super) fn keep_declared(&self, declared: &Declared, record: &str, time: Duration) {
+        if let Some(store) = &self.store {
+            store.remember(declared.written(record), time + self.settings.lifetime + repeats::WITHIN);
+        }
+    }
+
     /// Adds a detection to the report, and to that of later sessions.
     pub fn keep(&mut self, found: &Finding, server: &ServerId, tool: &str) {
         let event = json!({
@@ -57,9 +110,10 @@ impl Content {
         let tokens: Vec<Value> = newest
             .map(|(id, origin)| {
                 // Texts of the agent itself have no call.
-                let of_call = (!origin.call.is_empty()).then_some(["tool_result", "suffix"]);
-                let declared = self.declared.get(&id).copied().or(of_call);
-                let is_marked = marked.contains(&id);
+                let of_call = (!origin.call.is_empty()).then_some(OF_RESULT);
+                let declared = self.declared.get(&id);
+                let is_marked = marked.contains(&id) || declared.is_some_and(|said| said.marked);
+                let declared = declared.map(|said| [&*said.source_type, &*said.embed_position]).or(of_call);
                 json!({
                     "token_id": token_id(id),
                     "created_at": written(origin.time),

@@ -10,6 +10,7 @@ use agentsh_guard::{Finding, Outcome};
 use agentsh_mcp::aggregate::OWN_ID;
 use agentsh_store::{Event, escape};
 
+use super::report::{Declared, record_name};
 use super::{Content, since_1970};
 
 /// One text that the agent passed.
@@ -44,15 +45,23 @@ impl Content {
             time: since_1970(),
         };
         self.catch_up_now();
-        let id = self.remember(origin, &Leaves::of(content));
+        let (server, time) = (origin.server.clone(), origin.time);
+        let stored = self.flow.remember(origin, &Leaves::of(content), &self.views);
+        let record = stored.record.as_deref().map(record_name);
+        let id = self.note_stored(server, time, stored);
         if self.declared.len() > 2 * self.flow.load().0 {
             let known: BTreeSet<OriginId> = self.flow.origins().map(|(id, _)| id).collect();
             self.declared.retain(|id, _| known.contains(id));
         }
-        self.declared.insert(id, declared);
         let text = content.as_text().unwrap_or_default().into_owned();
         let random = self.random.next();
         let marked = self.flow.mark(id, &text, position, random);
+        let [source_type, embed_position] = declared.map(str::to_owned);
+        let declared = Declared { source_type, embed_position, marked: marked.is_some() };
+        if let Some(record) = record {
+            self.keep_declared(&declared, &record, time);
+        }
+        self.declared.insert(id, declared);
         MarkedText { id, unmarked: marker::unfit(&text, position), text: marked.unwrap_or(text) }
     }
 

@@ -70,6 +70,14 @@ fn call_kind(block: &Json<'_>) -> Option<bool> {
     kind.ends_with(AGENT_TOOL_USE).then_some(kind != AGENT_TOOL_USE)
 }
 
+/// The official clients take the number that a text spells, too.
+fn index_of(event: &Json<'_>) -> Option<u64> {
+    number(event, "index").or_else(|| {
+        let spelled = text(event, "index")?;
+        spelled.parse().ok().filter(|index: &u64| index.to_string() == spelled)
+    })
+}
+
 /// The provider's call that this is the result of.
 fn result_of(block: &Json<'_>) -> Option<String> {
     text(block, "type").filter(|kind| kind.ends_with("_tool_result")).and_then(|_| text(block, "tool_use_id"))
@@ -121,7 +129,8 @@ impl Dialect for Anthropic {
         holds_only(&tree, usize::from(started.and_then(call_kind).is_some()))?;
         let mut taken =
             EventContent { usage: Usage::of(&tree), is_cut: is_cut(&tree), ..EventContent::default() };
-        let index = || number(&tree, "index").ok_or(LlmError::Shape("a block without an index"));
+        self.is_ambiguous |= text(&tree, "index").is_some();
+        let index = || index_of(&tree).ok_or(LlmError::Shape("a block without an index"));
         match kind.as_str() {
             "ping" => taken.is_ping = true,
             "message_stop" | "error" => taken.is_last = true,

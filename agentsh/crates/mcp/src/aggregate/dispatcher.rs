@@ -60,7 +60,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 
     async fn on_request(&mut self, bytes: usize, tree: Json<'_>, id: Id, method: &str) {
-        if self.board.flights.contains_key(&id.key) {
+        let is_parked = self.unlisted.iter().any(|(parked, _)| parked.key == id.key);
+        if is_parked || self.board.flights.contains_key(&id.key) {
             let detail = "a request with this id is still running".to_owned();
             self.record_rejection("duplicate-id", &detail, bytes).await;
             let message = format!("the message was not forwarded: {detail}");
@@ -89,6 +90,14 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                     false => (reply::INVALID_PARAMS, "invalid-params"),
                 };
                 self.refuse(&id, code, why, reason);
+            }
+            Route::One { .. } if method == "tools/call" && self.lists_first(&tree) => {
+                let parked: usize = self.unlisted.iter().map(|(_, message)| message.len()).sum();
+                if self.unlisted.len() >= MAX_PENDING || parked + bytes > MAX_BACKLOG {
+                    let message = "too many calls wait until all servers have listed their tools".to_owned();
+                    return self.refuse(&id, reply::TOO_MANY_REQUESTS, message, "too-many-requests");
+                }
+                self.unlisted.push((id, tree.to_compact().into_bytes()));
             }
             Route::One { server, name } => {
                 // A server without a handshake may never answer.
@@ -123,6 +132,29 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             Route::All { what, servers, cursors } => {
                 self.ask_all(bytes, tree, id, method, what, servers, cursors).await;
             }
+        }
+    }
+
+    /// Whether a call has to wait until all servers have listed their tools: a name that two have is known only then.
+    fn lists_first(&mut self, call: &Json<'_>) -> bool {
+        if !self.has_listed {
+            let hosts = self.hosts.iter_mut().enumerate();
+            // One that does not answer the handshake would delay the others.
+            let here = hosts.filter(|(server, _)| !self.board.is_late(*server));
+            self.has_listed =
+                here.filter_map(|(_, host)| host.connection.list_ahead(call).then_some(())).count() == 0;
+        }
+        !self.has_listed
+    }
+
+    /// Judges the calls that waited. A server that could not list its tools delays no call again.
+    pub(super) async fn go_on_listed(&mut self) {
+        if self.unlisted.is_empty() || self.hosts.iter().any(|host| host.connection.is_listing()) {
+            return;
+        }
+        self.has_listed = true;
+        for (_, message) in std::mem::take(&mut self.unlisted) {
+            self.on_client_frame(Frame::Line(&message)).await;
         }
     }
 
@@ -239,6 +271,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             }
             "notifications/cancelled" => {
                 let Some(id) = cancelled_id(params) else { return };
+                self.unlisted.retain(|(parked, _)| parked.key != id.key);
                 for server in self.board.servers_of(&id.key) {
                     self.notify(server, bytes, &tree, method).await;
                 }

@@ -28,6 +28,7 @@ use crate::store::Recorder;
 
 use super::connection::Connection;
 use super::framing::LineReader;
+use super::jsonrpc::Id;
 use super::options::Options;
 use super::proxy::caught_up;
 use super::reply::ErrorReply;
@@ -63,6 +64,8 @@ pub struct AggregateOptions {
     /// In bytes.
     pub max_line_bytes: usize,
     pub own: Box<dyn OwnTools>,
+    /// Tools are judged by the names of all servers: each lists its own before the first call.
+    pub lists_first: bool,
     /// Tells the user.
     pub note: Box<dyn Fn(&str)>,
 }
@@ -89,7 +92,7 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
             aggregate.record.wait_for_room().await;
             aggregate.on_client_frame(frame).await;
         }
-        if client.is_at_end() {
+        if client.is_at_end() && aggregate.unlisted.is_empty() {
             aggregate.ended = true;
             for (server, host) in aggregate.hosts.iter_mut().enumerate() {
                 // Late servers delay nothing.
@@ -136,6 +139,10 @@ struct Aggregate<R: Recorder, U: Upstream> {
     hosts: Vec<ServerSession<R, U>>,
     /// Messages for servers that are ending, kept for their successors.
     parked: Vec<Vec<Vec<u8>>>,
+    /// Calls that wait until all servers have listed their tools.
+    unlisted: Vec<(Id, Vec<u8>)>,
+    /// No call waits for that any more.
+    has_listed: bool,
     board: InFlight,
     record: R,
     front: AggregateOptions,
@@ -164,6 +171,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             .collect();
         Self {
             parked: vec![Vec::new(); hosts.len()],
+            unlisted: Vec::new(),
+            has_listed: !front.lists_first,
             hosts,
             board: InFlight::new(ids, front.own.tools()),
             record,
@@ -187,6 +196,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 }
             }
         }
+        self.go_on_listed().await;
         let given_up = self.board.expire(Instant::now());
         self.cancel(given_up).await;
         self.try_next().await;

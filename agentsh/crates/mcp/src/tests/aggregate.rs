@@ -61,6 +61,7 @@ fn open(ids: &[&str], factories: Vec<Factory>, policy: &McpPolicy) -> Opened {
     let front = AggregateOptions {
         max_line_bytes: 100_000,
         own: Box::new(OneTool),
+        lists_first: false,
         note: Box::new(move |note| heard.borrow_mut().push(note.to_owned())),
     };
     let guard = Rc::new(RefCell::new(Guard::new(policy)));

@@ -111,6 +111,7 @@ impl Machine {
             store: None,
             accept_missing_package: self.accept_missing,
             not_below: self.not_below.as_deref(),
+            hidden: None,
         };
         resolve(&request, &mut NoCache, &mut |_| ())
     }

@@ -107,19 +107,18 @@ impl Builder<'_> {
                 }
             }
             // If the repository is visible: a file that git reads like the link, and that cannot be replaced.
-            Some(PathKind::Symlink) => {
-                match self.host.canonical(git).filter(|end| self.granted.contains_key(end)) {
-                    Some(end) => {
-                        let content = [b"gitdir: ", end.as_os_str().as_encoded_bytes(), b"\n"].concat();
-                        self.push(git, NodeContent::File { content, mode: 0o444 });
-                        self.layout.repositories.push(end);
-                    }
-                    None => {
-                        self.refuse(git, "it is a link to a repository that is not shown");
-                        self.hide(git);
-                    }
+            Some(PathKind::Symlink) => match self.host.canonical(git) {
+                Some(end) if self.granted.contains_key(&end) => {
+                    let content = [b"gitdir: ", end.as_os_str().as_encoded_bytes(), b"\n"].concat();
+                    self.push(git, NodeContent::File { content, mode: 0o444 });
+                    self.layout.repositories.push(end);
                 }
-            }
+                end => {
+                    let there = "it is a link to a repository that is not shown";
+                    self.refuse(git, if end.is_some() { there } else { "it is a link that leads nowhere" });
+                    self.hide(git);
+                }
+            },
             _ => {}
         }
     }
