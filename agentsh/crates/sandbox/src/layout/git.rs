@@ -145,10 +145,12 @@ impl Builder<'_> {
         for name in files {
             let path = repository.join(name);
             self.read_only(&path);
-            let may_come =
-                path.parent().is_some_and(|above| self.host.look(above) == Some(PathKind::Directory));
-            if may_come && *name != "sharedpath" {
-                self.add_stub(&path, Stub::File);
+            let above = path.parent().unwrap_or(repository);
+            match self.host.look(above) {
+                Some(PathKind::Directory) if *name != "sharedpath" => self.add_stub(&path, Stub::File),
+                // It says where the directory is: in a second workspace of Jujutsu.
+                Some(PathKind::File) => self.read_only(above),
+                _ => {}
             }
         }
     }

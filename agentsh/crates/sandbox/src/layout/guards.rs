@@ -253,6 +253,7 @@ impl Builder<'_> {
             return;
         }
         if self.link_to(path).is_some() {
+            self.keep_links(path);
             if let Some(real) = self.behind_links(path) {
                 self.add_stub(&real, kind);
             }
