@@ -317,6 +317,10 @@ impl Builder<'_> {
             if self.may_be_written(hooks) {
                 self.read_only(hooks);
                 self.add_stub(hooks, Stub::Directory);
+                let is_plain = self.rules.layer.is_none() && self.link_to(hooks).is_none();
+                if let Some(files) = self.host.remade(hooks).filter(|_| is_plain) {
+                    self.remade.insert(hooks.clone(), files);
+                }
             } else if self.nearest(hooks).is_none()
                 && !super::is_system(hooks)
                 && self.host.look(hooks).is_some()
