@@ -103,16 +103,25 @@ impl CrashMarker {
             return;
         }
         let root = (path.as_os_str().as_bytes().to_vec(), identity);
+        self.change(|left| left.roots.push(root.clone()));
+        self.moved_out.push((root, held));
+    }
+
+    /// Where it cannot be written, a killed session leaves this out.
+    fn change(&mut self, change: impl FnOnce(&mut UnfinishedWatch)) {
         let left = File::open(&self.path).and_then(|file| UnfinishedWatch::read(&file));
         let written = left.and_then(|mut left| {
-            left.roots.push(root.clone());
+            change(&mut left);
             left.write(&self.path)
         });
-        // Where it cannot be written, a killed session leaves this directory out.
         if let Ok(locked) = written {
             self.locked = locked;
         }
-        self.moved_out.push((root, held));
+    }
+
+    /// These repositories are known no longer.
+    pub fn forget(&mut self, lost: &[Identity]) {
+        self.change(|left| left.baseline.forget(lost));
     }
 
     /// Whether the directory around a path is where it was: the host may have moved it, and put another one in its place.

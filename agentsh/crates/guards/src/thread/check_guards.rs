@@ -42,8 +42,17 @@ impl Watch {
     }
 
     /// Entries whose removal began are guarded again if they still exist when it should be done.
-    fn release(&mut self) {
-        let released = std::mem::take(&mut self.guarded.lock().released);
+    pub(super) fn release(&mut self) {
+        let (released, lost) = {
+            let mut names = self.guarded.lock();
+            (std::mem::take(&mut names.released), std::mem::take(&mut names.lost))
+        };
+        if !lost.is_empty() {
+            for lost in &lost {
+                self.check.baseline.forget_identity(lost);
+            }
+            self.unfinished.forget(&lost);
+        }
         for gone in released {
             self.guards.retain(|mount| !mount.target.starts_with(&gone));
             self.targets.retain(|target| !target.starts_with(&gone));
