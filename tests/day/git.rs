@@ -270,6 +270,8 @@ fn nested_repositories_from_before_the_run_can_be_removed() {
         outside(
             &place,
             "git clone -q . vendor/nested; git -C vendor/nested config alias.x '!true'; echo mine >vendor/nested/.git/hooks/mine; \
+             for name in husky own; do git init -q vendor/$name; mkdir vendor/$name/hooks; echo '#!/bin/sh' >vendor/$name/hooks/pre-commit; \
+             git -C vendor/$name config core.hooksPath hooks; done; echo '*' >vendor/husky/hooks/.gitignore; \
              for name in deinit gone; do git -c protocol.file.allow=always submodule --quiet add \"$PWD/vendor/nested\" libs/$name; done; \
              git add -A libs .gitmodules; git -c commit.gpgSign=false commit -qm subs; git worktree add -q tree; git clone -q --bare . bare.git",
         );

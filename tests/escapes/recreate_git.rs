@@ -413,6 +413,11 @@ fn nested_repository_counts_as_new_once_a_guarded_file_was_removed() {
             assert!(place.command("git").args(["init", "-q", name]).status().unwrap().success());
         }
         place.script("kept/.git/hooks/post-index-change", "#!/bin/sh\ntouch mine\n");
+        // A nested repository is removed although the project's own obeys a file in it.
+        assert!(place.command("git").args(["init", "-q", "shared"]).status().unwrap().success());
+        place.script("shared/run", "#!/bin/sh\n");
+        std::os::unix::fs::symlink("../../../shared/run", place.project.join(".git/hooks/post-index-change"))
+            .unwrap();
         // The repository of the project itself, wherever it is.
         fs::rename(place.project.join(".git"), place.project.join("apart/own")).unwrap();
         place.write(".git", "gitdir: apart/own\n");
@@ -421,6 +426,7 @@ fn nested_repository_counts_as_new_once_a_guarded_file_was_removed() {
             "evil() {{ printf '[core]\\n\\tfsmonitor = {evil}\\n' >$1/.git/config; }}; \
              rm left/.git/config && evil left; rm moved/.git/config && mv moved moved-away && evil moved-away; \
              rm -r hooks/.git/hooks && mkdir hooks/.git/hooks && cp evil hooks/.git/hooks/post-index-change; \
+             rm -rf shared && mkdir shared && cp evil shared/run; \
              (rm .git; rm apart/own/config; rm -r apart/own/hooks) 2>/dev/null; rm -rf worktree && git init -q worktree && echo made"
         );
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script])).expect_code(0);
@@ -431,6 +437,7 @@ fn nested_repository_counts_as_new_once_a_guarded_file_was_removed() {
             git.status().unwrap();
         }
         assert!(!place.path("ran").exists(), "{mode:?} {outcome}");
+        assert!(!place.project.join("shared/run").exists(), "{mode:?} {outcome}");
         assert!(place.project.join("kept/mine").exists(), "{mode:?}: nobody touched it {outcome}");
         assert!(
             place.project.join("apart/own/config").exists() && place.project.join(".git").exists(),

@@ -178,8 +178,10 @@ impl From<Baseline> for Stored {
 }
 
 impl Stored {
-    pub fn forget(&mut self, lost: &[Identity]) {
+    pub fn forget(&mut self, lost: &[Identity], removed: BTreeMap<PathBuf, Named>) {
         self.repositories.retain(|(_, known, _)| !lost.contains(known));
+        let removed = removed.into_iter().map(|(path, named)| (path.into_os_string().into_vec(), named));
+        self.expected.extend(removed);
     }
 
     /// The same with the current paths of these directories.

@@ -26,6 +26,7 @@ use agentsh_base::listing;
 use agentsh_host::accepted_files;
 use agentsh_host::copies::Copy;
 use agentsh_sandbox::plan::Mount;
+use agentsh_sandbox::spec::Named;
 use agentsh_store::words::GuardChange;
 
 /// Longest file that is written and read. Of a sandbox without mounts it holds copies of all guarded files.
@@ -119,9 +120,9 @@ impl CrashMarker {
         }
     }
 
-    /// These repositories are known no longer.
-    pub fn forget(&mut self, lost: &[Identity]) {
-        self.change(|left| left.baseline.forget(lost));
+    /// These repositories are known no longer, and what appears at these paths is set aside.
+    pub fn forget(&mut self, lost: &[Identity], removed: BTreeMap<PathBuf, Named>) {
+        self.change(|left| left.baseline.forget(lost, removed));
     }
 
     /// Whether the directory around a path is where it was: the host may have moved it, and put another one in its place.

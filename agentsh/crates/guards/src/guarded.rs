@@ -62,7 +62,7 @@ pub(super) struct Names {
     pub held_before: BTreeSet<PathBuf>,
     pub repositories: BTreeSet<PathBuf>,
     /// Guarded directories of which the sandbox has a copy.
-    private: BTreeSet<PathBuf>,
+    pub private: BTreeSet<PathBuf>,
     /// Writable directories.
     pub tops: BTreeSet<PathBuf>,
     /// The agent's own directories cover these (decision 610), so only visible parts of the project in them are
@@ -74,6 +74,8 @@ pub(super) struct Names {
     pub released: Vec<PathBuf>,
     /// Repositories among them that existed before the run.
     pub lost: Vec<Identity>,
+    /// Removed files that were guarded in their working trees.
+    pub removed: Vec<PathBuf>,
 }
 
 impl GuardedNames {
@@ -330,7 +332,9 @@ impl Guarded {
                 "{} is a copy inside, and as before outside: git ignores it, and a tool makes it again",
                 shown(session, &private)
             );
-            self.tell(session, server, &private, GuardChange::Refused, text);
+            if self.told.borrow_mut().insert(text.clone()) {
+                session.record().note(&escape::line(&text));
+            }
         } else if !is_guarded {
             session.changes(server, heard.pid, &path, *touch);
         }

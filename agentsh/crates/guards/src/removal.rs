@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::guarded::{Guarded, Names};
 use super::new_version::{NewName, seen};
 use agentsh_base::proc_file;
-use agentsh_host::copies::Copy;
+use agentsh_host::copies::{self, Copy};
 use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON, GIT_OBEYED, OTHER_REPOSITORIES};
 use agentsh_sandbox::git_config::{GitConfig, parse};
@@ -42,6 +42,15 @@ impl Names {
                 || [named, common].iter().flatten().any(|git| Some(git) == real.as_ref())
         };
         (!self.tops.iter().any(is_of)).then(|| entry.to_owned())
+    }
+
+    /// The nested repository whose working tree is around a path that is in no repository.
+    fn tree_around(&self, path: &Path) -> Option<PathBuf> {
+        if path.ancestors().any(|above| self.repositories.contains(above)) {
+            return None;
+        }
+        let mut entries = path.ancestors().skip(1).map(|above| above.join(".git"));
+        entries.find(|entry| self.repositories.contains(entry)).and_then(|entry| self.nested(&entry))
     }
 
     /// Whether it is the `.git` file of a submodule whose configuration says nothing that runs. Git looks from its working tree for
@@ -92,7 +101,9 @@ impl Names {
 
     /// Forgets removed paths.
     fn forget(&mut self, gone: &Path) {
-        for names in [&mut self.files, &mut self.directories, &mut self.held, &mut self.held_before] {
+        for names in
+            [&mut self.files, &mut self.directories, &mut self.held, &mut self.held_before, &mut self.private]
+        {
             names.retain(|name| !name.starts_with(gone));
         }
     }
@@ -116,8 +127,10 @@ impl Guarded {
         let names = self.names.lock();
         let is_removable = |entry: &PathBuf| is_part(entry, path) && is_written(pid, entry);
         let nested = || names.nested(path).filter(is_removable).map(Some);
+        let tree = || names.tree_around(path).filter(|entry| is_written(pid, entry)).map(Some);
         let is_place = || names.held_before.contains(path) && !names.tops.contains(path);
-        let around = names.made_inside(path).or_else(nested).or_else(|| is_place().then_some(None));
+        let around = names.made_inside(path).or_else(nested).or_else(tree);
+        let around = around.or_else(|| is_place().then_some(None));
         around.filter(|_| may_change(pid, inside.as_fd())).map(|entry| (above, entry))
     }
 
@@ -135,8 +148,18 @@ impl Guarded {
         touch: FileEffect,
     ) -> Option<(Result<(), Errno>, Option<String>)> {
         let (above, entry) = self.removable(pid, path, touch)?;
+        let is_guard = self.is_guarded(path) || self.names.lock().directories.contains(path);
         let mut names = self.names.lock();
         let text = entry.as_deref().and_then(|entry| names.lose(entry, aside, state));
+        if is_guard && entry.as_ref().is_some_and(|entry| !is_part(entry, path)) {
+            // In its working tree, where others may name it, too.
+            let _ = aside.keep(path, &Copy::of_own(path));
+            names.removed.push(path.to_owned());
+        }
+        if touch == FileEffect::RemovesDirectory && names.private.contains(path) {
+            // Of the copy inside, everything is gone.
+            let _ = copies::remove(path, true);
+        }
         // Before it is removed, or the thread would guard it again at once.
         names.released.extend(entry);
         let name = path.file_name()?;
@@ -147,7 +170,8 @@ impl Guarded {
             stubs::remove_in(state, path);
             outcome = rustix::fs::unlinkat(&above, name, flags);
         }
-        if outcome.is_ok() {
+        if outcome.is_ok() || path.symlink_metadata().is_err() {
+            outcome = Ok(());
             names.forget(path);
             names.released.push(path.to_owned());
         }
