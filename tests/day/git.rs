@@ -227,8 +227,8 @@ fn unusual_files_at_guarded_names_do_not_prevent_the_start() {
     }
 }
 
-/// A process inside can remove what it made, although it is guarded: a clone, a working tree, a submodule. What was
-/// there before stays.
+/// A process inside can remove what it made, although it is guarded: a clone, a working tree, a submodule. The project's own
+/// repository stays.
 #[test]
 fn repositories_made_inside_can_be_removed_and_moved() {
     if !has("git") {
@@ -243,7 +243,7 @@ fn repositories_made_inside_can_be_removed_and_moved() {
         rm -rf tmp; git worktree remove tree; mv moved further; mv own/.git own/store; rm -r bare.git; \
         rm -rf parts/.git/hooks parts/.git/config; rm -rf parts; rm -rf further moved-tree own; git clean -ffdxq -e old; git status --short; \
         git clone -q . tmp; git -C tmp log --format=%s; rm -rf tmp; ls; \
-        (rm -rf old/.git; mv old/.git old/x; rm .git/config; rm -r .git/hooks) 2>/dev/null || true";
+        (mv old/.git old/x; rm .git/config; rm -r .git/hooks) 2>/dev/null || true";
     for mode in Mode::all() {
         let place = Place::new(mode);
         repository(&place);
@@ -256,6 +256,120 @@ fn repositories_made_inside_can_be_removed_and_moved() {
         for kept in ["old/.git/config", "old/.git/hooks/mine", ".git/config", ".git/hooks"] {
             assert!(place.project.join(kept).exists(), "{mode:?} {kept} {outcome}");
         }
+    }
+}
+
+/// What was there before goes as a whole: a nested repository, a submodule, a working tree, and directories around them. What of it
+/// git on the host would obey can be restored.
+#[test]
+fn nested_repositories_from_before_the_run_can_be_removed() {
+    if !has("git") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        outside(
+            &place,
+            "git clone -q . vendor/nested; git -C vendor/nested config alias.x '!true'; echo mine >vendor/nested/.git/hooks/mine; \
+             for name in husky own; do git init -q vendor/$name; mkdir vendor/$name/hooks; echo '#!/bin/sh' >vendor/$name/hooks/pre-commit; \
+             git -C vendor/$name config core.hooksPath hooks; done; echo '*' >vendor/husky/hooks/.gitignore; \
+             for name in deinit gone; do git -c protocol.file.allow=always submodule --quiet add \"$PWD/vendor/nested\" libs/$name; done; \
+             git add -A libs .gitmodules; git -c commit.gpgSign=false commit -qm subs; git worktree add -q tree; git clone -q --bare . bare.git",
+        );
+        const SCRIPT: &str = "set -e; git submodule deinit -q -f libs/deinit; rm -rf vendor; git worktree remove tree; rm -r bare.git; \
+            git rm -qf libs/gone; rm -rf .git/modules/libs/gone; ls -A . libs; git submodule status; git -C .git/modules/libs/deinit log --format=%s";
+        let outcome = inside(&place, &place.project, SCRIPT).expect_code(0);
+        let left = outcome.stdout.replace(" libs/deinit (heads/main)", "");
+        assert!(
+            left.starts_with(".:\n.git\n.gitmodules\nfile\nlibs\n\nlibs:\ndeinit\n-")
+                && left.ends_with("one\n"),
+            "{mode:?} {outcome}"
+        );
+        assert!(fs::read_dir(place.project.join("libs/deinit")).unwrap().next().is_none(), "{outcome}");
+        outside(&place, "git submodule status; git fsck");
+        let hook = place.project.join("vendor/nested/.git/hooks/mine");
+        Outcome::of(&mut place.agentsh(&["undo", &hook.display().to_string()])).expect_code(0);
+        assert_eq!(fs::read_to_string(hook).unwrap(), "mine\n");
+    }
+}
+
+/// A submodule and directories around one move as outside: git writes its `.git` file and its configuration again. What is written
+/// there otherwise, and a submodule whose configuration names what runs in its working tree, is treated as before.
+#[test]
+fn submodules_can_be_moved() {
+    if !has("git") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        outside(
+            &place,
+            "git init -q -b main lib; git -C lib -c commit.gpgSign=false commit -q --allow-empty -m lib; \
+             for name in libs/one libs/two hooked evil; do git -c protocol.file.allow=always submodule --quiet add \"$PWD/lib\" $name; done; \
+             git -C hooked config core.hooksPath ../ev; git -c commit.gpgSign=false commit -qm subs; rm -rf lib",
+        );
+        let script = "set -e; git mv libs/one libs/uno; mv libs further; mv further libs; git mv libs/two deep; git commit -qam moved; \
+             git submodule status; git -C deep commit -q --allow-empty -m more; git -C libs/uno log --format=%s; \
+             (mv hooked x || git config -f .git/modules/evil/config core.worktree ../../../deep) 2>/dev/null && exit 1; \
+             mv evil worse; (printf 'gitdir: ../fake\\n' >worse/.git; cp -r .git/modules/evil fake; printf '#!/bin/sh\\npwd >>../ran\\n' >fake/run; \
+             chmod 755 fake/run; printf '[core]\\nfsmonitor = ../fake/run\\n' >>fake/config) 2>/dev/null || true";
+        let outcome = inside(&place, &place.project, script).expect_code(0);
+        assert!(
+            outcome.stdout.contains(" deep ") && outcome.stdout.contains(" libs/uno "),
+            "{mode:?} {outcome}"
+        );
+        assert!(outcome.stdout.ends_with("lib\n"), "{mode:?} {outcome}");
+        let after = outside(
+            &place,
+            "git status --short deep libs hooked; for name in deep libs/uno hooked worse; do (cd $name; git reset -q) 2>/dev/null || true; \
+             done; git -C deep log --format=%s",
+        );
+        assert_eq!(after.stdout, " M deep\nmore\nlib\n", "{mode:?} {outcome}");
+        assert!(place.project.join("hooked/.git").exists(), "{mode:?} {outcome}");
+        assert!(!place.project.join("ran").exists(), "{mode:?} {outcome}");
+    }
+}
+
+/// husky makes the directory of its hooks again at every `npm install`, and git ignores it: inside it is a copy. A directory of hooks
+/// that belongs to the project is read-only.
+#[test]
+fn hooks_that_a_tool_makes_again_are_a_copy_inside() {
+    if !has("git") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        let husky = "git config core.hooksPath .husky/_; rm -f .husky/_/husky.sh; mkdir -p .husky/_; echo '*' >.husky/_/.gitignore; \
+            printf '#!/bin/sh\\n. .husky/pre-commit\\n' >.husky/_/pre-commit; chmod 755 .husky/_/pre-commit; : >.husky/_/husky.sh";
+        outside(
+            &place,
+            &format!(
+                "{husky}; echo 'echo checked' >.husky/pre-commit; git init -q nested; cd nested; mkdir own; \
+            git config core.hooksPath own"
+            ),
+        );
+        // The copy has the hooks before the tool makes them.
+        let script = "set -e; echo a >>file; git commit -qam two; echo evil >.husky/_/pre-commit; echo evil >.husky/_/pre-push; ";
+        let rest = "; echo b >>file; git commit -qam three; (git status --short | grep -v nested || true); \
+            (echo x >.husky/pre-commit; rm -r .husky/_; mv .husky/_ x; echo x >nested/own/pre-commit) 2>/dev/null || ls -A .husky/_";
+        let command = format!("{script}{husky}{rest}");
+        let mut command = place.agentsh(&["run", "--", "sh", "-c", &command]);
+        let outcome = Outcome::of(command.current_dir(&place.project)).expect_code(0);
+        let said = outcome.stdout.matches("checked").count() + outcome.stderr.matches("checked").count();
+        assert_eq!(said, 2, "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains(".husky/_ is a copy inside"), "{mode:?} {outcome}");
+        let after = outside(
+            &place,
+            "cat .husky/_/pre-commit .husky/pre-commit; ls -A .husky/_ nested/own; git config core.hooksPath",
+        );
+        assert_eq!(
+            after.stdout,
+            "#!/bin/sh\n. .husky/pre-commit\necho checked\n.husky/_:\n.gitignore\nhusky.sh\npre-commit\n\nnested/own:\n.husky/_\n",
+            "{mode:?} {outcome}"
+        );
     }
 }
 
@@ -277,7 +391,7 @@ fn unusual_git_configurations_are_read() {
             &place,
             &place.project,
             "git -C closed remote add o https://x.example/y && git -C closed remote && stat -c %a closed/.git/config; \
-             git -C link config user.name; git -C link status -s; cd link; (echo evil >>own; rm .git/config) 2>/dev/null",
+             git -C link config user.name; git -C link status -s; cd link; (echo evil >>own; echo evil >x; mv -f x .git/config) 2>/dev/null",
         );
         assert!(outcome.stdout.starts_with("o\n400\nLinked\n"), "{mode:?} {outcome}");
         assert!(!fs::read_to_string(place.project.join("link/own")).unwrap().contains("evil"), "{mode:?}");

@@ -91,12 +91,12 @@ fn missing_configuration_cannot_be_added_to_a_repository() {
         for git in [".git", "nested/.git", "bare", "linked", "apart"] {
             sandbox.holds(&[
                 no(format!("append {project}/{git}/config x")),
-                no(format!("remove {project}/{git}/config")),
                 yes(format!("create {project}/{git}/index")),
             ]);
             assert!(!place.project.join(git).join("config").exists(), "{git}: the stub is gone");
         }
         sandbox.holds(&[
+            no(format!("remove {project}/.git/config")),
             yes(format!("append {project}/config x")),
             yes(format!("append {project}/plain/config x")),
             // The target of `commondir` decides what git runs in the other repository.
@@ -396,6 +396,56 @@ fn repository_removed_by_the_host_counts_as_new_when_made_again() {
         git.args(["-C", "nested", "status", "--short"]).stdout(Stdio::null()).stderr(Stdio::null());
         git.status().unwrap();
         assert!(!place.path("ran").exists(), "{mode:?}");
+    }
+}
+
+/// A nested repository may be removed, and what is written in its place is not the user's: also in what is left of it, and if it
+/// was moved meanwhile. The project's own repository stays whole.
+#[test]
+fn nested_repository_counts_as_new_once_a_guarded_file_was_removed() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        place.script("evil", &format!("#!/bin/sh\npwd >> {}\n", place.path("ran").display()));
+        place.own(&place.path(""));
+        let names = ["left", "moved", "kept"];
+        for name in [".", "left", "moved", "kept", "hooks", "apart", "worktree"] {
+            assert!(place.command("git").args(["init", "-q", name]).status().unwrap().success());
+        }
+        place.script("kept/.git/hooks/post-index-change", "#!/bin/sh\ntouch mine\n");
+        // A nested repository is removed although the project's own obeys a file in it.
+        assert!(place.command("git").args(["init", "-q", "shared"]).status().unwrap().success());
+        place.script("shared/run", "#!/bin/sh\n");
+        std::os::unix::fs::symlink("../../../shared/run", place.project.join(".git/hooks/post-index-change"))
+            .unwrap();
+        // The repository of the project itself, wherever it is.
+        fs::rename(place.project.join(".git"), place.project.join("apart/own")).unwrap();
+        place.write(".git", "gitdir: apart/own\n");
+        let evil = place.project.join("evil").display().to_string();
+        let script = format!(
+            "evil() {{ printf '[core]\\n\\tfsmonitor = {evil}\\n' >$1/.git/config; }}; \
+             rm left/.git/config && evil left; rm moved/.git/config && mv moved moved-away && evil moved-away; \
+             rm -r hooks/.git/hooks && mkdir hooks/.git/hooks && cp evil hooks/.git/hooks/post-index-change; \
+             rm -rf shared && mkdir shared && cp evil shared/run; \
+             (rm .git; rm apart/own/config; rm -r apart/own/hooks) 2>/dev/null; rm -rf worktree && git init -q worktree && echo made"
+        );
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script])).expect_code(0);
+        assert_eq!(outcome.stdout, "made\n", "{mode:?} {outcome}");
+        for name in ["left", "moved-away", "hooks", "worktree", "kept", "."] {
+            let mut git = place.command("git");
+            git.args(["-C", name, "reset", "-q"]).stdout(Stdio::null()).stderr(Stdio::null());
+            git.status().unwrap();
+        }
+        assert!(!place.path("ran").exists(), "{mode:?} {outcome}");
+        assert!(!place.project.join("shared/run").exists(), "{mode:?} {outcome}");
+        assert!(place.project.join("kept/mine").exists(), "{mode:?}: nobody touched it {outcome}");
+        assert!(
+            place.project.join("apart/own/config").exists() && place.project.join(".git").exists(),
+            "{outcome}"
+        );
+        for name in names.iter().take(2) {
+            assert!(outcome.stderr.contains(&format!("{name}/.git, which was there")), "{mode:?} {outcome}");
+        }
     }
 }
 

@@ -123,7 +123,13 @@ fn files_that_hooks_and_configurations_name_are_read_only() {
              [merge \"m\"]\n\tdriver = cd tools/in && ./merge.sh %A\n[diff \"d\"]\n\ttextconv = python3 -m tools.text\n",
         );
         place.make_directory(&place.project.join(".git/hooks"));
-        for (link, to) in [(".git/hooks/pre-commit", "../../scripts/one"), ("scripts/one", "two")] {
+        for (link, to) in [
+            (".git/hooks/pre-commit", "../../scripts/one"),
+            ("scripts/one", "two"),
+            (".git/hooks/commit-msg", "../../by-link/missing"),
+            ("by-link", "scripts"),
+            ("other-link", "scripts"),
+        ] {
             place.make_directory(place.project.join(link).parent().unwrap());
             symlink(to, place.project.join(link)).unwrap();
             place.own(&place.project.join(link));
@@ -141,6 +147,8 @@ fn files_that_hooks_and_configurations_name_are_read_only() {
         ] {
             place.write(file, "");
         }
+        // A second workspace of Jujutsu.
+        place.write("second/.jj/repo", "../../.jj/repo");
         // The repository around the project says where hooks are.
         place.write(place.home.join(".git/HEAD"), "ref: refs/heads/main\n");
         place.write(place.home.join(".git/config"), "[core]\n\thooksPath = project/outer\n");
@@ -151,6 +159,11 @@ fn files_that_hooks_and_configurations_name_are_read_only() {
             no(format!("append {project}/scripts/two")),
             no(format!("append {project}/scripts/one")),
             no(format!("remove {project}/scripts/one")),
+            no(format!("create {project}/scripts/missing")),
+            no(format!("remove {project}/by-link")),
+            yes(format!("remove {project}/other-link")),
+            no(format!("append {project}/second/.jj/repo")),
+            yes(format!("create {project}/second/.jj/working_copy")),
             no(format!("append {project}/tools/monitor")),
             no(format!("append {project}/tools/x.sh")),
             no(format!("append {project}/tools/in/merge.sh")),

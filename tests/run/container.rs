@@ -86,13 +86,17 @@ fn container_tier_enforces_file_rules() {
 fn container_tier_restores_changed_hook_files() {
     let Some(place) = place() else { return };
     Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
-    let before = std::fs::read_to_string(place.project.join(".git/config")).unwrap();
-    let script = "echo 'echo evil' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; \
+    let before = std::fs::read_to_string(place.project.join(".git/config")).unwrap()
+        + "[core]\n\thooksPath = .husky/_\n";
+    place.write(".git/config", &before);
+    place.write(".husky/_/.gitignore", "*\n");
+    let script = "echo 'echo evil' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; echo evil > .husky/_/pre-commit; \
                   git config core.pager evil; mkdir -p .vscode; echo evil > .vscode/tasks.json; echo ok > work";
     let outcome = run(&place, &[], script).expect_code(0);
     assert!(!place.project.join(".git/hooks/pre-commit").exists(), "{outcome}");
     assert_eq!(std::fs::read_to_string(place.project.join(".git/config")).unwrap(), before, "{outcome}");
     assert!(!place.project.join(".vscode/tasks.json").exists(), "{outcome}");
+    assert!(!place.project.join(".husky/_/pre-commit").exists(), "{outcome}");
     assert_eq!(std::fs::read_to_string(place.project.join("work")).unwrap(), "ok\n");
     assert!(outcome.stderr.contains("restored "), "{outcome}");
     assert!(!place.events("guard_changed").is_empty());

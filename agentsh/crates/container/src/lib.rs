@@ -85,6 +85,10 @@ impl ContainerFiles {
 
     /// Keeps copies of what is guarded. What is hidden by policy has to be somewhere else.
     fn guard(&mut self, layout: &mut Layout) -> Result<(), String> {
+        let private = std::mem::take(&mut layout.private);
+        let is_copy = |mount: &Mount| private.iter().any(|path| mount.target.starts_with(path));
+        layout.guards.retain(|mount| !is_copy(mount) || matches!(mount.what, NodeContent::Bind { .. }));
+        layout.mounts.retain(|mount| !is_copy(mount));
         for Mount { target, what } in std::mem::take(&mut layout.guards) {
             let is_hidden = match what {
                 NodeContent::Bind { access: Access::ReadOnly, .. } => false,

@@ -178,6 +178,12 @@ impl From<Baseline> for Stored {
 }
 
 impl Stored {
+    pub fn forget(&mut self, lost: &[Identity], removed: BTreeMap<PathBuf, Named>) {
+        self.repositories.retain(|(_, known, _)| !lost.contains(known));
+        let removed = removed.into_iter().map(|(path, named)| (path.into_os_string().into_vec(), named));
+        self.expected.extend(removed);
+    }
+
     /// The same with the current paths of these directories.
     pub fn at(self, moved: &[Moved]) -> Baseline {
         let stored = self;
@@ -256,6 +262,16 @@ impl Baseline {
     /// The host removed the entry: the next one at this path is new.
     pub(super) fn forget(&mut self, path: &Path) {
         self.present.remove(path);
+    }
+
+    /// A repository is known no longer. None: it was not.
+    pub(super) fn forget_repository(&mut self, entry: &Path) -> Option<Identity> {
+        let found = identity(entry)?;
+        self.forget_identity(&found).then_some(found)
+    }
+
+    pub(super) fn forget_identity(&mut self, lost: &Identity) -> bool {
+        self.repositories.remove(lost).is_some()
     }
 
     /// Whether a link leads to a private directory, which is never searched because nobody works in it.

@@ -26,6 +26,7 @@ use agentsh_base::listing;
 use agentsh_host::accepted_files;
 use agentsh_host::copies::Copy;
 use agentsh_sandbox::plan::Mount;
+use agentsh_sandbox::spec::Named;
 use agentsh_store::words::GuardChange;
 
 /// Longest file that is written and read. Of a sandbox without mounts it holds copies of all guarded files.
@@ -103,16 +104,25 @@ impl CrashMarker {
             return;
         }
         let root = (path.as_os_str().as_bytes().to_vec(), identity);
+        self.change(|left| left.roots.push(root.clone()));
+        self.moved_out.push((root, held));
+    }
+
+    /// Where it cannot be written, a killed session leaves this out.
+    fn change(&mut self, change: impl FnOnce(&mut UnfinishedWatch)) {
         let left = File::open(&self.path).and_then(|file| UnfinishedWatch::read(&file));
         let written = left.and_then(|mut left| {
-            left.roots.push(root.clone());
+            change(&mut left);
             left.write(&self.path)
         });
-        // Where it cannot be written, a killed session leaves this directory out.
         if let Ok(locked) = written {
             self.locked = locked;
         }
-        self.moved_out.push((root, held));
+    }
+
+    /// These repositories are known no longer, and what appears at these paths is set aside.
+    pub fn forget(&mut self, lost: &[Identity], removed: BTreeMap<PathBuf, Named>) {
+        self.change(|left| left.baseline.forget(lost, removed));
     }
 
     /// Whether the directory around a path is where it was: the host may have moved it, and put another one in its place.

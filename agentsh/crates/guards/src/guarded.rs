@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tokio::task::JoinSet;
 
 use super::GuardSession;
-use super::baseline::Baseline;
+use super::baseline::{Baseline, Identity};
 use super::final_check::undo;
 use super::interrupted_git::{self, Trees};
 use super::new_version::{Change, NewName, Refusal};
@@ -58,9 +58,13 @@ pub(super) struct Names {
     pub directories: BTreeSet<PathBuf>,
     /// Mount points that keep guarded paths in place.
     pub held: BTreeSet<PathBuf>,
-    /// Repositories that existed before the run: nothing inside may move or remove them.
-    held_before: BTreeSet<PathBuf>,
+    /// Repositories that existed before the run: nothing inside may move them, nor remove that of a writable directory.
+    pub held_before: BTreeSet<PathBuf>,
     pub repositories: BTreeSet<PathBuf>,
+    /// Guarded directories of which the sandbox has a copy.
+    pub private: BTreeSet<PathBuf>,
+    /// Writable directories.
+    pub tops: BTreeSet<PathBuf>,
     /// The agent's own directories cover these (decision 610), so only visible parts of the project in them are
     /// guarded.
     covered: BTreeSet<PathBuf>,
@@ -68,6 +72,10 @@ pub(super) struct Names {
     pub baseline: Option<Baseline>,
     /// Entries that a program is removing, for the watching thread.
     pub released: Vec<PathBuf>,
+    /// Repositories among them that existed before the run.
+    pub lost: Vec<Identity>,
+    /// Removed files that were guarded in their working trees.
+    pub removed: Vec<PathBuf>,
 }
 
 impl GuardedNames {
@@ -98,6 +106,8 @@ impl GuardedNames {
         let held = held.into_iter().filter(|path| !names.held_before.contains(path)).collect::<Vec<_>>();
         names.held.extend(held);
         names.repositories.extend(layout.repositories.iter().cloned());
+        names.private.extend(layout.private.iter().cloned());
+        names.tops.extend(layout.instructed.iter().cloned());
     }
 }
 
@@ -170,11 +180,18 @@ impl Guarded {
 
     pub(super) fn is_guarded(&self, path: &Path) -> bool {
         let names = self.names.lock();
-        names.files.contains(path) || path.ancestors().skip(1).any(|above| names.directories.contains(above))
+        let mut around = path.ancestors().skip(1).take_while(|above| !names.private.contains(*above));
+        names.files.contains(path) || around.any(|above| names.directories.contains(above))
+    }
+
+    /// The copy of a guarded directory around a path.
+    fn private(&self, path: &Path) -> Option<PathBuf> {
+        let names = self.names.lock();
+        path.ancestors().skip(1).find(|above| names.private.contains(*above)).map(Path::to_owned)
     }
 
     /// Whether it is a mount point, which no process inside can rename.
-    fn is_mounted(&self, path: &Path) -> bool {
+    pub(super) fn is_mounted(&self, path: &Path) -> bool {
         let names = self.names.lock();
         names.files.contains(path) || names.directories.contains(path) || names.held_before.contains(path)
     }
@@ -216,8 +233,10 @@ impl Guarded {
             return None;
         }
         if let Some(name) = &name
-            && let Some(outcome) = self.moved(name)
+            && let Some((outcome, text)) =
+                self.moved(&kept_versions(owner.0), &owner.0.facts().context.state, name)
         {
+            self.tell_lost(owner, &name.from, text);
             self.done(listener, &[(heard, name.clone())], outcome);
             return None;
         }
@@ -269,7 +288,8 @@ impl Guarded {
             let makes = matches!(touch, FileEffect::Makes | FileEffect::Writes);
             makes && self.names.lock().baseline.as_ref().is_some_and(|baseline| baseline.is_arrival(&path))
         };
-        if let Some(found) = self.trees.hear(heard.pid, &path, || is_guarded || is_arrival()) {
+        let is_kept = || is_guarded && !self.is_removable(heard.pid, &path, *touch);
+        if let Some(found) = self.trees.hear(heard.pid, &path, || is_kept() || is_arrival()) {
             let verb = if is_guarded { "replaced" } else { "made" };
             let mut text = format!("stopped git before it {verb} {}", self.refusal(owner, &path, ""));
             let left = interrupted_git::stop(heard.pid, &text, found);
@@ -285,8 +305,12 @@ impl Guarded {
         let removal = (heard.pid, path.clone());
         let is_removed = self.unheard_removals.borrow_mut().remove(&removal) && !path.exists();
         let state = &session.facts().context.state;
-        let outcome = if is_removed { Some(Ok(())) } else { self.removed(state, heard.pid, &path, *touch) };
-        if let Some(outcome) = outcome {
+        let outcome = match is_removed {
+            true => Some((Ok(()), None)),
+            false => self.removed(&kept_versions(session), state, heard.pid, &path, *touch),
+        };
+        if let Some((outcome, text)) = outcome {
+            self.tell_lost(owner, &path, text);
             if listener.done(&heard, outcome).is_err() && outcome.is_ok() {
                 self.unheard_removals.borrow_mut().insert(removal);
             }
@@ -306,7 +330,15 @@ impl Guarded {
         } else if is_looked_for {
             return Some(heard);
         }
-        if !is_guarded {
+        if let Some(private) = self.private(&path) {
+            let text = format!(
+                "{} is a copy inside, and as before outside: git ignores it, and a tool makes it again",
+                shown(session, &private)
+            );
+            if self.told.borrow_mut().insert(text.clone()) {
+                session.record().note(&escape::line(&text));
+            }
+        } else if !is_guarded {
             session.changes(server, heard.pid, &path, *touch);
         }
         listener.go_on(&heard);
@@ -388,7 +420,10 @@ impl Guarded {
         if !is_plain(new) {
             return Err("it has lines that git itself would not write, so it cannot be compared".to_owned());
         }
-        if let Some(differ) = not_harmless(old, new) {
+        let is_worktree = |said: &String| said.trim_start_matches("no ").starts_with("core.worktree = ");
+        if let Some(differ) = not_harmless(old, new)
+            && !(differ.iter().all(is_worktree) && self.names.lock().names_its_worktree(above, new))
+        {
             return Err(format!("it would set {}", listed(differ)));
         }
         if name.is_link || name.from != lock {
@@ -406,8 +441,7 @@ impl Guarded {
         with_mode: bool,
     ) -> Result<(), Refusal> {
         if !self.kept.borrow().contains(path) {
-            let aside = SavedVersions::new(&session.facts().context.state, &session.facts().id.to_string());
-            let keep = aside.keep(path, &change.before());
+            let keep = kept_versions(session).keep(path, &change.before());
             keep.map_err(|error| Refusal::Because(format!("cannot keep what is there: {error}")))?;
             self.kept.borrow_mut().insert(path.to_owned());
         }
@@ -521,6 +555,13 @@ impl Guarded {
         )
     }
 
+    /// A repository from before the run is known no longer.
+    fn tell_lost(&self, (session, server): Owner<'_>, path: &Path, text: Option<String>) {
+        let Some(text) = text else { return };
+        session.record().note(&escape::line(&text));
+        self.tell(session, server, path, GuardChange::Written, text);
+    }
+
     /// Reports once. Written changes are recorded; refusals are also shown.
     fn tell(
         &self,
@@ -559,6 +600,11 @@ fn ask_why((session, server): Owner<'_>, path: &Path) -> Answer {
         text: "a program of the host reads it, or a guarded file points to it".to_owned(),
         change: None,
     }
+}
+
+/// What `agentsh undo` restores.
+fn kept_versions(session: &Rc<dyn GuardSession>) -> SavedVersions {
+    SavedVersions::new(&session.facts().context.state, &session.facts().id.to_string())
 }
 
 /// The path as people in the project write it.

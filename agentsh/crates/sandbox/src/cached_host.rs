@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::git_config::GitConfig;
-use crate::host::{Host, Links, Listing, Modules, PathKind, Repositories, SmallTree, is_known_missing};
+use crate::host::{
+    Host, Links, Listing, Modules, PathKind, Repositories, SmallFile, SmallTree, is_known_missing,
+};
 
 /// A directory is listed once this many names in it were looked up: reading takes five system calls.
 const LOOKUPS_BEFORE_LISTING: usize = 6;
@@ -138,6 +140,10 @@ impl Host for CachedHost<'_> {
 
     fn small(&self, path: &Path) -> Option<SmallTree> {
         asked_once(&self.small, path, || self.host.small(path))
+    }
+
+    fn remade(&self, directory: &Path) -> Option<Vec<SmallFile>> {
+        self.host.remade(directory)
     }
 
     fn may_write(&self, path: &Path) -> bool {

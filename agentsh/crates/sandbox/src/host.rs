@@ -54,6 +54,8 @@ pub struct Repositories {
 /// A file or directory that is small and that everybody may read, with the keys of its files and directories, which
 /// show a change. A link changes with the directory that holds it.
 pub type SmallTree = Vec<(PathBuf, FileKey)>;
+/// A file's name, content and mode.
+pub type SmallFile = (OsString, Vec<u8>, u32);
 /// Links, with their targets as written.
 pub type Links = Vec<(PathBuf, PathBuf)>;
 
@@ -103,6 +105,10 @@ pub trait Host {
     /// The file or directory at a path with all that is in it, parents first, if a sandbox may have a copy of it instead of a
     /// mount.
     fn small(&self, _path: &Path) -> Option<SmallTree> {
+        None
+    }
+    /// The files of a directory that holds nothing else and tells git to list none of them: a tool makes it.
+    fn remade(&self, _directory: &Path) -> Option<Vec<SmallFile>> {
         None
     }
     fn look(&self, path: &Path) -> Option<PathKind>;
@@ -257,6 +263,9 @@ const MAX_LENGTH: usize = 3_500;
 pub(crate) const MAX_NAMES: usize = 10_000;
 /// Bytes of a configuration of git that are read.
 const MAX_CONFIGURATION: u64 = 1 << 20;
+/// Limits of a directory that a tool makes: bytes of one file, and files.
+const MAX_REMADE: u64 = 16 << 10;
+const MAX_REMADE_FILES: usize = 100;
 /// Directories of a repository in which no other lies.
 const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
 /// Directories that package managers fill: instruction files in them are not reported.
@@ -266,6 +275,19 @@ const MAX_OBEYED: usize = 1_000;
 impl Host for RealHost {
     fn small(&self, path: &Path) -> Option<SmallTree> {
         self.copies.as_ref()?.get(path, || small_tree::small(path))
+    }
+
+    fn remade(&self, directory: &Path) -> Option<Vec<SmallFile>> {
+        let ignored = small_file::text(directory.join(".gitignore"), MAX_REMADE)?;
+        let names =
+            self.names(directory).filter(|names| ignored.trim() == "*" && names.len() <= MAX_REMADE_FILES)?;
+        let read = |(name, kind): (OsString, PathKind)| {
+            let path = directory.join(&name);
+            let mode = path.symlink_metadata().ok()?.permissions().mode() & 0o777;
+            let content = small_file::read(&path, MAX_REMADE).ok()??;
+            (kind == PathKind::File).then_some((name, content, mode))
+        };
+        names.into_iter().map(read).collect()
     }
 
     fn may_write(&self, path: &Path) -> bool {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::cached_host::CachedHost;
-use super::host::{Host, PathKind, SmallTree};
+use super::host::{Host, PathKind, SmallFile, SmallTree};
 use super::plan::{Access, Executable, Kind, LandlockRule, Mount, NodeContent, PROJECT_LAYER, Source};
 use super::share_mounts::HELD_TREE;
 use super::spec::{Named, PathRules, Placed, SandboxSpec};
@@ -35,6 +35,8 @@ pub struct Layout {
     pub stubs: Vec<(PathBuf, Stub)>,
     /// Grants without effect because of a mask or a missing file, with the reason.
     pub refused: Vec<(PathBuf, String)>,
+    /// Guarded directories of which the sandbox has a writable copy of its own.
+    pub private: BTreeSet<PathBuf>,
     /// Repositories that could not be searched completely.
     pub unsearched: Vec<PathBuf>,
     /// The mounts that are guards, or keep a guard's place.
@@ -129,6 +131,8 @@ struct Builder<'a> {
     followed: BTreeSet<PathBuf>,
     /// Repositories that may be moved with their parent directory.
     movable: HashSet<PathBuf>,
+    /// Files of [`Layout::private`], for each directory.
+    remade: BTreeMap<PathBuf, Vec<SmallFile>>,
     /// [`Layout::stubs`] as a set, for thousands of repositories.
     stood_in: HashSet<(PathBuf, Stub)>,
 }
@@ -155,6 +159,7 @@ impl<'a> Builder<'a> {
                 env: Vec::new(),
                 stubs: Vec::new(),
                 refused: Vec::new(),
+                private: BTreeSet::new(),
                 unsearched: Vec::new(),
                 guards: Vec::new(),
                 repositories: Vec::new(),
@@ -172,6 +177,7 @@ impl<'a> Builder<'a> {
             granted: BTreeMap::new(),
             followed: BTreeSet::new(),
             movable: HashSet::new(),
+            remade: BTreeMap::new(),
             stood_in: HashSet::new(),
         }
     }
@@ -290,6 +296,11 @@ impl Builder<'_> {
         });
         self.layout.guards = holds.cloned().chain(guards.iter().cloned()).collect();
         self.layout.mounts.extend(guards);
+        for (path, files) in std::mem::take(&mut self.remade) {
+            for (name, content, mode) in files {
+                self.push(path.join(name), NodeContent::File { content, mode });
+            }
+        }
     }
 
     fn grant(&mut self, path: &Path, access: Access) {

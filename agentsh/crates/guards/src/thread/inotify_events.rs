@@ -96,6 +96,7 @@ impl Watch {
 
     /// Reads events. True when a guard may be lost.
     pub(super) fn hear(&mut self) -> bool {
+        self.release();
         let Some(names) = &mut self.names else { return false };
         let happened = names.read_changes();
         let mut matters = std::mem::take(&mut self.is_moved);

@@ -144,10 +144,12 @@ impl Builder<'_> {
         for name in files {
             let path = repository.join(name);
             self.read_only(&path);
-            let may_come =
-                path.parent().is_some_and(|above| self.host.look(above) == Some(PathKind::Directory));
-            if may_come && *name != "sharedpath" {
-                self.add_stub(&path, Stub::File);
+            let above = path.parent().unwrap_or(repository);
+            match self.host.look(above) {
+                Some(PathKind::Directory) if *name != "sharedpath" => self.add_stub(&path, Stub::File),
+                // It says where the directory is: in a second workspace of Jujutsu.
+                Some(PathKind::File) => self.read_only(above),
+                _ => {}
             }
         }
     }
@@ -314,6 +316,10 @@ impl Builder<'_> {
             if self.may_be_written(hooks) {
                 self.read_only(hooks);
                 self.add_stub(hooks, Stub::Directory);
+                let is_plain = self.rules.layer.is_none() && self.link_to(hooks).is_none();
+                if let Some(files) = self.host.remade(hooks).filter(|_| is_plain) {
+                    self.remade.insert(hooks.clone(), files);
+                }
             } else if self.nearest(hooks).is_none()
                 && !super::is_system(hooks)
                 && self.host.look(hooks).is_some()

@@ -15,6 +15,8 @@ use crate::spec::{Named, NamedKind};
 /// See [`Host::has_other_names`].
 const SEVERAL_NAMES: &str =
     "its files can be reached by several names (different letter case, Windows short names)";
+/// Size of a directory of [`Builder::remade`].
+const REMADE_BYTES: u64 = 4 << 20;
 const ELSEWHERE: &str = "work in a Linux directory instead, such as one in your home";
 
 impl Builder<'_> {
@@ -67,6 +69,11 @@ impl Builder<'_> {
             self.guard_named(path, named);
         }
         self.guard_other_names();
+        // A tool makes them again at each installation; what it writes inside runs inside alone.
+        for path in self.remade.keys().cloned().collect::<Vec<_>>() {
+            self.push(&path, NodeContent::Tmpfs { bytes: REMADE_BYTES, mode: 0o755 });
+            self.layout.private.insert(path);
+        }
         let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
         let hidden: Vec<PathBuf> = masks
             .chain(self.rules.hidden.iter().map(|hidden| hidden.value.clone()))
@@ -253,6 +260,7 @@ impl Builder<'_> {
             return;
         }
         if self.link_to(path).is_some() {
+            self.keep_links(path);
             if let Some(real) = self.behind_links(path) {
                 self.add_stub(&real, kind);
             }
