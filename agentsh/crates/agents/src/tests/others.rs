@@ -40,7 +40,7 @@ fn base_urls_of_the_users_configuration_are_endpoints() {
         ("kimi", ".kimi/config.toml", "[providers.own]\nbase_url = \"http://127.0.0.1:8081/v1\"\n"),
         ("vibe", ".vibe/config.toml", "[[providers]]\napi_base = \"http://127.0.0.1:8081/v1\"\n"),
     ] {
-        let mut world = World::new();
+        let world = World::new();
         world.write(&world.home(file), text);
         assert!(hosts(&world.adapt(kind(agent), &[agent])).contains(&("127.0.0.1", 8081)), "{agent}");
     }
