@@ -125,7 +125,7 @@ fn query_filters_with_unknown_words_are_refused() {
         (&["policy", "show", "nosuch"], 125, "policies are"),
         (&["policy", "check", "nosuch"], 1, "policies are"),
         (&["policy", "test", "nosuch"], 1, "policies are"),
-        (&["policy", "explain", "--connect", "x"], 125, "port"),
+        (&["policy", "explain", "--connect", "x:y"], 125, "port"),
         (&["policy", "explain", "--agent", "cluade", "--read", "x"], 125, "claude"),
         (&["policy", "explain", "--env", "A=B"], 125, "--env NAME"),
     ] {

@@ -1,6 +1,7 @@
 //! Programs may remove and move repositories that they created or that are nested in the project. The guards are mounts, which
 //! they cannot remove; the session unmounts them (decision 750).
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -81,22 +82,29 @@ impl Names {
             && GitConfig { worktrees: Vec::new(), ..said } == GitConfig::default()
     }
 
-    /// A repository from before the run loses a guarded file: keeps all, because what is there from now on is not the user's.
-    fn lose(&mut self, entry: &Path, aside: &SavedVersions, state: &Path) -> Option<String> {
-        self.lost.push(self.baseline.as_mut()?.forget_repository(entry)?);
+    /// A repository from before the run loses a guarded file: keeps all, because what is there from now on is not the user's. The
+    /// text says so the first time.
+    ///
+    /// # Errors
+    /// When they cannot be kept; the repository stays known.
+    fn lose(&mut self, entry: &Path, aside: &SavedVersions, state: &Path) -> io::Result<Option<String>> {
+        if !self.baseline.as_ref().is_some_and(|baseline| baseline.holds(entry)) {
+            return Ok(None);
+        }
         for guard in self.files.iter().chain(&self.directories).filter(|guard| guard.starts_with(entry)) {
             let mut copy = Copy::of_own(guard);
             if let Copy::Directory(hooks) = &mut copy {
                 hooks.retain(|name, _| name.extension().is_none_or(|end| end != "sample"));
             }
             if !stubs::is_stub(state, guard) {
-                let _ = aside.keep(guard, &copy);
+                aside.keep(guard, &copy)?;
             }
         }
+        self.lost.extend(self.baseline.as_mut().and_then(|baseline| baseline.forget_repository(entry)));
         let shown = entry.display();
-        Some(format!(
+        Ok(Some(format!(
             "{shown}, which was there before the run, is being removed or moved inside; `agentsh undo FILE` restores what is guarded in it"
-        ))
+        )))
     }
 
     /// Forgets removed paths.
@@ -150,10 +158,11 @@ impl Guarded {
         let (above, entry) = self.removable(pid, path, touch)?;
         let is_guard = self.is_guarded(path) || self.names.lock().directories.contains(path);
         let mut names = self.names.lock();
-        let text = entry.as_deref().and_then(|entry| names.lose(entry, aside, state));
+        // What cannot be kept is not removed.
+        let text = entry.as_deref().map_or(Ok(None), |entry| names.lose(entry, aside, state)).ok()?;
         if is_guard && entry.as_ref().is_some_and(|entry| !is_part(entry, path)) {
             // In its working tree, where others may name it, too.
-            let _ = aside.keep(path, &Copy::of_own(path));
+            aside.keep(path, &Copy::of_own(path)).ok()?;
             names.removed.push(path.to_owned());
         }
         if touch == FileEffect::RemovesDirectory && names.private.contains(path) {
@@ -208,7 +217,8 @@ impl Guarded {
         {
             return None;
         }
-        let texts: Vec<String> = known.iter().filter_map(|guard| names.lose(guard, aside, state)).collect();
+        let texts: io::Result<Vec<_>> = known.iter().map(|guard| names.lose(guard, aside, state)).collect();
+        let text = texts.ok()?.into_iter().flatten().next();
         let now = |path: &Path| Some(to.iter().chain(path.strip_prefix(from).ok()?).collect::<PathBuf>());
         // The target may be a mount point inside.
         let flags = RenameFlags::NOREPLACE;
@@ -233,7 +243,7 @@ impl Guarded {
             Err(Errno::EXIST) => return None,
             Err(_) => {}
         }
-        Some((outcome, texts.into_iter().next()))
+        Some((outcome, text))
     }
 }
 
