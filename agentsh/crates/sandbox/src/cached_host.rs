@@ -178,8 +178,8 @@ impl Host for CachedHost<'_> {
         self.host.home_of(user)
     }
 
-    fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>) {
-        self.host.account(uid)
+    fn account(&self, uid: u32, users: &str) -> (Option<String>, Option<PathBuf>) {
+        self.host.account(uid, users)
     }
 
     fn names_in(&self, file: &Path) -> String {

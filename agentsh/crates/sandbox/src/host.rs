@@ -132,8 +132,8 @@ pub trait Host {
     fn may_make_in(&self, directory: &Path) -> bool;
     /// The home directory of a user of this machine.
     fn home_of(&self, user: &str) -> Option<PathBuf>;
-    /// Name and login shell of a user id, or of the invoking user if the id is unknown.
-    fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>);
+    /// Name and login shell of a user id in `/etc/passwd`, or of the invoking user if the id is unknown.
+    fn account(&self, uid: u32, users: &str) -> (Option<String>, Option<PathBuf>);
     /// What `/etc/passwd`, `/etc/group` or `/etc/hosts` says.
     fn names_in(&self, _file: &Path) -> String {
         String::new()
@@ -442,8 +442,7 @@ impl Host for RealHost {
         start_of(file).unwrap_or_default()
     }
 
-    fn account(&self, uid: u32) -> (Option<String>, Option<PathBuf>) {
-        let users = self.names_in(Path::new("/etc/passwd"));
+    fn account(&self, uid: u32, users: &str) -> (Option<String>, Option<PathBuf>) {
         let of = |uid: u32| {
             let uid = uid.to_string();
             users.lines().map(|line| line.split(':')).find(|fields| fields.clone().nth(2) == Some(&uid))

@@ -245,7 +245,7 @@ impl Host for FakeHost {
         Vec::new()
     }
 
-    fn account(&self, _uid: u32) -> (Option<String>, Option<PathBuf>) {
+    fn account(&self, _uid: u32, _users: &str) -> (Option<String>, Option<PathBuf>) {
         (None, None)
     }
 

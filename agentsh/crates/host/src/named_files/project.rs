@@ -2,7 +2,8 @@
 //! folder, and hooks of git, which somebody's own act starts.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -35,6 +36,11 @@ const MAX_TRUSTED: usize = 1_000;
 const MAX_HOOKS: usize = 100;
 const MAX_BYTES: u64 = 1 << 20;
 
+/// The entries of a directory, which may be missing.
+fn names_in(host: &CachedHost<'_>, directory: &Path) -> Vec<(OsString, PathKind)> {
+    host.exists(directory).then(|| host.names(directory)).flatten().unwrap_or_default()
+}
+
 impl NamedFiles<'_> {
     pub(super) fn read_project(&mut self, host: &CachedHost<'_>) {
         let (project, directory) = (&self.context.project, &self.context.directory);
@@ -46,7 +52,7 @@ impl NamedFiles<'_> {
         let files: BTreeSet<PathBuf> = own.chain(allowed).collect();
         let mut files: Vec<_> = files.into_iter().map(|file| (Writer::Direnv, file)).collect();
         for directory in HOOKS.map(|directory| project.join(directory)) {
-            let names = host.exists(&directory).then(|| host.names(&directory)).flatten().unwrap_or_default();
+            let names = names_in(host, &directory);
             let is_hook = |name: &std::ffi::OsStr| !name.as_encoded_bytes().ends_with(b".sample");
             let hooks =
                 names.iter().filter(|(name, kind)| *kind == PathKind::File && is_hook(name)).take(MAX_HOOKS);
@@ -65,7 +71,7 @@ impl NamedFiles<'_> {
     fn allowed_by_direnv(&self, host: &CachedHost<'_>) -> Vec<PathBuf> {
         let data = self.context.env.get("XDG_DATA_HOME").map(PathBuf::from);
         let known = data.unwrap_or_else(|| self.context.home.join(".local/share")).join("direnv/allow");
-        let names = host.exists(&known).then(|| host.names(&known)).flatten().unwrap_or_default();
+        let names = names_in(host, &known);
         let files = names
             .iter()
             .take(MAX_TRUSTED)
@@ -86,7 +92,7 @@ impl NamedFiles<'_> {
         let state = variable("MISE_STATE_DIR").or_else(|| Some(variable("XDG_STATE_HOME")?.join("mise")));
         let known =
             state.unwrap_or_else(|| self.context.home.join(".local/state/mise")).join("trusted-configs");
-        let names = host.exists(&known).then(|| host.names(&known)).flatten().unwrap_or_default();
+        let names = names_in(host, &known);
         let places = names
             .iter()
             .take(MAX_TRUSTED)

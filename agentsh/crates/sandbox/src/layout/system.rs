@@ -99,11 +99,11 @@ impl Builder<'_> {
 
     pub(super) fn generated(&mut self, spec: &SandboxSpec) {
         let process = &spec.process;
-        let (user, shell) = self.host.account(process.identity.host_uid);
-        let shell = shell.filter(|shell| super::is_system(shell));
-        let user = user.as_ref().unwrap_or(&process.user);
         let [users, groups, hosts] =
             ["/etc/passwd", "/etc/group", "/etc/hosts"].map(|file| self.host.names_in(Path::new(file)));
+        let (user, shell) = self.host.account(process.identity.host_uid, &users);
+        let shell = shell.filter(|shell| super::is_system(shell));
+        let user = user.as_ref().unwrap_or(&process.user);
         let passwd = etc::passwd(process.identity, user, &self.rules.home, shell.as_deref(), &users);
         for (path, content) in [
             ("/etc/passwd", passwd),
