@@ -12,6 +12,16 @@ const MINE: &str = "[user]\n\tname = Ada Example\n\temail = ada@example.org\n[al
                     [credential]\n\thelper = store\n[commit]\n\tgpgSign = true\n[includeIf \"gitdir:~/project/\"]\n\
                     \tpath = work.inc\n";
 
+/// A place with a repository for each mode; none without git.
+fn repositories() -> impl Iterator<Item = (Mode, Place)> {
+    let modes = if has("git") { Mode::all() } else { Vec::new() };
+    modes.into_iter().map(|mode| {
+        let place = Place::new(mode);
+        repository(&place);
+        (mode, place)
+    })
+}
+
 /// A repository with one commit, made outside.
 fn repository(place: &Place) {
     place.write(place.home.join(".gitconfig"), MINE);
@@ -33,12 +43,7 @@ fn inside(place: &Place, directory: &Path, script: &str) -> Outcome {
 
 #[test]
 fn a_commit_has_the_name_of_its_user() {
-    if !has("git") {
-        return;
-    }
-    for mode in Mode::all() {
-        let place = Place::new(mode);
-        repository(&place);
+    for (_, place) in repositories() {
         let script = "set -e; echo two > file; git commit -qam two; git log -1 --format='%an %ae'; git st; \
                       git evil 2>/dev/null && echo aliased; git config credential.helper || git config core.editor || true; git config core.hooksPath";
         let outcome = inside(&place, &place.project, script).expect_code(0);
@@ -86,12 +91,7 @@ fn hooks_outside_the_project_are_named_and_run_once_they_are_shown() {
 
 #[test]
 fn run_in_a_subdirectory_shows_the_whole_repository() {
-    if !has("git") {
-        return;
-    }
-    for mode in Mode::all() {
-        let place = Place::new(mode);
-        repository(&place);
+    for (_, place) in repositories() {
         let below = place.project.join("src/deep");
         place.make_directory(&below);
         let script = "set -e; pwd; cat ../../file; echo new > made; git add made; git commit -qm made; \
@@ -263,12 +263,7 @@ fn repositories_made_inside_can_be_removed_and_moved() {
 /// git on the host would obey can be restored.
 #[test]
 fn nested_repositories_from_before_the_run_can_be_removed() {
-    if !has("git") {
-        return;
-    }
-    for mode in Mode::all() {
-        let place = Place::new(mode);
-        repository(&place);
+    for (mode, place) in repositories() {
         outside(
             &place,
             "git clone -q . vendor/nested; git -C vendor/nested config alias.x '!true'; echo mine >vendor/nested/.git/hooks/mine; \
@@ -298,12 +293,7 @@ fn nested_repositories_from_before_the_run_can_be_removed() {
 /// there otherwise, and a submodule whose configuration names what runs in its working tree, is treated as before.
 #[test]
 fn submodules_can_be_moved() {
-    if !has("git") {
-        return;
-    }
-    for mode in Mode::all() {
-        let place = Place::new(mode);
-        repository(&place);
+    for (mode, place) in repositories() {
         outside(
             &place,
             "git init -q -b main lib; git -C lib -c commit.gpgSign=false commit -q --allow-empty -m lib; \
@@ -336,12 +326,7 @@ fn submodules_can_be_moved() {
 /// that belongs to the project is read-only.
 #[test]
 fn hooks_that_a_tool_makes_again_are_a_copy_inside() {
-    if !has("git") {
-        return;
-    }
-    for mode in Mode::all() {
-        let place = Place::new(mode);
-        repository(&place);
+    for (mode, place) in repositories() {
         let husky = "git config core.hooksPath .husky/_; rm -f .husky/_/husky.sh; mkdir -p .husky/_; echo '*' >.husky/_/.gitignore; \
             printf '#!/bin/sh\\n. .husky/pre-commit\\n' >.husky/_/pre-commit; chmod 755 .husky/_/pre-commit; : >.husky/_/husky.sh";
         outside(
@@ -376,12 +361,7 @@ fn hooks_that_a_tool_makes_again_are_a_copy_inside() {
 /// A configuration that nobody may write to, and one that is a link into the project: git reads it, and changes the first.
 #[test]
 fn unusual_git_configurations_are_read() {
-    if !has("git") {
-        return;
-    }
-    for mode in Mode::all() {
-        let place = Place::new(mode);
-        repository(&place);
+    for (mode, place) in repositories() {
         outside(
             &place,
             "mkdir closed link; git init -q closed; chmod 400 closed/.git/config; git init -q link; \
@@ -405,12 +385,7 @@ fn unusual_git_configurations_are_read() {
 /// `git clone --shared`, after its remote was removed: what it reads elsewhere is shown once agreed, and only to be read.
 #[test]
 fn borrowed_git_objects_are_shown_after_consent() {
-    if !has("git") {
-        return;
-    }
-    for mode in Mode::all() {
-        let place = Place::new(mode);
-        repository(&place);
+    for (mode, place) in repositories() {
         outside(&place, "cd ..; git clone -q --shared project borrows; git -C borrows remote remove origin");
         let at = place.home.join("borrows");
         let unshown = inside(&place, &at, "git log --format=%s");
@@ -430,12 +405,7 @@ fn borrowed_git_objects_are_shown_after_consent() {
 /// inside nor outside afterwards.
 #[test]
 fn the_index_means_the_same_inside_and_outside() {
-    if !has("git") {
-        return;
-    }
-    for mode in Mode::all() {
-        let place = Place::new(mode);
-        repository(&place);
+    for (mode, place) in repositories() {
         outside(&place, "touch -d '1 hour ago' file; git status");
         let outcome =
             inside(&place, &place.project, "git diff-files; git status -s; echo new >made; git add made")

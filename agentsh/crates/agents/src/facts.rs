@@ -583,8 +583,7 @@ fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(
     for endpoint in found {
         let is_known = |known: &Endpoint| (&known.host, known.port) == (&endpoint.host, endpoint.port);
         if !launch.endpoints.iter().any(is_known) {
-            let is_login = endpoint.judged == TlsInspection::Never;
-            launch.endpoints.push(if is_login { endpoint } else { endpoint.judged(facts.judged) });
+            launch.endpoints.push(endpoint.judged(facts.judged));
         }
     }
     if launch.endpoints.is_empty() {

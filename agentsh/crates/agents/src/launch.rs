@@ -259,9 +259,10 @@ pub enum TlsInspection {
 }
 
 impl Endpoint {
+    /// With this inspection; a login host keeps [`TlsInspection::Never`].
     #[must_use]
     pub fn judged(self, judged: TlsInspection) -> Self {
-        Self { judged, ..self }
+        if self.judged == TlsInspection::Never { self } else { Self { judged, ..self } }
     }
 }
 

@@ -7,7 +7,6 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use serde_json::json;
 
-use super::judge::OWN;
 use super::{Model, Reply};
 use agentsh_base::remedy;
 use agentsh_base::types::{RuleRef, ServerId};
@@ -19,6 +18,7 @@ use agentsh_net::Allowlist;
 use agentsh_net::allow::Permission;
 use agentsh_net::ask::Ask;
 use agentsh_policy::domain::{self, Host};
+use agentsh_policy::mcp::AGENT;
 use agentsh_store::{Event, escape, redact};
 
 /// The hosts that the agent may connect to, and who is asked about others.
@@ -204,7 +204,7 @@ impl Model {
             }
             HostedReach::Provider | HostedReach::Anywhere => json!({}),
         };
-        let (server, tool) = (ServerId(OWN.to_owned()), shown(&one.tool));
+        let (server, tool) = (ServerId(AGENT.to_owned()), shown(&one.tool));
         let id = serde_json::Value::Null;
         self.record.journal.record(Event::McpToolCalled {
             server_id: server.clone(),

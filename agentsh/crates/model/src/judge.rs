@@ -14,14 +14,13 @@ use agentsh_guard::{Decision, Guard, Outcome, Reason, Report, SubjectKind, Verdi
 use agentsh_host::{Facts, Record};
 use agentsh_llm::{Call, EngineEvent, Judge, Provider, Ruling};
 use agentsh_mcp::of_model_call;
+use agentsh_policy::mcp::AGENT;
 use agentsh_store::words::{ModelProvider, ReplacedReason};
 use agentsh_store::{Event, redact};
 
 /// How agents begin the names of tools of MCP servers.
 const PREFIX: &str = "mcp__";
 const SEPARATOR: &str = "__";
-/// Stands for the server of tools that are the agent's own.
-pub(super) const OWN: &str = "agent";
 
 /// The guard of the MCP connection, and its clock. A call that passes in an answer is counted here, and not again when the
 /// agent makes it.
@@ -147,7 +146,7 @@ impl Judge for SessionJudge {
                 let Some(denied) = denied else { return Ruling::Allow };
                 let mut report = Report::default();
                 report.rule(Verdict::new(Outcome::Block, Reason::ToolDenied, denied.rule));
-                (ServerId(OWN.to_owned()), call.name.clone(), report.fold())
+                (ServerId(AGENT.to_owned()), call.name.clone(), report.fold())
             }
         };
         // Questions to a person are asked on the MCP connection.
@@ -155,7 +154,7 @@ impl Judge for SessionJudge {
             return Ruling::Allow;
         }
         let remedy = match server.0.as_str() {
-            OWN => "the user can remove the rule".to_owned(),
+            AGENT => "the user can remove the rule".to_owned(),
             _ => agentsh_guard::remedy(&server, &tool, &decision.verdict),
         };
         let what = decision.deciding().map(|found| format!("{}; ", found.told())).unwrap_or_default();

@@ -151,7 +151,7 @@ impl<'a> Reading<'a> {
                 self.request(&bytes)
             }
             hello => {
-                let has_ech = matches!(hello, Hello::Name { ech: true, .. } | Hello::NoName { ech: true });
+                let has_ech = hello.has_ech();
                 let bytes = std::mem::take(&mut self.bytes);
                 Some(judge(&hello, self.wanted).map_or(Ok(FirstBytes::Tls { hello: bytes, has_ech }), Err))
             }
@@ -179,7 +179,7 @@ pub(super) fn judge(hello: &Hello, wanted: ExpectedPeer<'_>) -> Option<Closed> {
     match hello {
         // The encrypted name may be another host at the same address. Chromium and Bun send random bytes there (GREASE), which
         // nobody but the server can tell from a name: with agentsh as the server, they mean nothing.
-        Hello::Name { ech: true, .. } | Hello::NoName { ech: true } if !wanted.may_end_tls => {
+        hello if hello.has_ech() && !wanted.may_end_tls => {
             let detail = "TLS with an Encrypted Client Hello, which may hide another server name; a rule with \
                           `inspect: true` for the host lets agentsh read it";
             refused(Reason::EncryptedClientHello, detail.to_owned(), ACCESS_DENIED)

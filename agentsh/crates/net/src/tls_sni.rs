@@ -31,6 +31,14 @@ pub enum Hello {
     Bad(Reason),
 }
 
+impl Hello {
+    /// Whether it is whole and has an Encrypted Client Hello.
+    #[must_use]
+    pub fn has_ech(&self) -> bool {
+        matches!(self, Self::Name { ech: true, .. } | Self::NoName { ech: true })
+    }
+}
+
 /// Parses a ClientHello incrementally, in linear time.
 #[derive(Debug, Default)]
 pub struct Reader {

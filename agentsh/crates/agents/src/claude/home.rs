@@ -208,6 +208,7 @@ pub(super) fn endpoints(
         let moved = from_url("ANTHROPIC_BASE_URL")?;
         let is_moved = moved.is_some();
         let has_login = sources.directory.join(".credentials.json").is_file();
+        let has_account = sources.state.as_ref().is_some_and(|state| state.get("primaryApiKey").is_some());
         let of_environment = |name: &str| context.env.get(name).is_some_and(|value| !value.is_empty());
         let is_elsewhere = |name: &str| settings.env.contains_key(name);
         let only_keys = KEYS.iter().any(|name| of_environment(name))
@@ -215,7 +216,7 @@ pub(super) fn endpoints(
             && !FURTHER_KEYS.iter().any(|name| of_environment(name) || is_elsewhere(name))
             && !settings.key_helper
             && !has_login
-            && sources.state.as_ref().is_none_or(|state| state.get("primaryApiKey").is_none());
+            && !has_account;
         let found = Endpoint { only_keys, ..moved.unwrap_or_else(default) };
         // A client certificate proves Claude Code only to the model's host itself.
         let has_certificate = value("CLAUDE_CODE_CLIENT_CERT").is_some();
@@ -230,7 +231,6 @@ pub(super) fn endpoints(
                 &[CONNECTIVITY_CHECK],
             ));
         }
-        let has_account = sources.state.as_ref().is_some_and(|state| state.get("primaryApiKey").is_some());
         if !keyed
             && !has_login
             && !is_moved

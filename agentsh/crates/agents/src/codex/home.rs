@@ -122,12 +122,7 @@ pub(super) fn model(
     for endpoint in found {
         if !launch.endpoints.iter().any(|known| (&known.host, known.port) == (&endpoint.host, endpoint.port))
         {
-            let is_login = endpoint.judged == TlsInspection::Never;
-            launch.endpoints.push(if is_login {
-                endpoint
-            } else {
-                endpoint.judged(TlsInspection::ByDefault)
-            });
+            launch.endpoints.push(endpoint.judged(TlsInspection::ByDefault));
         }
     }
     Ok(())
