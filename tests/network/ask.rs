@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{backends, heard};
 use crate::support::asking::ended;
-use crate::support::{Mode, Outcome, Place, skip, within};
+use crate::support::{Mode, Outcome, Place, Pty, skip, within};
 
 const POLICY: &str = "sandbox: {mcp: {approvals: {wait: 20s, headless: wait}}}\n";
 
@@ -64,11 +64,28 @@ fn unknown_host_is_allowed_or_refused_by_a_person() {
         first.sort_unstable();
         assert_eq!(first, ["200", "200", "403"], "{out}{err}");
         assert!(out.ends_with("200\n403\n"), "{out}{err}");
-        assert!(err.contains("a connection of the agent to 'other.test:80' waits for your answer"), "{err}");
+        assert!(err.contains("a connection to 'other.test:80' waits for your answer"), "{err}");
         assert!(err.contains("a person said no"), "{err}");
         assert!(!heard(&place).contains("name v4.test"), "{}", heard(&place));
         assert_eq!(place.events("approval_decided").len(), 2);
         assert!(!std::fs::exists(place.home.join(".config/agentsh/approved.yaml")).unwrap());
+    }
+}
+
+/// curl leaves a terminal in line mode. A program that reads single keys draws there, so the terminal notifies the person.
+#[test]
+fn question_is_printed_on_a_terminal_unless_a_program_draws_there() {
+    const NOTICE: &str = "agentsh: a connection to 'other.test:80' waits for your answer";
+    for place in places() {
+        place.user_policy(POLICY);
+        for (modes, is_printed) in [("", true), ("stty raw -echo; ", false)] {
+            let script = format!("{modes}curl -sS -m 3 http://other.test/");
+            let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "sh", "-c", &script]));
+            terminal.expect(NOTICE);
+            let (_, text) = terminal.whole();
+            assert_eq!(text.contains(" | deny "), is_printed, "{text:?}");
+            assert_eq!(text.contains(&format!("\x1b]9;{NOTICE}\x07\x07")), !is_printed, "{text:?}");
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use agentsh_store::escape;
 
 use super::Item;
+use super::terminal::is_line_mode;
 use agentsh_host::host_programs;
 use agentsh_host::{Facts, Record};
 
@@ -22,7 +23,7 @@ pub fn notify_desktop(facts: &Facts, item: &Item) {
 pub fn what(item: &Item) -> String {
     let name = escape::line(&item.name);
     let who = match (&item.host, &item.path) {
-        (Some(_), _) => format!("a connection of the agent to '{name}'"),
+        (Some(_), _) => format!("a connection to '{name}'"),
         (_, Some(_)) => format!("a change of '{name}'"),
         _ => {
             let client = item.client.as_ref().map(|client| format!(", for {},", escape::line(client)));
@@ -40,8 +41,8 @@ fn answer_commands(item: &Item) -> String {
 
 /// Tells the user about a pending question and how to answer it, even while another program draws on the terminal.
 pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
-    if record.draws_on_terminal() {
-        // The agent draws here: no text, but a notification of the terminal (OSC 9) and the bell. The outcome is reported
+    if record.draws_on_terminal() && !is_line_mode(&std::io::stderr()) {
+        // A program draws here: no text, but a notification of the terminal (OSC 9) and the bell. The outcome is reported
         // after the agent has ended.
         beside(what, "\x07");
     } else {

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -317,8 +318,12 @@ fn free() -> Option<File> {
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC);
     let terminal = options.open("/dev/tty").ok()?;
     let is_ours = tcgetpgrp(&terminal) == Ok(getpgrp());
-    let is_by_line = tcgetattr(&terminal).is_ok_and(|modes| modes.local_flags.contains(BY_LINE));
-    (is_ours && is_by_line).then_some(terminal)
+    (is_ours && is_line_mode(&terminal)).then_some(terminal)
+}
+
+/// False where a program reads single keys, and so draws on this terminal.
+pub fn is_line_mode(terminal: &impl AsFd) -> bool {
+    tcgetattr(terminal).is_ok_and(|modes| modes.local_flags.contains(BY_LINE))
 }
 
 /// Everything that an answer is bound to, made safe to show.
