@@ -99,8 +99,11 @@ pub fn system_packages() -> Result<()> {
     if is_root() {
         let starts_daemons = Path::new("/run/systemd/system").exists();
         let servers = SERVERS.iter().filter(|_| !starts_daemons);
-        for (_, package) in USEFUL.iter().chain(servers).filter(|(program, _)| find(program).is_none()) {
-            let _ = packages(&[package]);
+        let missing = missing(USEFUL.iter().chain(servers));
+        if packages(&missing).is_err() {
+            for package in missing {
+                let _ = packages(&[package]);
+            }
         }
     }
     if python().is_none() { packages(&["python3-venv"]) } else { Ok(()) }
@@ -108,9 +111,12 @@ pub fn system_packages() -> Result<()> {
 
 /// Installs the packages of those programs that are not on PATH.
 pub fn programs(wanted: &[(&str, &str)]) -> Result<()> {
-    let missing: Vec<&str> =
-        wanted.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
-    packages(&missing)
+    packages(&missing(wanted))
+}
+
+/// The packages of those programs that are not on PATH.
+fn missing<'a>(wanted: impl IntoIterator<Item = &'a (&'a str, &'a str)>) -> Vec<&'a str> {
+    wanted.into_iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect()
 }
 
 fn packages(missing: &[&str]) -> Result<()> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use nix::mount::{MntFlags, MsFlags};
 use nix::sched::CloneFlags;
@@ -79,8 +79,16 @@ pub fn main(options: &Options) -> Result<bool> {
             Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
         });
     }
+    // Beside the build, which needs none of them: a new machine spends minutes on either.
+    let packages = (part != Part::All && has_suite && !options.offline).then(|| std::thread::spawn(install::system_packages));
     if has_units || has_suite {
         steps.run("build, lints", || check(&mut linted(&["test", "--workspace", "--locked", "--no-run"])));
+    }
+    if let Some(packages) = packages {
+        steps.run("programs of the distribution", || {
+            packages.join().map_err(|_| anyhow!("the installation panicked"))??;
+            Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
+        });
     }
     if has_units {
         steps.run("tests in the sources", || {
@@ -90,12 +98,6 @@ pub fn main(options: &Options) -> Result<bool> {
     // Before the suite: some of its tests use what is installed here.
     let is_installed = matches!(part, Part::E2e | Part::All) && installed(&mut steps, options.offline);
     if has_suite {
-        if !options.offline && !is_installed {
-            steps.run("programs of the distribution", || {
-                install::system_packages()?;
-                Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
-            });
-        }
         let long: &[&str] = if part == Part::Change { &[] } else { &["--include-ignored"] };
         for target in black_box()? {
             let name = if is_root() { "as root and as a user" } else { "as a user" };
