@@ -32,6 +32,13 @@ pub(super) enum First {
     Read(FirstBytes),
 }
 
+impl First {
+    /// Whether TLS ends at agentsh: a rule has requests judged, or the real name is in an Encrypted Client Hello.
+    fn ends_tls(&self, permit: &Permit) -> bool {
+        matches!(self, Self::Read(FirstBytes::Tls { has_ech, .. }) if *has_ech || permit.decision.inspect)
+    }
+}
+
 /// A permitted connection with its outbound connection.
 pub(super) struct OpenConnection {
     pub protocol: &'static str,
@@ -49,9 +56,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
     (slot, traffic): (&ConnectionSlot, &Traffic),
 ) {
     let OpenConnection { protocol, first, outside, address } = opened;
-    let ends_tls =
-        permit.decision.inspect || matches!(first, First::Read(FirstBytes::Tls { has_ech: true, .. }));
-    let protocol = if ends_tls && protocol == "tls" { "https" } else { protocol };
+    let protocol = if first.ends_tls(permit) { "https" } else { protocol };
     let event = || permit.event(egress, protocol, Some(address), slot.number);
     let start = Instant::now();
     // Before both are registered, which takes time.
@@ -134,6 +139,7 @@ async fn copy_all<R: Recorder + 'static>(
     (first, connection, traffic): (First, u64, &Traffic),
 ) -> End {
     let to = (permit.shown.as_str(), permit.port);
+    let ends_tls = first.ends_tls(permit);
     match first {
         First::Nothing if let Some(channel) = channel => {
             channel::plain((channel, plainly(permit)), (inside, Vec::new()), outside, traffic).await
@@ -151,7 +157,7 @@ async fn copy_all<R: Recorder + 'static>(
             followed((egress, permit), inside, outside, http, traffic).await
         }
         First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
-        First::Read(FirstBytes::Tls { hello, has_ech }) if permit.decision.inspect || has_ech => {
+        First::Read(FirstBytes::Tls { hello, .. }) if ends_tls => {
             inspected((egress, permit), inside, outside, hello, (connection, traffic)).await
         }
         First::Read(FirstBytes::Tls { mut hello, .. }) => {
