@@ -1,55 +1,69 @@
 //! Runs two searches of one long text on two processors, and whole judgements off the session's thread.
 
-use std::sync::OnceLock;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, Builder};
 
-use rayon_core::{ThreadPool, ThreadPoolBuilder};
-
-/// Shorter texts, in bytes, take less time than another thread does to wake up.
+/// Shorter texts, in bytes, take less time than another thread does to start.
 pub(crate) const LONG: usize = 64 * 1024;
-
-/// A pool of two: the thread that asked first, and one more.
-static BOTH: OnceLock<Option<ThreadPool>> = OnceLock::new();
 
 /// Does both; side by side when the text that they look at has a `length` that is worth it and a second thread can be
 /// had. What the second thread did not begin when `here` is done is not waited for, but done here.
-pub fn side_by_side<A: Send, B: Send>(
+pub fn side_by_side<A, B: Send>(
     length: usize,
-    here: impl FnOnce() -> A + Send,
+    here: impl FnOnce() -> A,
     there: impl FnOnce() -> B + Send,
 ) -> (A, B) {
     if length < LONG {
         return (here(), there());
     }
-    // A thread of a pool has its second one there.
-    if rayon_core::current_thread_index().is_some() {
-        return rayon_core::join(here, there);
-    }
-    let both = BOTH.get_or_init(|| {
-        let pool = ThreadPoolBuilder::new().num_threads(2).thread_name(|_| "guard".to_owned());
-        pool.use_current_thread().build().ok()
-    });
-    match both {
-        Some(both) => both.join(here, there),
-        None => (here(), there()),
-    }
+    let pending = Mutex::new(Some(there));
+    let take = || pending.lock().unwrap_or_else(PoisonError::into_inner).take();
+    thread::scope(|scope| {
+        let other = Builder::new().name("guard".to_owned()).spawn_scoped(scope, || take().map(|there| there()));
+        let here = here();
+        if let Some(there) = take() {
+            return (here, there());
+        }
+        match other.map(thread::ScopedJoinHandle::join) {
+            Ok(Ok(Some(there))) => (here, there),
+            Ok(Err(panic)) => resume_unwind(panic),
+            Ok(Ok(None)) | Err(_) => unreachable!("whoever took the job did it"),
+        }
+    })
 }
+
+type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads for long jobs: enough for one long judgement to use a second processor.
 const APART: usize = 2;
 
-static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+static POOL: OnceLock<Sender<Job>> = OnceLock::new();
 
 /// Does a job on a small pool, whose threads the whole process shares. Without threads, or when the job breaks, it is
 /// dropped: code that waits for its answer has to notice that none will come.
 pub fn apart(job: impl FnOnce() + Send + 'static) {
-    let pool = POOL.get_or_init(|| {
-        let pool = ThreadPoolBuilder::new().num_threads(APART).thread_name(|_| "judge".to_owned());
-        // Without a handler the process would end.
-        pool.panic_handler(|_| {}).build().ok()
-    });
-    if let Some(pool) = pool {
-        pool.spawn(job);
+    // Fails where no thread could be had.
+    let _ = POOL.get_or_init(pool).send(Box::new(job));
+}
+
+fn pool() -> Sender<Job> {
+    let (jobs, queue) = channel();
+    let queue = Arc::new(Mutex::new(queue));
+    for _ in 0..APART {
+        let queue = Arc::clone(&queue);
+        let _ = Builder::new().name("judge".to_owned()).spawn(move || {
+            while let Some(job) = next(&queue) {
+                job();
+            }
+        });
     }
+    jobs
+}
+
+fn next(queue: &Mutex<Receiver<Job>>) -> Option<Job> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
 #[cfg(test)]
