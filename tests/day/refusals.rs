@@ -146,7 +146,7 @@ fn file_refusals_are_reported_with_rule_and_remedy_on_request() {
         for said in [
             "/.envrc (write_file: `.envrc` stays read-only: ",
             "to allow it: `agentsh policy allow --write .envrc`",
-            ".mcp.json was created during the run and set aside (names programs that agents start)",
+            ".mcp.json was created during the run and set aside (agents start the programs named in it)",
             "/data/a (read_file: nothing grants it",
             ": 2 files refused",
             "agentsh policy allow ~/data/a\n",

@@ -26,7 +26,7 @@ pub struct VetUrlArgs {
     /// The URL to judge
     #[arg(required_unless_present = "json")]
     url: Option<String>,
-    /// As if the user had named a server on this machine
+    /// Judge as if the user had named a server on this machine
     #[arg(long)]
     allow_loopback: bool,
 }

@@ -104,7 +104,7 @@ pub fn each(
         small(&bytes, &mut tally, &mut take)?;
     }
     match tally.read {
-        0 => Err(tally.why.unwrap_or_else(|| "there is nothing in it".to_owned())),
+        0 => Err(tally.why.unwrap_or_else(|| "it is empty".to_owned())),
         _ => Ok(tally),
     }
 }

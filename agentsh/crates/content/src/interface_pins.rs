@@ -254,7 +254,9 @@ impl State {
                 // Also within one listing: two entries with one name.
                 let what = match (own, known.is_new) {
                     (Some(_), true) => {
-                        format!("the server offered another one of this name in this session: {differs}")
+                        format!(
+                            "the server offered a different definition with this name in this session: {differs}"
+                        )
                     }
                     (Some(_), false) => differs,
                     (None, _) => format!("{differs}, and was never listed to a client with this capability"),

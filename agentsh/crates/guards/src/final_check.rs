@@ -169,7 +169,7 @@ pub fn set_aside(entry: &Path, done: &Done, baseline: &Baseline) -> (GuardChange
         (true, _) => (
             GuardChange::SetAside,
             format!(
-                "{shown}: git data that made git show other commits than it sends was set aside ({undo}): {names}"
+                "{shown}: git data that makes git show other commits than it pushes was set aside ({undo}): {names}"
             ),
         ),
     };

@@ -332,7 +332,7 @@ impl Guarded {
         }
         if let Some(private) = self.private(&path) {
             let text = format!(
-                "{} is a copy inside, and as before outside: git ignores it, and a tool makes it again",
+                "{} is a copy inside; the original is unchanged, because git ignores it and a tool makes it again",
                 shown(session, &private)
             );
             if self.told.borrow_mut().insert(text.clone()) {

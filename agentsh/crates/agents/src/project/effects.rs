@@ -111,7 +111,7 @@ fn of_member(name: &str, value: &Value, around: &Value) -> Option<String> {
         ("url" | "httpurl" | "serverurl", Value::String(url)) => Some(format!("connects to {}", shown(url))),
         ("env", _) => Some(format!("sets variables: {}", names())),
         ("allow" | "allowedtools" | "autoapprove" | "alwaysallow", Value::Array(_)) => {
-            Some(format!("allows the agent without a question: {}", names()))
+            Some(format!("lets the agent do without asking: {}", names()))
         }
         ("defaultmode" | "approval_policy" | "sandbox_mode", Value::String(mode)) => {
             Some(format!("sets '{name}' to {}", shown(mode)))

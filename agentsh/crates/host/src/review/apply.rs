@@ -363,7 +363,7 @@ fn sync(files: &[File]) -> io::Result<()> {
             }
         }
         waiting.into_iter().try_for_each(|one| {
-            one.join().unwrap_or_else(|_| Err(io::Error::other("a thread that waits for the disk is gone")))
+            one.join().unwrap_or_else(|_| Err(io::Error::other("a thread that waits for the disk ended")))
         })
     })
 }
