@@ -289,7 +289,7 @@ fn submodule_of_a_slow_server_can_be_made() {
     std::thread::scope(|scope| Mode::all().into_iter().for_each(|mode| drop(scope.spawn(move || add(mode)))));
 }
 
-/// A repository that appears where none was: at the top, by a rename, in the place of a removed one, below an
+/// A repository that appears where none was: at the top, by a rename, in place of a removed one, below an
 /// unwatched directory. At the end none of them runs anything outside.
 #[test]
 fn no_repository_that_was_made_inside_runs_anything_outside() {

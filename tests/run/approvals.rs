@@ -51,7 +51,7 @@ fn call_waits_for_a_person_who_allows_or_refuses_it() {
         say(&place, &["approve", "nobody-1"]).expect_code(1);
         say(&place, &["approve", id]).expect_code(0);
         say(&place, &["approve", id]).expect_code(1);
-        // That was for once: the same call waits again, and a no holds for it from then on.
+        // That was for once: the same call waits again, and a denial holds for it from then on.
         let second = question(&place);
         assert_eq!(second["arguments_hash"], first["arguments_hash"]);
         say(&place, &["deny", second["id"].as_str().unwrap()]).expect_code(0);

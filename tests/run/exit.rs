@@ -88,7 +88,7 @@ fn exit_status_of_a_failure_of_agentsh_is_125() {
     Outcome::of(place.command("sh").args(["-c", &script])).expect_code(0);
 }
 
-/// 2 is what many programs say, so a wrong command line must be told apart from them.
+/// 2 is what many programs say, so a wrong command line must be distinguished from them.
 #[test]
 fn exit_status_of_a_wrong_run_command_line_is_125() {
     let place = Place::new(Mode::Invoker);

@@ -30,7 +30,7 @@ impl Done {
         self.is_incomplete |= !is_done;
     }
 
-    /// As [`move_away`], told.
+    /// Like [`move_away`], told.
     pub fn set_aside(&mut self, path: &Path, copy: &Copy, aside: &SavedVersions) {
         match move_away(path, copy, aside) {
             Ok(None) => self.note(format!("{} removed", path.display()), true),

@@ -322,7 +322,7 @@ pub fn write_anew(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     written
 }
 
-/// Puts a new file with this content in the place of one with the same; one that has become another goes back there.
+/// Puts a new file with this content in place of one with the same; one that has become another goes back there.
 fn exchange(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.agentsh-new-{}", std::process::id()));

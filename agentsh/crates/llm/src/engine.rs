@@ -119,7 +119,7 @@ impl Stream {
     /// The model's stream has ended.
     ///
     /// # Errors
-    /// As [`Stream::push`].
+    /// Like [`Stream::push`].
     pub fn finish(&mut self, judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
         if self.ended {
             return Ok(());

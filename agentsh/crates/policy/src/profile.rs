@@ -159,7 +159,7 @@ pub fn of_package(package: &Package, config_home: &Path) -> Result<Option<Server
 /// The profile of that name: the user's own, else the built-in one.
 ///
 /// # Errors
-/// As [`of_package`]; also when there is no such profile.
+/// Like [`of_package`]; also when there is no such profile.
 pub fn named(name: &str, config_home: &Path) -> Result<ServerProfile, PolicyError> {
     for file in own_files(config_home)? {
         if file.file_stem().is_some_and(|stem| stem == name)

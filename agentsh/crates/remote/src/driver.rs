@@ -136,7 +136,7 @@ pub(crate) struct Link {
     pub params: RefCell<Params>,
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
-    /// Requests may be given up while their answers are written.
+    /// Requests may be abandoned while their answers are written.
     output: LineWriter<DuplexStream>,
     pub secrets: Secrets,
     pub session: RefCell<Option<HeaderValue>>,

@@ -22,7 +22,7 @@ use super::{caps, freeze, init, landlock, limits, reaper, seccomp};
 const MAX_STUCK: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// As [`init`], without namespaces. Returns the program's status.
+/// Like [`init`], without namespaces. Returns the program's status.
 pub(super) fn descend(
     plan: &Plan,
     control: &OwnedFd,

@@ -70,7 +70,7 @@ pub fn read(bytes: &[u8]) -> Result<Json<'_>, JsonError> {
 /// Like [`read`], with another depth, for text that is only hashed and never forwarded. Each level costs stack.
 ///
 /// # Errors
-/// As [`read`].
+/// Like [`read`].
 pub fn read_to_depth(bytes: &[u8], deepest: usize) -> Result<Json<'_>, JsonError> {
     read_within(bytes, deepest, MAX_VALUES)
 }
@@ -78,7 +78,7 @@ pub fn read_to_depth(bytes: &[u8], deepest: usize) -> Result<Json<'_>, JsonError
 /// Like [`read`], for a file: up to [`MAX_FILE_VALUES`] values.
 ///
 /// # Errors
-/// As [`read`].
+/// Like [`read`].
 pub fn read_file(bytes: &[u8]) -> Result<Json<'_>, JsonError> {
     read_within(bytes, MAX_DEPTH, MAX_FILE_VALUES)
 }

@@ -68,7 +68,7 @@ impl Serving {
         keys: Vec<(Key, AgentSocket)>,
         holders: AgentSockets,
     ) -> std::io::Result<Self> {
-        // By way of a descriptor: the path of a socket has room for 107 bytes.
+        // Through a descriptor: the path of a socket has room for 107 bytes.
         let directory = std::fs::File::open(socket.parent().unwrap_or(socket))?;
         let name = socket.file_name().unwrap_or_default().to_string_lossy();
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?;

@@ -103,7 +103,7 @@ impl Guarded {
         self.tops.iter().find_map(|top| of_project(path.strip_prefix(top).ok()?, now))
     }
 
-    /// Whether a shell would start a new file in the place of another command.
+    /// Whether a shell would start a new file in place of another command.
     fn is_command(&self, path: &Path, trees: &Trees) -> bool {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
         self.commands.contains(above)
