@@ -15,7 +15,7 @@ struct Probe {
     name: &'static str,
     script: String,
     why: Option<&'static str>,
-    /// Where root started the sandbox.
+    /// The reason if root started the sandbox.
     why_root: Option<&'static str>,
 }
 

@@ -112,7 +112,7 @@ impl Bridges {
         Self::with(session, declared, guard, inventory)
     }
 
-    /// Only with the policy's lists and rates, to see an interface as offered.
+    /// Bridges that apply only the policy's lists and rates, to read an interface as the server offers it.
     #[must_use]
     pub fn unscanned(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
         let (guard, inventory) = (Guard::new(&session.facts.policy.mcp), Inventory::new(&session.facts));

@@ -152,7 +152,7 @@ struct Carrier {
     file: String,
     /// Headers that rules name; None: no rule is about the client.
     wanted_headers: Option<Vec<String>>,
-    /// By endpoint and code, because anybody can cause any number.
+    /// Counted by endpoint and code, because anybody can cause any number of refusals.
     refusals: RefCell<BTreeMap<(String, Code), Repeats>>,
 }
 

@@ -259,7 +259,7 @@ struct Inner {
     session: ApprovalSession,
     hook: Option<webhook::Hook>,
     fleet: Option<fleet::Fleet>,
-    /// Set when the agent runs and leaves its terminal alone.
+    /// Set once the agent runs, if questions may appear on its terminal.
     terminal: OnceCell<Terminal>,
     state: RefCell<State>,
 }
@@ -475,7 +475,7 @@ impl Approvals {
             (_, false) => true,
             // Its definition is what is trusted from now on, and no answer.
             (Key::Release { .. }, true) => false,
-            // There is nothing in the call that another one would not have: the same question each time.
+            // Nothing in the call distinguishes it from another one, so the question is the same each time.
             (Key::Flow { what: FlowContent::Nothing, .. }, true) => true,
             (_, true) => scope != ApprovalScope::Once,
         };
@@ -576,7 +576,7 @@ impl Approve for Approvals {
     }
 }
 
-/// Whether a person seems to be there, or is to be waited for anyway.
+/// Whether a person seems to be present, or the session waits for one anyway.
 #[must_use]
 pub fn can_ask(facts: &Facts) -> bool {
     facts.policy.mcp.approvals.waits_headless()

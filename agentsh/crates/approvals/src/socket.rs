@@ -76,7 +76,8 @@ impl ApprovalSocket {
     }
 }
 
-/// In the state of agentsh, which no sandbox is shown: not in the runtime directory, which is another one for `sudo` or `ssh`.
+/// The directory of the sockets, below the state directory, which no sandbox sees. The runtime directory differs under
+/// `sudo` and `ssh`.
 fn directory(state: &Path) -> PathBuf {
     state.join("approvals")
 }

@@ -44,7 +44,7 @@ struct State {
     waiting: Vec<InterfacePin>,
     /// Something waits to be stored.
     unstored: Rc<Notify>,
-    /// One at a time stores.
+    /// Only one task stores at a time.
     storing: Rc<Mutex<()>>,
     releases: Releases,
 }
@@ -183,7 +183,7 @@ impl InterfacePins {
         }
     }
 
-    /// Until something waits to be stored.
+    /// Waits until there is something to store.
     pub async fn unstored(&self) {
         let unstored = Rc::clone(&self.0.borrow().unstored);
         unstored.notified().await;

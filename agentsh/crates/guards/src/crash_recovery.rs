@@ -108,7 +108,7 @@ impl CrashMarker {
         self.moved_out.push((root, held));
     }
 
-    /// Where it cannot be written, a killed session leaves this out.
+    /// If the file cannot be written, the recovery after a kill does not know of this change.
     fn change(&mut self, change: impl FnOnce(&mut UnfinishedWatch)) {
         let left = File::open(&self.path).and_then(|file| UnfinishedWatch::read(&file));
         let written = left.and_then(|mut left| {

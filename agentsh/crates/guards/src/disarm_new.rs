@@ -110,7 +110,7 @@ fn is_behind_link(path: &Path, root: &Path) -> bool {
     path.ancestors().take_while(|above| *above != root && above.starts_with(root)).any(Path::is_symlink)
 }
 
-/// Every directory in which git keeps a repository, below these ones, and what was found beside.
+/// Every directory in which git keeps a repository, below these ones, and what else was found.
 #[must_use]
 pub fn repositories(
     directories: &[PathBuf],

@@ -283,7 +283,7 @@ impl Guarded {
             let _ = listener.done(&heard, Ok(()));
             return None;
         }
-        // What git makes and the guards take away again, its next commit would remove.
+        // git's next commit would record the removal of what git makes and the guards take away again.
         let is_arrival = || {
             let makes = matches!(touch, FileEffect::Makes | FileEffect::Writes);
             makes && self.names.lock().baseline.as_ref().is_some_and(|baseline| baseline.is_arrival(&path))
@@ -324,7 +324,7 @@ impl Guarded {
             FileEffect::Changes | FileEffect::Unlinks | FileEffect::RemovesDirectory => exists,
             FileEffect::Writes => true,
         };
-        // Of a file that is not there, the lookup says nothing.
+        // The lookup of a missing file says nothing.
         if is_guarded && would_be_done && (!is_looked_for || !exists) {
             self.refused(owner, &path, "");
         } else if is_looked_for {

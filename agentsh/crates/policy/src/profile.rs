@@ -322,7 +322,7 @@ impl McpPolicy {
 }
 
 impl ServerProfile {
-    /// Why the entry is there that a rule of this profile names.
+    /// The reason that this profile gives for the entry that a rule names.
     #[must_use]
     pub fn reason(&self, rule: &RuleRef) -> Option<&str> {
         if rule.file != self.file { None } else { self.reasons.get(&rule.id).map(String::as_str) }

@@ -469,7 +469,7 @@ pub(super) fn utf8(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// What lets the project do without its policy.
+/// The command that moves the project's policy away, as advice.
 fn without(file: &Path) -> String {
     let aside = file.with_extension("yaml.aside");
     let typed = |path: &Path| remedy::typed(&path.to_string_lossy()).map(std::borrow::Cow::into_owned);

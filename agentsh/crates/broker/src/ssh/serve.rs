@@ -178,7 +178,7 @@ async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
             return None;
         }
     };
-    // On disk before it is of use.
+    // The event is on disk before the program gets the signature.
     keys.record.journal.commit(used(key, &purpose)).await.ok()?;
     let is_login = matches!(purpose.value, Purpose::Login { .. });
     let bind = bound.map(|_| server.message.as_slice()).filter(|_| is_login);

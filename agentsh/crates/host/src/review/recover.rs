@@ -43,7 +43,7 @@ impl Applier<'_> {
                 run.write(vec![Line::Dropped { number, left }], false)?;
             }
         }
-        // Where a line is lost with the power, the same is found out again.
+        // If a power failure loses a line, the next recovery finds the same again.
         run.write(Vec::new(), true)?;
         Ok(open)
     }
