@@ -135,7 +135,7 @@ fn apply(
     let backup = edit::write(path, before, &changed.text, 0o600)?;
     writeln!(out, "{}: written", path.display())?;
     if let Some(backup) = backup {
-        writeln!(out, "as it was: {}", backup.display())?;
+        writeln!(out, "the previous file: {}", backup.display())?;
     }
     Ok(OK)
 }
