@@ -128,6 +128,7 @@ fn new_files_in_a_guarded_directory_are_told_at_once_and_in_the_report() {
         let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
         let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(report.contains("refused to change .git/hooks/post-commit"), "{words:?} {report}");
+        assert!(report.contains("`agentsh policy allow --write .git/hooks`"), "{words:?} {report}");
     }
 }
 

@@ -177,7 +177,7 @@ fn tell_task_limit(session: &Session, server: Option<&ServerId>, tasks: &TaskCou
     };
     let who = server.map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
     session.record.note(&format!(
-        "{who} had {} processes and threads, and could start no more (EAGAIN), by {} (limits.pids)",
+        "{who} had {} processes and threads, and could start no more (EAGAIN), by {}",
         limit.value, limit.rule
     ));
 }

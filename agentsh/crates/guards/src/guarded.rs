@@ -542,17 +542,15 @@ impl Guarded {
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
         let is_offered = !is_never_offered(path, &context.home, &context.state);
         let offered = answer.change.as_ref().filter(|_| is_offered);
-        let change = offered
-            .map_or(String::new(), |change| format!("; to allow it: {}", session.facts().remedy(change)));
+        // One of the two: the record keeps 200 characters, and the command has to be among them.
+        let change = offered.map_or_else(
+            || "; change it outside".to_owned(),
+            |change| format!("; to allow it: {}", session.facts().remedy(change)),
+        );
         if let Some(change) = offered {
             session.suggest(change);
         }
-        format!(
-            "{}{detail}: {}, by {}; change it outside{change}",
-            shown(session, path),
-            answer.text,
-            answer.rule
-        )
+        format!("{}{detail}: {}, by {}{change}", shown(session, path), answer.text, answer.rule)
     }
 
     /// A repository from before the run is known no longer.
