@@ -127,7 +127,11 @@ impl Summary {
             }
         }
         let line = |(who, lacks): (Vec<String>, Vec<String>)| {
-            format!("not fully enforced for {}: {}; `agentsh report` says why", who.join(", "), lacks.join(", "))
+            format!(
+                "not fully enforced for {}: {}; `agentsh report` says why",
+                who.join(", "),
+                lacks.join(", ")
+            )
         };
         lines.into_iter().map(line).collect()
     }
