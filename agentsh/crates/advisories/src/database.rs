@@ -157,7 +157,7 @@ impl Database {
         taking.finish()
     }
 
-    /// Begins to take in what a source gives. Without [`Taking::finish`] nothing of it stays.
+    /// Begins the import of a source. Without [`Taking::finish`] nothing of it is kept.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -291,7 +291,7 @@ impl Database {
         self.connection.query_row(by_id, [id], |row| row.get(0)).optional().map_err(self.sql())
     }
 
-    /// Remembers what a server was made of when it was started last.
+    /// Stores the packages of a server at its last start.
     ///
     /// # Errors
     /// When it cannot be written.

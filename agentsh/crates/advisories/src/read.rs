@@ -50,7 +50,7 @@ pub struct Tally {
     pub why: Option<String>,
 }
 
-/// Everything that small bytes hold: one JSON document, a list of them, one a line, or an archive of them.
+/// Reads a small source: one JSON document, a list of documents, one per line, or an archive of them.
 ///
 /// # Errors
 /// It contains nothing that can be read.

@@ -300,8 +300,8 @@ fn plain_length(bytes: &[u8]) -> usize {
     chunks.len() * 8 + plain
 }
 
-/// Members of one name and one value are one, whichever of them a reader takes. Gives the name of a member that says something
-/// else than another one of its name.
+/// Members with equal names and equal values are harmless, whichever of them a reader takes. Returns the name of a
+/// member whose value differs from that of another one with the same name.
 fn collapsed<'a>(members: Vec<(&'a str, Json<'a>)>) -> Result<Vec<(&'a str, Json<'a>)>, &'a str> {
     let mut places = HashMap::with_capacity(members.len());
     let mut left: Vec<(&str, Json<'_>)> = Vec::with_capacity(members.len());

@@ -44,7 +44,7 @@ pub struct LlmPolicy {
 pub enum OnLeak {
     /// Not searched.
     Pass,
-    /// The rest of it, from the sentence on, is replaced; what was streamed before that is with the agent.
+    /// The text from that sentence on is replaced; the agent keeps what was streamed before.
     Replace,
     /// All of it is replaced: no text is forwarded before the whole was searched.
     Hold,
