@@ -67,7 +67,7 @@ pub fn wrap(args: &WrapArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         )));
     }
     let changed = if args.undo {
-        args.client.unwrapped(&before, &path)
+        args.client.without_agentsh(&before, &path)
     } else {
         args.client.wrapped(&before, &path, &own_path()?)
     };

@@ -90,7 +90,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let signals = signals(&gateway, &session, &request.config)?;
     gateway.serve(listener).await;
     signals.abort();
-    carrier.bridges.drained().await?;
+    carrier.bridges.wait_until_drained().await?;
     carrier.finish();
     session.close(0).await?;
     Ok(0)

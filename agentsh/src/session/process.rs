@@ -185,5 +185,5 @@ fn tell_task_limit(session: &Session, server: Option<&ServerId>, tasks: &TaskCou
 /// Resolves when a sandbox exceeds its memory limit; never with a cgroup.
 pub async fn memory_exceeded(running: &Running) {
     let Some(limit) = running.watched_memory else { return std::future::pending().await };
-    watchdog::exceeded(running.child.pid, limit, running.tasks.clone()).await;
+    watchdog::wait_until_exceeded(running.child.pid, limit, running.tasks.clone()).await;
 }

@@ -60,7 +60,7 @@ pub(super) fn descend(
         .at("tell the session")?;
     // The program must not hold the listener with which it could answer itself.
     drop(listener);
-    let signals = reaper::awaited();
+    let signals = reaper::awaited_signals();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
     let status = init::start(plan, control, &before, numbered);
     end_all(signals_stay_inside);
