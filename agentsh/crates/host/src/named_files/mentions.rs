@@ -56,7 +56,7 @@ const DIRECTORIES: [&str; 2] = [".config/systemd/user", ".config/autostart"];
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_ENTRIES: usize = 200;
 const MAX_LOADED: usize = 100;
-/// Values of one variable, bytes of a line when they stand in it, and lines of which there are so many ways to read them.
+/// Values of one variable, bytes of a line when they are in it, and lines of which there are so many ways to read them.
 const MAX_VALUES: usize = 16;
 const MAX_LINE_BYTES: usize = 16 << 10;
 
