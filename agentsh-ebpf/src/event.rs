@@ -25,7 +25,7 @@ pub struct Event {
     /// The process's own cgroup.
     pub cgroup: u64,
     pub cookie: u64,
-    /// Where to; zero for [`Kind::Socket`].
+    /// The destination; zero for [`Kind::Socket`].
     pub address: [u32; 4],
     pub comm: [u8; COMM_BYTES],
     /// For [`Kind::Closed`] only.

@@ -49,6 +49,6 @@ pub fn check(data: &[u8]) {
         assert!(text.get(view.at.clone()).is_some() && !view.how.is_empty());
         ordered += view.text.len();
     });
-    // As [`visit_orders`] is bounded.
+    // Like [`visit_orders`] is bounded.
     assert!(ordered <= text.len() * 64);
 }

@@ -217,7 +217,7 @@ fn reftable_repository_works_and_is_guarded() {
             while test -e .git/commondir; do n=$((n+1)); test $n -lt 100; sleep 0.1; done; git log -1 --format=%s";
         let outcome = inside(&place, &[], script).expect_code(0);
         assert_eq!(outcome.stdout, "4\n3\n", "{mode:?}: {outcome}");
-        let told = ".git/commondir was created during the run and set aside (it sends git elsewhere";
+        let told = ".git/commondir was created during the run and set aside (it redirects git";
         assert!(outcome.stderr.contains(told), "{mode:?}: {outcome}");
         assert_eq!(
             sh(&place, "git log -1 --format=%s newer; git status --porcelain").stdout,

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Outcome, Place, skip};
 
-/// Where `cargo xtask test all` has put tools that no distribution has, as far as the user of this place can read them.
+/// The directories in which `cargo xtask test all` put tools that no distribution has, if the user of this place can
+/// read them.
 fn tools(place: &Place) -> Vec<PathBuf> {
     let all = std::env::var_os("AGENTSH_TEST_TOOLS").unwrap_or_default();
     let is_readable = |path: &PathBuf| Outcome::of(place.command("test").arg("-x").arg(path)).code == 0;

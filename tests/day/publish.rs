@@ -61,7 +61,7 @@ impl Served {
 fn say(address: &str, text: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // A connection that is closed at once may refuse the words or the answer.
+    // If the connection is closed at once, writing or reading may fail.
     let _ = writeln!(stream, "{text}");
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);

@@ -128,6 +128,7 @@ fn new_files_in_a_guarded_directory_are_told_at_once_and_in_the_report() {
         let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
         let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(report.contains("refused to change .git/hooks/post-commit"), "{words:?} {report}");
+        assert!(report.contains("`agentsh policy allow --write .git/hooks`"), "{words:?} {report}");
     }
 }
 
@@ -146,7 +147,7 @@ fn file_refusals_are_reported_with_rule_and_remedy_on_request() {
         for said in [
             "/.envrc (write_file: `.envrc` stays read-only: ",
             "to allow it: `agentsh policy allow --write .envrc`",
-            ".mcp.json was created during the run and set aside (names programs that agents start)",
+            ".mcp.json was created during the run and set aside (agents start the programs named in it)",
             "/data/a (read_file: nothing grants it",
             ": 2 files refused",
             "agentsh policy allow ~/data/a\n",

@@ -27,7 +27,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("its address").port()
 }
 
-/// A script under the Python of the fleet, once it listens on this port.
+/// Starts a script with the Python of the fleet. Returns once it listens on this port.
 fn python(place: &Place, text: &str, words: &[&str], port: u16) -> Ending {
     let program = place.home.join("beside.py");
     place.write(&program, text);

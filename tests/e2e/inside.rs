@@ -19,7 +19,7 @@ const BLOCK: u64 = 1024;
 /// What was seen so far.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Where the secret was, with the program.
+    /// The places where the secret was found, with the program.
     pub secret: BTreeSet<String>,
     /// Programs whose memory held the known text: so much of it was really read.
     pub known: BTreeSet<String>,

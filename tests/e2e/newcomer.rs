@@ -353,7 +353,7 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     let calls = newcomer.runs("agentsh mcp calls");
     assert!(calls.contains("read_text_file") && calls.contains("allow"), "{calls}");
     let report = newcomer.runs("agentsh report latest");
-    assert!(report.contains("exit status") && report.contains("whole"), "{report}");
+    assert!(report.contains("exit status") && report.contains("intact"), "{report}");
     let sessions = newcomer.runs("agentsh sessions");
     assert!(sessions.contains("state ended") && !sessions.contains("state open"), "{sessions}");
 }

@@ -159,7 +159,7 @@ fn project_hooks_and_rules_do_not_count_as_the_users() {
     }
 }
 
-/// As [`as_agent`], started in `sub`; what it prints is seen from the top.
+/// Like [`as_agent`], started in `sub`; what it prints is seen from the top.
 fn from_below(place: &Place, name: &str, text: &str) -> Outcome {
     let program = place.script(
         place.path(&format!("bin/{name}")),

@@ -48,7 +48,7 @@ fn credential_is_sent_to_its_host_only() {
                 no(to(&get(BEARER).replace("GET~/a", "GET~/git/private.git/info/refs?service=git-receive-pack"))),
                 no(to(&get(&format!("X-HTTP-Method-Override:~DELETE|{BEARER}")))),
                 no(to(&get(BEARER).replace("GET~/a", "CONNECT~other.test:8443"))),
-                // Where it could be read again.
+                // In places from which the program could read it again.
                 no(to("GET~/{FORGE_TOKEN}~HTTP/1.1|Host:~allowed.test:8443||")),
                 no(to("GET~/a?t={FORGE_TOKEN}~HTTP/1.1|Host:~allowed.test:8443||")),
                 no(to(&get("Cookie:~t={FORGE_TOKEN}|"))),

@@ -289,7 +289,7 @@ fn submodule_of_a_slow_server_can_be_made() {
     std::thread::scope(|scope| Mode::all().into_iter().for_each(|mode| drop(scope.spawn(move || add(mode)))));
 }
 
-/// A repository that appears where none was: at the top, by a rename, in the place of a removed one, below an
+/// A repository that appears where none was: at the top, by a rename, in place of a removed one, below an
 /// unwatched directory. At the end none of them runs anything outside.
 #[test]
 fn no_repository_that_was_made_inside_runs_anything_outside() {
@@ -299,7 +299,7 @@ fn no_repository_that_was_made_inside_runs_anything_outside() {
         place.script("evil", &format!("#!/bin/sh\npwd >> {}\n", place.path("ran").display()));
         place.own(&place.path(""));
         let evil = place.project.join("evil").display().to_string();
-        // Where its cache is on the host, an agent may know.
+        // An agent may know where its cache is on the host.
         Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);
         let mut caches = fs::read_dir(place.home.join(".local/share/agentsh/caches")).unwrap();
         let cache = caches.next().unwrap().unwrap().path().join("own/.npm");

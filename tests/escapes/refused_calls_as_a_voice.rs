@@ -70,7 +70,7 @@ for child in children: os.kill(child, signal.SIGKILL)
 print('answered' if took < 4 else took)
 ";
 
-/// More callers than are answered in a moment: names are resolved all the same.
+/// More callers than are answered in a moment: names are resolved anyway.
 #[test]
 fn endless_refused_calls_do_not_block_others() {
     if !Path::new("/usr/bin/python3").exists() {

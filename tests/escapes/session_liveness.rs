@@ -77,7 +77,7 @@ fn unfinished_lines_of_all_connections_are_bounded() {
     assert!((20 << 20..300 << 20).contains(&peak), "{} MiB", peak >> 20);
 }
 
-/// A socket that was handed over, made to block again, and filled. Others are served all the same.
+/// A socket that was handed over, made to block again, and filled. Others are served anyway.
 #[test]
 fn blocking_socket_does_not_block_other_connections() {
     for mode in Mode::all() {
@@ -87,7 +87,7 @@ fn blocking_socket_does_not_block_other_connections() {
     }
 }
 
-/// Whoever started agentsh does not read what it says. Others are served all the same.
+/// Whoever started agentsh does not read what it says. Others are served anyway.
 #[test]
 fn unread_standard_error_does_not_block_the_session() {
     use std::io::Write;

@@ -278,7 +278,11 @@ fn new_file_names_that_programs_may_obey_are_reported() {
             let is_told = told.iter().any(|told| outcome.stderr.contains(told));
             assert!(!made(path) && is_told, "{mode:?} {path} {outcome}");
         }
-        let line = outcome.stderr.lines().find(|line| line.contains("some program may obey it")).unwrap();
+        let line = outcome
+            .stderr
+            .lines()
+            .find(|line| line.contains("agentsh does not know which programs read these"))
+            .unwrap();
         for path in TOLD {
             assert!(made(path) && outcome.stderr.contains(path), "{mode:?} {path} {outcome}");
         }
@@ -286,7 +290,7 @@ fn new_file_names_that_programs_may_obey_are_reported() {
             assert!(made(path) && !line.contains(path), "{mode:?} {path} {outcome}");
         }
         let again = run(&place, "echo y >.unheard-of; echo y >.other/hooks/old").expect_code(0);
-        assert!(!again.stderr.contains("some program may obey it"), "{again}");
+        assert!(!again.stderr.contains("agentsh does not know which programs read these"), "{again}");
     }
 }
 

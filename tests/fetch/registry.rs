@@ -20,7 +20,7 @@ pub struct Registry {
     heard: Arc<Heard>,
 }
 
-/// What a registry knows of those who ask.
+/// What a registry records about its clients.
 #[derive(Default)]
 struct Heard {
     /// Paths that were asked for.

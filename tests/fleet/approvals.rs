@@ -74,7 +74,7 @@ fn fleet_approver_answers_for_a_session() {
         assert_eq!(server.raw("POST", &path, &[], body.as_bytes()).0, 401);
         say(at, &server, &["approve", &id[..8]]).expect_code(0);
         say(at, &server, &["approve", id]).expect_code(1);
-        // That was for once: it is asked again, and a no from here holds as any.
+        // That was for once: it is asked again, and a denial from here holds as any.
         let second = question(at, &server);
         assert_ne!(second["id"], first["id"]);
         say(at, &server, &["deny", second["id"].as_str().unwrap()]).expect_code(0);

@@ -46,7 +46,7 @@ fn rewritten_history_of_a_host_is_reported() {
         assert!(done.stdout.contains("2 sessions compared"), "{done}");
         let before = super::asked(at, &server, &["mcp", "events", "--limit", "1000"]);
 
-        // In the middle of a session that ended long ago: nothing of it is sent again, and it shows all the same.
+        // In the middle of a session that ended long ago: nothing of it is sent again, and it shows anyway.
         tamper(
             &host,
             "UPDATE events SET body = replace(body, 'number 1', 'number 7') WHERE type = 'mcp_tool_called'",

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Server, asked, forward, hosts};
 use crate::support::{Mode, Outcome, Peer, Place, postgres, processes, skip};
 
-/// As many as `AGENTSH_TEST_KILLS` says.
+/// The number of kills: `AGENTSH_TEST_KILLS`, by default 30.
 fn kills() -> u64 {
     std::env::var("AGENTSH_TEST_KILLS").ok().and_then(|number| number.parse().ok()).unwrap_or(30)
 }

@@ -100,7 +100,7 @@ fn metrics(at: &Place, server: &Server<'_>) {
 }
 
 /// Nobody starts a forwarder by hand.
-/// Names that a page gives to some events of a type: they are told apart by their fields.
+/// Names that a page gives to some events of a type: they are distinguished by their fields.
 #[test]
 fn types_of_the_page_are_asked_of_a_fleet_as_of_a_host() {
     let at = Place::new(Mode::Invoker);

@@ -20,7 +20,7 @@ fn a_receipt_of_a_record_that_was_rewritten_does_not_fit_what_the_server_keeps()
     let good = verify().expect_code(0);
     assert!(good.stdout.contains("the fleet server keeps the same head of its record"), "{good}");
 
-    // Another host checks it without the record, and the server is asked all the same.
+    // Another host checks it without the record, and the server is asked anyway.
     let other = Place::new(Mode::Invoker);
     let line = Outcome::of(&mut host.agentsh(&["receipt", "key"])).expect_code(0).stdout;
     let key = other.write(other.path("allowed"), format!("ada@example.org {line}"));

@@ -143,7 +143,7 @@ fn database_of_the_previous_version_is_migrated() {
     forward(&host, &["--check"]).expect_code(0);
     let found = asked(at, &server, &["mcp", "calls", "--tool", "crash"]);
     assert_eq!(found.len(), 2, "{found:?}");
-    // Its clock was ahead: what arrives now is behind that all the same.
+    // Its clock was ahead: what arrives now is behind that anyway.
     let ahead = 600_000_000_i64 << 11;
     database.say(&format!("UPDATE events SET id = id + {ahead}; UPDATE hosts SET last_event = 0"));
     session(&host, 1);

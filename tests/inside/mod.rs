@@ -15,8 +15,16 @@ struct Probe {
     name: &'static str,
     script: String,
     why: Option<&'static str>,
-    /// Where root started the sandbox.
+    /// The reason if root started the sandbox.
     why_root: Option<&'static str>,
+}
+
+impl Probe {
+    /// Why the answer may differ; None: it is the same.
+    fn reason(&self) -> Option<String> {
+        let root_only = || self.why_root.map(|why| format!("only where root started agentsh: {why}"));
+        self.why.map(str::to_owned).or_else(root_only)
+    }
 }
 
 fn probes() -> Vec<Probe> {
@@ -100,21 +108,32 @@ fn documented_probes_match_the_list() {
     let same = probes.iter().filter(|probe| probe.why.is_none()).count();
     let mut text = format!(
         "# Compatibility matrix\n\n`tests/inside` runs {} probes outside and inside a sandbox, as an ordinary user and as root. \
-         {same} give the\nsame answer, byte for byte. Where the answer may differ, the table says why.\n",
+         {same} give the\nsame answer, byte for byte. The tables say where an answer may differ, and why.\n",
         probes.len()
     );
-    let mut group = "";
-    for probe in &probes {
-        if probe.group != group {
-            group = probe.group;
-            write!(text, "\n## {group}\n\n| probe | inside |\n|---|---|\n").unwrap();
+    let mut rest = probes.as_slice();
+    while let Some(first) = rest.first() {
+        let length = rest.iter().take_while(|probe| probe.group == first.group).count();
+        let (group, after) = rest.split_at(length);
+        rest = after;
+        let same: Vec<&str> =
+            group.iter().filter(|probe| probe.reason().is_none()).map(|probe| probe.name).collect();
+        writeln!(text, "\n## {}\n\nThe same: {}.", first.group, same.join(";\n")).unwrap();
+        // Probes with the same reason share a row.
+        let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
+        for probe in group {
+            let Some(why) = probe.reason() else { continue };
+            match rows.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, names)) => names.push(probe.name),
+                None => rows.push((why, vec![probe.name])),
+            }
         }
-        let why = match (probe.why, probe.why_root) {
-            (Some(why), _) => format!("differs: {why}"),
-            (None, Some(why)) => format!("the same; where root started agentsh: {why}"),
-            (None, None) => "the same".to_owned(),
-        };
-        writeln!(text, "| {} | {} |", probe.name, why.replace('|', "\\|")).unwrap();
+        if !rows.is_empty() {
+            text.push_str("\n| may differ | why |\n|---|---|\n");
+        }
+        for (why, names) in rows {
+            writeln!(text, "| {} | {} |", names.join("; "), why.replace('|', "\\|")).unwrap();
+        }
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/inside.md");
     if std::env::var_os("AGENTSH_WRITE_SNAPSHOTS").is_some() {

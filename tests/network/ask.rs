@@ -57,6 +57,13 @@ fn unknown_host_is_allowed_or_refused_by_a_person() {
             "{}",
             heard(&place)
         );
+        // Only what is about a host: the rows of tool calls say nothing here.
+        let shown = say(&place, &["show", &v4]).stdout;
+        assert!(shown.contains("host       v4.test:80\n") && shown.contains("\nrule "), "{shown}");
+        assert!(
+            !["server ", "carries ", "interface ", "arguments "].iter().any(|row| shown.contains(row)),
+            "{shown}"
+        );
         say(&place, &["deny", &v4]);
         say(&place, &["approve", &other]);
         let (out, err) = ended(child);

@@ -188,7 +188,11 @@ fn duplicate_and_look_alike_tools_in_a_listing_are_refused() {
     let twice = json!([tool("read", "Reads."), tool("read", "Reads, and more.")]);
     let first = session(&place, &twice, "x");
     assert_eq!(first.tools(), ["read"], "{}", first.errors);
-    assert!(first.errors.contains("offered another one of this name in this session"), "{}", first.errors);
+    assert!(
+        first.errors.contains("offered a different definition with this name in this session"),
+        "{}",
+        first.errors
+    );
     let alike = json!([tool("read", "Reads."), tool("re\u{430}d", "Reads everything.")]);
     let second = session(&place, &alike, "x");
     assert_eq!(second.tools(), ["read"], "{}", second.errors);

@@ -151,7 +151,11 @@ fn explain_says_what_a_start_does() {
     for (words, warning) in [
         (["--write", "/var/run/docker.sock"], "gives away the whole machine"),
         (["--read", "~/.ssh/id_ed25519"], "`~/.ssh` holds SSH keys"),
-        (["--write", ".git/hooks/pre-commit"], "takes effect outside of the sandbox"),
+        (
+            ["--write", ".git/hooks/pre-commit"],
+            "takes effect outside of the sandbox, in every project: git runs",
+        ),
+        (["--write", "~/.bashrc"], "takes effect outside of the sandbox: runs in every shell"),
         (["--env", "LD_PRELOAD"], "decides what programs load"),
     ] {
         let answer = ask(&words);

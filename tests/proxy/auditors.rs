@@ -268,7 +268,7 @@ fn messages_pass_while_a_call_waits_for_auditors() {
     assert!(peer.aside.iter().any(|message| message["method"] == "notifications/message"));
     let again = peer.request("tools/list", json!({}));
     assert!(again["result"]["tools"].is_array(), "{again}");
-    // The same id is still taken, until the call is given up.
+    // The same id is still taken, until the call is abandoned.
     peer.send(
         &json!({"jsonrpc": "2.0", "id": parked, "method": "tools/call", "params": waiting("one__echo")}),
     );

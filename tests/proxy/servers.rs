@@ -1,4 +1,4 @@
-//! Two servers with the same tools, told apart by their names.
+//! Two servers with the same tools, distinguished by their names.
 
 use std::time::{Duration, Instant};
 

@@ -432,7 +432,7 @@ fn change_that_policy_ignores_is_the_same_interface() {
     let (names, said, errors) = seen(&place);
     assert_eq!(names, ["It is one."], "{errors}");
     assert_eq!(said["result"]["content"][0]["text"], "ran", "{errors}");
-    // Further tools, and other members, are another interface all the same.
+    // Further tools, and other members, are another interface anyway.
     let more = json!([
         {"name": "read", "description": "It is two.", "inputSchema": {"type": "object"}},
         {"name": "mail", "description": "Mails.", "inputSchema": {"type": "object"}},

@@ -47,11 +47,11 @@ fn call_waits_for_a_person_who_allows_or_refuses_it() {
         assert!(first["rule"].as_str().unwrap().contains("policy.yaml:6"), "{first}");
         let id = first["id"].as_str().unwrap();
         let shown = say(&place, &["show", id]).expect_code(0);
-        assert!(shown.stdout.contains("\"b\": 40"), "{shown}");
+        assert!(shown.stdout.contains("\"b\": 40") && shown.stdout.contains("\ninterface "), "{shown}");
         say(&place, &["approve", "nobody-1"]).expect_code(1);
         say(&place, &["approve", id]).expect_code(0);
         say(&place, &["approve", id]).expect_code(1);
-        // That was for once: the same call waits again, and a no holds for it from then on.
+        // That was for once: the same call waits again, and a denial holds for it from then on.
         let second = question(&place);
         assert_eq!(second["arguments_hash"], first["arguments_hash"]);
         say(&place, &["deny", second["id"].as_str().unwrap()]).expect_code(0);

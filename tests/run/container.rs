@@ -119,7 +119,7 @@ fn hook_files_are_restored_despite_obstacles() {
     }
 }
 
-/// A link, or the file with which git names another directory, in the place of `.git`: the hooks behind it are no hooks.
+/// A link, or the file with which git names another directory, in place of `.git`: the hooks behind it are no hooks.
 #[test]
 fn replacement_of_the_git_directory_is_set_aside() {
     for replace in ["ln -s .g .git", "echo 'gitdir: .g' > .git"] {

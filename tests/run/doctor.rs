@@ -77,7 +77,7 @@ fn the_demo_can_be_run_again() {
     }
 }
 
-/// Where a person sits at a terminal, and could be asked.
+/// A person sits at the terminal and could be asked.
 #[test]
 fn demo_on_a_terminal_is_refused_as_much() {
     for mode in Mode::all() {

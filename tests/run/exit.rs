@@ -88,7 +88,7 @@ fn exit_status_of_a_failure_of_agentsh_is_125() {
     Outcome::of(place.command("sh").args(["-c", &script])).expect_code(0);
 }
 
-/// 2 is what many programs say, so a wrong command line must be told apart from them.
+/// 2 is what many programs say, so a wrong command line must be distinguished from them.
 #[test]
 fn exit_status_of_a_wrong_run_command_line_is_125() {
     let place = Place::new(Mode::Invoker);
@@ -260,7 +260,7 @@ fn exit_status_of_a_wrong_command_line_is_as_documented() {
     assert_eq!(Outcome::of(&mut place.agentsh(&["mcp", "run", "--no-such-option"])).code, 125);
 }
 
-/// A missing layer is the answer no, not a failure.
+/// A missing layer of a review means `no` (exit status 1), not an error.
 #[test]
 fn exit_status_is_1_without_anything_to_review_or_undo() {
     let place = Place::new(Mode::Invoker);

@@ -22,7 +22,7 @@ fn key_file(place: &Place) -> String {
     place.write("key.txt", format!("secret_key={KEY}\n")).to_str().unwrap().to_owned()
 }
 
-/// A pair that a person opened is asked about no more, and what goes through it is counted all the same.
+/// A pair that a person opened is asked about no more, and what goes through it is counted anyway.
 #[test]
 fn flow_that_a_person_approved_counts_towards_coverage() {
     let place = Place::new(Mode::Invoker);

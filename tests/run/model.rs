@@ -654,7 +654,7 @@ fn a_path_of_a_gateway_is_judged_and_one_that_nobody_knows_is_refused() {
         assert!(seen.ends_with(" 403") && seen.contains("llm: {allow: ["), "{path}: {seen}");
     }
     assert!(model.asked().iter().all(|asked| asked.path.ends_with("essages") && !asked.path.contains("//")));
-    // Servers behind one address are told apart by this name alone.
+    // Servers behind one address are distinguished by this name alone.
     let seen = curl(&place, &model, "/v1/messages", &format!("-H 'Host: other.example' {body}"));
     assert!(seen.ends_with(" 421") && seen.contains("'other.example'"), "{seen}");
     let heard = model.asked().len();

@@ -422,7 +422,7 @@ fn a_commit_of_a_person_is_bound_by_the_signer() {
     outside(&place, "git init -q -b main . && echo one > file && git add file && git commit -qm one");
     place.shell("echo two > file").expect_code(0);
     let none = Outcome::of(&mut place.agentsh(&["receipt"])).expect_code(1);
-    assert!(none.stderr.contains("made no commit; name the commit with its work"), "{none}");
+    assert!(none.stderr.contains("made no commit; name the commit that contains its work"), "{none}");
     outside(&place, "git commit -qam two");
     let made = Outcome::of(&mut place.agentsh(&["receipt", "--commit", "HEAD"])).expect_code(0);
     let file = place.write(place.path("receipt.json"), &made.stdout);

@@ -351,7 +351,7 @@ fn claude_code_memory_and_other_transcripts_are_reported() {
             let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "./claude"])).expect_code(0);
             assert_eq!(outcome.stdout, "old\nas it was\n", "{mode:?} {outcome}");
             assert!(own.join("new.jsonl").exists(), "{mode:?} {outcome}");
-            for told in ["MEMORY.md; `agentsh undo` takes it back", "b.md;", "3 transcripts", "evil.jsonl"] {
+            for told in ["MEMORY.md; `agentsh undo` restores it", "b.md;", "3 transcripts", "evil.jsonl"] {
                 assert_eq!(outcome.stderr.contains(told), !is_honest, "{mode:?} {told} {outcome}");
             }
             assert!(

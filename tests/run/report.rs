@@ -11,7 +11,7 @@ fn summary_is_printed_on_standard_error_unless_quiet() {
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
         assert!(outcome.stderr.contains(": nothing refused"), "{outcome}");
         assert_eq!(
-            outcome.stderr.contains("not enforced for the agent: memory limit"),
+            outcome.stderr.contains("not fully enforced for the agent: memory limit"),
             mode == Mode::User,
             "{mode:?} {outcome}"
         );

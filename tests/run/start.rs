@@ -58,7 +58,7 @@ fn repository(place: &Place) {
     }
 }
 
-/// The name of an agent in the place of a command starts it in a sandbox, with its own options.
+/// The name of an agent in place of a command starts it in a sandbox, with its own options.
 #[test]
 fn the_name_of_an_agent_starts_it() {
     let place = Place::new(Mode::Invoker);

@@ -25,7 +25,7 @@ pub struct State {
     pub tokens: BTreeMap<&'static str, Value>,
     /// The issuer that the browser gets; None: the true one.
     pub issuer_said: Option<String>,
-    /// In place of an answer of the token endpoint.
+    /// Sent instead of the answer of the token endpoint.
     pub token_reply: Option<fn() -> Reply>,
     pub without_refresh: bool,
     /// Compresses what it says.

@@ -80,7 +80,7 @@ impl Ui {
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        // Where a long word may be broken is for the browser alone.
+        // Only the browser cares where a long word may be broken.
         Got { status, head: head.to_owned(), body: body.replace("<wbr>", "") }
     }
 

@@ -15,7 +15,7 @@ pub struct Asked {
     pub path: String,
     /// In lower case, with their values.
     pub headers: Vec<(String, String)>,
-    /// Where it is not text: as far as it is one.
+    /// Bytes that are not UTF-8 are replaced.
     pub body: String,
 }
 

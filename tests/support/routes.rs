@@ -7,7 +7,7 @@ const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub method: String,
-    /// With a value in the place of each parameter.
+    /// With a value in place of each parameter.
     pub path: String,
 }
 

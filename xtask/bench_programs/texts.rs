@@ -40,7 +40,7 @@ pub fn words(number: usize, bytes: usize) -> String {
     of_words(&WORDS, number, bytes)
 }
 
-/// As [`words`], of words that are not there.
+/// Like [`words`], of words that are not there.
 pub fn note(number: usize, bytes: usize) -> String {
     of_words(&OTHERS, number, bytes)
 }

@@ -95,7 +95,7 @@ pub fn ensure() -> Result<()> {
 /// When one that it cannot do without is not there and cannot be installed.
 pub fn system_packages() -> Result<()> {
     programs(&PROGRAMS)?;
-    // Without one of these a test says that it is skipped; everything else is tried all the same.
+    // Without one of these a test says that it is skipped; everything else is tried anyway.
     if is_root() {
         let starts_daemons = Path::new("/run/systemd/system").exists();
         let servers = SERVERS.iter().filter(|_| !starts_daemons);

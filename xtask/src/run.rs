@@ -31,7 +31,7 @@ pub fn capture(command: &mut Command) -> Result<Captured> {
     Ok(Captured { success: status.success(), output: String::from_utf8_lossy(&bytes).into_owned() })
 }
 
-/// As [`capture`]; an unsuccessful program is an error that shows what it printed.
+/// Like [`capture`]; an unsuccessful program is an error that shows what it printed.
 pub fn succeed(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let captured = capture(command)?;

@@ -36,8 +36,8 @@ fn connecting(context: &SockOpsContext) {
     let _ = context.set_cb_flags(BPF_SOCK_OPS_STATE_CB_FLAG as i32);
 }
 
-/// The relay takes the entry of every connection that was established, even when it has ended before the relay
-/// came to it. One that never was, is nobody's.
+/// The relay takes the entry of every connection that was established, even when it has ended before the relay came to
+/// it. Nobody takes the entry of a connection that was never established.
 #[inline(always)]
 fn closed(context: &SockOpsContext) {
     let Some(socket) = redirected(context) else { return };

@@ -39,7 +39,7 @@ enum Verb {
     },
     /// List advisories about your servers, and the sources read (exit 1: there is a warning)
     List {
-        /// Read this first
+        /// Read this source into the local database first
         #[arg(long, value_name = "FILE|URL")]
         source: Vec<String>,
         /// Print JSON
@@ -50,7 +50,7 @@ enum Verb {
     Show {
         /// The id of the record, such as GHSA-…, CVE-… or MAL-…
         id: String,
-        /// Read this first
+        /// Read this source into the local database first
         #[arg(long, value_name = "FILE|URL")]
         source: Vec<String>,
     },

@@ -248,9 +248,11 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
         i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(context.now.as_second()).max(0);
     let what = match &item.path {
         Some(_) => "file",
+        None if item.host.is_some() => "host",
         None if item.is_withheld() => "offers",
         None => "call",
     };
+    let is_call = item.host.is_none() && item.path.is_none();
     for (name, value) in [
         ("id", item.id.as_str()),
         ("session", &item.session),
@@ -263,6 +265,15 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
         ("interface", item.interface.as_deref().unwrap_or("never listed")),
         ("arguments", &item.arguments_hash),
     ] {
+        // A question about a host or file has no server and no tool, and about a host no arguments.
+        let is_about_it = match name {
+            "server" | "carries" | "interface" => is_call,
+            "arguments" => item.host.is_none(),
+            _ => true,
+        };
+        if !is_about_it {
+            continue;
+        }
         writeln!(out, "{name:<10} {}", escape::line(value))?;
     }
     for line in item.arguments.lines() {

@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
 pub struct ApproveArgs {
-    /// Take the agreement back
+    /// Revoke the approval
     #[arg(long)]
     forget: bool,
     /// Files that came with a project, such as .mcp.json

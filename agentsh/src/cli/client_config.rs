@@ -67,7 +67,7 @@ pub fn wrap(args: &WrapArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         )));
     }
     let changed = if args.undo {
-        args.client.unwrapped(&before, &path)
+        args.client.without_agentsh(&before, &path)
     } else {
         args.client.wrapped(&before, &path, &own_path()?)
     };
@@ -135,7 +135,7 @@ fn apply(
     let backup = edit::write(path, before, &changed.text, 0o600)?;
     writeln!(out, "{}: written", path.display())?;
     if let Some(backup) = backup {
-        writeln!(out, "as it was: {}", backup.display())?;
+        writeln!(out, "the previous file: {}", backup.display())?;
     }
     Ok(OK)
 }

@@ -45,7 +45,7 @@ pub(super) fn on_one_screen(command: Command) -> Command {
     command.help_template(text)
 }
 
-/// Whether a word in the place of a command is the name of an agent.
+/// Whether a word in place of a command is the name of an agent.
 pub(super) fn is_agent(word: &str) -> bool {
     !word.contains('/') && !Kind::of(word).is_unknown()
 }

@@ -116,7 +116,7 @@ fn list(as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
         let end = match (renewed, until) {
             (true, _) => "renewed automatically".to_owned(),
             (false, Some(until)) => format!("until {until}"),
-            (false, None) => "no end known".to_owned(),
+            (false, None) => "expiry unknown".to_owned(),
         };
         rows.push(vec![grant.name, grant.url, grant.issuer, grant.scopes.join(" "), end]);
     }

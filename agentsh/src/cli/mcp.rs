@@ -42,7 +42,7 @@ struct ServerArgs {
     policy: Option<String>,
     #[command(flatten)]
     flags: FlagArgs,
-    /// How connections are policed
+    /// How network rules are enforced
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
     /// Print at the end the commands that allow what was refused; this run itself allows nothing more

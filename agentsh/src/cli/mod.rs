@@ -242,7 +242,7 @@ fn starts_a_sandbox() -> bool {
     }
 }
 
-/// The typed words. The name of an agent in the place of a command means `run` with it.
+/// The typed words. The name of an agent in place of a command means `run` with it.
 fn command_line() -> impl Iterator<Item = std::ffi::OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     if words.get(1).and_then(|word| word.to_str()).is_some_and(help::is_agent) {

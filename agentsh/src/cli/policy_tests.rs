@@ -211,7 +211,7 @@ fn policy_explain_output() {
     denied: `.git/hooks` stays read-only: git runs the hooks in it
       rule: built-in (read-only:.git/hooks)
       to allow it: agentsh policy allow --write .git/hooks
-      beware: what is written to `.git/hooks` takes effect outside of the sandbox: git runs the hooks in it
+      beware: what is written to `.git/hooks` takes effect outside of the sandbox, in every project: git runs the hooks in it
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --server fs --write src/x --json"), @r#"
@@ -229,7 +229,7 @@ fn policy_explain_output() {
     denied: it decides what programs load; only its full name in env_allow lets it pass
       rule: default (agent.env_loader)
       to allow it: agentsh policy allow --env LD_PRELOAD
-      beware: `LD_PRELOAD` decides what programs load: who sets it runs code in them
+      beware: `LD_PRELOAD` decides what programs load: whoever sets it runs code in them
     exit 1
     "#);
     assert_eq!(place.run("explain --connect example.com"), place.run("explain --connect example.com:443"));

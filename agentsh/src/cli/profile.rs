@@ -69,7 +69,7 @@ enum Verb {
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Take over the signed rights of a package's servers, as a profile named like the file (exit 1: refused)
+    /// Import the signed rights of a package's servers, as a profile named like the file (exit 1: refused)
     Import {
         file: PathBuf,
         #[command(flatten)]

@@ -18,7 +18,7 @@ pub struct ProxyArgs {
     /// A policy file, or the name of a built-in policy
     #[arg(long, value_name = "FILE|NAME")]
     policy: Option<String>,
-    /// How connections are policed
+    /// How network rules are enforced
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
     /// Start even if a layer of protection is not available here

@@ -84,7 +84,7 @@ pub enum RegistryVerb {
         name: String,
         /// The hash of its interface
         hash: String,
-        /// Why, for the log
+        /// The reason, for the log
         #[arg(long, default_value = "")]
         reason: String,
     },

@@ -142,7 +142,7 @@ async fn page(reader: &mut Reader, report: &Report, context: &Context) -> Result
 impl Chain {
     fn describe(&self) -> String {
         let own = match self.state {
-            SessionState::Ended => "whole",
+            SessionState::Ended => "intact",
             SessionState::OpenOrKilled => "valid so far, not ended",
             SessionState::Broken => "broken",
         };

@@ -29,7 +29,7 @@ pub struct ReviewArgs {
     /// Undo the last --apply (or the last --undo); with paths only these
     #[arg(long, num_args = 0.., value_name = "PATH", conflicts_with_all = ["discard", "list"])]
     undo: Option<Vec<PathBuf>>,
-    /// Throw the layer away
+    /// Discard the layer
     #[arg(long, conflicts_with = "list")]
     discard: bool,
     /// Keep the layer even if everything in it was applied

@@ -12,7 +12,7 @@ use agentsh_terminal::{exit, style};
 
 #[derive(Debug, Args)]
 pub struct UndoArgs {
-    /// A file that a session changed, or put back
+    /// A file that a session changed or restored
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }

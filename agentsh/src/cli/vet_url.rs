@@ -19,14 +19,15 @@ const MAX_LINE: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
 pub struct VetUrlArgs {
-    /// Read one JSON object a line from FILE (`-`: standard input): `id`, `url`, and instead of asking a resolver `dns`,
-    /// `cname`, `dns_seq`; `redirect` is where the server sends on. Answers with `id`, `verdict` and `reason`
+    /// Read one JSON object per line from FILE (`-`: standard input): `id`, `url`, optionally `redirect` (where the
+    /// server redirects to) and `dns`, `cname`, `dns_seq` (answers in place of a resolver's). Prints `id`, `verdict`
+    /// and `reason`
     #[arg(long, value_name = "FILE", conflicts_with = "url")]
     json: Option<String>,
     /// The URL to judge
     #[arg(required_unless_present = "json")]
     url: Option<String>,
-    /// As if the user had named a server on this machine
+    /// Judge as if the user had named a server on this machine
     #[arg(long)]
     allow_loopback: bool,
 }

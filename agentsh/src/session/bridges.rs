@@ -112,9 +112,9 @@ impl Bridges {
         Self::with(session, declared, guard, inventory)
     }
 
-    /// Only with the policy's lists and rates, to see an interface as offered.
+    /// Bridges that apply only the policy's lists and rates, to read an interface as the server offers it.
     #[must_use]
-    pub fn unscanned(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
+    pub fn without_scanning(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
         let (guard, inventory) = (Guard::new(&session.facts.policy.mcp), Inventory::new(&session.facts));
         Self::with(session, declared, guard, inventory)
     }
@@ -332,7 +332,7 @@ impl Bridges {
     ///
     /// # Errors
     /// When signals cannot be received.
-    pub async fn drained(&self) -> Result<(), SignalSetupError> {
+    pub async fn wait_until_drained(&self) -> Result<(), SignalSetupError> {
         let mut served = self.served.subscribe();
         let again = signals::end()?;
         tokio::select! {

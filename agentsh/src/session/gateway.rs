@@ -90,7 +90,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let signals = signals(&gateway, &session, &request.config)?;
     gateway.serve(listener).await;
     signals.abort();
-    carrier.bridges.drained().await?;
+    carrier.bridges.wait_until_drained().await?;
     carrier.finish();
     session.close(0).await?;
     Ok(0)
@@ -152,7 +152,7 @@ struct Carrier {
     file: String,
     /// Headers that rules name; None: no rule is about the client.
     wanted_headers: Option<Vec<String>>,
-    /// By endpoint and code, because anybody can cause any number.
+    /// Counted by endpoint and code, because anybody can cause any number of refusals.
     refusals: RefCell<BTreeMap<(String, Code), Repeats>>,
 }
 

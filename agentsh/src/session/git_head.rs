@@ -53,7 +53,7 @@ pub fn head(project: &Path) -> Option<String> {
     Repository::of(project)?.head
 }
 
-/// As [`head`], and other commits at which HEAD stood since a time in seconds since 1970, by git's log of it, or that of a
+/// Like [`head`], and other commits at which HEAD stood since a time in seconds since 1970, by git's log of it, or that of a
 /// linked working tree inside the project. It has those of branches that were left again, and those that were replaced or
 /// dropped; a commit with its child is named by the child.
 #[must_use]

@@ -16,7 +16,7 @@ use agentsh_sandbox::spec::SandboxSpec;
 
 use super::Session;
 
-/// Names that are held for one server. Dropped, they are given up if no other server starts.
+/// Names that are held for one server. Dropped, they are abandoned if no other server starts.
 pub struct HeldNames(Rc<Session>);
 
 impl HeldNames {

@@ -147,7 +147,7 @@ pub async fn capture_all(
     }
     all.retain(|id, _| only.is_empty() || only.contains(&id.0));
     let session = open_in(context, &request, &id, false).await?;
-    let bridges = Bridges::unscanned(Rc::clone(&session), BTreeMap::new());
+    let bridges = Bridges::without_scanning(Rc::clone(&session), BTreeMap::new());
     let mut answers = Vec::new();
     for (id, declared) in all {
         let Some(answer) = ask(&bridges, &session, declared, id.clone(), &Failure::default()).await? else {

@@ -224,7 +224,7 @@ fn repository(facts: &Facts) -> PathBuf {
     found.unwrap_or(start).to_owned()
 }
 
-/// As [`resolve`], after fetching a missing package. With `renew`, an earlier fetch is used only if there is no newer
+/// Like [`resolve`], after fetching a missing package. With `renew`, an earlier fetch is used only if there is no newer
 /// one.
 async fn resolve_or_fetch(
     session: &Rc<Session>,

@@ -177,7 +177,7 @@ fn tell_task_limit(session: &Session, server: Option<&ServerId>, tasks: &TaskCou
     };
     let who = server.map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
     session.record.note(&format!(
-        "{who} had {} processes and threads, and could start no more (EAGAIN), by {} (limits.pids)",
+        "{who} had {} processes and threads, and could start no more (EAGAIN), by {}",
         limit.value, limit.rule
     ));
 }
@@ -185,5 +185,5 @@ fn tell_task_limit(session: &Session, server: Option<&ServerId>, tasks: &TaskCou
 /// Resolves when a sandbox exceeds its memory limit; never with a cgroup.
 pub async fn memory_exceeded(running: &Running) {
     let Some(limit) = running.watched_memory else { return std::future::pending().await };
-    watchdog::exceeded(running.child.pid, limit, running.tasks.clone()).await;
+    watchdog::wait_until_exceeded(running.child.pid, limit, running.tasks.clone()).await;
 }

@@ -76,7 +76,7 @@ pub fn tell(session: &Session) {
         Ok((changes, _)) => {
             let guarded = changes.iter().filter(|change| change.guarded.is_some()).count();
             let also = if guarded > 0 {
-                format!(" ({guarded} of them run automatically outside)")
+                format!(" ({guarded} of them may run automatically outside)")
             } else {
                 String::new()
             };

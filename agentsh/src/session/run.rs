@@ -240,7 +240,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     }
     drop(terminal);
     // Their clients ended with the agent.
-    bridges.drained().await?;
+    bridges.wait_until_drained().await?;
     bridges.finish();
     drop(sockets);
     Ok(code)

@@ -113,24 +113,24 @@ fn limits(facts: &Facts, tasks: u64, private: u64) -> String {
     for (what, key, limit) in [
         ("open files", "open_files", &limits.open_files),
         ("processes and threads", "pids", &limits.pids),
-        ("MiB of memory of all processes", "memory", &limits.memory),
+        ("MiB of memory for all processes", "memory", &limits.memory),
         ("percent of one CPU", "cpu_percent", &limits.cpu_percent),
     ] {
         if let Some(limit) = limit {
             let value = if key == "memory" { limit.value >> 20 } else { limit.value };
             // Writing to a string cannot fail.
             let had = if key == "pids" && tasks > 0 { format!(" ({tasks} so far)") } else { String::new() };
-            let _ = writeln!(text, "{what}: {value} at most{had}, by {} (limits.{key})", limit.rule);
+            let _ = writeln!(text, "at most {value} {what}{had}, by {}", limit.rule);
         }
     }
     let _ = writeln!(
         text,
-        "MiB in each of /tmp, /dev/shm and the home, which are in memory: {} at most",
+        "at most {} MiB in each of /tmp, /dev/shm and the home, which are in memory",
         private >> 20
     );
     let _ = writeln!(
         text,
-        "pending signals: {MAX_QUEUED_SIGNALS} at most; bytes in message queues: {MAX_QUEUE_BYTES} at most"
+        "at most {MAX_QUEUED_SIGNALS} pending signals, and {MAX_QUEUE_BYTES} bytes in message queues"
     );
     text.push_str(
         "no core dumps: they would go to a program of the host\neverything else that `ulimit -a` shows (size of a file, stack, \

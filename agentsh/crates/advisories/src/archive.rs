@@ -81,7 +81,7 @@ pub fn each(
 /// Like [`each`], for files with selected names; the others are not unpacked.
 ///
 /// # Errors
-/// As [`each`].
+/// Like [`each`].
 pub fn each_named(
     source: &impl Source,
     most: u64,

@@ -32,7 +32,7 @@ pub fn level_of(vector: &str) -> Option<Severity> {
     let exploitability = 8.22 * vector * complexity * privileges * interaction;
     let factor = if changed { 1.08 } else { 1.0 };
     let score = (factor * (impact + exploitability)).min(10.0);
-    // To one digit, upwards.
+    // Rounds up to one digit.
     let score = (score * 10.0 - 1e-6).ceil() / 10.0;
     Some(match score {
         score if score >= 9.0 => Severity::Critical,

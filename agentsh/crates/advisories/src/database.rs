@@ -90,7 +90,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// To be read. None: nothing was ever fetched.
+    /// Opens the database for reading. None: nothing was ever fetched.
     ///
     /// # Errors
     /// A database exists, but cannot be used.
@@ -102,10 +102,9 @@ impl Database {
         Self::connect(path).map(Some)
     }
 
-    /// To be written: made where it is not there, for the user alone.
+    /// Opens the database for writing. Creates it if it is missing, readable only for the user.
     ///
-    /// # Errors
-    /// When it cannot be.
+    /// # Errors When it cannot be opened or created.
     pub fn create(data: &Path) -> Result<Self, DatabaseError> {
         use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
         let path = data.join(FILE);
@@ -158,7 +157,7 @@ impl Database {
         taking.finish()
     }
 
-    /// Begins to take in what a source gives. Without [`Taking::finish`] nothing of it stays.
+    /// Begins the import of a source. Without [`Taking::finish`] nothing of it is kept.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -292,7 +291,7 @@ impl Database {
         self.connection.query_row(by_id, [id], |row| row.get(0)).optional().map_err(self.sql())
     }
 
-    /// Remembers what a server was made of when it was started last.
+    /// Stores the packages of a server at its last start.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -69,7 +69,7 @@ impl<'d> Import<'d> {
         Ok(())
     }
 
-    /// From here on it counts.
+    /// Puts what was imported into effect.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -50,7 +50,7 @@ pub struct Tally {
     pub why: Option<String>,
 }
 
-/// Everything that small bytes hold: one JSON document, a list of them, one a line, or an archive of them.
+/// Reads a small source: one JSON document, a list of documents, one per line, or an archive of them.
 ///
 /// # Errors
 /// It contains nothing that can be read.
@@ -104,7 +104,7 @@ pub fn each(
         small(&bytes, &mut tally, &mut take)?;
     }
     match tally.read {
-        0 => Err(tally.why.unwrap_or_else(|| "there is nothing in it".to_owned())),
+        0 => Err(tally.why.unwrap_or_else(|| "it is empty".to_owned())),
         _ => Ok(tally),
     }
 }

@@ -10,7 +10,7 @@ use super::{
 
 /// Constant facts about one agent.
 pub(super) struct Adapter {
-    /// In records and policies: a word of lower case.
+    /// Its name in records and policies: one lower-case word.
     pub(super) name: &'static str,
     /// The name for people.
     pub(super) title: &'static str,

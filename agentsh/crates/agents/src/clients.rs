@@ -162,7 +162,7 @@ impl Client {
     ///
     /// # Errors
     /// When the file cannot be understood, or would lose its comments.
-    pub fn unwrapped(&self, text: &str, path: &Path) -> Result<ChangedConfiguration, AgentError> {
+    pub fn without_agentsh(&self, text: &str, path: &Path) -> Result<ChangedConfiguration, AgentError> {
         self.change(text, path, |list, changed| {
             for (id, entry) in list.iter_mut() {
                 let common = self.dialect.common(entry);

@@ -553,7 +553,7 @@ pub(super) fn shown(
     entries.iter().filter_map(state).collect()
 }
 
-/// To the home, if it is there.
+/// The path relative to the home, if it is below it.
 pub(super) fn relative(context: &Context<'_>, path: PathBuf) -> PathBuf {
     path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path)
 }

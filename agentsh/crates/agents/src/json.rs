@@ -50,7 +50,7 @@ fn reason(text: &str, JsonError { kind, offset }: JsonError) -> String {
 /// Parses a whole file in which comments and commas after the last member are allowed.
 ///
 /// # Errors
-/// As [`parse`], for everything else.
+/// Like [`parse`], for everything else.
 pub(super) fn parse_relaxed(text: &str, path: &Path) -> Result<Value, AgentError> {
     parse(&plain(text), path)
 }

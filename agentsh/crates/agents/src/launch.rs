@@ -191,7 +191,7 @@ pub enum Format {
 /// One key whose value is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// From the top of the document.
+    /// The path of the key from the top of the document.
     pub at: Vec<String>,
     pub shape: Shape,
     /// It grants nothing: it is written back to the user's own file. A program inside could have written everything else, such

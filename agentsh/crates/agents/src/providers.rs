@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{AgentError, Context, Endpoint, endpoint};
 
 struct Provider {
-    /// In files that hold logins, and in the names of models.
+    /// Its name in files with logins and in the names of models.
     name: &'static str,
     /// Any of them: the user has an account there.
     keys: &'static [&'static str],

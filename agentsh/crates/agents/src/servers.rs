@@ -145,7 +145,7 @@ pub(super) fn name_problem(name: &str) -> Option<String> {
     } else if name.contains(['*', '?', '[']) {
         Some(format!("its name {name:?} reads like a pattern of a policy"))
     } else if name == OWN_TOOLS {
-        Some(format!("policies mean the agent's own tools by the name {name:?}"))
+        Some(format!("the name {name:?} is reserved for the agent's own tools"))
     } else {
         None
     }

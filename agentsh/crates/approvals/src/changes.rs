@@ -58,7 +58,7 @@ impl Approvals {
         });
         if let Err(why) = kept {
             session.record.note(&format!(
-                "the definition of '{}' that was approved is not the pin: {why}; see `agentsh mcp pins diff --server {}`",
+                "the approved definition of '{}' is not the pinned one: {why}; see `agentsh mcp pins diff --server {}`",
                 item.name, server.0
             ));
         }

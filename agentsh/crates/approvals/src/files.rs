@@ -24,8 +24,7 @@ pub struct FileChange {
 impl Approvals {
     /// Waits for a person.
     ///
-    /// # Errors
-    /// Why the answer is no.
+    /// # Errors Why the change is denied.
     pub async fn file(&self, change: &FileChange) -> Result<(), Reason> {
         let key = Key::File { path: change.path.clone(), hash: change.hash.clone() };
         let session = &self.0.session;

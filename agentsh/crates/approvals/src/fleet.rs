@@ -130,7 +130,7 @@ fn judge(ask: &Ask, said: QuestionStatus) -> Result<Option<super::Answer>, Strin
         "waiting" => return Ok(None),
         "approved" => true,
         "denied" => false,
-        _ => return Err("it is over there".to_owned()),
+        _ => return Err("it is no longer pending there".to_owned()),
     };
     if said.bound != keys::digest(ask.question.as_bytes()) {
         return Err("its answer is for another question".to_owned());

@@ -130,10 +130,10 @@ pub struct Item {
     /// `arguments_hash` that of the new content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The command that logs in with further rights: the question is about them, and a yes begins the login.
+    /// The command that logs in with further rights: the question is about them, and an approval begins the login.
     #[serde(default)]
     pub login: Option<String>,
-    /// Something is not the trusted version, and nothing else is asked: a yes that lasts makes its new definition the pin.
+    /// Something is not the trusted version, and nothing else is asked: an approval that lasts makes its new definition the pin.
     #[serde(default)]
     pub is_change: bool,
     /// The changed entry.
@@ -152,7 +152,7 @@ pub struct Item {
 pub struct ChangedEntry {
     pub kind: Offered,
     pub name: String,
-    /// No call waits: it is about the entry itself, and a yes lasts for the session at least.
+    /// No call waits: it is about the entry itself, and an approval lasts for the session at least.
     pub is_withheld: bool,
 }
 
@@ -196,7 +196,7 @@ impl Item {
         }
     }
 
-    /// No call waits for the answer: a yes lasts for the session at least.
+    /// No call waits for the answer: an approval lasts for the session at least.
     #[must_use]
     pub fn is_withheld(&self) -> bool {
         self.changed.as_ref().is_some_and(|changed| changed.is_withheld)
@@ -259,7 +259,7 @@ struct Inner {
     session: ApprovalSession,
     hook: Option<webhook::Hook>,
     fleet: Option<fleet::Fleet>,
-    /// Set when the agent runs and leaves its terminal alone.
+    /// Set once the agent runs, if questions may appear on its terminal.
     terminal: OnceCell<Terminal>,
     state: RefCell<State>,
 }
@@ -468,14 +468,14 @@ impl Approvals {
         if item.is_withheld() && scope == ApprovalScope::Once {
             scope = ApprovalScope::Session;
         }
-        // A refusal of a call stays one for the session; a yes only if the person said so. Data between two servers is
+        // A refusal of a call stays one for the session; an approval only if the person said so. Data between two servers is
         // asked again: one refused text is not a verdict on the next.
         let lasts = match (&key, is_yes) {
             (Key::Flow { .. }, false) => false,
             (_, false) => true,
             // Its definition is what is trusted from now on, and no answer.
             (Key::Release { .. }, true) => false,
-            // There is nothing in the call that another one would not have: the same question each time.
+            // Nothing in the call distinguishes it from another one, so the question is the same each time.
             (Key::Flow { what: FlowContent::Nothing, .. }, true) => true,
             (_, true) => scope != ApprovalScope::Once,
         };
@@ -576,7 +576,7 @@ impl Approve for Approvals {
     }
 }
 
-/// Whether a person seems to be there, or is to be waited for all the same.
+/// Whether a person seems to be present, or the session waits for one anyway.
 #[must_use]
 pub fn can_ask(facts: &Facts) -> bool {
     facts.policy.mcp.approvals.waits_headless()

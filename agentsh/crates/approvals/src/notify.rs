@@ -62,8 +62,8 @@ pub fn beside(what: &str, then: &str) {
     }
 }
 
-/// Says of something refused, while the agent draws on the terminal, that it was; the whole text comes when the agent has
-/// ended. Without the bell: nobody has to do anything.
+/// Notifies that something was refused while the agent draws on the terminal. The whole text is printed when the agent
+/// has ended. No bell, because nobody has to do anything.
 pub fn hint(record: &Record, what: &str) {
     if record.draws_on_terminal() {
         beside(what, "");

@@ -62,7 +62,7 @@ impl ApprovalSocket {
         let directory = directory(&session.facts.context.state);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let name = session.facts.id.to_string();
-        // By way of a descriptor: the path of a socket has room for 107 bytes.
+        // Through a descriptor: the path of a socket has room for 107 bytes.
         let opened = std::fs::File::open(&directory)?;
         let path = directory.join(&name);
         // It gets its name once it listens, because other sessions remove a socket without a listener.
@@ -76,7 +76,8 @@ impl ApprovalSocket {
     }
 }
 
-/// In the state of agentsh, which no sandbox is shown: not in the runtime directory, which is another one for `sudo` or `ssh`.
+/// The directory of the sockets, below the state directory, which no sandbox sees. The runtime directory differs under
+/// `sudo` and `ssh`.
 fn directory(state: &Path) -> PathBuf {
     state.join("approvals")
 }
@@ -86,7 +87,7 @@ async fn serve(listener: UnixListener, inner: Weak<Inner>) {
         let accepted = listener.accept().await;
         let Some(inner) = inner.upgrade() else { return };
         let Ok((stream, _)) = accepted else {
-            // No descriptors, or the caller is gone: the next one is accepted all the same.
+            // No descriptors, or the caller is gone: the next one is accepted anyway.
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };

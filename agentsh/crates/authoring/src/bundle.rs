@@ -231,7 +231,7 @@ fn keep(organisation: &Organisation, bundle: &Bundle) -> Result<(), Failure> {
     }
 }
 
-/// All of it or nothing, whenever the machine stops.
+/// The file is written whole or not at all, even if the machine stops.
 fn write_atomically(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let directory = file.parent().ok_or(std::io::ErrorKind::InvalidInput)?;
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;

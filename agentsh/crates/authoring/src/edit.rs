@@ -41,7 +41,7 @@ pub fn show(out: &mut dyn Write, path: &Path, before: &str, after: &str) -> Resu
     Ok(())
 }
 
-/// Writes the file, with what it was next to it. Gives the name of that copy, if there was something.
+/// Writes the file, and a copy of the old one next to it. Returns the name of the copy, if there was a file.
 pub fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option<PathBuf>, Failure> {
     let FileLocation { real, mode } = place(path, mode)?;
     let backup = (!before.is_empty()).then(|| backup_of(&real));

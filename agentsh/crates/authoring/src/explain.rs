@@ -293,20 +293,19 @@ fn question_of(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<Serv
             (None, None) => Err(format!("which server's tool is `{text}`? write SERVER/TOOL")),
         };
     }
-    let question =
-        match (&args.connect, &args.read, &args.write, &args.exec, &args.env) {
-            (Some(text), ..) => agentsh_policy::connect(text)?,
-            (_, Some(text), ..) => Question::Read(text.clone()),
-            (_, _, Some(text), ..) => Question::Write(text.clone()),
-            (_, _, _, Some(text), _) => Question::Exec(text.clone()),
-            (.., Some(text)) if text.is_empty() || text.contains('=') => {
-                return Err(format!("'{text}' is not a variable name: write --env NAME"));
-            }
-            (.., Some(text)) => Question::Env(text.clone()),
-            _ => return Err(
-                "ask for something: --connect, --read, --write, --exec, --env, --tool, --flow or --content"
-                    .to_owned(),
-            ),
-        };
+    let question = match (&args.connect, &args.read, &args.write, &args.exec, &args.env) {
+        (Some(text), ..) => agentsh_policy::connect(text)?,
+        (_, Some(text), ..) => Question::Read(text.clone()),
+        (_, _, Some(text), ..) => Question::Write(text.clone()),
+        (_, _, _, Some(text), _) => Question::Exec(text.clone()),
+        (.., Some(text)) if text.is_empty() || text.contains('=') => {
+            return Err(format!("'{text}' is not a variable name: write --env NAME"));
+        }
+        (.., Some(text)) => Question::Env(text.clone()),
+        _ => return Err(
+            "name what to explain: --connect, --read, --write, --exec, --env, --tool, --flow or --content"
+                .to_owned(),
+        ),
+    };
     Ok((from, question))
 }

@@ -179,7 +179,7 @@ impl End {
             (Some(rule), ..) => rule.to_string(),
             (None, Some(profile), _) => format!("profile {}", profile.file),
             (None, None, Some(package)) => format!("known properties of {package}"),
-            (None, None, None) => "nothing is known: the strictest".to_owned(),
+            (None, None, None) => "no profile and no label; the strictest applies".to_owned(),
         };
         Ok(Self { id, labels, by })
     }

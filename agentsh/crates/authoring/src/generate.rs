@@ -201,8 +201,8 @@ impl Observed {
     fn policy(&self, session: &str, paths: &PathContext, is_cut: bool) -> String {
         let mut text = format!(
             "# What session {session} needed. Read it before you use it: replace your own policy with it, or pass it with\n\
-             # `agentsh run --policy FILE`. Which files a program opened is not on record: `filesystem` has what was granted, and what\n\
-             # was refused although no rule named it. Remove what it does not need.\n"
+             # `agentsh run --policy FILE`. agentsh does not record which files a program opened: `filesystem` lists what was\n\
+             # granted, and what was refused because no rule named it. Remove what it does not need.\n"
         );
         if is_cut {
             let _infallible =

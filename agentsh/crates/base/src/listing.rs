@@ -23,10 +23,10 @@ pub fn each(directory: &Path, see: impl FnMut(&OsStr, FileType) -> ControlFlow<(
     each_in(rustix::fs::open(directory, FLAGS, Mode::empty())?, directory, see)
 }
 
-/// As [`each`], of a directory with no symbolic link in its path.
+/// Like [`each`], of a directory with no symbolic link in its path.
 ///
 /// # Errors
-/// As [`each`]; `ELOOP` if there is one.
+/// Like [`each`]; `ELOOP` if there is one.
 pub fn each_without_links(
     directory: &Path,
     see: impl FnMut(&OsStr, FileType) -> ControlFlow<()>,
@@ -63,7 +63,7 @@ fn each_in(
 /// The paths of what is in a directory.
 ///
 /// # Errors
-/// As [`each`].
+/// Like [`each`].
 pub fn paths(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     each(directory, |name, _| {

@@ -85,7 +85,7 @@ pub fn shown(change: &str) -> Cow<'_, str> {
     command(change).map_or(Cow::Borrowed(change), |command| Cow::Owned(format!("`{command}`")))
 }
 
-/// As [`shown`], without the quotation marks; None if there is no command.
+/// Like [`shown`], without the quotation marks; None if there is no command.
 #[must_use]
 pub fn command(change: &str) -> Option<String> {
     parse(change)?.line()

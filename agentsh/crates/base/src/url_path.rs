@@ -2,7 +2,7 @@
 
 /// Longest path that is read, in bytes.
 const MAX_PATH: usize = 8192;
-/// More components than a path of use has.
+/// More components than any useful path has.
 const MAX_COMPONENTS: usize = 128;
 
 /// The decoded components of a request's path; None when it can be read in several ways: dots, escaped slashes,

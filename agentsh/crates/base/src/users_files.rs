@@ -22,7 +22,7 @@ pub fn judge_by(judge: Judge) {
     let _ = JUDGE.set(judge);
 }
 
-/// As [`note`], with what the file holds.
+/// Like [`note`], with what the file holds.
 ///
 /// # Errors
 /// Why it does not count as the user's word.

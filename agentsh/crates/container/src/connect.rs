@@ -19,7 +19,7 @@ use agentsh_sandbox::mount_calls::open_without_links;
 use agentsh_sandbox::network::Sockets;
 use agentsh_sandbox::seccomp::listener::{Address, Listener, PendingConnect};
 
-/// Where names are asked for over TCP.
+/// The port of DNS over TCP.
 const DOMAIN: u16 = 53;
 /// Connections that the relay has not taken yet; more are refused.
 const MAX_PENDING: usize = 10_000;

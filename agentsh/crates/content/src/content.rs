@@ -77,7 +77,7 @@ pub struct Content {
     little: LeakBudget,
     /// Definitions that were remembered, each with its server.
     listed: BTreeSet<(ServerId, String)>,
-    /// How often was judged what goes to each server.
+    /// For each server, how many messages to it were judged.
     judged: BTreeMap<ServerId, u64>,
     /// The content checks allow the item judged last, but it is not known yet whether it is forwarded.
     undecided: bool,

@@ -34,7 +34,7 @@ pub struct ContentScan {
 /// A text that is forwarded, and its position.
 struct Text<'a> {
     value: &'a Json<'a>,
-    /// From what is judged down to `value`.
+    /// The path from the judged text's root to `value`.
     path: Vec<usize>,
     channel: Channel,
     /// The kind of text, for messages.

@@ -81,7 +81,7 @@ fn marker_identifies_the_result_it_was_added_to() {
     });
 }
 
-/// As [`call`], with the search done on another thread, and `meanwhile` what happens until it is back.
+/// Like [`call`], with the search done on another thread, and `meanwhile` what happens until it is back.
 fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Content)) -> Vec<Finding> {
     use agentsh_guard::{Guard, Seen};
     use std::cell::RefCell;

@@ -44,7 +44,7 @@ struct State {
     waiting: Vec<InterfacePin>,
     /// Something waits to be stored.
     unstored: Rc<Notify>,
-    /// One at a time stores.
+    /// Only one task stores at a time.
     storing: Rc<Mutex<()>>,
     releases: Releases,
 }
@@ -183,7 +183,7 @@ impl InterfacePins {
         }
     }
 
-    /// Until something waits to be stored.
+    /// Waits until there is something to store.
     pub async fn unstored(&self) {
         let unstored = Rc::clone(&self.0.borrow().unstored);
         unstored.notified().await;
@@ -254,7 +254,9 @@ impl State {
                 // Also within one listing: two entries with one name.
                 let what = match (own, known.is_new) {
                     (Some(_), true) => {
-                        format!("the server offered another one of this name in this session: {differs}")
+                        format!(
+                            "the server offered a different definition with this name in this session: {differs}"
+                        )
                     }
                     (Some(_), false) => differs,
                     (None, _) => format!("{differs}, and was never listed to a client with this capability"),

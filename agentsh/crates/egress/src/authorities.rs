@@ -24,7 +24,7 @@ pub const VARIABLES: [&str; 10] = [
     "CODEX_CA_CERTIFICATE",
 ];
 
-/// Where distributions keep the certificates of all authorities in one file, the first that is there.
+/// The places where distributions keep all certificate authorities in one file. The first that exists is used.
 pub const SYSTEM_CA_BUNDLES: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

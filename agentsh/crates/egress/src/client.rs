@@ -126,7 +126,7 @@ impl Client {
     }
 
     /// # Errors
-    /// As [`Target::parse`].
+    /// Like [`Target::parse`].
     pub fn target(&self, url: &str) -> Result<Target, super::target::Refused> {
         Target::parse(url, &self.rules)
     }
@@ -139,7 +139,7 @@ impl Client {
     /// Sends one request; returns when the head of the answer has arrived.
     ///
     /// # Errors
-    /// As [`HttpError`] says. An HTTP status is not an error.
+    /// Like [`HttpError`] says. An HTTP status is not an error.
     pub async fn send(
         &self,
         method: Method,
@@ -176,7 +176,7 @@ impl Client {
     /// returned. Every hop is checked like the first.
     ///
     /// # Errors
-    /// As [`Client::send`], and when a redirection is refused.
+    /// Like [`Client::send`], and when a redirection is refused.
     pub async fn follow(&self, request: Request) -> Result<Response, HttpError> {
         let Request { method, mut target, headers, credentials, body, one_origin } = request;
         let first = target.clone();
@@ -329,7 +329,7 @@ impl Response {
     /// The whole body.
     ///
     /// # Errors
-    /// As [`Response::chunk`], and when it has more than `max` bytes.
+    /// Like [`Response::chunk`], and when it has more than `max` bytes.
     pub async fn whole(mut self, max: usize) -> Result<Vec<u8>, HttpError> {
         self.rest(max).await
     }
@@ -337,7 +337,7 @@ impl Response {
     /// The whole body and its trailers.
     ///
     /// # Errors
-    /// As [`Response::whole`].
+    /// Like [`Response::whole`].
     pub async fn whole_with_trailers(mut self, max: usize) -> Result<(Vec<u8>, HeaderMap), HttpError> {
         let bytes = self.rest(max).await?;
         Ok((bytes, self.trailers))

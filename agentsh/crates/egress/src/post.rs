@@ -32,7 +32,7 @@ impl Client {
     /// Sends one request and reads the whole answer, whatever its status is.
     ///
     /// # Errors
-    /// As [`HttpError`] says.
+    /// Like [`HttpError`] says.
     pub async fn post(&self, post: Post) -> Result<Answer, HttpError> {
         let within = post.within;
         timeout(within, self.exchange(post)).await.unwrap_or(Err(HttpError::TimedOut(within)))

@@ -84,7 +84,7 @@ impl Resolver {
     /// The host's resolver.
     ///
     /// # Errors
-    /// As [`Resolver::system`].
+    /// Like [`Resolver::system`].
     pub fn system_lookup() -> Result<Arc<Lookup>, ResolveError> {
         let resolver = Arc::new(Self::system()?);
         Ok(Arc::new(move |name| {
@@ -97,7 +97,7 @@ impl Resolver {
     /// Only addresses that are public or in `permitted` are among them.
     ///
     /// # Errors
-    /// As [`ResolveError`] says; `NotPublic` when no permitted address is left.
+    /// Like [`ResolveError`] says; `NotPublic` when no permitted address is left.
     pub async fn resolve(&self, name: &str, permitted: &[IpNet]) -> Result<Vec<IpAddr>, ResolveError> {
         vetted(self.lookup(name).await?.addresses, permitted)
     }
@@ -105,7 +105,7 @@ impl Resolver {
     /// Everything that a name leads to, allowed or not, the two families in turn, IPv6 first.
     ///
     /// # Errors
-    /// As [`ResolveError`] says, but never `NotPublic`.
+    /// Like [`ResolveError`] says, but never `NotPublic`.
     pub async fn lookup(&self, name: &str) -> Result<Answer, ResolveError> {
         let failed = |why: &dyn std::fmt::Display| ResolveError::Failed(why.to_string());
         let mut full = Name::from_ascii(name).map_err(|error| failed(&error))?;

@@ -23,7 +23,7 @@ pub const MAX_REDIRECTS: usize = 3;
 pub struct Rules {
     /// `http:` and `https:` to this machine.
     pub loopback: bool,
-    /// Blocks that are not public and allowed all the same.
+    /// Blocks that are not public and allowed anyway.
     pub permitted: Vec<IpNet>,
     /// The user named the address, so it may be anywhere.
     pub anywhere: bool,
@@ -123,7 +123,7 @@ impl Target {
     /// of this machine.
     ///
     /// # Errors
-    /// As [`Target::parse`], and when the redirection itself is not followed.
+    /// Like [`Target::parse`], and when the redirection itself is not followed.
     pub fn redirected(&self, location: &str, before: usize, rules: &Rules) -> Result<Self, Refused> {
         if before >= MAX_REDIRECTS {
             return Err(Refused::Redirects);
@@ -142,7 +142,7 @@ impl Target {
     /// Like [`Target::parse`], for a parsed URL.
     ///
     /// # Errors
-    /// As [`Target::parse`].
+    /// Like [`Target::parse`].
     pub fn of(url: Url, rules: &Rules) -> Result<Self, Refused> {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Refused::Credentials);

@@ -70,7 +70,7 @@ impl Batch {
     }
 
     /// # Errors
-    /// As [`Unreadable`] says.
+    /// Like [`Unreadable`] says.
     pub fn unpacked(bytes: &[u8]) -> Result<Self, Unreadable> {
         let text = unpack(bytes)?;
         let mut lines = text.lines();

@@ -149,13 +149,13 @@ impl Client {
     }
 
     /// # Errors
-    /// As [`ClientError`] says.
+    /// Like [`ClientError`] says.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.ask(Method::GET, path, Vec::new(), "application/json").await
     }
 
     /// # Errors
-    /// As [`ClientError`] says.
+    /// Like [`ClientError`] says.
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -168,7 +168,7 @@ impl Client {
     /// Sends what was packed.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// Like [`ClientError`] says.
     pub async fn send<T: DeserializeOwned>(&self, path: &str, packed: Vec<u8>) -> Result<T, ClientError> {
         self.ask(Method::POST, path, packed, "application/gzip").await
     }

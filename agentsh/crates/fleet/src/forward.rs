@@ -142,7 +142,7 @@ async fn step(
     };
     if does_fit && rows.is_empty() {
         if std::mem::take(compare) {
-            let heads = heads::computed(&mut journal, position.id).await?;
+            let heads = heads::compute(&mut journal, position.id).await?;
             let _answer: serde_json::Value =
                 client.send("/v1/heads", heads::packed(position.id, &heads)?).await?;
             done.compared = Some(heads.len() as u64);

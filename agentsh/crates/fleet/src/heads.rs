@@ -17,7 +17,7 @@ pub type Claimed = BTreeMap<String, (u64, String)>;
 ///
 /// # Errors
 /// When the journal cannot be read.
-pub async fn computed(journal: &mut Reader, until: i64) -> Result<Heads, StoreError> {
+pub async fn compute(journal: &mut Reader, until: i64) -> Result<Heads, StoreError> {
     let mut heads = Heads::new();
     let (mut place, mut before) = (0, FIRST_LINK);
     while place < until {

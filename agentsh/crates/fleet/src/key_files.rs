@@ -89,7 +89,7 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, KeyFileError>
         .map_err(|error| KeyFileError::Wrong { path: shown.clone(), why: error.to_string() })
 }
 
-/// Puts a file (0600) in the place of the one before, as a whole.
+/// Puts a file (0600) in place of the one before, as a whole.
 ///
 /// # Errors
 /// When it cannot be written.

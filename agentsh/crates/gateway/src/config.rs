@@ -207,7 +207,7 @@ impl Config {
     }
 
     /// # Errors
-    /// As [`Config::load`].
+    /// Like [`Config::load`].
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
         let wrong = |why: String| ConfigError::Wrong { file: file.to_owned(), why };
         let mut config: Self = serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string()))?;

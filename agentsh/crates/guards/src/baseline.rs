@@ -46,7 +46,7 @@ impl Identity {
         self.device
     }
 
-    /// As equal, and also on a disk that has come back under another number.
+    /// Whether two are equal, except that a disk may have been mounted again under another device number.
     fn is_of_same_object(&self, other: &Self) -> bool {
         *self == *other || self.born.is_some() && Self { device: other.device, ..*self } == *other
     }
@@ -252,7 +252,7 @@ impl Baseline {
         found
     }
 
-    /// With what a sandbox sees elsewhere than on the host.
+    /// Adds what a sandbox sees at a different path than the host does.
     #[must_use]
     pub fn with_private(self, directories: impl Iterator<Item = PathBuf>) -> Self {
         let real = directories.filter_map(|directory| real_path(&directory).ok());

@@ -23,7 +23,7 @@ const MAX_COLUMNS: usize = 120;
 const MAX_NAMES: usize = 20;
 /// Files of one directory that are compared one by one.
 const MAX_ENTRIES: usize = 200;
-const UNKNOWN: &str = "some program may obey it";
+const UNKNOWN: &str = "agentsh does not know which programs read these";
 
 /// Files, with the reason why they matter.
 pub type Instructions = BTreeMap<PathBuf, (Copy, Cow<'static, str>)>;
@@ -164,7 +164,7 @@ pub fn compare(before: &Instructions, now: &Instructions) -> Vec<GuardedChange> 
             path: path.clone(),
             before: was.map_or(Copy::Absent, |(copy, _)| (*copy).clone()),
             text: format!(
-                "{what} during the run ({why}): {}; `agentsh undo` takes it back{diff}",
+                "{what} during the run ({why}): {}; `agentsh undo` restores it{diff}",
                 escape::line(&shown)
             ),
         });

@@ -108,7 +108,7 @@ impl CrashMarker {
         self.moved_out.push((root, held));
     }
 
-    /// Where it cannot be written, a killed session leaves this out.
+    /// If the file cannot be written, the recovery after a kill does not know of this change.
     fn change(&mut self, change: impl FnOnce(&mut UnfinishedWatch)) {
         let left = File::open(&self.path).and_then(|file| UnfinishedWatch::read(&file));
         let written = left.and_then(|mut left| {
@@ -192,7 +192,9 @@ fn tell_absent(root: &Root, is_over: bool, say: Say<'_>) {
     let shown = as_path(root.0.clone());
     let then = match is_over {
         true => format!("agentsh gave it up after {REMAINS_DAYS} days"),
-        false => format!("the next run in it within {REMAINS_DAYS} days does the check, wherever it is then"),
+        false => {
+            format!("the next run in it within {REMAINS_DAYS} days does the check, even if it was moved")
+        }
     };
     let text = format!(
         "the final check of {} is not done, because that directory is missing: {then}",
@@ -239,9 +241,7 @@ impl UnfinishedWatch {
         rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         if text.len() as u64 > MAX_BYTES {
-            return Err(io::Error::other(
-                "the guarded files are too large to be kept for the case of a crash",
-            ));
+            return Err(io::Error::other("the guarded files are too large for a copy that survives a crash"));
         }
         file.write_all(&text)?;
         // Readers see a complete and locked file.

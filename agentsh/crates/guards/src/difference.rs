@@ -22,7 +22,7 @@ pub fn lines(before: &str, now: &str, max_columns: usize) -> Vec<String> {
     changes.map(line).collect()
 }
 
-/// As [`lines`], with context and line numbers.
+/// Like [`lines`], with context and line numbers.
 #[must_use]
 pub fn around(before: &str, now: &str) -> String {
     let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, now);

@@ -30,7 +30,7 @@ impl Done {
         self.is_incomplete |= !is_done;
     }
 
-    /// As [`move_away`], told.
+    /// Like [`move_away`], told.
     pub fn set_aside(&mut self, path: &Path, copy: &Copy, aside: &SavedVersions) {
         match move_away(path, copy, aside) {
             Ok(None) => self.note(format!("{} removed", path.display()), true),
@@ -110,7 +110,7 @@ fn is_behind_link(path: &Path, root: &Path) -> bool {
     path.ancestors().take_while(|above| *above != root && above.starts_with(root)).any(Path::is_symlink)
 }
 
-/// Every directory in which git keeps a repository, below these ones, and what was found beside.
+/// Every directory in which git keeps a repository, below these ones, and what else was found.
 #[must_use]
 pub fn repositories(
     directories: &[PathBuf],

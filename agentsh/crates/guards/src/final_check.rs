@@ -99,7 +99,7 @@ impl FinalCheck {
         let below = changed_instructions::nested(&obeyed_in, &self.host);
         let below = changed_instructions::changed_below(&self.nested, &below);
         for change in changed_instructions::compare(&self.instructions, &now).into_iter().chain(below) {
-            // Without a copy, the difference still shows it.
+            // If no copy can be kept, the report still shows the difference.
             let _ = self.aside.keep(&change.path, &change.before);
             say(&change.path, GuardChange::Instructions, change.text);
         }
@@ -169,7 +169,7 @@ pub fn set_aside(entry: &Path, done: &Done, baseline: &Baseline) -> (GuardChange
         (true, _) => (
             GuardChange::SetAside,
             format!(
-                "{shown}: git data that made git show other commits than it sends was set aside ({undo}): {names}"
+                "{shown}: git data that makes git show other commits than it pushes was set aside ({undo}): {names}"
             ),
         ),
     };

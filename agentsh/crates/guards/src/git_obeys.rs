@@ -1,5 +1,5 @@
-//! What git obeys of a repository beside objects, refs and guarded files (gitrepository-layout(5)), compared by content with what was
-//! there before the run: by it git shows other commits than those that it sends.
+//! Files of a repository that git obeys, besides objects, refs and guarded files (gitrepository-layout(5)). They can
+//! make git show other commits than it pushes, so their content is compared with that before the run.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -283,7 +283,7 @@ impl Guarded {
             let _ = listener.done(&heard, Ok(()));
             return None;
         }
-        // What git makes and the guards take away again, its next commit would remove.
+        // git's next commit would record the removal of what git makes and the guards take away again.
         let is_arrival = || {
             let makes = matches!(touch, FileEffect::Makes | FileEffect::Writes);
             makes && self.names.lock().baseline.as_ref().is_some_and(|baseline| baseline.is_arrival(&path))
@@ -324,7 +324,7 @@ impl Guarded {
             FileEffect::Changes | FileEffect::Unlinks | FileEffect::RemovesDirectory => exists,
             FileEffect::Writes => true,
         };
-        // Of a file that is not there, the lookup says nothing.
+        // The lookup of a missing file says nothing.
         if is_guarded && would_be_done && (!is_looked_for || !exists) {
             self.refused(owner, &path, "");
         } else if is_looked_for {
@@ -332,7 +332,7 @@ impl Guarded {
         }
         if let Some(private) = self.private(&path) {
             let text = format!(
-                "{} is a copy inside, and as before outside: git ignores it, and a tool makes it again",
+                "{} is a copy inside; the original is unchanged, because git ignores it and a tool makes it again",
                 shown(session, &private)
             );
             if self.told.borrow_mut().insert(text.clone()) {
@@ -542,17 +542,15 @@ impl Guarded {
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
         let is_offered = !is_never_offered(path, &context.home, &context.state);
         let offered = answer.change.as_ref().filter(|_| is_offered);
-        let change = offered
-            .map_or(String::new(), |change| format!("; to allow it: {}", session.facts().remedy(change)));
+        // One of the two: the record keeps 200 characters, and the command has to be among them.
+        let change = offered.map_or_else(
+            || "; change it outside".to_owned(),
+            |change| format!("; to allow it: {}", session.facts().remedy(change)),
+        );
         if let Some(change) = offered {
             session.suggest(change);
         }
-        format!(
-            "{}{detail}: {}, by {}; change it outside{change}",
-            shown(session, path),
-            answer.text,
-            answer.rule
-        )
+        format!("{}{detail}: {}, by {}{change}", shown(session, path), answer.text, answer.rule)
     }
 
     /// A repository from before the run is known no longer.

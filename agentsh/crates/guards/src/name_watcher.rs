@@ -54,7 +54,7 @@ impl Names {
         Ok(Self { notify, directories, held, max_held: OnceCell::new(), is_incomplete: false })
     }
 
-    /// As [`Self::watch`], and keeps the directory open if it is on this device: an open one keeps a disk from being unmounted.
+    /// Like [`Self::watch`], and keeps the directory open if it is on this device: an open one keeps a disk from being unmounted.
     pub fn hold(&mut self, directory: &Path, device: u64) {
         let Some(number) = self.watch(directory, false) else { return };
         let max_held = self.max_held.get_or_init(|| {

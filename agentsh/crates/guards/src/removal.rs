@@ -166,7 +166,7 @@ impl Guarded {
             names.removed.push(path.to_owned());
         }
         if touch == FileEffect::RemovesDirectory && names.private.contains(path) {
-            // Of the copy inside, everything is gone.
+            // The whole copy inside is gone.
             let _ = copies::remove(path, true);
         }
         // Before it is removed, or the thread would guard it again at once.

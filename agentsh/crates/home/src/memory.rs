@@ -63,7 +63,7 @@ impl MemoryState {
         };
         for place in &self.0 {
             for change in compare(&place.memory, &memory(&place.memory_in)) {
-                // Without a copy, the difference still shows it.
+                // If no copy can be kept, the report still shows the difference.
                 let _ = kept.keep(&change.path, &change.before);
                 say(&change.path, change.text);
             }

@@ -74,7 +74,7 @@ fn judge(state: &Path, path: &Path, what: &'static str, content: &[u8]) -> Resul
             ));
         }
     }
-    // Where it cannot be remembered, no session starts: there is no journal either.
+    // If it cannot be stored, no session starts, because the journal cannot be written either.
     let _ = remember(state, path, what, content);
     Ok(())
 }

@@ -47,7 +47,7 @@ fn of_stanzas(text: &str) -> Vec<String> {
         let named = |wanted: &'static str| {
             fields.iter().filter(move |(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
         };
-        // A word that means neither is not a yes.
+        // A word that means neither yes nor no does not count as yes.
         let is_yes = |value: &String| {
             let words = ["yes", "true", "with", "on", "enable", "1"];
             words.iter().any(|word| value.trim().eq_ignore_ascii_case(word))

@@ -55,7 +55,7 @@ impl Copy {
         Self::read(path, DirectoryEntry::of(path))
     }
 
-    /// Of paths of which many in a row are in one directory, which is opened once. As [`Self::of_own`].
+    /// Like [`Self::of_own`], for many paths: consecutive ones in one directory open it only once.
     #[must_use]
     pub fn of_all<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<(PathBuf, Self)> {
         let mut last: Option<(&Path, Rc<OwnedFd>)> = None;
@@ -322,7 +322,8 @@ pub fn write_anew(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     written
 }
 
-/// Puts a new file with this content in the place of one with the same; one that has become another goes back there.
+/// Replaces a file by a new one with the same content. If another program replaced the file meanwhile, its file is put
+/// back.
 fn exchange(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.agentsh-new-{}", std::process::id()));
@@ -339,7 +340,7 @@ fn exchange(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     fs::remove_file(&new)
 }
 
-/// As root in another user's project: new files belong to that user.
+/// If root works in another user's project, new files belong to that user.
 fn own_as_above(path: &Path) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

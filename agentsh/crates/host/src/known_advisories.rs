@@ -60,7 +60,7 @@ pub async fn about(
 /// Like [`about`], without a cache.
 ///
 /// # Errors
-/// As [`about`].
+/// Like [`about`].
 pub async fn of(
     places: &Places,
     policy: &AdvisoryPolicy,

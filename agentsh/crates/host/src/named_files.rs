@@ -17,7 +17,7 @@ use agentsh_sandbox::spec::{Named, NamedKind};
 
 use super::{Context, accepted_files, grants};
 
-/// Of all that is named, and of the links from one to the other.
+/// Limits of all named files, and of the links between them.
 const MAX_NAMED: usize = 400;
 const MAX_LINKS: usize = 40;
 

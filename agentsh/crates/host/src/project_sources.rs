@@ -28,7 +28,7 @@ pub struct ApprovedSources {
 }
 
 impl ApprovedSources {
-    /// The approved sources of this project: as [`note`] left them, or as stored. Nothing before the first run.
+    /// The approved sources of this project: like [`note`] left them, or as stored. Nothing before the first run.
     #[must_use]
     pub fn of(context: &Context) -> &Self {
         context.sources.get_or_init(|| {

@@ -72,7 +72,7 @@ fn key(project: &Path, repository: &Path) -> String {
 }
 
 /// A part of a repository that is stored elsewhere.
-const SHARED_PART: &str = "what the repository of this working tree shares with others";
+const SHARED_PART: &str = "the shared part of this working tree's repository";
 const SHARED_OBJECTS: &str = "the objects of this working tree's repository";
 
 const BORROWED_OBJECTS: &str = "objects that this repository borrows";

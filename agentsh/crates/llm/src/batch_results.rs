@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// A gateway may leave out what marks an answer; clients look for its calls all the same.
+    /// A gateway may leave out what marks an answer; clients look for its calls anyway.
     #[test]
     fn answer_without_its_type_field_is_judged() {
         let chat = CHAT.replace(r#""object":"chat.completion","#, "");

@@ -217,7 +217,7 @@ impl Search {
 
     /// Folded characters that cannot be part of the needle.
     #[must_use]
-    pub fn cleared(&self) -> usize {
+    pub fn cleared_length(&self) -> usize {
         self.seen - self.matched.iter().max().copied().unwrap_or(0)
     }
 

@@ -119,7 +119,7 @@ impl Stream {
     /// The model's stream has ended.
     ///
     /// # Errors
-    /// As [`Stream::push`].
+    /// Like [`Stream::push`].
     pub fn finish(&mut self, judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
         if self.ended {
             return Ok(());
@@ -338,7 +338,7 @@ impl Stream {
                 ruling.is_some_and(|ruling| self.is_closing || !is_incomplete(ruling))
             });
             let is_cleared = slot.texts.iter().all(|(channel, end)| {
-                self.searches.get(channel).is_none_or(|search| search.cleared() >= *end)
+                self.searches.get(channel).is_none_or(|search| search.cleared_length() >= *end)
             });
             // Holds a text until all of it was searched.
             let is_whole = slot.texts.iter().all(|(channel, _)| !self.said.contains_key(channel));

@@ -132,7 +132,7 @@ pub fn within_index(body: &[u8]) -> Result<String, LlmError> {
     Ok(tree.to_compact())
 }
 
-/// As [`HostedTools::walk`] finds tools; `is_tool`: the value is one, or a list of them.
+/// Like [`HostedTools::walk`] finds tools; `is_tool`: the value is one, or a list of them.
 fn keep_to_index(value: &mut Json<'_>, is_tool: bool) {
     let is_search = is_tool && kinds(value).iter().any(|kind| undated(kind) == SEARCH);
     match value {

@@ -173,7 +173,7 @@ impl Framer {
     /// The rest at the end of the stream: many clients accept an incomplete last event.
     ///
     /// # Errors
-    /// As [`Framer::push`].
+    /// Like [`Framer::push`].
     pub fn finish(&mut self) -> Result<Option<Frame>, LlmError> {
         if self.raw.is_empty() {
             return Ok(None);

@@ -164,7 +164,7 @@ pub fn judge(query: &str, expected: &ExpectedCallback) -> Option<Result<String, 
     Some(code.ok_or_else(|| LoginError::Denied("its answer has no authorization code".to_owned())))
 }
 
-/// A browser that went away has its answer all the same.
+/// A browser that went away has its answer anyway.
 async fn reply(stream: &mut TcpStream, status: &str, text: &str) {
     let page = format!("<!doctype html><meta charset=utf-8><title>agentsh</title><p>{text}</p>\n");
     let head = format!(

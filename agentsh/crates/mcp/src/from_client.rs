@@ -32,7 +32,7 @@ fn audit_block(reason: Reason) -> Verdict {
 
 impl<R: Recorder> Connection<R> {
     pub async fn on_client_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) {
-        if let Some(fault) = InvalidMessage::oversized(&frame, self.options.max_line_bytes) {
+        if let Some(fault) = InvalidMessage::if_oversized(&frame, self.options.max_line_bytes) {
             return self.reject(client, Side::Client, fault).await;
         }
         let Frame::Line(line) = frame else { return };

@@ -38,7 +38,7 @@ enum Plan<'a> {
 
 impl<R: Recorder> Connection<R> {
     pub async fn on_server_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) -> Step {
-        if let Some(fault) = InvalidMessage::oversized(&frame, self.options.max_line_bytes) {
+        if let Some(fault) = InvalidMessage::if_oversized(&frame, self.options.max_line_bytes) {
             self.reject(client, Side::Server, fault).await;
             return Step::Done;
         }
@@ -157,7 +157,7 @@ impl<R: Recorder> Connection<R> {
         if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &id)
             && *replay == id.key
         {
-            self.interface_check.replayed(&tree);
+            self.interface_check.note_replayed_handshake(&tree);
             return Step::Replayed(!is_error);
         }
         if !is_error

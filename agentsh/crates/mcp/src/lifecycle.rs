@@ -90,7 +90,7 @@ impl<R: Recorder> Connection<R> {
         let calls = self.from_client.take_all();
         if matches!(self.phase, Phase::Replaying(_)) {
             for entry in &calls {
-                self.record_unreached(entry, "the server ended before it took this call");
+                self.record_unreached(entry, "the server ended before it received this call");
             }
         }
         if end != ServerEnd::Asked {

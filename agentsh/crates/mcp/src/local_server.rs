@@ -105,7 +105,7 @@ async fn front(
 
 /// The request to answer. Notifications have no effect: requests are answered one by one.
 fn request(frame: &Frame<'_>, max_line_bytes: usize) -> Result<Option<ClientJsonRpcMessage>, InvalidMessage> {
-    if let Some(fault) = InvalidMessage::oversized(frame, max_line_bytes) {
+    if let Some(fault) = InvalidMessage::if_oversized(frame, max_line_bytes) {
         return Err(fault);
     }
     let Frame::Line(line) = frame else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Open requests of one direction, and for a while those that were given up.
+//! Open requests of one direction, and for a while those that were abandoned.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -10,7 +10,7 @@ use super::jsonrpc::{Id, Key};
 
 /// Limit of open requests per direction.
 pub const MAX_PENDING: usize = 65_536;
-/// Limit of remembered requests that were given up.
+/// Limit of remembered requests that were abandoned.
 const MAX_CLOSED: usize = 4096;
 /// Recorded length of a method.
 const MAX_METHOD: usize = 256;
@@ -195,7 +195,7 @@ impl Pending {
         keys.iter().filter_map(|key| self.give_up(key)).collect()
     }
 
-    /// Takes all requests, and forgets those given up: the peer is gone.
+    /// Takes all requests, and forgets those abandoned: the peer is gone.
     pub fn take_all(&mut self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = std::mem::take(self).open.into_values().collect();
         entries.sort_by(|left, right| left.id.key.cmp(&right.id.key));

@@ -175,7 +175,7 @@ impl ConnectionVerifier {
     }
 
     /// A restarted server answered the handshake.
-    pub fn replayed(&mut self, answer: &Json<'_>) {
+    pub fn note_replayed_handshake(&mut self, answer: &Json<'_>) {
         if !self.opening.is_empty() {
             self.opening = answer.to_compact().into_bytes();
         }

@@ -49,7 +49,7 @@ impl InvalidMessage {
     }
 
     /// None for a frame within the limit.
-    pub fn oversized(frame: &Frame<'_>, limit: usize) -> Option<Self> {
+    pub fn if_oversized(frame: &Frame<'_>, limit: usize) -> Option<Self> {
         let Frame::Oversized { bytes, head, tail } = frame else { return None };
         let RecoveredId { id, shape } = salvage::from_ends(head, tail, *bytes);
         Some(Self {

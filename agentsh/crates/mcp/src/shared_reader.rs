@@ -61,7 +61,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncReadExt;
 
-    /// The description blocks, and another reader takes what came: the call comes back all the same.
+    /// The open file blocks, and another reader takes the bytes that arrived: the read returns anyway.
     #[tokio::test]
     async fn shared_reader_does_not_block_on_a_blocking_description() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

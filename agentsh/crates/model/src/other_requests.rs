@@ -65,7 +65,7 @@ impl Model {
         let mut judge = self.judge();
         let judged = match batch_results::judge(&body, &mut judge) {
             Ok(judged) => judged,
-            Err(error) => return refuse(&format!("what the provider kept is {error}")),
+            Err(error) => return refuse(&format!("the answer that the provider stored is {error}")),
         };
         if !judge.record(provider, &judged.told).await {
             return refuse("it cannot be recorded");

@@ -177,7 +177,7 @@ impl Broker {
 
     /// Removes compression from a head's Accept-Encoding.
     #[must_use]
-    pub fn uncompressed(head: &[u8]) -> Vec<HeadEdit> {
+    pub fn request_uncompressed(head: &[u8]) -> Vec<HeadEdit> {
         let mut puts = Vec::new();
         let mut at = 0;
         for line in head.split_inclusive(|byte| *byte == b'\n') {

@@ -199,7 +199,7 @@ mod tests {
             let allow = allowlist();
             let pool = Mutex::new(FakeIpPool::new(&allow));
             let client = async {
-                // More than are served at a time; all but one are given up.
+                // More connections than are served at a time; all but one are idle.
                 let mut idle = Vec::new();
                 for _ in 0..MAX_CONNECTIONS - 1 {
                     idle.push(TcpStream::connect(address).await.unwrap());

@@ -165,7 +165,7 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
         && let Some(broker) = &expected.broker
         && broker.has_secret_of(&expected.name, expected.port)
     {
-        puts.extend(Broker::uncompressed(bytes));
+        puts.extend(Broker::request_uncompressed(bytes));
         puts.sort_by_key(|put| put.at);
     }
     // A server that expects no body would read it as the next request.

@@ -201,7 +201,7 @@ impl Reader {
     /// Takes server bytes, while [`Self::awaits_answer`]. Then call `feed(&[])`, which may release held bytes.
     ///
     /// # Errors
-    /// As [`Self::feed`].
+    /// Like [`Self::feed`].
     pub fn answer(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         if self.state != State::Switch {
             return Ok(());

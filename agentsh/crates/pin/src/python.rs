@@ -173,7 +173,7 @@ fn main_file(directory: &Path, parts: &[&str]) -> Option<PathBuf> {
     candidates.iter().find_map(|candidate| search::file(candidate).ok()).map(|found| found.real)
 }
 
-/// In the distribution's library only what belongs to the module itself: the rest is the distribution's affair.
+/// In the distribution's library only what belongs to the module itself: the distribution is responsible for the rest.
 fn system_names(directory: &Path, module: &str) -> BTreeSet<OsString> {
     let plain = |text: &str| text.to_lowercase().replace(['-', '.'], "_");
     let mut names = BTreeSet::from([OsString::from(module), format!("{module}.py").into()]);

@@ -486,7 +486,7 @@ pub fn beware(question: &Question, context: &PathContext) -> Option<String> {
         Question::Read(text) => (text, false),
         Question::Write(text) => (text, true),
         Question::Env(name) if crate::env::is_loader(name) => {
-            return Some(format!("`{name}` decides what programs load: who sets it runs code in them"));
+            return Some(format!("`{name}` decides what programs load: whoever sets it runs code in them"));
         }
         _ => return None,
     };
@@ -504,7 +504,11 @@ pub fn beware(question: &Question, context: &PathContext) -> Option<String> {
         ));
     }
     if writes && let Some((name, why, _)) = read_only(&wanted, context, true) {
-        return Some(format!("what is written to `{name}` takes effect outside of the sandbox: {why}"));
+        // A rule of the user's policy with a relative path holds in whatever project a session runs.
+        let everywhere = if text.starts_with(['/', '~']) { "" } else { ", in every project" };
+        return Some(format!(
+            "what is written to `{name}` takes effect outside of the sandbox{everywhere}: {why}"
+        ));
     }
     let is_root = wanted.len() == 1;
     let holds_home = home.strip_prefix(wanted.as_slice()).is_some();

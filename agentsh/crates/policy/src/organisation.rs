@@ -137,7 +137,7 @@ impl Organisation {
     /// weaker.
     ///
     /// # Errors
-    /// As [`Organisation::bundle`], and when nothing was ever pulled.
+    /// Like [`Organisation::bundle`], and when nothing was ever pulled.
     pub fn in_force(&self, now: Timestamp) -> Result<(Bundle, InForce), PolicyError> {
         let bundle = self.bundle()?.ok_or_else(|| PolicyError::Unreadable {
             file: self.kept().display().to_string(),

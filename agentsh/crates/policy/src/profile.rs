@@ -159,7 +159,7 @@ pub fn of_package(package: &Package, config_home: &Path) -> Result<Option<Server
 /// The profile of that name: the user's own, else the built-in one.
 ///
 /// # Errors
-/// As [`of_package`]; also when there is no such profile.
+/// Like [`of_package`]; also when there is no such profile.
 pub fn named(name: &str, config_home: &Path) -> Result<ServerProfile, PolicyError> {
     for file in own_files(config_home)? {
         if file.file_stem().is_some_and(|stem| stem == name)
@@ -322,7 +322,7 @@ impl McpPolicy {
 }
 
 impl ServerProfile {
-    /// Why the entry is there that a rule of this profile names.
+    /// The reason that this profile gives for the entry that a rule names.
     #[must_use]
     pub fn reason(&self, rule: &RuleRef) -> Option<&str> {
         if rule.file != self.file { None } else { self.reasons.get(&rule.id).map(String::as_str) }

@@ -71,7 +71,12 @@ const TOP: &[Key] = &[
         one. `agentsh policy show` prints the keys with the line that decided.",
         ..KEY
     },
-    Key { name: "sandbox", kind: Kind::Map(SANDBOX), about: "What agentsh documents for MCP.", ..KEY },
+    Key {
+        name: "sandbox",
+        kind: Kind::Map(SANDBOX),
+        about: "Rules for MCP servers, their tools and messages.",
+        ..KEY
+    },
     Key { name: "mcp_rules", kind: Kind::Mcp, about: "Another place for the keys of `sandbox.mcp`.", ..KEY },
 ];
 

@@ -109,7 +109,7 @@ pub fn load(request: &Search) -> Result<Policy, PolicyError> {
 /// Like [`load`], without running the tests.
 ///
 /// # Errors
-/// As [`load`].
+/// Like [`load`].
 pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
     let organisation = Organisation::find(&request.system, &request.config_home, &request.state)?;
     let in_force = organisation.map(|organisation| organisation.in_force(Timestamp::now())).transpose()?;
@@ -119,7 +119,7 @@ pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
 /// Like [`find`], with this bundle instead of the one in force.
 ///
 /// # Errors
-/// As [`find`].
+/// Like [`find`].
 pub fn find_with(request: &Search, bundle: &Bundle) -> Result<Loaded, PolicyError> {
     let standing = bundle.standing(Timestamp::now(), None);
     find_under(request, Some((bundle.clone(), standing)))
@@ -305,7 +305,7 @@ pub enum Named {
 /// those of profiles that the user wrote.
 ///
 /// # Errors
-/// As [`load`]; also when there is neither.
+/// Like [`load`]; also when there is neither.
 pub fn find_named(word: &str, config_home: &Path) -> Result<Named, PolicyError> {
     if is_file(word) {
         let file = Path::new(word);
@@ -469,7 +469,7 @@ pub(super) fn utf8(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// What lets the project do without its policy.
+/// The command that moves the project's policy away, as advice.
 fn without(file: &Path) -> String {
     let aside = file.with_extension("yaml.aside");
     let typed = |path: &Path| remedy::typed(&path.to_string_lossy()).map(std::borrow::Cow::into_owned);

@@ -218,7 +218,7 @@ pub(crate) fn fingerprint_of(public: &[u8]) -> String {
 }
 
 impl Signer {
-    /// With this key, for all time.
+    /// A signer with this key, without a limit in time.
     #[must_use]
     pub fn of(who: &str, key: PublicKey) -> Self {
         Self { who: who.to_owned(), key, after: None, before: None }

@@ -84,7 +84,7 @@ fn places(value: &Value, at: String, found: &mut Vec<String>) {
     found.push(at);
 }
 
-/// Something else in the place of a value.
+/// Something else in place of a value.
 fn mutated(value: &Value, round: u64) -> Value {
     match value {
         Value::Number(number) => json!(number.as_u64().unwrap() + 1 + round),
@@ -150,7 +150,7 @@ fn valid_receipt_is_accepted() {
     assert_eq!(text, around(&read.text().unwrap(), &key), "what DSSE says is signed");
 }
 
-/// Forgeries of a receipt without the key: a hundred other values in the place of each.
+/// Forgeries of a receipt without the key: a hundred other values in place of each.
 #[test]
 fn receipt_with_any_mutated_field_is_refused() {
     let (key, other) = (key(), key());

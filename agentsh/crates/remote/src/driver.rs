@@ -36,7 +36,7 @@ const MAX_OPEN: usize = 1024;
 pub(crate) const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
 /// How long the next message waits for such a one, so that the server gets them in order.
 const IN_ORDER: Duration = Duration::from_secs(1);
-/// How long the server may take to hear that the session is over.
+/// How long to wait until the server has received the end of the session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The address and settings of a server.
@@ -136,7 +136,7 @@ pub(crate) struct Link {
     pub params: RefCell<Params>,
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
-    /// Requests may be given up while their answers are written.
+    /// Requests may be abandoned while their answers are written.
     output: LineWriter<DuplexStream>,
     pub secrets: Secrets,
     pub session: RefCell<Option<HeaderValue>>,

@@ -22,7 +22,7 @@ use super::{caps, freeze, init, landlock, limits, reaper, seccomp};
 const MAX_STUCK: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// As [`init`], without namespaces. Returns the program's status.
+/// Like [`init`], without namespaces. Returns the program's status.
 pub(super) fn descend(
     plan: &Plan,
     control: &OwnedFd,
@@ -60,7 +60,7 @@ pub(super) fn descend(
         .at("tell the session")?;
     // The program must not hold the listener with which it could answer itself.
     drop(listener);
-    let signals = reaper::awaited();
+    let signals = reaper::awaited_signals();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
     let status = init::start(plan, control, &before, numbered);
     end_all(signals_stay_inside);

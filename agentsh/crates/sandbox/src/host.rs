@@ -554,8 +554,8 @@ pub fn outermost<'p>(path: &'p Path, around: &Path) -> &'p Path {
 /// Enough to look at a file, and into a directory.
 pub const OWNER_READS: u32 = 0o500;
 
-/// Gives the owner of a directory these rights, or of a file those of them to read and write, where whoever made it took them away.
-/// Links are not followed. Where it fails, so does what is done next. Gives whether it is a directory.
+/// Restores these rights of the owner of a directory (of a file: those to read and write), which its maker may have
+/// removed. Does not follow links. A failure shows in the next step. Returns whether it is a directory.
 pub fn let_owner(path: &Path, rights: u32) -> bool {
     let Ok(found) = path.symlink_metadata() else { return false };
     let mode = found.permissions().mode();
@@ -614,9 +614,9 @@ fn named_directory(base: &Path, content: &[u8]) -> Option<PathBuf> {
     Some(real_path(&named).unwrap_or_else(|_| plain(&named)))
 }
 
-/// A repository without a working tree of its own. Git asks of its parts only whether they may be entered or executed, follows
-/// their links, and takes them from elsewhere where `commondir` says so. What git keeps there beside, a sandbox may move away
-/// for a while.
+/// A repository without a working tree of its own. Git asks of its parts only whether they may be entered or executed,
+/// follows their links, and takes them from elsewhere where `commondir` says so. A sandbox may move other files of git
+/// away for a while.
 #[must_use]
 pub fn is_bare(directory: &Path) -> bool {
     let is_there = |name: &str| directory.join(name).symlink_metadata().is_ok();

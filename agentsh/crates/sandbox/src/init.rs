@@ -96,7 +96,7 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     // The program must not hold the listener with which it could answer itself.
     drop((sockets, mounted, listener));
 
-    let signals = reaper::awaited();
+    let signals = reaper::awaited_signals();
     let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).at("block signals")?;
     start(&plan, control, &before, numbered)
 }

@@ -29,7 +29,7 @@ pub struct Layout {
     pub executable: Executable,
     /// The mounts in whose place a copy may be shown.
     pub copied: BTreeMap<PathBuf, SmallTree>,
-    /// Variables that the program gets beside its own, `NAME=VALUE`.
+    /// Variables that the program gets in addition to its own, `NAME=VALUE`.
     pub env: Vec<String>,
     /// Guarded paths that do not exist: the session creates stubs for the run.
     pub stubs: Vec<(PathBuf, Stub)>,

@@ -43,7 +43,7 @@ pub struct Plan {
     pub join: Vec<Descriptor>,
     /// A missing kernel layer stops the launch unless this is set.
     pub allow_degraded: bool,
-    /// The session hears of looked-up files. Signals that the caller ignores and agentsh too, as bits.
+    /// The session is notified of looked-up files. Signals that the caller ignores and agentsh too, as bits.
     pub ignored: u64,
     pub tells_files: bool,
     /// Renames are reported to the session first, because some names are guarded.

@@ -33,7 +33,7 @@ const SHORT_LIFE_MS: u16 = 500;
 
 /// Signals to block before the program starts, so that none is lost.
 #[must_use]
-pub fn awaited() -> SigSet {
+pub fn awaited_signals() -> SigSet {
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);
     for signal in FORWARDED {
@@ -45,7 +45,9 @@ pub fn awaited() -> SigSet {
 /// Returns the exit status for pid 1: the program's own, or 128 + its signal.
 #[must_use]
 pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
-    let Ok(signals) = SignalFd::with_flags(&awaited(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK) else {
+    let Ok(signals) =
+        SignalFd::with_flags(&awaited_signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+    else {
         return OWN_FAILURE;
     };
     // A short-lived program should not wait for housekeeping.

@@ -141,8 +141,8 @@ pub(super) fn work(descriptors: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, StageError
     let RemountJob { identity, executable, mounts } = init::read_sent(memory)?;
 
     nix::sched::setns(&user, CloneFlags::CLONE_NEWUSER).at("enter the user namespace")?;
-    // In it no further namespace may be made, and detached mounts count as one each. The capability that it takes nobody
-    // inside has; still, the door is closed again.
+    // Inside it no further namespace may be made, and each detached mount counts as one. Nobody inside has the
+    // capability that this needs; the limit is lowered again anyway.
     with_namespaces(|| make(&mount, identity, &executable, mounts, &mut passed)).map(|()| Vec::new())
 }
 

@@ -87,7 +87,7 @@ impl StubFiles {
 impl Drop for StubFiles {
     fn drop(&mut self) {
         if let Some((record, paths)) = &self.record {
-            // Without a turn the next run removes what this one leaves.
+            // If the lock cannot be taken, the next run removes what this one leaves.
             if let Some(Ok(_turn)) = record.parent().map(turn) {
                 give_up(record, paths);
                 self.directories.iter().for_each(|(path, directory)| give_up_moved(path, directory, paths));

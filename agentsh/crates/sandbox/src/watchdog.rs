@@ -19,7 +19,7 @@ const MAX_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Returns when the processes below `pid` together use more than `limit` bytes. Polls on its own thread, more often as
 /// memory runs out; a poll takes long with many processes.
-pub async fn exceeded(pid: u32, limit: u64, tasks: TaskCount) {
+pub async fn wait_until_exceeded(pid: u32, limit: u64, tasks: TaskCount) {
     // A new sandbox uses nothing, and a short-lived one needs no thread.
     tokio::time::sleep(pause(limit)).await;
     let (tell, told) = tokio::sync::oneshot::channel::<()>();

@@ -328,7 +328,7 @@ fn next_order(
 fn prepare() -> nix::Result<SigSet> {
     nix::sys::prctl::set_name(c"agentsh")?;
     // A stopped or background job may still order.
-    let mut blocked = reaper::awaited();
+    let mut blocked = reaper::awaited_signals();
     for signal in [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU] {
         blocked.add(signal);
     }

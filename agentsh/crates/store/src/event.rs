@@ -1,7 +1,7 @@
 //! Every event that agentsh records. The serialised form (`type` plus the fields, snake case) is what `--json`
 //! prints and what the hash chain covers: fields may be added, never renamed.
 //!
-//! Values of environment variables and of secrets never stand in an event.
+//! Values of environment variables and of secrets are never in an event.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -56,7 +56,7 @@ struct State {
     bytes: usize,
     /// A caller waits, or the queue is long: do not collect any more.
     urgent: bool,
-    /// Until then more is to come soon.
+    /// More events are expected soon, so the writer waits for them.
     gathers: bool,
     broken: Option<String>,
     /// No further event is accepted.

@@ -74,7 +74,7 @@ impl Record {
     }
 }
 
-/// By way of [`Value`]: straight from text, a tagged enum cannot take numbers when some crate in the build turns
+/// Through [`Value`]: straight from text, a tagged enum cannot take numbers when some crate in the build turns
 /// on serde_json's `arbitrary_precision`.
 pub(crate) fn parse(body: &Value) -> Option<Event> {
     serde_json::from_value(body.clone()).ok()

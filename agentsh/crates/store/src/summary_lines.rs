@@ -8,7 +8,7 @@ use crate::types::ServerId;
 pub(super) fn lack(layer: &Layer) -> String {
     match layer.got.as_str() {
         "" => format!("{} {}", line(&layer.layer), layer.state),
-        got => format!("{} ({}: {})", line(&layer.layer), layer.state, line(got)),
+        got => format!("{} ({})", line(&layer.layer), line(got)),
     }
 }
 

@@ -63,7 +63,7 @@ impl Summary {
                 format!("{} refused", count(number(self.refused_calls.values().len()), "system call"))
             }),
             is_nothing.then(|| "nothing refused".to_owned()),
-            some(exchanges, format!("{} with the model withheld", count(exchanges, "exchange"))),
+            some(exchanges, format!("{} withheld", count(exchanges, "model exchange"))),
             some(lost, format!("{lost} reached no server")),
             self.by_severity(),
         ];
@@ -127,7 +127,11 @@ impl Summary {
             }
         }
         let line = |(who, lacks): (Vec<String>, Vec<String>)| {
-            format!("not enforced for {}: {}; `agentsh report` says why", who.join(", "), lacks.join(", "))
+            format!(
+                "not fully enforced for {}: {}; `agentsh report` says why",
+                who.join(", "),
+                lacks.join(", ")
+            )
         };
         lines.into_iter().map(line).collect()
     }

@@ -32,8 +32,8 @@ fn missing_layer_of_a_machine_is_reported_once() {
         all.iter().flat_map(|who| [lacks(*who, "memory limit"), lacks(*who, "cpu limit")]).collect();
     let summary = summary(&events);
     let short = summary.render_short(&BTreeSet::new());
-    assert_eq!(short.matches("not enforced").count(), 1, "{short}");
-    assert!(short.contains("not enforced for the agent, fs, git: "), "{short}");
+    assert_eq!(short.matches("not fully enforced").count(), 1, "{short}");
+    assert!(short.contains("not fully enforced for the agent, fs, git: "), "{short}");
     assert_eq!(summary.render_short(&summary.lacking()).lines().count(), 1);
     assert!(summary.render_text(100).contains("not enforced\n  cpu limit of the agent"));
 }

@@ -177,7 +177,7 @@ impl TaintStore {
     /// Writes what is queued.
     ///
     /// # Errors
-    /// As [`TaintStore::flush`].
+    /// Like [`TaintStore::flush`].
     pub async fn close(self) -> Result<(), StoreError> {
         self.flush().await
     }

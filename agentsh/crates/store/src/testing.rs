@@ -27,7 +27,7 @@ pub async fn write(state_dir: &std::path::Path, session: SessionId, events: Vec<
     write_bodies(state_dir, session, bodies).await;
 }
 
-/// As [`write`], also for events that no version of agentsh makes.
+/// Like [`write`], also for events that no version of agentsh makes.
 pub async fn write_bodies(state_dir: &std::path::Path, session: SessionId, bodies: Vec<String>) {
     let mut writer = Writer::open(state_dir, session).unwrap();
     let start: Timestamp = START.parse().unwrap();

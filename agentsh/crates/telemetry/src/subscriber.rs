@@ -21,7 +21,7 @@ use agentsh_store::{Event, Recorder, Subscription, TapMessage};
 
 /// How long the end of a session waits for what is on its way.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// For the thread itself, beyond that.
+/// How much longer it waits for the thread itself.
 const THREAD_EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The receivers. Empty: none.

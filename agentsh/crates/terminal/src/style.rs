@@ -84,7 +84,7 @@ pub fn summary(text: &str) -> String {
         let (front, rest) = line.split_at(line.len() - words.len());
         let style = match words.split_once(':').map(|(topic, _)| topic) {
             Some("refused" | "rejected" | "changed program") => BAD,
-            Some(topic) if topic.starts_with("not enforced") => LESS,
+            Some(topic) if topic.starts_with("not fully enforced") => LESS,
             Some("agentsh") => HEADING,
             _ => Style::new(),
         };

@@ -113,7 +113,7 @@ pub fn send_datagram(to: SocketAddr) -> Result<(), Errno> {
     let sent = UdpSocket::bind(any).and_then(|socket| {
         socket.connect(to)?;
         socket.send(b"?")?;
-        // Where every address is the sandbox's own, the kernel reports at once that nobody listens.
+        // If every address is the sandbox's own, the kernel reports at once that nobody listens.
         socket.set_read_timeout(Some(CONNECT_LIMIT))?;
         match socket.recv(&mut [0; 1]) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Err(error),

@@ -52,7 +52,7 @@ struct Inner {
 }
 
 impl Registered {
-    /// With what policy and environment ask for.
+    /// Reads the settings from the policy and the environment.
     ///
     /// # Errors
     /// When the settings ask for something unknown.

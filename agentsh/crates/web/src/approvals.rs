@@ -29,7 +29,7 @@ pub struct Question {
     /// The line of policy that `always` writes; empty where an answer does not last. None if `always` is not offered
     /// where the question is shown.
     pub line: Option<String>,
-    /// No call waits for the answer: a yes lasts for the session at least.
+    /// No call waits for the answer: an approval lasts for the session at least.
     pub is_withheld: bool,
     /// The host that its session runs on; None: this one.
     pub on: Option<String>,

@@ -123,7 +123,7 @@ pub struct Server {
     pub offers: Vec<Offer>,
     pub next: Option<Href>,
     pub inventory: Vec<ToolRow>,
-    /// Host and port, what went, verdict.
+    /// Host and port, traffic, verdict.
     pub network: Vec<(String, String, Word)>,
     pub history: Vec<Row>,
     pub older: Option<Href>,
@@ -243,7 +243,7 @@ fn offers(html: &mut Html, server: &Server) {
         }
     });
     if let Some(next) = &server.next {
-        html.element("p", &[], |html| html.link(next, "More of it"));
+        html.element("p", &[], |html| html.link(next, "Next page"));
     }
 }
 
@@ -269,7 +269,7 @@ fn network(html: &mut Html, server: &Server) {
         html.leaf("p", "empty", "It tried to reach no host.");
         return;
     }
-    html.table("Hosts", &["host", "verdict", "what went"], |rows| {
+    html.table("Hosts", &["host", "verdict", "traffic"], |rows| {
         for (host, what, word) in &server.network {
             rows.row(|cells| {
                 cells.text(host);

@@ -88,7 +88,7 @@ fn body(html: &mut Html, session: &Session) {
         }
     });
     part(html, "flow", "Data flows", |html| session.flow.show(html, &session.agent));
-    part(html, "timeline", "What happened", |html| timeline(html, &session.timeline));
+    part(html, "timeline", "Timeline", |html| timeline(html, &session.timeline));
     part(html, "processes", "Processes", |html| processes(html, session));
     part(html, "enforced", "Protection: enforced and not enforced", |html| layers(html, session));
     for (title, lines) in session.sections.iter().filter(|(_, lines)| !lines.is_empty()) {
@@ -156,7 +156,7 @@ fn timeline(html: &mut Html, timeline: &Timeline) {
     } else {
         rows(html, &timeline.rows);
     }
-    turn(html, "Pages of what happened", timeline.newer.as_ref(), timeline.older.as_ref());
+    turn(html, "Pages of the timeline", timeline.newer.as_ref(), timeline.older.as_ref());
 }
 
 /// The ways to the pages before and after.

@@ -17,16 +17,16 @@ const TRIES: u64 = 4;
 
 pub async fn examine(stage: &Stage) -> Layer {
     if let Err(error) = ebpf::permitted() {
-        return Layer::new(LAYER, ASKED, "userns instead", State::NotNeeded)
+        return Layer::new(LAYER, ASKED, "the userns backend instead", State::NotNeeded)
             .because(format!("{error}; names, TLS and HTTP hosts are checked without eBPF"));
     }
     match refused(stage).await {
         Ok(refused) if refused >= TRIES => {
             Layer::enforced(LAYER, ASKED, format!("{refused} connections refused"))
         }
-        Ok(refused) => Layer::new(LAYER, ASKED, "userns instead", State::Degraded)
+        Ok(refused) => Layer::new(LAYER, ASKED, "the userns backend instead", State::Degraded)
             .because(format!("the programs refused {refused} of {TRIES} connections")),
-        Err(why) => Layer::new(LAYER, ASKED, "userns instead", State::Degraded).because(why),
+        Err(why) => Layer::new(LAYER, ASKED, "the userns backend instead", State::Degraded).because(why),
     }
 }
 

@@ -258,7 +258,7 @@ impl Fleet {
         Ok(self.newest_of(kinds, filter, most).await?.0)
     }
 
-    /// As [`Fleet::newest`], and whether there are more.
+    /// Like [`Fleet::newest`], and whether there are more.
     async fn newest_of(
         &self,
         kinds: &[&str],

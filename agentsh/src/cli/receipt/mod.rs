@@ -202,9 +202,9 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
             let what_to_do = match is_waiting {
                 true => "nothing of its review is applied: `agentsh review --apply` applies it",
                 false if repository.is_one() && after.is_none() => {
-                    "the record does not say at which commit HEAD stood; name the commit with its work: --commit REV"
+                    "the record does not say at which commit HEAD stood; name the commit that contains its work: --commit REV"
                 }
-                false if repository.is_one() => "name the commit with its work: --commit REV",
+                false if repository.is_one() => "name the commit that contains its work: --commit REV",
                 false => "a receipt needs a repository, or files from `agentsh run --review`",
             };
             return Err(Failure::No(format!("session {session} made no commit{older}; {what_to_do}")));

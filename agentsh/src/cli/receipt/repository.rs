@@ -86,7 +86,7 @@ impl Repository {
         self.ask(&["notes", &format!("--ref={NOTES}"), "show", commit])
     }
 
-    /// Writes the receipt in this file into the note of a commit, in the place of another one.
+    /// Writes the receipt in this file into the note of a commit, in place of another one.
     pub fn add_note(&self, commit: &str, file: &Path) -> Result<(), Failure> {
         let file = std::path::absolute(file)?.to_string_lossy().into_owned();
         let notes = format!("--ref={NOTES}");

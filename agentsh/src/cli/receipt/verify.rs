@@ -24,7 +24,7 @@ pub(super) async fn verify(
 ) -> Result<u8, Failure> {
     let here = Repository::at(Path::new("."))?;
     let name = file.to_string_lossy();
-    // Whoever may push may name a branch or a tag like a file.
+    // Anybody who may push can give a branch or tag the name of a file.
     let (text, named) = if is_id(&name) || name.starts_with("HEAD") && !file.exists() {
         let named = here.commit(&name).map_err(|why| Failure::Usage(why.to_string()))?;
         (note_of(&here, &named.id)?, Some(named.id))

@@ -40,14 +40,14 @@ pub enum Approvals {
     /// Accept the new interface; it replaces the old one
     Approve {
         id: i64,
-        /// Why, for the log
+        /// The reason, for the log
         #[arg(long, default_value = "")]
         reason: String,
     },
     /// Reject the new interface for good
     Reject {
         id: i64,
-        /// Why, for the log
+        /// The reason, for the log
         #[arg(long, default_value = "")]
         reason: String,
     },

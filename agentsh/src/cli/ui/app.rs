@@ -125,7 +125,7 @@ impl App {
     }
 }
 
-/// What a handler gives: a page, or why there is none.
+/// What a handler returns: a page, or why there is none.
 pub(super) type Answer = Result<Page, PageError>;
 
 pub(super) struct Page(pub String);

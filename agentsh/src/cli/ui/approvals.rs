@@ -97,7 +97,7 @@ pub fn question(item: &Item) -> Question {
         interface: item.interface.clone(),
         left: item.expires_at.saturating_sub(now),
         bound: bound(item),
-        // What holds for one content is for no other session.
+        // An answer about one content never holds for other sessions.
         line: item.path.is_none().then(|| lasting_line(item, false)),
         is_withheld: item.is_withheld(),
         on: None,

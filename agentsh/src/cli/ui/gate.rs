@@ -14,7 +14,7 @@ const BYTES: usize = 32;
 
 /// The secrets of one `agentsh ui`, and the names by which it is called.
 pub(super) struct Gate {
-    /// Of the link; gone once it was used.
+    /// The token of the link; None once it was used.
     link: Mutex<Option<String>>,
     cookie: String,
     /// What every form carries.

@@ -104,7 +104,7 @@ fn open(link: &str) {
     if !has_desktop {
         return;
     }
-    // Without the program there is the link all the same.
+    // Without the program there is the link anyway.
     let Some(mut command) = host_programs::command_of_system("xdg-open") else { return };
     if let Ok(mut child) = command.arg(link).spawn() {
         tokio::task::spawn_blocking(move || child.wait());

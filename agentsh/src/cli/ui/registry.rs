@@ -11,7 +11,7 @@ pub(super) async fn search(app: &App, query: &Fields) -> Answer {
     let (text, before) = (wanted.clone(), query.number("before")?.unwrap_or(i64::MAX));
     let asked = ask(app, move |catalogue| catalogue.search(&text, before, shown::QUERY_LIMIT)).await?;
     let note = asked.is_none().then(|| {
-        "No registry is kept on this machine: `agentsh registry serve` starts one, and a policy may name one elsewhere".to_owned()
+        "This machine has no registry. `agentsh registry serve` starts one; a policy can name one on another machine".to_owned()
     });
     let requested = app.requested().await.0;
     let waiting = app.waiting().await.0.len() + requested.len();

@@ -512,7 +512,7 @@ pub(super) fn with_age(time: Timestamp) -> String {
     format!("{}, {age} ago", shown.strftime(day))
 }
 
-/// As [`with_age`], of a time as it is recorded.
+/// Like [`with_age`], of a time as it is recorded.
 pub(super) fn recorded(time: &str) -> String {
     time.parse().map_or_else(|_| time.to_owned(), with_age)
 }

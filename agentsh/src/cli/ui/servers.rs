@@ -295,7 +295,7 @@ async fn history(
     Ok((making.rows(&records), older))
 }
 
-/// Hosts that it reached or was refused, with what went.
+/// Hosts that it reached or was refused, with the traffic.
 async fn network(reader: &mut Reader, id: &str) -> Result<Vec<(String, String, Word)>, StoreError> {
     let wanted = Records {
         server: Some(id.to_owned()),

@@ -104,7 +104,7 @@ async fn form(head: &Parts, body: Incoming) -> Result<Fields, PageError> {
     Ok(Fields::read(&Limited::new(body, MAX_BODY).collect().await.map_err(large)?.to_bytes()))
 }
 
-/// In plain text: who is not known sees no page of ours.
+/// Plain text: an unknown visitor gets no page.
 fn refusal_page(turned: RequestRefusal) -> Reply {
     let (status, why) = match turned {
         RequestRefusal::Foreign(why) => (StatusCode::FORBIDDEN, format!("refused: {why}\n")),
@@ -126,7 +126,7 @@ fn open(app: &App, peer: SocketAddr, head: &Parts, token: &str) -> Reply {
         return page;
     }
     let Some(cookie) = app.gate.exchange(token) else {
-        // Who came in already may follow the link again.
+        // A visitor who has the cookie may follow the link again.
         return app.gate.known(&head.headers).map_or_else(refusal_page, |()| page);
     };
     // The link may have been followed from elsewhere: the next request is one of our own page, and carries the cookie.

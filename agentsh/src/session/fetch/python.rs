@@ -314,7 +314,7 @@ mod tests {
         assert!(!tree.join("bin/activate").exists());
         assert_eq!(text("pyvenv.cfg"), "home = /usr/bin\n");
         assert_eq!(text("bin/link"), script, "what a link names is not the package's");
-        // A package that ran could put links in the place of what is written.
+        // A package that ran could put links in place of what is written.
         std::fs::rename(tree.join("pyvenv.cfg"), outside.path().join("settings")).unwrap();
         std::os::unix::fs::symlink(outside.path().join("settings"), tree.join("pyvenv.cfg")).unwrap();
         assert!(relocate(tree).is_err());

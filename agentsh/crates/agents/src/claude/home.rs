@@ -223,13 +223,9 @@ pub(super) fn endpoints(
         add(if has_certificate { found } else { found.judged(TlsInspection::ByDefault) });
         let keyed = KEYS.iter().any(|name| value(name).is_some()) || settings.key_helper;
         if !keyed && (has_login || !is_moved) {
-            add(endpoint::login("platform.claude.com", "the login and its renewal", LOGIN));
+            add(endpoint::login("platform.claude.com", "login and token renewal", LOGIN));
         } else if !is_moved && !is_set_up(sources) {
-            add(endpoint::login(
-                "platform.claude.com",
-                "the check of the first start",
-                &[CONNECTIVITY_CHECK],
-            ));
+            add(endpoint::login("platform.claude.com", "the first-start check", &[CONNECTIVITY_CHECK]));
         }
         if !keyed
             && !has_login

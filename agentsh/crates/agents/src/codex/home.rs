@@ -159,7 +159,7 @@ fn openai(context: &Context<'_>, codex_home: &Path, launch: &mut Launch) -> Vec<
     }
     vec![
         endpoint::https("chatgpt.com", "model, by ChatGPT login"),
-        endpoint::login("auth.openai.com", "the login and its renewal", LOGIN),
+        endpoint::login("auth.openai.com", "login and token renewal", LOGIN),
         api,
     ]
 }

@@ -111,12 +111,12 @@ fn of_member(name: &str, value: &Value, around: &Value) -> Option<String> {
         ("url" | "httpurl" | "serverurl", Value::String(url)) => Some(format!("connects to {}", shown(url))),
         ("env", _) => Some(format!("sets variables: {}", names())),
         ("allow" | "allowedtools" | "autoapprove" | "alwaysallow", Value::Array(_)) => {
-            Some(format!("allows the agent without a question: {}", names()))
+            Some(format!("lets the agent do without asking: {}", names()))
         }
         ("defaultmode" | "approval_policy" | "sandbox_mode", Value::String(mode)) => {
             Some(format!("sets '{name}' to {}", shown(mode)))
         }
-        (_, Value::Object(_)) if lower.contains("mcp") => Some(format!("brings servers: {}", names())),
+        (_, Value::Object(_)) if lower.contains("mcp") => Some(format!("declares servers: {}", names())),
         (_, Value::Bool(true) | Value::String(_) | Value::Array(_) | Value::Object(_))
             if is_disallowed_in_project(name) =>
         {
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(of("settings.json", r#"{"theme": "dark", "includeCoAuthoredBy": false}"#), "");
         let servers =
             of(".mcp.json", r#"{"mcpServers": {"x": {"command": "npx", "args": ["-y", "evil"]}}} // c"#);
-        assert!(servers.contains("brings servers: x") && servers.contains("runs npx -y evil"), "{servers}");
+        assert!(servers.contains("declares servers: x") && servers.contains("runs npx -y evil"), "{servers}");
         assert!(of("config.toml", "[mcp_servers.y]\ncommand = \"z\"\n").contains("runs z"));
         assert!(of("x.json", "{").contains("cannot be read"));
         assert!(!of("plugin.js", "export {}").is_empty());

@@ -44,7 +44,7 @@ fn plain_name(word: &str) -> &str {
 }
 
 fn cover_one(context: &Context<'_>, path: &Path, launch: &mut Launch) {
-    // The one that the policy names is rewritten with bridges.
+    // The file that the policy names is rewritten with bridges instead.
     if context.generic_config == Some(path) || path.symlink_metadata().is_err() {
         return;
     }

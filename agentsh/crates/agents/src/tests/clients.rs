@@ -53,7 +53,7 @@ fn wrapping_a_client_configuration_can_be_undone() {
         assert!(!name.eq("codex") || wrapped.text.contains("# this one"), "{}", wrapped.text);
         let again = client.wrapped(&wrapped.text, Path::new(HERE), "/usr/bin/agentsh").unwrap();
         assert!(again.done.is_empty() && again.text == wrapped.text, "{name}: {again:?}");
-        let back = client.unwrapped(&wrapped.text, Path::new(HERE)).unwrap();
+        let back = client.without_agentsh(&wrapped.text, Path::new(HERE)).unwrap();
         assert_eq!(back.text, text, "{name}");
     }
 }

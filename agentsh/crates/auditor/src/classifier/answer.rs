@@ -39,7 +39,7 @@ fn labelled(items: &[Value], labels: &[String]) -> Result<f64, String> {
         // Only the best label was sent, and it does not mean an attack.
         (1, false) => Ok(0.0),
         // All labels, and none of them means an attack: they have other names.
-        (_, false) => Err("it knows none of the labels under sandbox.mcp.classifier.labels".to_owned()),
+        (_, false) => Err("none of its labels is listed under sandbox.mcp.classifier.labels".to_owned()),
         (_, true) => Ok(sum.min(1.0)),
     }
 }

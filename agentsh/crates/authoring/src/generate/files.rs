@@ -134,7 +134,7 @@ impl Files {
         }
         for grant in granted.iter().filter(|grant| grant.word == FileWord::Unmask) {
             let why =
-                format!("allowed by {}; guarded and secret paths have to be allowed by you", grant.rule);
+                format!("allowed by {}; you have to allow guarded and secret paths yourself", grant.rule);
             out.comment(FileWord::Unmask, &grant.path, &why);
         }
         if who.is_none() {
@@ -257,7 +257,7 @@ fn only_looked_for(access: &str) -> Option<&'static str> {
         return Some("a directory that was only listed; add it if everything in it may be read");
     }
     all(|right| right.starts_with("make_"))
-        .then_some("it was to be created; add its directory if everything in there may be written")
+        .then_some("a program tried to create it; add its directory if everything in there may be written")
 }
 
 /// Why an entry does not name a directory only because something in it was looked up.

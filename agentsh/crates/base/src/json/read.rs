@@ -70,7 +70,7 @@ pub fn read(bytes: &[u8]) -> Result<Json<'_>, JsonError> {
 /// Like [`read`], with another depth, for text that is only hashed and never forwarded. Each level costs stack.
 ///
 /// # Errors
-/// As [`read`].
+/// Like [`read`].
 pub fn read_to_depth(bytes: &[u8], deepest: usize) -> Result<Json<'_>, JsonError> {
     read_within(bytes, deepest, MAX_VALUES)
 }
@@ -78,7 +78,7 @@ pub fn read_to_depth(bytes: &[u8], deepest: usize) -> Result<Json<'_>, JsonError
 /// Like [`read`], for a file: up to [`MAX_FILE_VALUES`] values.
 ///
 /// # Errors
-/// As [`read`].
+/// Like [`read`].
 pub fn read_file(bytes: &[u8]) -> Result<Json<'_>, JsonError> {
     read_within(bytes, MAX_DEPTH, MAX_FILE_VALUES)
 }
@@ -300,8 +300,8 @@ fn plain_length(bytes: &[u8]) -> usize {
     chunks.len() * 8 + plain
 }
 
-/// Members of one name and one value are one, whichever of them a reader takes. Gives the name of a member that says something
-/// else than another one of its name.
+/// Members with equal names and equal values are harmless, whichever of them a reader takes. Returns the name of a
+/// member whose value differs from that of another one with the same name.
 fn collapsed<'a>(members: Vec<(&'a str, Json<'a>)>) -> Result<Vec<(&'a str, Json<'a>)>, &'a str> {
     let mut places = HashMap::with_capacity(members.len());
     let mut left: Vec<(&str, Json<'_>)> = Vec::with_capacity(members.len());

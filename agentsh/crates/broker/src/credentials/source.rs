@@ -103,10 +103,9 @@ async fn output_of(context: &Context, name: &str, args: &[&str], input: String) 
     said.map_err(|why| format!("`{words}`: {why}"))
 }
 
-/// The output of a program of the user for an input, within [`PROGRAM_TIMEOUT`].
+/// The output of a user's program for an input, within [`PROGRAM_TIMEOUT`].
 ///
-/// # Errors
-/// Why it says nothing.
+/// # Errors Why there is no output.
 pub fn run(
     program: &Path,
     args: &[String],

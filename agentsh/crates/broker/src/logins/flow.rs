@@ -48,10 +48,9 @@ pub enum FlowError {
     Keep(std::io::Error),
 }
 
-/// Logs in, and keeps what came of it.
+/// Logs in and stores the tokens.
 ///
-/// # Errors
-/// Why nothing came of it; on record.
+/// # Errors Why it failed; this is recorded.
 pub async fn log_in(
     session: &LoginSession,
     request: &Request,

@@ -33,13 +33,13 @@ impl Keyring {
     }
 
     /// # Errors
-    /// As [`Self::store`]; also when the keyring has no such login.
+    /// Like [`Self::store`]; also when the keyring has no such login.
     pub fn find(&self, login: &str) -> Result<String, String> {
         self.ask(&["lookup", "application", "agentsh", "login", login], "")
     }
 
     /// # Errors
-    /// As [`Self::store`].
+    /// Like [`Self::store`].
     pub fn forget(&self, login: &str) -> Result<(), String> {
         self.ask(&["clear", "application", "agentsh", "login", login], "").map(drop)
     }

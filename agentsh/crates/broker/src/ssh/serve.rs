@@ -68,7 +68,7 @@ impl Serving {
         keys: Vec<(Key, AgentSocket)>,
         holders: AgentSockets,
     ) -> std::io::Result<Self> {
-        // By way of a descriptor: the path of a socket has room for 107 bytes.
+        // Through a descriptor: the path of a socket has room for 107 bytes.
         let directory = std::fs::File::open(socket.parent().unwrap_or(socket))?;
         let name = socket.file_name().unwrap_or_default().to_string_lossy();
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?;
@@ -178,7 +178,7 @@ async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
             return None;
         }
     };
-    // On disk before it is of use.
+    // The event is on disk before the program gets the signature.
     keys.record.journal.commit(used(key, &purpose)).await.ok()?;
     let is_login = matches!(purpose.value, Purpose::Login { .. });
     let bind = bound.map(|_| server.message.as_slice()).filter(|_| is_login);

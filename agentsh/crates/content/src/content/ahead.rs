@@ -19,7 +19,7 @@ use super::{Content, OF_PROTOCOL, names_places, replaced, since_1970};
 /// The findings, and the state for which they are valid.
 pub(super) struct PrecomputedSearch {
     pub labels: Labels,
-    /// How often was judged what goes to the server, before.
+    /// How many messages to the server had been judged before.
     pub calls: u64,
     /// None: what is remembered was not searched.
     pub flow: Option<(Judged, Flow)>,

@@ -52,7 +52,7 @@ struct Source {
 }
 
 impl Content {
-    /// Whether a copy may go to `server` all the same.
+    /// Whether a copy may go to `server` anyway.
     pub(super) fn may_flow(&self, flowed: &Flowed, server: &ServerId) -> bool {
         let from = &flowed.origin.server;
         // Prose may be shared; a value (a key, a card, an address) may not.

@@ -100,7 +100,7 @@ impl Content {
             self.catch_up_now();
             self.flow.judge(&target.server, labels, &call, since_1970(), &self.views)
         };
-        // Asking sends nothing, and what is refused is not going to be sent.
+        // A question sends nothing, and neither does a refused call.
         if judged.is_refused() {
             self.flow.not_sent();
         }

@@ -50,7 +50,7 @@ pub struct Destination {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Host(Host),
-    /// Text in the place of a host that programs read differently or not at all; at most 80 characters of it. No rule allows
+    /// Text in place of a host that programs read differently or not at all; at most 80 characters of it. No rule allows
     /// it.
     Unreadable(String),
 }

@@ -135,7 +135,7 @@ impl<'c, 'a> Search<'c, 'a> {
 
     /// More leaves than were examined: the data may come from any source.
     pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
-        if let Some(origin) = hits.uncounted() {
+        if let Some(origin) = hits.uncounted_result() {
             let (shown, provenance) =
                 ("[more fragments than the limit]".to_owned(), Provenance { origin, leaves: true });
             let amount = "more fragments than the limit".to_owned();

@@ -74,7 +74,7 @@ impl Hits {
     }
 
     /// A result of which pieces were not counted any more.
-    pub fn uncounted(&self) -> Option<OriginId> {
+    pub fn uncounted_result(&self) -> Option<OriginId> {
         self.pieces.last().filter(|_| self.has_more_pieces).map(|piece| piece.origin)
     }
 

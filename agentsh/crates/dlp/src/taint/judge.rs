@@ -338,7 +338,7 @@ impl Judge {
         for hit in &hits.list {
             search.decoded(hit, text, leaf, how);
         }
-        if hits.is_full() || hits.uncounted().is_some() {
+        if hits.is_full() || hits.uncounted_result().is_some() {
             search.crowded(&hits, leaf, how());
         }
         self.all.pieces.add(&hits);

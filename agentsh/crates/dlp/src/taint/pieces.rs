@@ -39,7 +39,7 @@ const MAX_TEXT: usize = 16 << 10;
 /// Results for which it is counted, and different pieces of one text that are.
 const MAX_RESULTS: usize = 512;
 const MAX_PIECES: usize = 8192;
-/// Whether a text of a result is followed: with a heading or a list in it, it is prose all the same.
+/// Whether a text of a result is followed: with a heading or a list in it, it is prose anyway.
 pub(super) fn is_followed(text: &str) -> bool {
     text.len() <= MAX_TEXT && marker::is_prose(text.trim_start_matches(['#', '-', '*', ' ', '\n']))
 }

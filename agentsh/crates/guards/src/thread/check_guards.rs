@@ -53,7 +53,7 @@ impl Watch {
             for lost in &lost {
                 self.check.baseline.forget_identity(lost);
             }
-            let why = "a guarded file was there, which was removed inside".to_owned();
+            let why = "a guarded file was here and was removed inside".to_owned();
             let named = Named { kind: NamedKind::Directory, why };
             let removed: BTreeMap<_, _> = removed.into_iter().map(|path| (path, named.clone())).collect();
             self.check.baseline.expect(removed.clone());

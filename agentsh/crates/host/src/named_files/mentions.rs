@@ -56,7 +56,7 @@ const DIRECTORIES: [&str; 2] = [".config/systemd/user", ".config/autostart"];
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_ENTRIES: usize = 200;
 const MAX_LOADED: usize = 100;
-/// Values of one variable, bytes of a line when they stand in it, and lines of which there are so many ways to read them.
+/// Values of one variable, bytes of a line when they are in it, and lines of which there are so many ways to read them.
 const MAX_VALUES: usize = 16;
 const MAX_LINE_BYTES: usize = 16 << 10;
 
@@ -214,7 +214,7 @@ impl NamedFiles<'_> {
         }
     }
 
-    /// Without quotes, which join what is beside them. A blank that separates nothing is another sign.
+    /// Removes quotes, and joins the text around them. A quoted blank separates nothing and becomes another character.
     fn joined(&self, line: &str) -> String {
         let mut text = line.replace("\\\"", "").replace(['"', '\''], "").replace("\\ ", "\u{1}");
         // What a command says is not known; it is mostly the directory of the file.
@@ -421,7 +421,7 @@ impl NamedFiles<'_> {
             let kind = match using {
                 Use::Variables => NamedKind::Told,
                 _ if reading.writer == Writer::Hook => NamedKind::Told,
-                // It may be read in a way that is not understood here.
+                // A program may read it in a way that agentsh does not know.
                 Use::Mentioned
                     if reading.writer == Writer::Direnv && !found.as_ref().is_some_and(is_executable) =>
                 {

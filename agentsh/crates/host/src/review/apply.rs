@@ -328,7 +328,7 @@ impl Applier<'_> {
         remove(&parent, &self.temporary(run, number)).ok()?
     }
 
-    /// As root in another user's project: a new file belongs to that user, and an existing one keeps its owner.
+    /// If root works in another user's project, a new file belongs to that user, and an existing one keeps its owner.
     fn give_to_owner(&self, file: &File, parent: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         if !rustix::process::geteuid().is_root() {
             return Ok(());
@@ -363,7 +363,7 @@ fn sync(files: &[File]) -> io::Result<()> {
             }
         }
         waiting.into_iter().try_for_each(|one| {
-            one.join().unwrap_or_else(|_| Err(io::Error::other("a thread that waits for the disk is gone")))
+            one.join().unwrap_or_else(|_| Err(io::Error::other("a thread that waits for the disk ended")))
         })
     })
 }

@@ -177,7 +177,7 @@ impl DirectoryHandle {
     /// The content of a file of at most `most` bytes; None for a larger one.
     ///
     /// # Errors
-    /// As [`Self::file`].
+    /// Like [`Self::file`].
     pub fn content(&self, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
         let mut content = Vec::new();
         self.file(path)?.take(most + 1).read_to_end(&mut content)?;

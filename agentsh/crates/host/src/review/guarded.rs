@@ -103,7 +103,7 @@ impl Guarded {
         self.tops.iter().find_map(|top| of_project(path.strip_prefix(top).ok()?, now))
     }
 
-    /// Whether a shell would start a new file in the place of another command.
+    /// Whether a shell would start a new file in place of another command.
     fn is_command(&self, path: &Path, trees: &Trees) -> bool {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
         self.commands.contains(above)
@@ -131,9 +131,7 @@ impl Guarded {
         let why = self
             .of_top(path, now)
             .or_else(|| (!is_sample).then(|| of_repository(path, now, trees)).flatten())
-            .or_else(|| {
-                self.is_command(path, trees).then_some("runs in the place of a command of the same name")
-            })
+            .or_else(|| self.is_command(path, trees).then_some("runs instead of a command of the same name"))
             .or_else(|| {
                 path.ancestors().find_map(|above| self.found.get(above).copied()).filter(|_| !is_sample)
             })?;
@@ -175,7 +173,7 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
         if *part == ".git" {
             // Anything but a directory points git to another place.
             if inside.is_empty() && matches!(now, Some(Kind::File | Kind::Link)) {
-                return Some("sends git elsewhere for its configuration and hooks");
+                return Some("redirects git to other configuration and hooks");
             }
             let rest: PathBuf = inside.iter().collect();
             let obeyed = GIT_OBEYS.iter().filter(|(_, when, _)| *when != WhenChanged::Told);
@@ -183,7 +181,7 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
                 return Some(why);
             }
             if rest == Path::new("packed-refs") && replaces_objects(path, trees) {
-                return Some("shows one object in the place of another");
+                return Some("replaces one object with another");
             }
             if inside.first().is_some_and(|first| NAMES_OF_OTHERS.contains(first)) {
                 return (inside.len() == 1 && now == Some(Kind::Link)).then_some(OF_A_REPOSITORY);

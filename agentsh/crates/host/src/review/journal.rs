@@ -213,7 +213,7 @@ impl Run {
 
     /// The unfinished steps of a killed apply.
     #[must_use]
-    pub fn unsettled(&self) -> Vec<About> {
+    pub fn unfinished_steps(&self) -> Vec<About> {
         let is_settled = |number: u32| {
             self.lines.iter().any(|line| match line {
                 Line::Done(done) => done.number == number,

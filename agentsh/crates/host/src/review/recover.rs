@@ -20,7 +20,7 @@ impl Applier<'_> {
     /// When the journal cannot be written.
     pub fn settle(&self, run: &mut Run) -> io::Result<Vec<(PathBuf, String)>> {
         let mut open = Vec::new();
-        let about = run.unsettled();
+        let about = run.unfinished_steps();
         for one in &about {
             let line = match self.settle_one(run, one) {
                 Ok((true, left)) => {
@@ -43,7 +43,7 @@ impl Applier<'_> {
                 run.write(vec![Line::Dropped { number, left }], false)?;
             }
         }
-        // Where a line is lost with the power, the same is found out again.
+        // If a power failure loses a line, the next recovery finds the same again.
         run.write(Vec::new(), true)?;
         Ok(open)
     }

@@ -40,7 +40,7 @@ const MAX_BACKLOG: usize = 64 << 20;
 
 impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     pub(super) async fn on_client_frame(&mut self, frame: Frame<'_>) {
-        if let Some(fault) = InvalidMessage::oversized(&frame, self.front.max_line_bytes) {
+        if let Some(fault) = InvalidMessage::if_oversized(&frame, self.front.max_line_bytes) {
             return self.reject(fault).await;
         }
         let Frame::Line(line) = frame else { return };

@@ -70,7 +70,7 @@ fn able(board: &InFlight, capability: &str) -> Vec<usize> {
     (0..board.ids.len()).filter(|server| board.may_have(*server, capability)).collect()
 }
 
-/// Where only one server has prompts, its names are understood without the prefix too.
+/// If only one server has prompts, their names are accepted without the prefix too.
 fn by_name(board: &InFlight, name: Option<&Json<'_>>, path: &'static [&'static str], what: &str) -> Route {
     let nobody = |why: String| Route::Nobody { why, unknown_method: false };
     let Some(Json::String(raw)) = name else {

@@ -153,7 +153,7 @@ impl Loaded {
         self.tables().origin(cgroup, peer).map(Origin::from)
     }
 
-    /// As [`Self::origin`], only the destination.
+    /// Like [`Self::origin`], only the destination.
     #[must_use]
     pub fn original(&self, cgroup: u64, peer: SocketAddr) -> Option<SocketAddr> {
         self.origin(cgroup, peer).map(|origin| origin.destination)

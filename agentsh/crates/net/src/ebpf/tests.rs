@@ -215,7 +215,7 @@ fn a_refusal_is_an_event_with_its_process() {
         assert_eq!(runtime.block_on(events.next()).unwrap().reason, Reason::Listener, "{place}");
     }
     assert_eq!(world.loaded.counters(), Counters { refused: 9, ..Counters::default() });
-    // A full ring: refused all the same, and counted.
+    // A full ring: refused anyway, and counted.
     let place: SocketAddr = "203.0.113.9:443".parse().unwrap();
     for _ in 0..4000 {
         assert_eq!(connect(place).unwrap_err().kind(), ErrorKind::PermissionDenied);

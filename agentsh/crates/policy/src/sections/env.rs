@@ -35,8 +35,8 @@ impl Section<ProcessPolicy> for Env {
             kind: Kind::List(&Kind::Text),
             default: "nothing",
             merge: "adds, and wins over every `env_allow` of the layers below",
-            about: "Names and patterns that are not passed on. Where nothing is listed in `env_allow`, everything else is; an `env_allow` \
-                of the same place takes precedence.",
+            about: "Names and patterns that are not passed on. If `env_allow` is empty, every other variable is passed; an \
+                `env_allow` in the same place takes precedence.",
             example: "[\"AWS_*\"]",
         },
         Key {

@@ -49,8 +49,8 @@ const EXFILTRATION: &[Key] = &[
         name: "on_private_to_external",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "ask where a person can answer, else alert once for each pair of servers",
-        about: "What happens to a call to a server that sends data off this machine, after private data was \
-        read from another server: with or without a copy in it. A call with only a few numbers, yes or no, or words of a public server passes: 48 bits in one call, 1024 bits in a session to one server, and 16 of these in yes, no and numbers that nobody offered.",
+        about: "What happens to a call that sends data off this machine after private data was read from another \
+        server, whether or not the call carries a copy. A call with only a few numbers, yes or no, or words of a public server passes. The limit is 48 bits in one call and 1024 bits to one server in a session, of which 16 bits may be yes, no and numbers that no server offered.",
         example: "ask",
         ..KEY
     },

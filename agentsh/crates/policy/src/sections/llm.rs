@@ -44,7 +44,7 @@ pub struct LlmPolicy {
 pub enum OnLeak {
     /// Not searched.
     Pass,
-    /// The rest of it, from the sentence on, is replaced; what was streamed before that is with the agent.
+    /// The text from that sentence on is replaced; the agent keeps what was streamed before.
     Replace,
     /// All of it is replaced: no text is forwarded before the whole was searched.
     Hold,
@@ -181,13 +181,7 @@ const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 const MAX_TOKENS: u64 = 1 << 40;
 
 const BUDGET: &[Key] = &[
-    Key {
-        name: "model",
-        default: "`*`",
-        about: "Pattern over the model's name.",
-        example: "claude-*",
-        ..KEY
-    },
+    Key { name: "model", default: "`*`", about: "Pattern for the model's name.", example: "claude-*", ..KEY },
     Key {
         name: "max_tokens",
         kind: Kind::Number(1, MAX_TOKENS),
@@ -215,13 +209,7 @@ const BUDGET: &[Key] = &[
 ];
 
 const PRICE: &[Key] = &[
-    Key {
-        name: "model",
-        default: "`*`",
-        about: "Pattern over the model's name.",
-        example: "claude-*",
-        ..KEY
-    },
+    Key { name: "model", default: "`*`", about: "Pattern for the model's name.", example: "claude-*", ..KEY },
     Key { name: "input", about: "Dollars per million input tokens.", example: "\"3.00\"", ..KEY },
     Key { name: "output", about: "Dollars per million output tokens.", example: "\"15.00\"", ..KEY },
 ];

@@ -61,7 +61,7 @@ pub fn tests(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Vec<PolicyTest>
 
 /// `host:port` of a question; without a port 443, as in `agentsh policy allow`.
 pub fn connect(text: &str) -> Result<Question, String> {
-    let example = "write `host:port`, such as `example.com:443`";
+    let example = "write a host, such as `example.com` or `example.com:8443`";
     let (host, port) = domain::split_port(text).map_err(|error| format!("{error}; {example}"))?;
     domain::normalise(host).map_err(|error| format!("{error}; {example}"))?;
     Ok(Question::Connect(host.to_owned(), port.unwrap_or(443)))

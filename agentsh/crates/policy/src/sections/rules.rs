@@ -131,7 +131,7 @@ const RULE: &[Key] = &[
     Key {
         name: "method",
         default: "`tools/call`",
-        about: "A method of the protocol, or a pattern; `path` counts from `params` for others than `tools/call`.",
+        about: "A method of the protocol, or a pattern. Except for `tools/call`, `path` starts at `params`.",
         ..KEY
     },
     Key {

@@ -132,7 +132,7 @@ const WEBHOOK: &[Key] = &[
     Key {
         name: "events",
         kind: Kind::List(&Kind::Text),
-        about: "Patterns over the types of events.",
+        about: "Patterns for event types.",
         example: "[mcp_tool_call_intercepted, \"net_*\"]",
         ..KEY
     },

@@ -230,7 +230,7 @@ impl Builder<'_> {
         // It would redirect git for all others. With any, git takes a repository of reftables for a linked working tree.
         let common = git.join(builtin_paths::GIT_COMMON);
         if self.host.look(&git.join("reftable")).is_some() && self.host.look(&common).is_none() {
-            let why = "it sends git elsewhere for its configuration and hooks".to_owned();
+            let why = "it redirects git to other configuration and hooks".to_owned();
             self.layout.expected.insert(common, Named { kind: NamedKind::File, why });
         } else {
             self.add_stub(&common, Stub::File);

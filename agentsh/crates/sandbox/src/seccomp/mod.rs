@@ -51,7 +51,7 @@ pub fn install(program: &Program) -> Result<(), StageError> {
     install_with(program, 0).map(drop)
 }
 
-/// As [`install_and_listen`]. If an outer filter already has a listener, the same calls are refused without a report.
+/// Like [`install_and_listen`]. If an outer filter already has a listener, the same calls are refused without a report.
 ///
 /// # Errors
 /// When the kernel refuses: nothing may then be executed.
@@ -76,7 +76,7 @@ pub fn install_and_tell(
     Ok(None)
 }
 
-/// As [`install`], and returns the listener's descriptor.
+/// Like [`install`], and returns the listener's descriptor.
 ///
 /// # Errors
 /// When the kernel refuses, or has no such descriptors: nothing may then be executed.

@@ -133,7 +133,7 @@ pub(super) fn spaced(text: &str) -> View {
 }
 
 /// Texts encoded in tags, variation selectors or zero-width characters, and text reversed by a direction override.
-pub(super) fn smuggled(text: &str) -> Vec<View> {
+pub(super) fn smuggled_texts(text: &str) -> Vec<View> {
     let (mut tags, mut selectors, mut bits) = (Builder::default(), Vec::new(), Vec::new());
     let mut place: Option<std::ops::Range<usize>> = None;
     let mut views = Vec::new();

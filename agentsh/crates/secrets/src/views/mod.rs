@@ -65,7 +65,7 @@ fn walk(
         views.extend(near(fold::view(text), false, false));
     }
     if survey.invisible > 0 {
-        views.extend(invisible::smuggled(text).into_iter().map(|view| (view, true, true)));
+        views.extend(invisible::smuggled_texts(text).into_iter().map(|view| (view, true, true)));
         if survey.invisible > 2 {
             views.extend(near(invisible::spaced(text), false, false));
         }

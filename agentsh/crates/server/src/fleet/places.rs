@@ -31,7 +31,7 @@ impl Places {
     }
 
     /// # Errors
-    /// As [`Places::behind`].
+    /// Like [`Places::behind`].
     pub fn next(&self) -> Result<i64, DbError> {
         self.behind(0, Timestamp::now())
     }

@@ -23,9 +23,9 @@ pub struct Page {
     pub refused: bool,
     /// Only records with a smaller id.
     pub before: Option<i64>,
-    /// Only records before this place in the session.
+    /// Only records before this position in the session.
     pub before_seq: Option<i64>,
-    /// Only records behind this place in the session: then the oldest of them are given.
+    /// Only records after this position in the session, the oldest first.
     pub after_seq: Option<i64>,
     /// Maximum number of records.
     pub limit: u32,

@@ -27,7 +27,7 @@ pub struct SessionTally {
     /// Everything but the calls: those are in `tools`.
     pub summary: Summary,
     pub tools: Vec<ToolTally>,
-    /// From where copies went to: source server, target server, verdict, how often.
+    /// Where copies came from and went to: source server, target server, verdict, how often.
     pub copies: Vec<(String, String, String, u64)>,
     pub events: u64,
 }

@@ -254,7 +254,7 @@ impl Metrics {
     }
 
     /// Notes the seconds between the oldest event of a request and its delivery.
-    pub fn lagged(&mut self, kind: &'static str, seconds: f64) {
+    pub fn record_lag(&mut self, kind: &'static str, seconds: f64) {
         self.observe(LAG, vec![("agentsh.item", kind.to_owned())], seconds);
     }
 

@@ -231,7 +231,7 @@ impl Shared {
                 Ok(()) => {
                     queue(&mut state).done();
                     if let Some(seconds) = taken.iter().filter_map(|(item, _)| age(item)).reduce(f64::max) {
-                        state.metrics.lagged(kind, seconds);
+                        state.metrics.record_lag(kind, seconds);
                     }
                 }
                 Err(SendFailure::Never(why)) => {

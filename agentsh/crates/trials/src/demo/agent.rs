@@ -119,7 +119,7 @@ fn hostile_server() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the refused call reached the server all the same, in the server's own words.
+/// Whether the refused call reached the server anyway, in the server's own words.
 fn report_with_arrivals(
     client: &mut Client,
     (by, attack): (&str, &str),

@@ -266,7 +266,7 @@ fn layer_of(attack: &str, attempt: &Try) -> String {
         ("env-file", _) => format!("file access ({error})"),
         (_, "ENOENT") if attack == "supervisor" => "pid namespace: no such process".to_owned(),
         (_, "ESRCH") => "pid namespace: no such process".to_owned(),
-        ("supervisor", "EACCES" | "EPERM") => "pid 1 is closed to what it started".to_owned(),
+        ("supervisor", "EACCES" | "EPERM") => "pid 1 cannot be opened from inside".to_owned(),
         ("own-program", "EACCES") => "file permissions".to_owned(),
         (_, "ENOENT") => "mount tree: it is not there".to_owned(),
         (_, "EROFS") => "mount tree: read-only".to_owned(),

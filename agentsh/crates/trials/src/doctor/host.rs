@@ -159,7 +159,7 @@ fn on_path(name: &str, context: &Context) -> Option<PathBuf> {
 pub fn explain_spawn(error: &SpawnError) -> Option<String> {
     match error {
         SpawnError::Kernel { source, .. } => Some(explain(&source.to_string())),
-        // Where AppArmor gives the namespace and takes its capabilities, the first mount fails.
+        // If AppArmor allows the namespace but takes its capabilities away, the first mount fails.
         SpawnError::Init { message, cause: Cause::Other, .. } => {
             let refused = ["EPERM", "EACCES", "not permitted", "Permission denied"];
             refused.iter().any(|word| message.contains(word)).then(|| explain(message))

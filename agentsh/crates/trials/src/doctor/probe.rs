@@ -156,7 +156,7 @@ fn network(facts: &Facts) -> Answer {
         Try::new("send UDP to 192.0.2.1:53", attempt::send_datagram((four, 53).into())),
         Try::new("connect to the host's loopback", attempt::connect(host)),
         Try::new("connect to the host's abstract socket", attempt::connect_abstract(&facts.abstract_name)),
-        Try::new("a socket to the machine below (vsock)", attempt::vsock()),
+        Try::new("a socket to the hypervisor (vsock)", attempt::vsock()),
     ];
     let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr().map(|at| (listener, at)));
