@@ -210,3 +210,16 @@ fn git_settings_are_cached_until_the_configuration_changes() {
     configure("Two");
     assert_eq!(name(), "Two");
 }
+
+/// A hardening guide's `* hard core 0`, and an administrator's limit of processes: neither can be raised.
+#[test]
+fn lower_hard_limits_of_the_caller_are_kept() {
+    const LIMITS: &str = "awk '/core file/ {print $6} /Max processes/ {print $4}' /proc/self/limits";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let own = start(&place, &["sh", "-c", LIMITS]);
+        let mut command = place.command("prlimit");
+        command.args(["--core=0:0", "--nproc=1900:1900", "--"]).arg(own.get_program()).args(own.get_args());
+        assert_eq!(Outcome::of(&mut command).expect_code(0).stdout, "0\n1900\n");
+    }
+}

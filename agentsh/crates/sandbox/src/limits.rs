@@ -18,11 +18,11 @@ const OOM_SCORE: &str = "500";
 /// Applied by init to itself and its children.
 ///
 /// # Errors
-/// When a limit above the inherited hard limit is requested and not permitted.
+/// When the kernel refuses a limit that is not above the inherited one.
 pub fn apply(limits: &Limits) -> Result<(), StageError> {
     let fixed = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     let at_most = |resource, value: u64| fixed(value.min(getrlimit(resource).maximum.unwrap_or(u64::MAX)));
-    setrlimit(Resource::Nproc, fixed(limits.pids)).at("limit processes")?;
+    setrlimit(Resource::Nproc, at_most(Resource::Nproc, limits.pids)).at("limit processes")?;
     let open_files = at_most(Resource::Nofile, limits.open_files);
     let usual = open_files.maximum.map(|maximum| maximum.min(limits.usual_open_files));
     setrlimit(Resource::Nofile, Rlimit { current: usual, ..open_files }).at("limit open files")?;
@@ -32,8 +32,8 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
         setrlimit(Resource::Fsize, usual).at("limit the size of files")?;
     }
     // If a program of the host receives dumps, the kernel starts it at a limit of 0, too, but not at 1
-    // (core(5), fs/coredump.c).
-    setrlimit(Resource::Core, fixed(1)).at("switch off core dumps")?;
+    // (core(5), fs/coredump.c). A hard limit of 0, as hardening guides set it, cannot be raised.
+    setrlimit(Resource::Core, at_most(Resource::Core, 1)).at("switch off core dumps")?;
     setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MAX_QUEUED_SIGNALS))
         .at("limit queued signals")?;
     setrlimit(Resource::Msgqueue, at_most(Resource::Msgqueue, MAX_QUEUE_BYTES)).at("limit message queues")?;
