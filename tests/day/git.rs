@@ -291,6 +291,19 @@ fn nested_repositories_from_before_the_run_can_be_removed() {
 
 /// A submodule and directories around one move as outside: git writes its `.git` file and its configuration again. What is written
 /// there otherwise, and a submodule whose configuration names what runs in its working tree, is treated as before.
+/// It removes an index below `.git`, and then tries `rmdir .git`.
+#[test]
+fn git_stash_leaves_the_guards_alone() {
+    for (mode, place) in repositories() {
+        let script = "set -e; echo two >file; git stash -q; git stash pop -q; cat file";
+        let outcome =
+            Outcome::of(place.agentsh(&["run", "--", "sh", "-c", script]).current_dir(&place.project));
+        let outcome = outcome.expect_code(0);
+        assert_eq!(outcome.stdout, "two\n", "{mode:?} {outcome}");
+        assert!(!outcome.stderr.contains("guarded again"), "{mode:?} {outcome}");
+    }
+}
+
 #[test]
 fn submodules_can_be_moved() {
     for (mode, place) in repositories() {

@@ -234,11 +234,14 @@ fn give_up(record: &Path, paths: &[PathBuf]) {
     unwanted.for_each(|path| remove_untouched(path, stub_content(path)));
 }
 
-/// Removes all stubs at the top of a directory that a program removes.
+/// Removes the stubs in a directory that a program removes, if nothing else is in it: git tries `rmdir .git` whenever it has
+/// removed a file there.
 pub fn remove_in(state: &Path, directory: &Path) {
     let recorded = recorded(&records(state));
-    let in_it = recorded.iter().filter(|path| path.parent() == Some(directory));
-    in_it.for_each(|path| remove_untouched(path, stub_content(path)));
+    let left = listing::paths(directory).unwrap_or_default();
+    if left.iter().all(|path| recorded.contains(path)) {
+        left.iter().for_each(|path| remove_untouched(path, stub_content(path)));
+    }
 }
 
 fn remove_untouched(path: &Path, content: &[u8]) {
