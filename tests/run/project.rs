@@ -167,6 +167,29 @@ fn a_project_of_another_owner_is_writable_for_root() {
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "old\nmore\n");
 }
 
+/// `/srv/site` of `root:www-data`: its files have a group that is neither root's nor the owner's.
+#[test]
+fn a_project_of_another_group_is_writable_for_root() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+    let place = Place::new(Mode::Invoker);
+    if !place.mode.is_root() {
+        return crate::support::skip("only root may give files to another group");
+    }
+    for owner in [0, 4321] {
+        let (old, private) = (place.write("old", "old\n"), place.write("private", "of nobody here"));
+        let _ = std::fs::remove_file(place.project.join("new"));
+        for path in [&place.project, &old] {
+            lchown(path, Some(owner), Some(4323)).unwrap();
+        }
+        lchown(&private, Some(4324), Some(4323)).unwrap();
+        std::fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
+        let outcome = place.shell("echo new >new && echo more >>old && ! cat private");
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{owner} {outcome}");
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "old\nmore\n");
+        assert_eq!(place.project.join("new").metadata().unwrap().uid(), owner);
+    }
+}
+
 /// A script next to the project: the files around it are not shown with it, and the project stays as writable as it is.
 #[test]
 fn script_above_the_project_is_shown_without_its_directory() {

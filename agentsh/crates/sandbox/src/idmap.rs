@@ -105,7 +105,8 @@ impl IdMaps {
     }
 }
 
-/// A user namespace that is only used for its map: host ids `owner` appear as the sandbox's ids.
+/// A user namespace that is only used for its map: the owner's ids and the sandbox's are exchanged, and all others stay. The
+/// kernel refuses every change of a file with an owner or a group that has no id.
 #[derive(Debug)]
 pub struct IdMap(OwnedFd);
 
@@ -121,7 +122,7 @@ impl IdMap {
             std::fs::OpenOptions::new()
                 .write(true)
                 .open(directory.join(name))
-                .and_then(|mut file| file.write_all(format!("{host} {inside} 1").as_bytes()))
+                .and_then(|mut file| file.write_all(exchanged(host, inside).as_bytes()))
                 .on("write the id map's", name)
         };
         let maps = write("uid_map", owner_uid, identity.host_uid)
@@ -141,6 +142,18 @@ impl IdMap {
         let mapped = attributes(0, Some(self.0.as_fd()));
         clone_tree_with(path, OpenTreeFlags::empty(), no_links, &mapped).on("map the ids of", path.display())
     }
+}
+
+/// A map of all ids to themselves, but for two.
+fn exchanged(one: u32, other: u32) -> String {
+    let (low, high) = (one.min(other), one.max(other));
+    let mut ranges = vec![(0, 0, low), (low, high, 1)];
+    if low < high {
+        ranges.extend([(low + 1, low + 1, high - low - 1), (high, low, 1)]);
+    }
+    ranges.push((high + 1, high + 1, u32::MAX - high - 1));
+    let ranges = ranges.into_iter().filter(|(_, _, count)| *count > 0);
+    ranges.map(|(from, to, count)| format!("{from} {to} {count}\n")).collect()
 }
 
 /// A child in a user namespace of its own that lives until the returned pipe end is dropped.
@@ -175,4 +188,16 @@ fn idle_process() -> io::Result<(i32, OwnedFd)> {
     drop(write);
     let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None);
     Err(io::Error::other("user namespaces are not allowed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn id_map_has_every_id_once() {
+        assert_eq!(exchanged(0, 1000), "0 1000 1\n1 1 999\n1000 0 1\n1001 1001 4294966294\n");
+        assert_eq!(exchanged(7, 7), "0 0 7\n7 7 1\n8 8 4294967287\n");
+        assert_eq!(exchanged(5, 4), exchanged(4, 5));
+    }
 }
