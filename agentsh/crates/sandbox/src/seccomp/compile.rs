@@ -132,7 +132,12 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
         statement(LOAD_WORD, NUMBER),
     ];
     if let Some(bit) = architecture.foreign_bit() {
-        code.extend([jump(JUMP_AT_LEAST, bit, 0, 1), statement(RETURN, KILL_PROCESS)]);
+        // A tracer (strace, proot) skips a call by the number -1; the kernel knows no negative number.
+        code.extend([
+            jump(JUMP_AT_LEAST, bit, 0, 2),
+            jump(JUMP_AT_LEAST, 1 << 31, 1, 0),
+            statement(RETURN, KILL_PROCESS),
+        ]);
     }
     code.extend(search(
         &ranges(architecture, tier, asked),

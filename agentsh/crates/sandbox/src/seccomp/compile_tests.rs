@@ -135,6 +135,7 @@ fn foreign_architectures_are_killed() {
     let [of_x86, of_arm] = BOTH.map(Architecture::audit);
     assert_eq!(execute(&x86.program, 1, 0x4000_0003, [0; 3]), KILL_PROCESS, "i386");
     assert_eq!(execute(&x86.program, 0x4000_0001, of_x86, [0; 3]), KILL_PROCESS, "x32");
+    assert_eq!(execute(&x86.program, u32::MAX, of_x86, [0; 3]), errno(libc::ENOSYS), "skipped by a tracer");
     assert_eq!(execute(&x86.program, 1, of_arm, [0; 3]), KILL_PROCESS);
     assert_eq!(execute(&arm.program, 1, 0x4000_0028, [0; 3]), KILL_PROCESS, "arm of 32 bits");
     assert_eq!(execute(&arm.program, 1, of_x86, [0; 3]), KILL_PROCESS);
