@@ -46,6 +46,8 @@ fn remote_session_is_kept_and_ended() {
     assert_eq!((code, errors.as_str()), (0, ""));
     let asked = server.asked();
     assert!(asked.iter().all(|asked| asked.header("authorization") == Some("Bearer t0ken-of-the-user")));
+    let name = Some(concat!("agentsh/", env!("CARGO_PKG_VERSION")));
+    assert!(asked.iter().all(|asked| asked.header("user-agent") == name));
     let (first, rest) = asked.split_first().unwrap();
     assert_eq!(first.header("accept"), Some("application/json, text/event-stream"));
     assert_eq!((first.header("mcp-session-id"), first.header("mcp-protocol-version")), (None, None));

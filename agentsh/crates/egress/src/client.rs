@@ -9,7 +9,7 @@ use std::time::Duration;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_LENGTH, HeaderMap, LOCATION, TRANSFER_ENCODING};
+use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT};
 use hyper::{Method, StatusCode, Uri};
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -150,6 +150,9 @@ impl Client {
         let mut request = hyper::Request::new(body);
         *request.method_mut() = method;
         *request.headers_mut() = headers;
+        // Web application firewalls refuse requests without one.
+        let agent = HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().entry(USER_AGENT).or_insert(agent);
         let url = &target.url()[..url::Position::AfterQuery];
         *request.uri_mut() = url.parse::<Uri>().map_err(|error| HttpError::Broken(error.to_string()))?;
         let asked = self.http.request(request);

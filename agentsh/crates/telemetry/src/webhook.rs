@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use ring::hmac;
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore};
@@ -190,7 +190,6 @@ impl<R: Recorder> Inner<R> {
 pub fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = vec![
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
-        (USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION")))),
         (HeaderName::from_static("x-agentsh-timestamp"), HeaderValue::from(now)),
     ];
     let signed = [("x-canary-signature-256", String::new()), ("x-agentsh-signature-256", now.to_string())];

@@ -1,7 +1,7 @@
 //! The same messages as unary gRPC calls: five bytes and the message, one answer, and the status in the trailers.
 
 use hyper::Method;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
 use serde_json::Value;
 use tokio::time::timeout;
 use url::Url;
@@ -53,7 +53,6 @@ pub(super) async fn export(
     if let Ok(within) = HeaderValue::from_str(&format!("{within}m")) {
         headers.insert(TIMEOUT, within);
     }
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION"))));
     let target = client.target(url.as_str()).map_err(|why| SendFailure::Never(why.to_string()))?;
     let asked = async {
         let answer = client.send(Method::POST, &target, headers, whole(body)).await?;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -288,7 +288,6 @@ impl Shared {
         } else {
             body
         };
-        headers.push((USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION")))));
         let post =
             Post { url: url.clone(), headers, body, within: self.settings.within, max_answer: MAX_ANSWER };
         match self.client.post(post).await {
