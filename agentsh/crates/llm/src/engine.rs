@@ -263,6 +263,9 @@ impl Stream {
         }
         if piece.is_whole {
             draft.arguments = piece.arguments;
+        } else if piece.is_text && draft.arguments.pop().is_some() {
+            // Without the quotation marks between them.
+            draft.arguments.push_str(piece.arguments.strip_prefix('"').unwrap_or_default());
         } else {
             draft.arguments.push_str(&piece.arguments);
         }

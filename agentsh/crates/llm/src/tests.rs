@@ -269,10 +269,10 @@ fn call_data_after_its_end_starts_another_call() {
     assert_eq!(read_by_index(&out)[0].1, "read");
 }
 
-/// With every piece of a call some gateways say its id and name again, and some an empty name.
+/// With every piece of a call some gateways say its id and name again, some an empty name, and some a new id.
 #[test]
 fn piece_that_repeats_id_and_name_starts_no_new_call() {
-    for (again, name) in [("a", "read"), ("a", ""), ("", "")] {
+    for (again, name) in [("a", "read"), ("a", ""), ("", ""), ("b", "")] {
         let piece = format!(
             r#"{{"index":0,"id":"{again}","type":"function","function":{{"name":"{name}","arguments":"1}}"}}}}"#
         );
@@ -286,6 +286,47 @@ fn piece_that_repeats_id_and_name_starts_no_new_call() {
         assert_eq!(read_by_index(&out), [("a".into(), "read".into(), "{\"x\":1}".into())], "{out}");
         let (_, told) = through(Provider::OpenAiChat, &text.replace("read", "send"));
         assert_eq!(told.len(), 1, "{again} {name}");
+    }
+}
+
+/// Gemini's OpenAI endpoint refuses the next question without the signature; some of its gateways repeat the id.
+#[test]
+fn rewritten_call_keeps_the_members_of_its_first_piece() {
+    let first = call(r#""index":0,"extra_content":{"google":{"thought_signature":"s1"}},"#, "a", "read", "{");
+    let text = chat(&[
+        &chunk(&first, "null"),
+        &chunk(&call(r#""index":0,"#, "a", "read", "}"), "null"),
+        r#"{"index":0,"delta":{},"finish_reason":"tool_calls"}"#,
+    ]);
+    let (out, _) = through(Provider::OpenAiChat, &text);
+    assert_eq!(out.matches(r#""extra_content":{"google":{"thought_signature":"s1"}}"#).count(), 1, "{out}");
+    assert_eq!(read_by_index(&out), [("a".into(), "read".into(), "{}".into())], "{out}");
+}
+
+#[test]
+fn text_of_a_custom_tool_comes_in_pieces() {
+    let piece = |of: &str, input: &str| {
+        chunk(
+            &format!(
+                r#"{{"index":0,{of}"custom":{{{}"input":"{input}"}}}}"#,
+                if of.is_empty() { "" } else { r#""name":"read","# }
+            ),
+            "null",
+        )
+    };
+    for again in ["", r#""id":"a","type":"custom","#] {
+        let text = chat(&[
+            &piece(r#""id":"a","type":"custom","#, ""),
+            &piece(again, r#"a \"b"#),
+            &piece(again, r#"\" c"#),
+            r#"{"index":0,"delta":{},"finish_reason":"tool_calls"}"#,
+        ]);
+        let (out, told) = through(Provider::OpenAiChat, &text);
+        assert!(told.is_empty(), "{told:?}");
+        let is_one = out.contains(r#""type":"custom","custom":{"name":"read","input":"a \"b\" c"}"#);
+        assert!(if again.is_empty() { out == text } else { is_one }, "{out}");
+        let (out, told) = through(Provider::OpenAiChat, &text.replace("read", "send"));
+        assert!(told.len() == 1 && !out.contains("\"custom\""), "{out}");
     }
 }
 

@@ -36,6 +36,8 @@ use agentsh_store::escape;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of concurrent requests of a connection, because their bodies are in memory.
 const MAX_STREAMS: u32 = 32;
+/// Header lines of an answer, as for MCP servers: hyper's own limit is 100.
+const MAX_HEADERS: usize = 256;
 /// Bytes on their way to and from the model in HTTP/2.
 const PIPE: usize = 64 << 10;
 
@@ -147,8 +149,10 @@ impl Channel for Model {
                 });
                 Sender::Many(sender)
             } else {
-                let handshake = client1::handshake(TokioIo::new(model.stream));
-                let (sender, carried) = handshake.await.map_err(broken)?;
+                let mut builder = client1::Builder::new();
+                builder.max_headers(MAX_HEADERS).allow_obsolete_multiline_headers_in_responses(true);
+                let (sender, carried) =
+                    builder.handshake(TokioIo::new(model.stream)).await.map_err(broken)?;
                 connection = Box::pin(async move { carried.await.map_err(broken) });
                 Sender::One(Mutex::new(sender))
             };

@@ -261,7 +261,9 @@ impl Model {
         let (is_stream, first) = match kind.as_str() {
             // Some servers name the wrong type: a client that asked for no stream reads JSON in either.
             "text/event-stream" if asked.is_streamed => (true, Bytes::new()),
-            "application/json" => (false, Bytes::new()),
+            "application/json" if !asked.is_streamed || asked.provider == Provider::Ollama => {
+                (false, Bytes::new())
+            }
             _ if asked.provider == Provider::Ollama => (true, Bytes::new()),
             // Clients do not look at the name: what it is shows in how it begins.
             _ => match tokio::time::timeout(timeout, body::first_piece(&mut body)).await {

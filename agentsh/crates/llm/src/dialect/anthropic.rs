@@ -149,8 +149,8 @@ impl Dialect for Anthropic {
                         namespace: text(block, "server_name"),
                         name: text(block, "name"),
                         arguments: input.map(Json::to_compact).unwrap_or_default(),
-                        is_whole: false,
                         at_provider,
+                        ..Piece::default()
                     });
                 } else if let Some(said) = text(block, "text") {
                     taken.texts.push(((0, 0), said));

@@ -60,7 +60,8 @@ impl Calls {
         let name = piece.name.as_deref().unwrap_or_default();
         let has_arguments = !piece.arguments.is_empty();
         let known = self.open.get_mut(&index).filter(|open| {
-            let is_another = !id.is_empty() && !open.id.is_empty() && id != open.id;
+            // Some gateways make up an id for every piece; official clients go by the index.
+            let is_another = !id.is_empty() && !open.id.is_empty() && id != open.id && !name.is_empty();
             // Some gateways repeat the id in every piece.
             let is_repeated = !id.is_empty() && id == open.id && name == open.name;
             !is_another && (is_repeated || !open.has_arguments || name.is_empty())
@@ -118,6 +119,7 @@ fn piece(key: Key, call: &Json<'_>) -> Piece {
     let input = text(function, "input").map(|input| quoted(&input));
     Piece {
         key,
+        is_text: input.is_some(),
         id: text(call, "id"),
         // Some send an empty name in all later pieces.
         name: text(function, "name").filter(|name| !name.is_empty()),
@@ -161,14 +163,21 @@ fn rank(rulings: &Rulings, (choice, place): Key) -> usize {
     before.filter(|(_, (_, ruling))| *ruling == Ruling::Allow).count()
 }
 
-/// A judged call, with its new index.
-fn judged(call: &Call, place: usize) -> String {
-    format!(
-        r#"{{"index":{place},"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}}"#,
-        quoted(&call.id),
-        quoted(&call.name),
-        quoted(&call.arguments)
-    )
+/// A judged call, with its new index, and what else its first piece has: Gemini wants its signature of a thought back.
+fn judged(first: &Json<'_>, call: &Call, place: usize) -> String {
+    let (kind, content) = match first.member("custom") {
+        Some(_) => ("custom", "input"),
+        None => ("function", "arguments"),
+    };
+    let arguments = if kind == "custom" { call.arguments.clone() } else { quoted(&call.arguments) };
+    let function = format!(r#"{{"name":{},"{content}":{arguments}}}"#, quoted(&call.name));
+    let changes = [
+        ("index", Some(place.to_string())),
+        ("id", Some(quoted(&call.id))),
+        ("type", Some(quoted(kind))),
+        (kind, Some(function)),
+    ];
+    with(first, &changes)
 }
 
 /// The message without refused calls; `places` are those of its calls, `instead` what replaces a call, None for
@@ -178,7 +187,7 @@ fn strip(
     choice: u64,
     places: &[u64],
     rulings: &Rulings,
-    mut instead: impl FnMut(Key) -> Option<Option<String>>,
+    mut instead: impl FnMut(Key, &Json<'_>) -> Option<Option<String>>,
 ) -> String {
     let mut changes = Vec::new();
     let listed = calls(message);
@@ -189,7 +198,7 @@ fn strip(
             if reason(rulings, key).is_some() {
                 continue;
             }
-            match instead(key) {
+            match instead(key, call) {
                 Some(written) => left.extend(written),
                 None => left.push(match call.member("index") {
                     Some(_) => with(call, &[("index", Some(rank(rulings, key).to_string()))]),
@@ -300,9 +309,9 @@ impl Dialect for Chat {
             }
             changed = true;
             let mut changes = Vec::new();
-            let instead = |key: Key| {
+            let instead = |key: Key, piece: &Json<'_>| {
                 let (call, _) = rulings.get(&key).filter(|_| self.ambiguous.contains(&key))?;
-                Some(self.written.insert(key).then(|| judged(call, rank(rulings, key))))
+                Some(self.written.insert(key).then(|| judged(piece, call, rank(rulings, key))))
             };
             let stripped = part.member("delta").map(|delta| strip(delta, choice, &places, rulings, instead));
             if end(part) && !refused.is_empty() {
@@ -385,7 +394,7 @@ impl WholeAnswer for Completion {
                 continue;
             };
             let places: Vec<u64> = (0..calls(message).len() as u64).collect();
-            let stripped = strip(message, choice, &places, rulings, |_| None);
+            let stripped = strip(message, choice, &places, rulings, |_, _| None);
             let content = match text(message, "content").filter(|said| !said.is_empty()) {
                 Some(said) => format!("{said}\n{refused}"),
                 None => refused,

@@ -56,6 +56,8 @@ pub(crate) struct Piece {
     pub arguments: String,
     /// These are all arguments, replacing earlier pieces.
     pub is_whole: bool,
+    /// The arguments are one text, and later pieces continue it.
+    pub is_text: bool,
     pub at_provider: bool,
 }
 

@@ -183,6 +183,7 @@ impl Dialect for Responses {
                         arguments,
                         is_whole: is_done,
                         at_provider,
+                        ..Piece::default()
                     });
                     if is_done {
                         taken.complete.push((place, 0));
@@ -364,6 +365,7 @@ impl Responses {
                 arguments,
                 is_whole: true,
                 at_provider,
+                ..Piece::default()
             });
         }
     }
