@@ -41,7 +41,8 @@ mod why;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use agentsh_sandbox::{init, zygote};
 use agentsh_terminal::output::{Context, Failure, finish};
@@ -61,6 +62,7 @@ struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)] // the arguments of the one that is used, not of sixty
 enum Verb {
     /// Run an agent and its MCP servers, each in a sandbox of its own
     Run(run::RunArgs),
@@ -146,6 +148,13 @@ enum Verb {
     Bridge { id: String },
 }
 
+/// The command line with the arguments of every verb.
+fn whole() -> Command {
+    let mut command = Arguments::command();
+    command.build();
+    command
+}
+
 /// Reads the command line and runs the verb.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -169,8 +178,15 @@ pub fn main() -> ExitCode {
         Some(AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
-    let matches =
-        help::on_one_screen(examples::add(Arguments::command())).try_get_matches_from(command_line());
+    let arguments_of = |command| help::on_one_screen(command).try_get_matches_from(command_line());
+    let matches = match arguments_of(Arguments::command()) {
+        Err(error)
+            if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
+        {
+            arguments_of(examples::add(whole()))
+        }
+        matches => matches,
+    };
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
