@@ -80,7 +80,8 @@ pub fn main(options: &Options) -> Result<bool> {
         });
     }
     // Beside the build, which needs none of them: a new machine spends minutes on either.
-    let packages = (part != Part::All && has_suite && !options.offline).then(|| std::thread::spawn(install::system_packages));
+    let packages = (part != Part::All && has_suite && !options.offline)
+        .then(|| std::thread::spawn(install::system_packages));
     if has_units || has_suite {
         steps.run("build, lints", || check(&mut linted(&["test", "--workspace", "--locked", "--no-run"])));
     }

@@ -11,8 +11,8 @@ use agentsh_store::escape;
 const MAX_COUNT: usize = 8;
 /// Ordinary programs: those that only start others, agentsh itself, language tools. They have no account with a model.
 const ORDINARY: &[&str] = &[
-    "agentsh", "bash", "bun", "cargo", "dash", "deno", "env", "fish", "go", "gradle", "java", "just", "ksh",
-    "make", "mise", "mvn", "node", "npm", "perl", "php", "pip", "pnpm", "poetry", "python", "python3",
+    "agentsh", "bash", "bun", "cargo", "dash", "deno", "env", "fish", "git", "go", "gradle", "java", "just",
+    "ksh", "make", "mise", "mvn", "node", "npm", "perl", "php", "pip", "pnpm", "poetry", "python", "python3",
     "pytest", "ruby", "rustc", "sh", "tmux", "tox", "uv", "yarn", "zsh",
 ];
 /// Directories of distributions, which have no agents.

@@ -21,7 +21,8 @@ pub fn side_by_side<A, B: Send>(
     let pending = Mutex::new(Some(there));
     let take = || pending.lock().unwrap_or_else(PoisonError::into_inner).take();
     thread::scope(|scope| {
-        let other = Builder::new().name("guard".to_owned()).spawn_scoped(scope, || take().map(|there| there()));
+        let other =
+            Builder::new().name("guard".to_owned()).spawn_scoped(scope, || take().map(|there| there()));
         let here = here();
         if let Some(there) = take() {
             return (here, there());

@@ -156,7 +156,7 @@ mod tests {
             "sets variables: A_KEY",
             "'apiKeyHelper'",
             "'enableAllProjectMcpServers'",
-            "without a question: Bash(*)",
+            "without asking: Bash(*)",
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }

@@ -12,6 +12,7 @@ use agentsh_base::wsl::{self, Wsl};
 use agentsh_host::Context;
 use agentsh_sandbox::SpawnError;
 use agentsh_sandbox::control::Cause;
+use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_sandbox::mount_calls::file_key;
 use agentsh_store::{Event, Journal, PinStore, Reader, StoreError};
 
@@ -173,6 +174,9 @@ pub fn explain_spawn(error: &SpawnError) -> Option<String> {
 pub fn explain(message: &str) -> String {
     if wsl::here() == Some(Wsl::One) {
         return format!("{NO_KERNEL}; {SECOND_KIND}");
+    }
+    if Path::new(OWN_DIRECTORY).exists() {
+        return "this is a sandbox of agentsh already, and none starts inside; start the command without agentsh".to_owned();
     }
     let setting = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     remedies(
