@@ -599,7 +599,7 @@ fn the_transport_of_2024_is_found_by_asking() {
     let (sender, receiver) = (std::sync::Mutex::new(sender), std::sync::Mutex::new(Some(receiver)));
     let server = HttpServer::start(move |asked| match (asked.method.as_str(), asked.path.as_str()) {
         ("GET", _) => {
-            let first = "event: endpoint\ndata: /messages?s=1\n\n".to_owned();
+            let first = "event: endpoint\ndata:  /messages?s=1 \n\n".to_owned();
             Reply::events(&[": hello\n\n", "event: ping\ndata: 1\n\n", &first])
                 .fed(receiver.lock().unwrap().take().unwrap())
         }

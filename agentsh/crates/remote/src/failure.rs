@@ -40,10 +40,16 @@ impl std::fmt::Display for Failure {
             Self::Http(error) => write!(f, "{error}"),
             Self::Status(status, said) => {
                 write!(f, "it answered HTTP {status}")?;
-                if matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                    f.write_str(
-                        ": it requires other credentials; --header 'Authorization: Bearer ${NAME}' sends the \
-                         value of the variable NAME",
+                let requires = match *status {
+                    StatusCode::UNAUTHORIZED => "it requires",
+                    StatusCode::FORBIDDEN => "perhaps it requires",
+                    _ => "",
+                };
+                if !requires.is_empty() {
+                    write!(
+                        f,
+                        ": {requires} other credentials; --header 'Authorization: Bearer ${{NAME}}' sends the value \
+                         of the variable NAME"
                     )?;
                 }
                 if said.is_empty() { Ok(()) } else { write!(f, "; it says: '{said}'") }

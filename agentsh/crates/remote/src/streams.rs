@@ -135,7 +135,7 @@ impl Link {
         };
         let here = self.endpoint.borrow().clone();
         let Ok(named) = std::str::from_utf8(&place.data) else { return Ok(false) };
-        let endpoint = here.redirected(named, 0, self.settings.client.rules());
+        let endpoint = here.redirected(named.trim(), 0, self.settings.client.rules());
         let endpoint = endpoint.and_then(|next| next.of_origin(&here));
         let endpoint = endpoint.map_err(|why| HttpError::refused(here.name(), why))?;
         *self.endpoint.borrow_mut() = endpoint;
