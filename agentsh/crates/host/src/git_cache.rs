@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::context::Context;
-use super::git_settings::{Scope, Setting, Settings, is_harmless};
+use super::git_settings::{Scope, Setting, Settings, is_harmless, named_file};
 use agentsh_base::small_file;
 use agentsh_base::types::FileKey;
 use agentsh_sandbox::host::RealHost;
@@ -118,8 +118,7 @@ impl<'a> GitCache<'a> {
 /// For a setting that is not copied, only the location is kept.
 fn harmless(setting: &Setting) -> Setting {
     let is_include = matches!(setting.section.as_str(), "include" | "includeif") && setting.key == "path";
-    let names_ignored = setting.section == "core" && setting.key == "excludesfile";
-    if is_include || names_ignored || is_harmless(setting) {
+    if is_include || named_file(setting).is_some() || is_harmless(setting) {
         return setting.clone();
     }
     Setting { section: String::new(), subsection: None, key: String::new(), value: None }

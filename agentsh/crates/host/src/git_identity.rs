@@ -3,7 +3,7 @@
 //! outside. Settings that start programs are left out (helpers, hooks, editors, shell aliases), except filters, which
 //! decide what a commit contains.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_sandbox::spec::{Contribution, Feature, File};
 
 use super::Context;
-use super::git_settings::{Scope, Setting, is_harmless};
+use super::git_settings::{NAMED_FILES, Scope, Setting, is_harmless, named_file};
 use super::user_git::{Git, MAX_BYTES};
 
 /// Files that are read; git itself stops at ten that include each other.
@@ -58,7 +58,7 @@ pub fn contribution(context: &Context) -> Contribution {
         home: &context.home,
         places: BTreeMap::new(),
         files: Vec::new(),
-        names_ignored: false,
+        named: BTreeSet::new(),
     };
     let mut text = Vec::new();
     for (origin, setting) in top {
@@ -70,14 +70,16 @@ pub fn contribution(context: &Context) -> Contribution {
     }
     let mut files = copy.files;
     files.push((context.home.join(GLOBAL), text));
-    let named = git.as_ref().filter(|_| copy.names_ignored);
-    let named = named.and_then(|git| git.effective(&context.directory, "core", "excludesfile"));
-    let ignored = named.map_or_else(
-        || context.config.join("git/ignore"),
-        |value| written(&context.home, &context.home, &value),
-    );
-    if let Some(content) = bounded(&ignored) {
-        files.push((context.home.join(".config/git/ignore"), content));
+    for (key, usual) in NAMED_FILES {
+        let named = git.as_ref().filter(|_| copy.named.contains(key));
+        let named = named.and_then(|git| git.effective(&context.directory, "core", key));
+        let file = named.map_or_else(
+            || context.config.join(usual),
+            |value| written(&context.home, &context.home, &value),
+        );
+        if let Some(content) = bounded(&file) {
+            files.push((context.home.join(".config").join(usual), content));
+        }
     }
     part.files = files.into_iter().map(|(path, content)| File::new(path, content, MODE)).collect();
     part
@@ -117,14 +119,14 @@ struct Copy<'a> {
     /// Where each file is inside.
     places: BTreeMap<PathBuf, PathBuf>,
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// Whether one of them names a file of ignored names.
-    names_ignored: bool,
+    /// Those of [`NAMED_FILES`] that they name.
+    named: BTreeSet<&'static str>,
 }
 
 impl Copy<'_> {
     fn take(&mut self, origin: &Path, setting: &Setting, text: &mut Vec<u8>) {
         let is_include = matches!(setting.section.as_str(), "include" | "includeif") && setting.key == "path";
-        self.names_ignored |= setting.section == "core" && setting.key == "excludesfile";
+        self.named.extend(named_file(setting));
         if !is_include {
             if is_harmless(setting) {
                 render(setting, text);

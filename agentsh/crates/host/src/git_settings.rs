@@ -81,6 +81,17 @@ const VARIABLES: &[(&str, &str)] = &[
     ("versionsort", "suffix"),
 ];
 
+/// Settings of `core` that name a file, and the file of the user's configuration that git reads without them.
+pub const NAMED_FILES: [(&str, &str); 2] =
+    [("attributesfile", "git/attributes"), ("excludesfile", "git/ignore")];
+
+/// Whether a setting names one of [`NAMED_FILES`]: which one.
+#[must_use]
+pub fn named_file(setting: &Setting) -> Option<&'static str> {
+    let of_core = NAMED_FILES.iter().filter(|_| setting.section == "core");
+    of_core.map(|(key, _)| *key).find(|key| *key == setting.key)
+}
+
 #[must_use]
 pub fn is_harmless(setting: &Setting) -> bool {
     let (section, key) = (setting.section.as_str(), setting.key.as_str());
