@@ -462,6 +462,17 @@ fn events_that_clients_ignore_do_not_end_an_answer() {
     assert!(!String::from_utf8_lossy(&out).contains("\"name\":\"send\""));
 }
 
+/// A load balancer's own words; clients show them.
+#[test]
+fn error_event_passes_whatever_its_text_is() {
+    let text = anthropic(&[("read", &["{}"])]);
+    let head = &text[..text.find("event: content_block_start").unwrap()];
+    for data in ["upstream connect error", r#"{"error":{"message":"boom"}}"#] {
+        let cut = format!("{head}event: error\ndata: {data}\n\n");
+        assert_eq!(through(Provider::Anthropic, &cut).0, cut);
+    }
+}
+
 #[test]
 fn truncated_call_is_reported_as_truncated() {
     let text = anthropic(&[("read", &["{\"a\": "])]);

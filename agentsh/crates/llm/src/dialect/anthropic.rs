@@ -121,9 +121,13 @@ impl Dialect for Anthropic {
     }
 
     fn take(&mut self, event: &str, data: &str) -> Result<EventContent, LlmError> {
-        let tree = parse(data)?;
+        let tree = match parse(data) {
+            // Gateways and load balancers end a stream with a text of their own, which clients show.
+            Err(_) if event == "error" => return Ok(EventContent { is_last: true, ..EventContent::default() }),
+            tree => tree?,
+        };
         // Clients use either; the event's name counts only if the data has no type.
-        let named = (event == "ping").then(|| event.to_owned());
+        let named = matches!(event, "ping" | "error").then(|| event.to_owned());
         let kind = text(&tree, "type").or(named).ok_or(LlmError::Shape("an event without a type"))?;
         let started = tree.member("content_block").filter(|_| kind == "content_block_start");
         holds_only(&tree, usize::from(started.and_then(call_kind).is_some()))?;
