@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::dlp::taint::judge::Judge;
 use super::dlp::taint::persist::{ImportError, MAGIC};
@@ -89,8 +89,9 @@ fn written(text: &str) {
         time: THEN,
         private: true,
     };
-    let result = json!({ "content": [{ "type": "text", "text": text }] });
-    let leaves = Leaves::of_value("", &result);
+    let result = json!({ "content": [{ "type": "text", "text": text }] }).to_string();
+    let Ok(result) = agentsh_base::json::read(result.as_bytes()) else { panic!("no JSON") };
+    let leaves = Leaves::of_call("", &result);
     let stored = first.remember(origin.clone(), &leaves, &Views::NONE);
     let Some(record) = stored.record else { panic!("no record was made") };
     let mut second = judge(KEY);
@@ -112,7 +113,8 @@ fn written(text: &str) {
 }
 
 fn found(judge: &mut Judge, text: &str) -> Findings {
-    let arguments: Value = json!({ "text": text, "list": [text] });
-    let call = Leaves::of_value("send", &arguments);
+    let arguments = json!({ "text": text, "list": [text] }).to_string();
+    let Ok(arguments) = agentsh_base::json::read(arguments.as_bytes()) else { panic!("no JSON") };
+    let call = Leaves::of_call("send", &arguments);
     judge.judge(&ServerId("mail".to_owned()), &call, LATER, &Views::NONE, &|_| true)
 }

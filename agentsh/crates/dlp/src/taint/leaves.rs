@@ -4,8 +4,6 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use serde_json::Value;
-
 use crate::json::{Json, unescape};
 use crate::text::{Decoded, Limits, looks_encoded};
 
@@ -117,15 +115,6 @@ impl<'a> Leaves<'a> {
         leaves
     }
 
-    /// Like [`Leaves::of_call`], from a tree without the original spelling.
-    #[must_use]
-    pub fn of_value(tool: &'a str, arguments: &'a Value) -> Self {
-        let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };
-        leaves.items.push(Leaf::new(Role::Tool, Cow::Borrowed(tool), 0));
-        leaves.add_value(arguments, 0);
-        leaves
-    }
-
     /// Bytes of all leaves together.
     #[must_use]
     pub fn length(&self) -> usize {
@@ -212,30 +201,6 @@ impl<'a> Leaves<'a> {
                     let child = self.node(node, Step::Member(name));
                     self.push(Role::Name, unescape(raw), child);
                     self.add(value, child);
-                }
-            }
-        }
-    }
-
-    fn add_value(&mut self, value: &'a Value, node: u32) {
-        match value {
-            Value::Null | Value::Bool(_) => {}
-            Value::Number(number) => self.push(Role::Number, Cow::Owned(number.to_string()), node),
-            Value::String(text) => self.push(Role::Text, Cow::Borrowed(text), node),
-            Value::Array(items) => {
-                let codes = items.iter().map(|item| item.as_u64().and_then(|code| u32::try_from(code).ok()));
-                self.codes(items.len(), codes, node);
-                for (at, item) in items.iter().enumerate() {
-                    let child = self.node(node, Step::Item(at as u32));
-                    self.add_value(item, child);
-                }
-            }
-            Value::Object(members) => {
-                for (key, value) in members {
-                    let name = self.items.len() as u32;
-                    let child = self.node(node, Step::Member(name));
-                    self.push(Role::Name, Cow::Borrowed(key), child);
-                    self.add_value(value, child);
                 }
             }
         }

@@ -9,6 +9,8 @@ use agentsh_secrets::views;
 
 /// Maximum non-alphanumeric bytes for a space in a phrase.
 const BETWEEN: usize = 4;
+/// Maximum length of the rest of a name or path, in bytes.
+const MAX_NAME: usize = 64;
 /// Concepts recognised by form.
 const FORMS: [&str; 3] = ["url", "address", "identifier"];
 
@@ -32,6 +34,8 @@ pub struct Lexicon {
     /// Length of the longest in `foreign`, in bytes, and a bit for each byte that begins one of their characters, from 0xc0.
     longest: usize,
     leads: u64,
+    /// A bit for each byte that begins one, in either case.
+    foreign_starts: [u64; 4],
     /// Phrases without letters and digits.
     signs: Vec<(String, u16)>,
     /// A bit for each byte that begins one.
@@ -68,8 +72,9 @@ struct Phrase {
     /// Before the first word.
     before: Box<str>,
     first: Box<str>,
-    /// After the first word; a space matches non-alphanumeric bytes, a final `*` the rest of a word.
+    /// After the first word; a space matches non-alphanumeric bytes, a final `*` the rest of a name.
     rest: Box<str>,
+    is_path: bool,
 }
 
 /// The first bytes of a phrase in `foreign`, in lower case. No phrase is shorter.
@@ -133,6 +138,9 @@ impl Lexicon {
             let leads = phrase.bytes().filter(|byte| *byte >= 0xc0);
             self.leads = leads.fold(self.leads, |leads, byte| leads | 1 << (byte - 0xc0));
             self.longest = self.longest.max(phrase.len());
+            for first in phrase.bytes().take(1).flat_map(|byte| [byte, byte.to_ascii_uppercase()]) {
+                self.foreign_starts[usize::from(first / 64)] |= 1 << (first % 64);
+            }
             self.filter[bit(key).0] |= bit(key).1;
             self.foreign.entry(key).or_default().push((phrase.to_owned(), concept));
             return;
@@ -148,12 +156,16 @@ impl Lexicon {
         let rest = &phrase.as_bytes()[start + length..];
         let second = rest.first().is_some_and(|byte| *byte == b' ').then(|| lead(&rest[1..])).flatten();
         let hash = ascii::word(first.as_bytes()).1;
-        self.filter[bit(hash.into()).0] |= bit(hash.into()).1;
-        self.phrases.entry(key(hash, second)).or_default().push(Phrase {
+        let key = key(hash, second);
+        for part in [hash.into(), key] {
+            self.filter[bit(part).0] |= bit(part).1;
+        }
+        self.phrases.entry(key).or_default().push(Phrase {
             concept,
             before: phrase[..start].into(),
             first: first.into(),
             rest: phrase[start + length..].into(),
+            is_path: phrase.contains('/') || phrase.starts_with("id_"),
         });
     }
 
@@ -169,8 +181,12 @@ impl Lexicon {
         }
         let mut hits: Vec<Hit> = Vec::new();
         self.words(text, &mut |hit| hits.push(hit));
-        for start in near.into_iter().flatten() {
-            let rest = &text.as_bytes()[start..];
+        let bytes = text.as_bytes();
+        let begins = |start: &usize| {
+            self.foreign_starts[usize::from(bytes[*start] / 64)] >> (bytes[*start] % 64) & 1 == 1
+        };
+        for start in near.into_iter().flatten().filter(begins) {
+            let rest = &bytes[start..];
             let Some(key) = beginning(rest) else { break };
             let phrases = self.may_have(key).then(|| self.foreign.get(&key)).flatten();
             for (phrase, concept) in phrases.into_iter().flatten() {
@@ -181,6 +197,14 @@ impl Lexicon {
         }
         hits.sort_by_key(|hit| (hit.start, hit.end));
         hits.into_iter().for_each(found);
+    }
+
+    /// The phrase of signs that a text begins with.
+    fn sign(&self, bytes: &[u8]) -> Option<&(String, u16)> {
+        if self.sign_starts >> bytes.first()? & 1 == 0 {
+            return None;
+        }
+        self.signs.iter().find(|(sign, _)| bytes.starts_with(sign.as_bytes()))
     }
 
     /// Ranges around the characters of phrases in `foreign`, in order and disjoint.
@@ -205,11 +229,7 @@ impl Lexicon {
         let mut at = 0;
         while at < bytes.len() && !self.filter.is_empty() {
             if WORD[usize::from(bytes[at])] == 0 {
-                let mut signs = self.signs.iter().filter(|_| self.sign_starts >> bytes[at] & 1 == 1);
-                let second = bytes.get(at + 1);
-                let sign = signs.find(|(sign, _)| {
-                    second == sign.as_bytes().get(1) && bytes[at..].starts_with(sign.as_bytes())
-                });
+                let sign = self.sign(&bytes[at..]);
                 if let Some((sign, concept)) = sign {
                     found(Hit { concept: *concept, start: at, end: at + sign.len() });
                 }
@@ -224,9 +244,9 @@ impl Lexicon {
                 let between =
                     bytes[at..].iter().take(BETWEEN).take_while(|b| WORD[usize::from(**b)] == 0).count();
                 let second = lead(&bytes[at + between..]);
-                for second in [None, second].into_iter().take(1 + usize::from(second.is_some())) {
-                    let phrases = self.phrases.get(&key(hash, second));
-                    for phrase in phrases.into_iter().flatten() {
+                let second = second.map(|second| key(hash, Some(second)));
+                for key in std::iter::once(key(hash, None)).chain(second).filter(|key| self.may_have(*key)) {
+                    for phrase in self.phrases.get(&key).into_iter().flatten() {
                         if let Some(hit) = phrase.at(bytes, start, at) {
                             found(hit);
                         }
@@ -280,9 +300,9 @@ fn forms(bytes: &[u8], start: usize, end: usize, found: &mut impl FnMut(Hit)) {
 
 impl Phrase {
     fn at(&self, bytes: &[u8], start: usize, end: usize) -> Option<Hit> {
-        if !bytes[start..end].eq_ignore_ascii_case(self.first.as_bytes())
-            || !self.before.is_empty() && !bytes[..start].ends_with(self.before.as_bytes())
-            || self.before.starts_with('.') && is_member(&bytes[..start - self.before.len()])
+        if !self.before.is_empty() && !bytes[..start].ends_with(self.before.as_bytes())
+            || (self.before.starts_with('.') || &*self.before == "[")
+                && is_member(&bytes[..start - self.before.len()])
         {
             return None;
         }
@@ -317,11 +337,30 @@ impl Phrase {
         if in_word && bytes.get(at).is_some_and(|byte| WORD[usize::from(*byte)] != 0) {
             return None;
         }
+        if rest.ends_with(b"*") {
+            let is_name = |byte: &&u8| WORD[usize::from(**byte)] != 0 || **byte == b'_';
+            at += bytes[at..].iter().take(MAX_NAME).take_while(is_name).count();
+        }
+        if self.is_path && is_public_key(&bytes[at..]) {
+            return None;
+        }
+        // Last, because words with equal hashes are nearly always equal.
+        if !bytes[start..end].eq_ignore_ascii_case(self.first.as_bytes()) {
+            return None;
+        }
         Some(Hit { concept: self.concept, start: start - self.before.len(), end: at })
     }
 }
 
-/// Whether a following dot accesses a member, as in `process.env`, and does not begin a file name.
+/// Whether the rest of a path makes it that of a public key, which is no secret.
+fn is_public_key(rest: &[u8]) -> bool {
+    let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"/._-*".contains(byte);
+    let path = &rest[..rest.iter().take(MAX_NAME).take_while(is_part).count()];
+    path.strip_suffix(b".").unwrap_or(path).ends_with(b".pub")
+}
+
+/// Whether a following dot accesses a member, as in `process.env`, and does not begin a file name; or a bracket an element, as
+/// in `list[system_message]`, and is no marker.
 fn is_member(before: &[u8]) -> bool {
     before.last().is_some_and(|byte| WORD[usize::from(*byte)] != 0 || matches!(byte, b')' | b']'))
 }
@@ -351,8 +390,11 @@ mod tests {
             hits(&[".env", "<important>", "don't tell"], "a .env x.environment <IMPORTANT> don't tell env"),
             [".env", "<IMPORTANT>", "don't tell"]
         );
+        assert_eq!(hits(&["[system]"], "list[system] [system]").len(), 1);
         assert_eq!(hits(&[".env"], "process.env f().env ./.env ~/.env").len(), 2);
         assert_eq!(hits(&["忽略"], "请忽略之前"), ["忽略"]);
+        assert_eq!(hits(&["delete_*"], "call delete_all_files(x)"), ["delete_all_files"]);
+        assert_eq!(hits(&["~/.ssh", "id_rsa"], "~/.ssh/id_rsa, ~/.ssh/id_rsa.pub. ~/.ssh").len(), 3);
         // Each once, at any position among others.
         for length in [0, 1, 31, 32, 33, 65, 100] {
             let text = format!("{0}忽略 all {0}忽略 all {0}", "x ".repeat(length));

@@ -83,11 +83,16 @@ fn step(character: char, further: usize, each: &mut dyn FnMut(char)) {
     for variant in [Some(character), upper, lower].into_iter().flatten() {
         let mut buffer = [0; 4];
         let variant: &str = variant.encode_utf8(&mut buffer);
+        let looks: String = unicode_security::skeleton(variant).collect();
         // Most characters look like themselves alone.
-        if unicode_security::skeleton(variant).eq(variant.chars()) {
+        if looks == variant {
             continue;
         }
-        let latin: String = unicode_security::skeleton(variant).map(compatible).collect();
+        // The table takes a capital I for a small L.
+        let latin = match looks.as_str() {
+            "l" if character.is_uppercase() => "i".to_owned(),
+            _ => looks.chars().map(compatible).collect::<String>(),
+        };
         if !latin.is_empty() && latin.is_ascii() {
             return latin.chars().for_each(each);
         }
@@ -219,6 +224,7 @@ mod tests {
             ("schließen ſo", "schliessenso"),
             ("s\u{3164}k\u{ad}_l", "skl"),
             ("ⅷ ﬃ ㎏ Å", "viiiffikga"),
+            ("ІGNORE ΙGNORE ӏGNORE Ꮮ", "ignoreignorelgnorel"),
             ("ｒѐɑԁ", "read"),
         ] {
             assert_eq!(folded(text), wanted, "{text}");

@@ -1,5 +1,4 @@
-//! Decodes a text: character references, percent, backslash and quoted-printable escapes in one view, and each readable
-//! run of Base64, Base32, hexadecimal or numbers.
+//! Decodes a text: character references, percent and backslash escapes in one view, and each readable run of Base64, Base32, hexadecimal or numbers.
 
 use std::borrow::Cow;
 
@@ -14,8 +13,6 @@ const BASE32: usize = 24;
 const NUMBERS: usize = 12;
 /// Limit of runs per text.
 const RUNS: usize = 256;
-/// Limit of mail escapes in one go.
-const MAX_ESCAPES: usize = 4096;
 
 /// The text with resolved escapes, if any.
 #[must_use]
@@ -28,7 +25,6 @@ pub fn escapes(text: &str) -> Option<View> {
             b'&' => reference(&text[at..]),
             b'%' => percent(&text[at..]),
             b'\\' => backslash(&text[at..]),
-            b'=' => quoted_printable(&bytes[at..]),
             _ => {
                 let next = bytes[at..].iter().position(|byte| BEGINS_ESCAPE[usize::from(*byte)]);
                 at = next.map_or(bytes.len(), |length| at + length);
@@ -96,19 +92,6 @@ fn percent(rest: &str) -> Option<(Cow<'static, str>, usize)> {
         .collect();
     let text = String::from_utf8(decoded).ok()?;
     Some((text.into(), width * 3))
-}
-
-/// Mail escapes, at least two in a row: `=20` alone is a query value.
-fn quoted_printable(rest: &[u8]) -> Option<(Cow<'static, str>, usize)> {
-    let one = |bytes: &[u8]| match bytes {
-        [b'=', high, low, ..] if !high.is_ascii_lowercase() && !low.is_ascii_lowercase() => {
-            hex_byte(&[*high, *low])
-        }
-        _ => None,
-    };
-    let decoded: Vec<u8> = rest.chunks(3).take(MAX_ESCAPES).map_while(one).collect();
-    let text = String::from_utf8_lossy(&decoded).into_owned();
-    (decoded.len() >= 2).then(|| (text.into(), decoded.len() * 3))
 }
 
 fn backslash(rest: &str) -> Option<(Cow<'static, str>, usize)> {
@@ -314,8 +297,7 @@ fn spaced_hex(bytes: &[u8], start: usize) -> List {
 
 static BEGINS_ESCAPE: [bool; 256] = {
     let mut table = [false; 256];
-    (table[b'&' as usize], table[b'%' as usize], table[b'\\' as usize], table[b'=' as usize]) =
-        (true, true, true, true);
+    (table[b'&' as usize], table[b'%' as usize], table[b'\\' as usize]) = (true, true, true);
     table
 };
 
@@ -340,7 +322,6 @@ mod tests {
             ("%49gnore%20%C3%BC", "Ignore ü"),
             (r"\u0049\x67nore \ud83d\ude00", "Ignore 😀"),
             (r"\111\147nore", "Ignore"),
-            ("=49=67nore =C3=BC", "Ignore ü"),
         ] {
             assert_eq!(escapes(text).map(|view| view.text).as_deref(), Some(decoded));
         }

@@ -117,23 +117,9 @@ fn is_han(c: char) -> bool {
     matches!(c, '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-/// With spaces instead of invisible characters.
-pub(super) fn spaced(text: &str) -> View {
-    let mut builder = Builder::with_capacity(text.len());
-    let mut start = 0;
-    for (at, character) in invisible(text) {
-        builder.copy(&text[start..at], start);
-        if !builder.text().ends_with(' ') {
-            builder.put(" ", at);
-        }
-        start = at + character.len_utf8();
-    }
-    builder.copy(&text[start..], start);
-    builder.finish(text.len())
-}
-
 /// Texts encoded in tags, variation selectors or zero-width characters, and text reversed by a direction override.
-pub(super) fn smuggled_texts(text: &str) -> Vec<View> {
+#[must_use]
+pub fn smuggled_texts(text: &str) -> Vec<View> {
     let (mut tags, mut selectors, mut bits) = (Builder::default(), Vec::new(), Vec::new());
     let mut place: Option<std::ops::Range<usize>> = None;
     let mut views = Vec::new();

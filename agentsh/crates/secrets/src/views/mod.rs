@@ -66,9 +66,6 @@ fn walk(
     }
     if survey.invisible > 0 {
         views.extend(invisible::smuggled_texts(text).into_iter().map(|view| (view, true, true)));
-        if survey.invisible > 2 {
-            views.extend(near(invisible::spaced(text), false, false));
-        }
     }
     if survey.escapes {
         views.extend(decode::escapes(text).into_iter().flat_map(|view| near(view, false, true)));
@@ -112,7 +109,6 @@ mod tests {
             "&amp;lt;",
             "%2541",
             "\\u005c",
-            "=3D=33",
             "a\u{200b}",
             "\u{202e}ab",
             "\u{1b}[1m",
@@ -124,7 +120,6 @@ mod tests {
             "01001001 ",
             "h4ck3r l33t ",
             "vtaber cerivbhf\n",
-            "I.g.n.",
         ] {
             let short = piece.repeat(64_000 / piece.len());
             let (once, four) = (bytes(&short), bytes(&short.repeat(4)));

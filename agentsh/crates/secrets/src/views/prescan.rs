@@ -3,7 +3,7 @@
 use agentsh_base::ascii;
 
 use super::invisible::invisible;
-use super::obfuscation::{TURNED, clue};
+use super::obfuscation::{TURNED, is_clue};
 
 /// The features of a text.
 #[derive(Clone, Debug, Default)]
@@ -12,7 +12,7 @@ pub struct Prescan {
     pub control: bool,
     /// Invisible characters.
     pub invisible: usize,
-    /// Character references, percent, backslash or quoted-printable escapes.
+    /// Character references, percent or backslash escapes.
     pub escapes: bool,
     /// Possible Base64 or hexadecimal.
     pub runs: bool,
@@ -22,8 +22,8 @@ pub struct Prescan {
     pub spaced: bool,
     /// The ends of several words of mixed letters and digits.
     pub leet: Vec<usize>,
-    /// Words of a disguised text: where they begin, and whether they are reversed.
-    pub turned: Vec<(usize, bool)>,
+    /// Where words of a text in rot13 begin.
+    pub turned: Vec<usize>,
 }
 
 /// Minimum length of an encoded run.
@@ -44,7 +44,7 @@ static CLASS: [u8; 256] = {
             b' ' | b'\t' | b'\n' | b'\r' => SPACE,
             b'a'..=b'z' | b'A'..=b'Z' => LETTER,
             b'0'..=b'9' => DIGIT,
-            b'&' | b'%' | b'\\' | b'=' => MARK,
+            b'&' | b'%' | b'\\' => MARK,
             0..=0x1f | 0x7f => CONTROL,
             _ => OTHER,
         };
@@ -68,8 +68,9 @@ impl Prescan {
                     let start = at;
                     at += ascii::letters(&bytes[at..]);
                     let word = &bytes[start..at];
-                    if TURNED.may_have(word) && !bytes.get(at).is_some_and(u8::is_ascii_digit) {
-                        survey.turned.extend(clue(word).map(|is_reversed| (start, is_reversed)));
+                    let is_whole = !bytes.get(at).is_some_and(u8::is_ascii_digit);
+                    if TURNED.may_have(word) && is_whole && is_clue(word) {
+                        survey.turned.push(start);
                     }
                     let class_at = |at: usize| bytes.get(at).map(|byte| CLASS[usize::from(*byte)]);
                     let (mut changes, mut digits, mut last) = (0, 0, LETTER);
@@ -99,7 +100,6 @@ impl Prescan {
                         b'%' => {
                             bytes.get(at + 1..at + 3).is_some_and(|b| b.iter().all(u8::is_ascii_hexdigit))
                         }
-                        b'=' => bytes.get(at + 3) == Some(&b'='),
                         _ => matches!(bytes.get(at + 1), Some(b'u' | b'x' | b'U' | b'0'..=b'3')),
                     };
                     at += 1;

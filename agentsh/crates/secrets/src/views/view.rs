@@ -139,11 +139,6 @@ impl Builder {
         self.next = None;
     }
 
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.view.text
-    }
-
     /// `end`: end of the original, or of its read part.
     #[must_use]
     pub fn finish(mut self, end: usize) -> View {

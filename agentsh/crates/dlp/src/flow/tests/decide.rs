@@ -61,14 +61,15 @@ fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
     flow.remember_json(origin, result.as_bytes(), None, &Views::NONE).unwrap()
 }
 
+/// Judges a call as it is on the wire.
+fn call(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value, (at, views): (u64, Views)) -> Judged {
+    let text = arguments.to_string();
+    let arguments = crate::json::read(text.as_bytes()).unwrap();
+    flow.judge(&server(to), labels, &Leaves::of_call("send", &arguments), seconds(at), &views)
+}
+
 fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged {
-    let judged = flow.judge(
-        &server(to),
-        labels,
-        &Leaves::of_value("send", arguments),
-        seconds(1001),
-        &Views::default(),
-    );
+    let judged = call(flow, to, labels, arguments, (1001, Views::default()));
     if judged.is_refused() {
         flow.not_sent();
     }
@@ -249,13 +250,7 @@ fn licence_text_has_no_origin() {
 fn results_are_forgotten_after_their_lifetime() {
     let mut flow = flow();
     read(&mut flow, MEMO, true, 1000);
-    let later = flow.judge(
-        &server("mail"),
-        EXTERNAL,
-        &Leaves::of_value("send", &json!({"a": MEMO})),
-        seconds(1000 + 3600),
-        &Views::NONE,
-    );
+    let later = call(&mut flow, "mail", EXTERNAL, &json!({"a": MEMO}), (1000 + 3600, Views::NONE));
     assert!(!later.is_refused() && !later.private_to_external);
     assert_eq!(flow.load().0, 0);
 }
@@ -383,9 +378,8 @@ fn repeated_result_takes_no_memory_and_renews_its_lifetime() {
         assert_eq!(flow.origins().last().unwrap().1.call, (1000 + apart).to_string());
         // It was read a second time, so its lifetime starts again.
         for (now, is_known) in [(1000 + apart + lifetime - 1, true), (1000 + apart + lifetime + 61, false)] {
-            let call = json!({"body": MEMO});
-            let call = Leaves::of_value("send", &call);
-            let judged = flow.judge(&server("mail"), EXTERNAL, &call, seconds(now), &Views::NONE);
+            let arguments = json!({"body": MEMO});
+            let judged = call(&mut flow, "mail", EXTERNAL, &arguments, (now, Views::NONE));
             assert_eq!(
                 rules(&judged).contains(&"taint-fingerprint"),
                 is_known,

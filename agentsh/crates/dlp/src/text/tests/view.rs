@@ -185,6 +185,9 @@ fn finds_invisible_text() {
     let selectors: String =
         SECRET.bytes().map(|b| char::from_u32(u32::from(b) - 16 + 0xe0100).unwrap()).collect();
     assert_found(&format!("\u{1f600}{selectors}"), &[Step::Invisible]);
+    let zero_width =
+        bits(SECRET.as_bytes(), 1, b"01", false).replace('0', "\u{200b}").replace('1', "\u{200c}");
+    assert_found(&format!("see attached{zero_width}"), &[Step::Invisible]);
 }
 
 #[test]
