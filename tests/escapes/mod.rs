@@ -25,6 +25,7 @@ mod links_outside;
 mod loader_variables;
 mod memory_bomb;
 mod mount;
+mod moved_repository;
 mod nested_repository_hook;
 mod no_route;
 mod other_sandbox;

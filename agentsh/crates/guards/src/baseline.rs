@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -110,6 +110,8 @@ pub struct Baseline {
     guards_all: bool,
     /// Hooks and programs that the user's git searches for in every repository.
     in_repositories: BTreeSet<PathBuf>,
+    /// As in [`Layout::in_repository`].
+    in_repository: BTreeSet<(PathBuf, PathBuf, PathBuf)>,
     /// Paths that were guarded from the start.
     guarded: BTreeSet<PathBuf>,
     /// Automatically run files that existed before, or that the policy allows.
@@ -142,6 +144,8 @@ pub(super) struct Stored {
     #[serde(default)]
     in_repositories: Vec<Vec<u8>>,
     #[serde(default)]
+    in_repository: Vec<[Vec<u8>; 3]>,
+    #[serde(default)]
     guarded: Vec<Vec<u8>>,
     #[serde(default)]
     present: Vec<Vec<u8>>,
@@ -168,6 +172,11 @@ impl From<Baseline> for Stored {
             path: baseline.path.into_iter().map(bytes).collect(),
             guards_all: baseline.guards_all,
             in_repositories: baseline.in_repositories.into_iter().map(bytes).collect(),
+            in_repository: baseline
+                .in_repository
+                .into_iter()
+                .map(|(git, named, users)| [bytes(git), bytes(named), bytes(users)])
+                .collect(),
             guarded: baseline.guarded.into_iter().map(bytes).collect(),
             present: baseline.present.into_iter().map(bytes).collect(),
             expected: baseline.expected.into_iter().map(|(path, named)| (bytes(path), named)).collect(),
@@ -178,10 +187,12 @@ impl From<Baseline> for Stored {
 }
 
 impl Stored {
-    pub fn forget(&mut self, lost: &[Identity], removed: BTreeMap<PathBuf, Named>) {
-        self.repositories.retain(|(_, known, _)| !lost.contains(known));
-        let removed = removed.into_iter().map(|(path, named)| (path.into_os_string().into_vec(), named));
-        self.expected.extend(removed);
+    pub fn forget(&mut self, lost: &Identity) {
+        self.repositories.retain(|(_, known, _)| known != lost);
+    }
+
+    pub fn expect(&mut self, path: &Path, named: Named) {
+        self.expected.push((path.as_os_str().as_bytes().to_vec(), named));
     }
 
     /// The same with the current paths of these directories.
@@ -204,6 +215,11 @@ impl Stored {
             path: stored.path.into_iter().map(path).collect(),
             guards_all: stored.guards_all,
             in_repositories: stored.in_repositories.into_iter().map(path).collect(),
+            in_repository: stored
+                .in_repository
+                .into_iter()
+                .map(|[git, named, users]| (path(git), as_path(named), path(users)))
+                .collect(),
             guarded: stored.guarded.into_iter().map(path).collect(),
             present: stored.present.into_iter().map(path).collect(),
             expected: stored.expected.into_iter().map(|(bytes, named)| (path(bytes), named)).collect(),
@@ -232,7 +248,8 @@ impl Baseline {
             told: layout.told.clone(),
             ..Self::default()
         };
-        if !layout.in_repositories.is_empty() {
+        if !layout.in_repositories.is_empty() || !layout.in_repository.is_empty() {
+            found.in_repository.clone_from(&layout.in_repository);
             found.in_repositories.clone_from(&layout.in_repositories);
             let read_only = layout.guards.iter().filter(|mount| is_guard(mount));
             found.guarded = read_only.map(|mount| mount.target.clone()).collect();
@@ -264,14 +281,14 @@ impl Baseline {
         self.present.remove(path);
     }
 
-    /// A repository is known no longer. None: it was not.
-    pub(super) fn forget_repository(&mut self, entry: &Path) -> Option<Identity> {
-        let found = identity(entry)?;
-        self.forget_identity(&found).then_some(found)
+    /// The identity of a known repository.
+    pub(super) fn known(&self, entry: &Path) -> Option<Identity> {
+        identity(entry).filter(|found| self.repositories.contains_key(found))
     }
 
-    pub(super) fn forget_identity(&mut self, lost: &Identity) -> bool {
-        self.repositories.remove(lost).is_some()
+    /// A repository is known no longer.
+    pub(super) fn forget_repository(&mut self, lost: &Identity) {
+        self.repositories.remove(lost);
     }
 
     /// Whether a link leads to a private directory, which is never searched because nobody works in it.
@@ -296,7 +313,7 @@ impl Baseline {
         found
     }
 
-    /// Adds paths that are obeyed in repositories made during the run.
+    /// Adds paths that are obeyed since the run began.
     pub(super) fn expect(&mut self, more: BTreeMap<PathBuf, Named>) {
         self.expected.extend(more);
     }
@@ -308,7 +325,14 @@ impl Baseline {
 
     /// The reason why a path that is in no table is obeyed.
     pub(super) fn why(&self, path: &Path) -> Option<&str> {
-        self.expected.get(path).map(|named| named.why.as_str())
+        let named = self.expected.get(path).or_else(|| self.tree_behind(path));
+        named.map(|named| named.why.as_str())
+    }
+
+    /// The working tree of a repository at or below a path.
+    fn tree_behind(&self, path: &Path) -> Option<&Named> {
+        let below = self.expected.range(path.to_owned()..).take_while(|(tree, _)| tree.starts_with(path));
+        below.map(|(_, named)| named).find(|named| named.kind == NamedKind::Tree)
     }
 
     fn tops(&self) -> impl Iterator<Item = &PathBuf> {
@@ -361,7 +385,12 @@ impl Baseline {
             || git.is_some_and(|git| self.repositories.values().any(|(known, _)| known == git))
             || is_in(&self.closed)
             || is_in(&self.commands) && is_command(name)
-            || self.expected.get(path).is_some_and(|named| named.kind != NamedKind::File || !path.is_dir()))
+            || self.expected.get(path).is_some_and(|named| match named.kind {
+                NamedKind::File => !path.is_dir(),
+                NamedKind::Tree => false,
+                _ => true,
+            })
+            || self.tree_behind(path).is_some() && path.is_symlink())
             && !self.present.contains(path)
     }
 
@@ -381,8 +410,11 @@ impl Baseline {
         let of_git =
             self.repositories.values().flat_map(|(git, _)| directories.iter().map(|name| git.join(name)));
         let below = self.directories_below();
-        let expected = self.expected.keys().filter(|path| path.symlink_metadata().is_ok());
-        let mut found: BTreeSet<_> = self.in_known().chain(expected.cloned()).collect();
+        let expected = self.expected.iter().flat_map(|(path, named)| {
+            path.ancestors().take(if named.kind == NamedKind::Tree { usize::MAX } else { 1 })
+        });
+        let expected = expected.filter(|path| path.symlink_metadata().is_ok());
+        let mut found: BTreeSet<_> = self.in_known().chain(expected.map(Path::to_owned)).collect();
         found.retain(|path| self.is_arrival(path));
         let mut links = Vec::new();
         let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();
@@ -439,8 +471,18 @@ impl Baseline {
         (real, copy)
     }
 
-    pub(super) fn in_repositories(&self) -> impl Iterator<Item = &Path> {
-        self.in_repositories.iter().map(PathBuf::as_path)
+    /// Relative paths of hooks and programs in a repository that uses these directories, with what that is for the user if a known
+    /// one names it.
+    pub(super) fn in_repository(&self, directories: &[PathBuf]) -> BTreeSet<(&Path, Option<&Path>)> {
+        let known: Vec<_> = directories.iter().filter(|directory| self.holds(directory)).collect();
+        let of_known = self.in_repository.iter().filter(|(git, ..)| known.contains(&git));
+        let of_known = of_known.map(|(_, named, users)| (named.as_path(), Some(users.as_path())));
+        of_known.chain(self.in_repositories.iter().map(|named| (named.as_path(), None))).collect()
+    }
+
+    /// Whether the configuration of a repository that existed before names a path for hooks or as a program.
+    pub(super) fn is_named(&self, path: &Path) -> bool {
+        self.in_repository.iter().any(|(.., users)| path.starts_with(users))
     }
 
     /// Whether nothing inside could change a path, from the start.

@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, OFlags};
@@ -55,9 +56,47 @@ type Root = (Vec<u8>, Identity);
 pub type Say<'s> = &'s mut dyn FnMut(&Path, GuardChange, String);
 
 /// The file of one watched sandbox. A killed session leaves it.
-pub struct CrashMarker {
+#[derive(Debug)]
+pub struct MarkerFile {
     path: PathBuf,
-    locked: File,
+    locked: Mutex<File>,
+}
+
+impl MarkerFile {
+    fn change(&self, change: impl FnOnce(&mut UnfinishedWatch)) -> io::Result<()> {
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = UnfinishedWatch::read(&File::open(&self.path)?)?;
+        change(&mut left);
+        *locked = left.write(&self.path)?;
+        Ok(())
+    }
+
+    /// A repository is known no longer.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn forget(&self, lost: &Identity) -> io::Result<()> {
+        self.change(|left| left.baseline.forget(lost))
+    }
+
+    #[cfg(test)]
+    pub(super) fn knows(&self, entry: &Path) -> bool {
+        let left = File::open(&self.path).and_then(|file| UnfinishedWatch::read(&file));
+        left.is_ok_and(|left| left.baseline.at(&[]).holds(entry))
+    }
+
+    /// What appears at a path is set aside.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn expect(&self, path: &Path, named: &Named) -> io::Result<()> {
+        self.change(|left| left.baseline.expect(path, named.clone()))
+    }
+}
+
+/// What a run leaves if it is killed, and where its directories are.
+pub struct CrashMarker {
+    pub file: Arc<MarkerFile>,
     /// The kernel knows their current paths.
     roots: Vec<(Root, File)>,
     /// Directories that the host has moved out of them: who was inside can still write there.
@@ -83,7 +122,8 @@ impl CrashMarker {
         let guards: Vec<&PathBuf> = guards.chain(check.unprotected.keys()).collect();
         let is_kept = |path: &Path| guards.iter().any(|guard| path.starts_with(guard));
         accepted_files::began(&check.state, &name, &check.directories, since, is_kept)?;
-        Ok(Self { locked, path, roots, moved_out: Vec::new() })
+        let file = Arc::new(MarkerFile { path, locked: Mutex::new(locked) });
+        Ok(Self { file, roots, moved_out: Vec::new() })
     }
 
     /// The device of the directory around a path; None for one of them.
@@ -104,25 +144,9 @@ impl CrashMarker {
             return;
         }
         let root = (path.as_os_str().as_bytes().to_vec(), identity);
-        self.change(|left| left.roots.push(root.clone()));
+        // Where it cannot be written, a killed session leaves this out.
+        let _ = self.file.change(|left| left.roots.push(root.clone()));
         self.moved_out.push((root, held));
-    }
-
-    /// If the file cannot be written, the recovery after a kill does not know of this change.
-    fn change(&mut self, change: impl FnOnce(&mut UnfinishedWatch)) {
-        let left = File::open(&self.path).and_then(|file| UnfinishedWatch::read(&file));
-        let written = left.and_then(|mut left| {
-            change(&mut left);
-            left.write(&self.path)
-        });
-        if let Ok(locked) = written {
-            self.locked = locked;
-        }
-    }
-
-    /// These repositories are known no longer, and what appears at these paths is set aside.
-    pub fn forget(&mut self, lost: &[Identity], removed: BTreeMap<PathBuf, Named>) {
-        self.change(|left| left.baseline.forget(lost, removed));
     }
 
     /// Whether the directory around a path is where it was: the host may have moved it, and put another one in its place.
@@ -146,15 +170,15 @@ impl CrashMarker {
             say(&moved.to, GuardChange::Replaced, text);
         }
         absent.iter().for_each(|root| tell_absent(root, false, say));
-        ended(&check.state, &self.path);
+        ended(&check.state, &self.file.path);
         let failed = checked(check.at(&moved), is_settled, say);
         let remains = || {
-            let left = UnfinishedWatch::read(&File::open(&self.path)?)?;
-            left.at(&moved).leave(&self.path, absent.clone(), &failed)
+            let left = UnfinishedWatch::read(&File::open(&self.file.path)?)?;
+            left.at(&moved).leave(&self.file.path, absent.clone(), &failed)
         };
         let is_done = failed.is_empty() && absent.is_empty();
         // If it is unreadable, the next start reports it.
-        let _ = if is_done { fs::remove_file(&self.path) } else { remains() };
+        let _ = if is_done { fs::remove_file(&self.file.path) } else { remains() };
     }
 }
 
@@ -375,7 +399,7 @@ mod tests {
         assert!(recovered(&[]).is_empty());
         assert!(fs::read_to_string(project.join("new/.git/config")).unwrap().contains("fsmonitor"));
         // A kill closes the descriptor and leaves the file.
-        let path = begun.path.clone();
+        let path = begun.file.path.clone();
         drop(begun);
         // What is not there, or is another directory, is reported once.
         let moved = place.path().join("moved");
@@ -398,7 +422,7 @@ mod tests {
         let gone = place.path().join("gone");
         fs::create_dir(&gone).unwrap();
         let check = FinalCheck::of(place.path(), "s", vec![gone.clone()], Baseline::default());
-        let path = CrashMarker::begin(&check, "s", &[], SystemTime::now()).unwrap().path;
+        let path = CrashMarker::begin(&check, "s", &[], SystemTime::now()).unwrap().file.path.clone();
         fs::remove_dir(&gone).unwrap();
         let mut left = UnfinishedWatch::read(&File::open(&path).unwrap()).unwrap();
         left.told = Some(SystemTime::now() - Duration::from_secs(31 * 24 * 60 * 60));

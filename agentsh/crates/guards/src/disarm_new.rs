@@ -1,6 +1,6 @@
 //! Repositories created during a run: sets aside what would run automatically.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::baseline::Baseline;
 use super::git_obeys::{self, Obeyed};
 use super::new_repositories::is_repository_name;
 use super::unreachable_repositories;
-use agentsh_host::copies::{self, Copy, write_anew};
+use agentsh_host::copies::{self, Copy, write_anew_without_links};
 use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{self, GIT_COMMON, GIT_OBEYED};
 use agentsh_sandbox::git_config::{Entry, entries};
@@ -84,18 +84,30 @@ impl Search<'_> {
     }
 
     /// What the user's git would take from the working tree of a new repository: hooks and programs that his own configuration
-    /// names for every one.
+    /// names for every one, or that of a repository from before which it uses. A copy of the user's stays: git checks it out in each
+    /// working tree, and may not have written all of it yet.
     fn in_working_tree(&self, entry: &Path) -> Vec<(PathBuf, Copy)> {
         let above = entry.parent().filter(|_| is_repository_name(entry));
         let bases = [Some(entry), above].into_iter().flatten();
-        let places =
-            bases.flat_map(|base| self.baseline.in_repositories().map(|named| plain(&base.join(named))));
-        let places: BTreeSet<PathBuf> = places.collect();
+        let git =
+            self.host.git_directory(entry).filter(|_| entry.is_file()).unwrap_or_else(|| entry.to_owned());
+        let uses: Vec<PathBuf> = self.host.common_directory(&git).into_iter().chain([git]).collect();
+        let named = self.baseline.in_repository(&uses);
+        let mut places: BTreeMap<PathBuf, Vec<&Path>> = BTreeMap::new();
+        for base in bases {
+            for (named, users) in &named {
+                places.entry(plain(&base.join(named))).or_default().extend(*users);
+            }
+        }
         let is_new = |path: &PathBuf| {
             !entry.starts_with(path) && !self.baseline.is_guarded(path) && is_in_one_of(path, self.roots)
         };
-        let found = places.into_iter().filter(is_new).map(|path| (path.clone(), Copy::of_own(&path)));
-        found.filter(|(_, copy)| !copy.is_nothing()).collect()
+        let found = places.into_iter().filter(|(path, _)| is_new(path)).filter_map(|(path, users)| {
+            let copy = Copy::of_own(&path);
+            let is_users = || users.iter().any(|users| copy.is_beginning_of(&Copy::of_own(users)));
+            (!copy.is_nothing() && !is_users()).then_some((path, copy))
+        });
+        found.collect()
     }
 }
 
@@ -374,7 +386,11 @@ pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Done {
             let lost = if is_kept { "" } else { ", and not kept" };
             copies::let_owner_write(&path);
             let without = format!("{} without {}{lost}", path.display(), keys.join(", "));
-            done.rewritten(&path, vec![without], write_anew(&path, written(&harmless).as_bytes(), 0o644));
+            done.rewritten(
+                &path,
+                vec![without],
+                write_anew_without_links(&path, written(&harmless).as_bytes(), 0o644),
+            );
         }
         for path in run_from(directory).chain([directory.join(GIT_OBEYED.0)]) {
             match Copy::of_own(&path) {

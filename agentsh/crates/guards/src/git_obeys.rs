@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use agentsh_base::small_file;
 use agentsh_base::types::FileKey;
-use agentsh_host::copies::{Copy, write_anew};
+use agentsh_host::copies::{Copy, write_anew_without_links};
 use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{GIT_OBEYS, WhenChanged};
 use agentsh_sandbox::host::OWNER_READS;
@@ -81,7 +81,7 @@ fn without(path: &Path, gone: &Obeyed) -> io::Result<()> {
         };
         !is_gone
     });
-    write_anew(path, &left.collect::<Vec<_>>().concat(), 0o644)
+    write_anew_without_links(path, &left.collect::<Vec<_>>().concat(), 0o644)
 }
 
 /// Replaced objects among the packed refs.

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::GuardSession;
 use super::baseline::{Baseline, Identity};
+use super::crash_recovery::MarkerFile;
 use super::final_check::undo;
 use super::interrupted_git::{self, Trees};
 use super::new_version::{Change, NewName, Refusal};
@@ -32,6 +33,7 @@ use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::plan::{Access, Kind, Mount, NodeContent, Source};
 use agentsh_sandbox::seccomp::listener::{Listener, Refused};
 use agentsh_sandbox::seccomp::{FileEffect, MissingFile};
+use agentsh_sandbox::spec::Named;
 use agentsh_sandbox::stubs;
 use agentsh_store::words::GuardChange;
 use agentsh_store::{Event, escape, redact};
@@ -61,6 +63,8 @@ pub(super) struct Names {
     /// Repositories that existed before the run: nothing inside may move them, nor remove that of a writable directory.
     pub held_before: BTreeSet<PathBuf>,
     pub repositories: BTreeSet<PathBuf>,
+    /// Those from before the run.
+    pub before: BTreeSet<PathBuf>,
     /// Guarded directories of which the sandbox has a copy.
     pub private: BTreeSet<PathBuf>,
     /// Writable directories.
@@ -74,8 +78,10 @@ pub(super) struct Names {
     pub released: Vec<PathBuf>,
     /// Repositories among them that existed before the run.
     pub lost: Vec<Identity>,
-    /// Removed files that were guarded in their working trees.
-    pub removed: Vec<PathBuf>,
+    /// Paths that are set aside from now on when they appear.
+    pub expected: BTreeMap<PathBuf, Named>,
+    /// Learns it before it happens, for the case that agentsh is killed.
+    pub marker: Option<Arc<MarkerFile>>,
 }
 
 impl GuardedNames {
@@ -157,6 +163,7 @@ impl Guarded {
         {
             let mut names = names.lock();
             names.held_before = std::mem::take(&mut names.held);
+            names.before = names.repositories.clone();
         }
         Self {
             names,
@@ -421,15 +428,17 @@ impl Guarded {
             return Err("it has lines that git itself would not write, so it cannot be compared".to_owned());
         }
         let is_worktree = |said: &String| said.trim_start_matches("no ").starts_with("core.worktree = ");
-        if let Some(differ) = not_harmless(old, new)
-            && !(differ.iter().all(is_worktree) && self.names.lock().names_its_worktree(above, new))
-        {
-            return Err(format!("it would set {}", listed(differ)));
+        let mut trees = Vec::new();
+        if let Some(differ) = not_harmless(old, new) {
+            let own = self.names.lock().own_worktrees(above, new).filter(|_| differ.iter().all(is_worktree));
+            trees = own.ok_or_else(|| format!("it would set {}", listed(differ)))?;
         }
         if name.is_link || name.from != lock {
             return Err("only changes by git itself are written without a question".to_owned());
         }
-        Ok(())
+        let mut names = self.names.lock();
+        let expected = trees.into_iter().try_for_each(|tree| names.expect(&tree, Named::tree()));
+        expected.map_err(|error| format!("cannot keep what it names: {error}"))
     }
 
     /// Keeps the old version, writes the new one and removes the source.

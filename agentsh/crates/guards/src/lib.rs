@@ -29,6 +29,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio::sync::mpsc;
@@ -181,6 +182,7 @@ impl Guards {
                 ..FinalCheck::of(&session.facts().context.state, &id, before.directories, before.baseline)
             };
             let unfinished = crash_recovery::CrashMarker::begin(&check, &id, &before.guards, before.since)?;
+            guarded.lock().marker = Some(Arc::clone(&unfinished.file));
             if is_unprotected {
                 let at_end = move || {
                     // It is closed at the end.

@@ -15,8 +15,9 @@ use agentsh_host::copies::{self, Copy};
 use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON, GIT_OBEYED, OTHER_REPOSITORIES};
 use agentsh_sandbox::git_config::{GitConfig, parse};
-use agentsh_sandbox::host::{Host, RealHost, repository_names};
+use agentsh_sandbox::host::{Host, RealHost, plain, repository_names};
 use agentsh_sandbox::seccomp::FileEffect;
+use agentsh_sandbox::spec::{Named, NamedKind};
 use agentsh_sandbox::stubs;
 
 impl Names {
@@ -34,6 +35,7 @@ impl Names {
     fn nested(&self, path: &Path) -> Option<PathBuf> {
         self.baseline.as_ref()?;
         let entry = path.ancestors().find(|above| self.repositories.contains(*above))?;
+        self.before.get(entry)?;
         let (host, real) = (RealHost::default(), entry.canonicalize().ok());
         let is_of = |top: &PathBuf| {
             let named = host.git_directory(&top.join(".git"));
@@ -51,7 +53,7 @@ impl Names {
             return None;
         }
         let mut entries = path.ancestors().skip(1).map(|above| above.join(".git"));
-        entries.find(|entry| self.repositories.contains(entry)).and_then(|entry| self.nested(&entry))
+        entries.find(|entry| self.before.contains(entry)).and_then(|entry| self.nested(&entry))
     }
 
     /// Whether it is the `.git` file of a submodule whose configuration says nothing that runs. Git looks from its working tree for
@@ -70,16 +72,28 @@ impl Names {
         })
     }
 
-    /// Whether a configuration names the working tree of its own repository, and nothing that runs there.
-    pub(super) fn names_its_worktree(&self, git: &Path, text: &str) -> bool {
+    /// The working trees that a configuration names; None if one is not that of its own repository, or something that runs is named.
+    pub(super) fn own_worktrees(&self, git: &Path, text: &str) -> Option<Vec<PathBuf>> {
         let said = parse(text);
-        let is_own = |named: &String| {
-            let real = git.join(named).canonicalize().unwrap_or_default();
-            self.tops.iter().any(|top| real.starts_with(top))
-                && RealHost::default().git_directory(&real.join(".git")).as_deref() == Some(git)
+        let own = |named: &String| {
+            let tree = plain(&git.join(named));
+            let is_own = tree.canonicalize().is_ok_and(|real| real == tree)
+                && self.tops.iter().any(|top| tree.starts_with(top))
+                && RealHost::default().git_directory(&tree.join(".git")).as_deref() == Some(git);
+            is_own.then_some(tree)
         };
-        said.worktrees.iter().all(is_own)
-            && GitConfig { worktrees: Vec::new(), ..said } == GitConfig::default()
+        let trees = said.worktrees.iter().map(own).collect::<Option<_>>()?;
+        (GitConfig { worktrees: Vec::new(), ..said } == GitConfig::default()).then_some(trees)
+    }
+
+    /// What appears at a path is set aside from now on.
+    ///
+    /// # Errors
+    /// When a later run would not know it.
+    pub(super) fn expect(&mut self, path: &Path, named: Named) -> io::Result<()> {
+        self.marker.as_ref().ok_or(io::ErrorKind::NotFound)?.expect(path, &named)?;
+        self.expected.insert(path.to_owned(), named);
+        Ok(())
     }
 
     /// A repository from before the run loses a guarded file: keeps all, because what is there from now on is not the user's. The
@@ -88,19 +102,17 @@ impl Names {
     /// # Errors
     /// When they cannot be kept; the repository stays known.
     fn lose(&mut self, entry: &Path, aside: &SavedVersions, state: &Path) -> io::Result<Option<String>> {
-        if !self.baseline.as_ref().is_some_and(|baseline| baseline.holds(entry)) {
+        let Some(known) = self.baseline.as_ref().and_then(|baseline| baseline.known(entry)) else {
             return Ok(None);
-        }
+        };
         for guard in self.files.iter().chain(&self.directories).filter(|guard| guard.starts_with(entry)) {
-            let mut copy = Copy::of_own(guard);
-            if let Copy::Directory(hooks) = &mut copy {
-                hooks.retain(|name, _| name.extension().is_none_or(|end| end != "sample"));
-            }
             if !stubs::is_stub(state, guard) {
-                aside.keep(guard, &copy)?;
+                aside.keep_users(guard, &Copy::of_own(guard))?;
             }
         }
-        self.lost.extend(self.baseline.as_mut().and_then(|baseline| baseline.forget_repository(entry)));
+        self.marker.as_ref().ok_or(io::ErrorKind::NotFound)?.forget(&known)?;
+        self.baseline.iter_mut().for_each(|baseline| baseline.forget_repository(&known));
+        self.lost.push(known);
         let shown = entry.display();
         Ok(Some(format!(
             "{shown}, which was there before the run, is being removed or moved inside; `agentsh undo FILE` restores what is guarded in it"
@@ -156,14 +168,20 @@ impl Guarded {
         touch: FileEffect,
     ) -> Option<(Result<(), Errno>, Option<String>)> {
         let (above, entry) = self.removable(pid, path, touch)?;
+        // git tries `rmdir .git` whenever it has removed a file there.
+        if touch == FileEffect::RemovesDirectory && !stubs::has_only_stubs(state, path) {
+            return Some((Err(Errno::NOTEMPTY), None));
+        }
         let is_guard = self.is_guarded(path) || self.names.lock().directories.contains(path);
         let mut names = self.names.lock();
         // What cannot be kept is not removed.
         let text = entry.as_deref().map_or(Ok(None), |entry| names.lose(entry, aside, state)).ok()?;
-        if is_guard && entry.as_ref().is_some_and(|entry| !is_part(entry, path)) {
-            // In its working tree, where others may name it, too.
-            aside.keep(path, &Copy::of_own(path)).ok()?;
-            names.removed.push(path.to_owned());
+        let is_named = || names.baseline.as_ref().is_some_and(|baseline| baseline.is_named(path));
+        if is_guard && entry.as_ref().is_some_and(|entry| !is_part(entry, path) || is_named()) {
+            // In its working tree, where others may name it, or named by another repository.
+            aside.keep_users(path, &Copy::of_own(path)).ok()?;
+            let why = "a guarded file was there, which was removed inside".to_owned();
+            names.expect(path, Named { kind: NamedKind::Directory, why }).ok()?;
         }
         if touch == FileEffect::RemovesDirectory && names.private.contains(path) {
             // The whole copy inside is gone.
@@ -225,6 +243,15 @@ impl Guarded {
         let outcome = rustix::fs::renameat_with(&beside, from.file_name()?, &above, to.file_name()?, flags);
         match outcome {
             Ok(()) => {
+                // The guards of `.git` files are on the files, wherever they are: git writes them anew, and for a linked working tree
+                // the way back to them.
+                let is_pointer = |file: &&PathBuf| file.starts_with(from) && file.ends_with(".git");
+                let before: Vec<PathBuf> = names.files.iter().filter(is_pointer).cloned().collect();
+                let pointers: Vec<PathBuf> = before.iter().filter_map(|file| now(file)).collect();
+                let host = RealHost::default();
+                let backs = pointers.iter().filter_map(|pointer| host.git_directory(pointer));
+                let backs = backs.filter(|git| names.made_inside(&git.join("gitdir")).flatten().is_some());
+                let backs: Vec<PathBuf> = backs.collect();
                 let held = names
                     .held
                     .iter()
@@ -235,8 +262,9 @@ impl Guarded {
                 names.held.extend(held);
                 // Else they would be guarded again before git has written them.
                 names.released.extend((!known.is_empty()).then(|| from.to_owned()));
-                for path in known.iter().filter_map(|guard| now(guard)) {
-                    // The guard is on the file, wherever it is.
+                names.released.extend(before.into_iter().chain(backs.iter().cloned()));
+                for path in pointers.into_iter().chain(backs.iter().map(|git| git.join("gitdir"))) {
+                    names.forget(&path);
                     let _ = Copy::of_own(&path).renew(&path);
                 }
             }
@@ -273,4 +301,37 @@ fn may_change(pid: u32, directory: BorrowedFd<'_>) -> bool {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let user = ids.and_then(|ids| ids.split_whitespace().nth(3)?.parse().ok());
     rustix::fs::fstat(directory).is_ok_and(|found| Some(found.st_uid) == user && found.st_mode & 0o200 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::super::baseline::Baseline;
+    use super::super::crash_recovery::CrashMarker;
+    use super::super::final_check::FinalCheck;
+    use super::*;
+
+    #[test]
+    fn loss_of_a_repository_is_written_before_it_happens() {
+        let place = tempfile::tempdir().unwrap();
+        let top = place.path().canonicalize().unwrap();
+        let (state, git) = (top.join("state"), top.join("p/n/.git"));
+        std::fs::create_dir_all(&git).unwrap();
+        let mut baseline = Baseline::default();
+        baseline.add(&git);
+        let check = FinalCheck::of(&state, "s", vec![top.join("p")], baseline.clone());
+        let marker = CrashMarker::begin(&check, "s", &[], std::time::SystemTime::now()).unwrap();
+        let aside = SavedVersions::new(&state, "s");
+        let mut names = Names::default();
+        (names.baseline, names.marker) = (Some(baseline), Some(marker.file.clone()));
+        // What cannot be written stays known.
+        std::fs::rename(state.join("unfinished"), state.join("away")).unwrap();
+        assert!(names.lose(&git, &aside, &state).is_err());
+        assert!(names.baseline.as_ref().unwrap().holds(&git) && names.lost.is_empty());
+        std::fs::rename(state.join("away"), state.join("unfinished")).unwrap();
+        assert!(names.lose(&git, &aside, &state).unwrap().is_some());
+        assert!(!marker.file.knows(&git));
+        assert!(names.lose(&git, &aside, &state).unwrap().is_none());
+    }
 }

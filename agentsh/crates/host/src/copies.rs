@@ -141,6 +141,18 @@ impl Copy {
         }
     }
 
+    /// Whether it has nothing but plain files of another copy, or what they begin with.
+    #[must_use]
+    pub fn is_beginning_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File { content, .. }, Self::File { content: whole, .. }) => whole.starts_with(content),
+            (Self::Directory(entries), Self::Directory(others)) => entries
+                .iter()
+                .all(|(name, entry)| others.get(name).is_some_and(|other| entry.is_beginning_of(other))),
+            _ => false,
+        }
+    }
+
     /// The text of a file.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
@@ -303,6 +315,14 @@ fn read(path: &Path, size: u64) -> io::Result<Vec<u8>> {
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     let content = small_file::content_of(file, size, MAX_FILE + 1)?;
     if content.len() as u64 > MAX_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
+}
+
+/// As [`write_anew`], through no link on the way.
+///
+/// # Errors
+/// When that is not possible.
+pub fn write_anew_without_links(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    write_anew(&DirectoryEntry::of(path)?.path(), content, mode)
 }
 
 /// Writes a file next to and renames it, as editors do.

@@ -2,15 +2,16 @@
 //!
 //! One directory for each session that needed it, below the records: an index of lines, and one file for each version.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::copies::Copy;
+use super::copies::{Copy, make_directories_above};
 
 /// Sessions of which versions are kept.
 const MAX_SESSIONS: usize = 50;
@@ -30,7 +31,13 @@ struct Line {
     /// Name of the file with the content; None: nothing was there.
     content: Option<String>,
     mode: u32,
+    /// What the user had there: restored rather than what a sandbox wrote later.
+    #[serde(default)]
+    is_users: bool,
 }
+
+/// The mode of a link, whose content is its target.
+const LINK: u32 = 0o120_777;
 
 impl SavedVersions {
     #[must_use]
@@ -43,17 +50,35 @@ impl SavedVersions {
     /// # Errors
     /// When it cannot be written.
     pub fn keep(&self, path: &Path, copy: &Copy) -> io::Result<()> {
+        self.keep_as(path, copy, false)
+    }
+
+    /// Keeps what the user had there, which `agentsh undo` restores rather than later versions.
+    ///
+    /// # Errors
+    /// When it cannot be written, or was not read.
+    pub fn keep_users(&self, path: &Path, copy: &Copy) -> io::Result<()> {
+        self.keep_as(path, copy, true)
+    }
+
+    fn keep_as(&self, path: &Path, copy: &Copy, is_users: bool) -> io::Result<()> {
+        let line = |content, mode| self.line(path, content, mode, is_users);
         match copy {
             Copy::Directory(entries) => {
-                entries.iter().try_for_each(|(name, entry)| self.keep(&path.join(name), entry))
+                entries.iter().try_for_each(|(name, entry)| self.keep_as(&path.join(name), entry, is_users))
             }
-            Copy::File { content, mode } => self.line(path, Some(content), *mode),
-            Copy::Absent => self.line(path, None, 0),
-            _ => Ok(()),
+            Copy::File { content, mode } => line(Some(content), *mode),
+            Copy::Link(to) => line(Some(to.as_os_str().as_bytes()), LINK),
+            Copy::Absent => line(None, 0),
+            Copy::Special => Ok(()),
+            Copy::Unread { .. } => Err(io::Error::other("it is too large to be kept, or not readable")),
+            Copy::Unreachable { there, .. } => {
+                Err(io::Error::other(format!("{} is not a directory", there.display())))
+            }
         }
     }
 
-    fn line(&self, path: &Path, content: Option<&[u8]>, mode: u32) -> io::Result<()> {
+    fn line(&self, path: &Path, content: Option<&[u8]>, mode: u32, is_users: bool) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         let number = fs::read_dir(&self.directory)?.count();
         if number >= MAX_VERSIONS {
@@ -68,7 +93,7 @@ impl SavedVersions {
                 .open(self.directory.join(name))?;
             file.write_all(content)?;
         }
-        let line = Line { path: path.as_os_str().as_bytes().to_vec(), content: name, mode };
+        let line = Line { path: path.as_os_str().as_bytes().to_vec(), content: name, mode, is_users };
         let text = serde_json::to_string(&line).map_err(io::Error::other)? + "\n";
         let mut index = fs::OpenOptions::new()
             .append(true)
@@ -88,18 +113,24 @@ pub fn undo(state: &Path, path: &Path) -> io::Result<Option<String>> {
     for directory in sessions(state) {
         let text = fs::read_to_string(directory.join("index")).unwrap_or_default();
         let lines = text.lines().rev().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-        let Some(line) = lines.into_iter().find(|line| line.path == path.as_os_str().as_bytes()) else {
-            continue;
-        };
+        let of_path = lines.filter(|line| line.path == path.as_os_str().as_bytes());
+        let mut lines: Vec<Line> = of_path.collect();
+        // The newest of the user's, or else of all.
+        lines.sort_by_key(|line| !line.is_users);
+        let Some(line) = lines.into_iter().next() else { continue };
         let wanted = match &line.content {
-            Some(name) => Copy::File { content: fs::read(directory.join(name))?, mode: line.mode },
+            Some(name) => {
+                let content = fs::read(directory.join(name))?;
+                match line.mode {
+                    LINK => Copy::Link(OsString::from_vec(content).into()),
+                    mode => Copy::File { content, mode },
+                }
+            }
             None => Copy::Absent,
         };
         let session = SavedVersions { directory: directory.clone() };
-        session.keep(path, &Copy::of(path))?;
-        if let Some(above) = path.parent() {
-            fs::create_dir_all(above)?;
-        }
+        session.keep_as(path, &Copy::of(path), line.is_users)?;
+        make_directories_above(path)?;
         wanted.put_back(path)?;
         let id = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok(Some(match line.content {

@@ -47,9 +47,13 @@ impl GitConfig {
     /// Paths of hooks and programs relative to each repository's working tree.
     #[must_use]
     pub fn relative(&self) -> BTreeSet<PathBuf> {
+        self.paths().filter(|path| !path.starts_with(['/', '~'])).map(PathBuf::from).collect()
+    }
+
+    /// Paths of hooks and programs, as written.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
         let programs = self.programs.iter().filter_map(|command| program_of(command));
-        let named = self.hooks.iter().map(String::as_str).chain(programs);
-        named.filter(|path| !path.starts_with(['/', '~'])).map(PathBuf::from).collect()
+        self.hooks.iter().map(String::as_str).chain(programs)
     }
 
     /// Adds one variable.

@@ -45,6 +45,8 @@ pub struct Layout {
     pub repositories: Vec<PathBuf>,
     /// Hooks and programs that git searches for in each of them, relative to the working tree.
     pub in_repositories: BTreeSet<PathBuf>,
+    /// Those that the configuration of one of them names: its directory, what it names, and what that is for the user.
+    pub in_repository: BTreeSet<(PathBuf, PathBuf, PathBuf)>,
     /// Writable directories that may have instruction or configuration files at their top.
     pub instructed: Vec<PathBuf>,
     /// Directories in them with such files.
@@ -164,6 +166,7 @@ impl<'a> Builder<'a> {
                 guards: Vec::new(),
                 repositories: Vec::new(),
                 in_repositories: BTreeSet::new(),
+                in_repository: BTreeSet::new(),
                 instructed: Vec::new(),
                 obeyed_in: Vec::new(),
                 worked_in: Vec::new(),

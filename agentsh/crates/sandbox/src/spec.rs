@@ -149,6 +149,15 @@ pub struct Named {
     pub why: String,
 }
 
+impl Named {
+    /// See [`NamedKind::Tree`].
+    #[must_use]
+    pub fn tree() -> Self {
+        let why = "the configuration of a repository names it as its working tree".to_owned();
+        Self { kind: NamedKind::Tree, why }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamedKind {
     /// If nothing exists there, a program may make a directory.
@@ -161,6 +170,8 @@ pub enum NamedKind {
     Own,
     /// Everyday files that a person starts, or whose variables are loaded: writable, and reported at the end.
     Told,
+    /// The working tree of a repository, where git writes: no link may lead there.
+    Tree,
 }
 
 /// Suffix of the reason for a file whose values are never shown.

@@ -234,14 +234,19 @@ fn give_up(record: &Path, paths: &[PathBuf]) {
     unwanted.for_each(|path| remove_untouched(path, stub_content(path)));
 }
 
-/// Removes the stubs in a directory that a program removes, if nothing else is in it: git tries `rmdir .git` whenever it has
-/// removed a file there.
+/// Whether a directory could be removed once its stubs are.
+#[must_use]
+pub fn has_only_stubs(state: &Path, directory: &Path) -> bool {
+    let found = listing::paths(directory).unwrap_or_default();
+    let recorded = if found.is_empty() { BTreeSet::new() } else { recorded(&records(state)) };
+    found.iter().all(|path| recorded.contains(path))
+}
+
+/// Removes all stubs at the top of a directory that a program removes.
 pub fn remove_in(state: &Path, directory: &Path) {
     let recorded = recorded(&records(state));
-    let left = listing::paths(directory).unwrap_or_default();
-    if left.iter().all(|path| recorded.contains(path)) {
-        left.iter().for_each(|path| remove_untouched(path, stub_content(path)));
-    }
+    let in_it = recorded.iter().filter(|path| path.parent() == Some(directory));
+    in_it.for_each(|path| remove_untouched(path, stub_content(path)));
 }
 
 fn remove_untouched(path: &Path, content: &[u8]) {

@@ -14,7 +14,6 @@ use agentsh_sandbox::idmap::IdMaps;
 use agentsh_sandbox::layout;
 use agentsh_sandbox::plan::{Access, Mount, NodeContent as Made};
 use agentsh_sandbox::remount_guards::remount;
-use agentsh_sandbox::spec::{Named, NamedKind};
 use agentsh_sandbox::stubs::{self, StubFiles};
 use agentsh_store::words::GuardChange;
 
@@ -44,21 +43,13 @@ impl Watch {
 
     /// Entries whose removal began are guarded again if they still exist when it should be done.
     pub(super) fn release(&mut self) {
-        let (released, lost, removed) = {
+        let (released, lost, expected) = {
             let names = &mut *self.guarded.lock();
-            let lists = (&mut names.released, &mut names.lost, &mut names.removed);
+            let lists = (&mut names.released, &mut names.lost, &mut names.expected);
             (std::mem::take(lists.0), std::mem::take(lists.1), std::mem::take(lists.2))
         };
-        if !lost.is_empty() || !removed.is_empty() {
-            for lost in &lost {
-                self.check.baseline.forget_identity(lost);
-            }
-            let why = "a guarded file was here and was removed inside".to_owned();
-            let named = Named { kind: NamedKind::Directory, why };
-            let removed: BTreeMap<_, _> = removed.into_iter().map(|path| (path, named.clone())).collect();
-            self.check.baseline.expect(removed.clone());
-            self.unfinished.forget(&lost, removed);
-        }
+        lost.iter().for_each(|lost| self.check.baseline.forget_repository(lost));
+        self.check.baseline.expect(expected);
         for gone in released {
             self.guards.retain(|mount| !mount.target.starts_with(&gone));
             self.targets.retain(|target| !target.starts_with(&gone));

@@ -15,7 +15,7 @@ use agentsh_policy::builtin_paths::{
 use agentsh_sandbox::host::{RealHost, plain};
 use agentsh_sandbox::layout;
 use agentsh_sandbox::plan::{Access, Mount, NodeContent};
-use agentsh_sandbox::spec::PathRules;
+use agentsh_sandbox::spec::{NamedKind, PathRules};
 
 /// The guarded paths of one project.
 pub struct Guarded {
@@ -51,7 +51,10 @@ impl GuardedPaths {
         };
         let layout = layout::guards(rules, &RealHost::default());
         let guards = layout.guards.iter().filter(is_guard).map(|mount| &mount.target);
-        let paths = guards.chain(layout.stubs.iter().map(|(path, _)| path)).chain(layout.expected.keys());
+        // What is in a working tree is an ordinary file.
+        let expected = layout.expected.iter().filter(|(_, named)| named.kind != NamedKind::Tree);
+        let paths =
+            guards.chain(layout.stubs.iter().map(|(path, _)| path)).chain(expected.map(|(path, _)| path));
         let below = |path: &PathBuf| path.strip_prefix(&rules.project).ok().map(|path| Name(path.to_owned()));
         Self {
             paths: paths.filter_map(below).filter(|path| !path.0.as_os_str().is_empty()).collect(),

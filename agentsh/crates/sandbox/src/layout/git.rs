@@ -246,6 +246,14 @@ impl Builder<'_> {
             .into_iter()
             .flat_map(|directory| ["config", "config.worktree"].map(|name| directory.join(name)));
         let (said, worktrees) = self.said_by_git(own.collect(), git);
+        for named in said.paths() {
+            let users = self.named_by_git(named, worktree);
+            self.layout.in_repository.insert((git.to_owned(), named.into(), users));
+        }
+        let written: Vec<&PathBuf> = worktrees.iter().filter(|tree| self.may_be_written(tree)).collect();
+        for tree in written {
+            self.layout.expected.entry(tree.clone()).or_insert_with(Named::tree);
+        }
         let mut bases = BTreeSet::from([git.to_owned(), worktree.to_owned()]);
         bases.extend(worktrees);
         self.guard_said(&said, &bases, worktree);
