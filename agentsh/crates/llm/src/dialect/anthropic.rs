@@ -123,7 +123,9 @@ impl Dialect for Anthropic {
     fn take(&mut self, event: &str, data: &str) -> Result<EventContent, LlmError> {
         let tree = match parse(data) {
             // Gateways and load balancers end a stream with a text of their own, which clients show.
-            Err(_) if event == "error" => return Ok(EventContent { is_last: true, ..EventContent::default() }),
+            Err(_) if event == "error" => {
+                return Ok(EventContent { is_last: true, ..EventContent::default() });
+            }
             tree => tree?,
         };
         // Clients use either; the event's name counts only if the data has no type.
