@@ -390,8 +390,13 @@ impl Baseline {
                 NamedKind::Tree => false,
                 _ => true,
             })
-            || self.tree_behind(path).is_some() && path.is_symlink())
+            || self.leads_away(path))
             && !self.present.contains(path)
+    }
+
+    /// Whether a link is in the place of a working tree or on the way to one.
+    pub(super) fn leads_away(&self, path: &Path) -> bool {
+        self.tree_behind(path).is_some() && path.is_symlink()
     }
 
     /// New files among these, when nothing runs inside: what is closed to its owner is opened.

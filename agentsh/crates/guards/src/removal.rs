@@ -245,9 +245,12 @@ impl Guarded {
             Ok(()) => {
                 // The guards of `.git` files are on the files, wherever they are: git writes them anew, and for a linked working tree
                 // the way back to them.
-                let is_pointer = |file: &&PathBuf| file.starts_with(from) && file.ends_with(".git");
-                let before: Vec<PathBuf> = names.files.iter().filter(is_pointer).cloned().collect();
-                let pointers: Vec<PathBuf> = before.iter().filter_map(|file| now(file)).collect();
+                let guards =
+                    names.files.iter().chain(&names.directories).filter(|guard| guard.starts_with(from));
+                let (before, others): (Vec<&PathBuf>, Vec<_>) =
+                    guards.partition(|guard| guard.ends_with(".git") && names.files.contains(*guard));
+                let is_released = !known.is_empty() || others.is_empty();
+                let pointers: Vec<PathBuf> = before.into_iter().filter_map(|file| now(file)).collect();
                 let host = RealHost::default();
                 let backs = pointers.iter().filter_map(|pointer| host.git_directory(pointer));
                 let backs = backs.filter(|git| names.made_inside(&git.join("gitdir")).flatten().is_some());
@@ -261,8 +264,8 @@ impl Guarded {
                 names.forget(from);
                 names.held.extend(held);
                 // Else they would be guarded again before git has written them.
-                names.released.extend((!known.is_empty()).then(|| from.to_owned()));
-                names.released.extend(before.into_iter().chain(backs.iter().cloned()));
+                names.released.extend(is_released.then(|| from.to_owned()));
+                names.released.extend(backs.iter().cloned());
                 for path in pointers.into_iter().chain(backs.iter().map(|git| git.join("gitdir"))) {
                     names.forget(&path);
                     let _ = Copy::of_own(&path).renew(&path);

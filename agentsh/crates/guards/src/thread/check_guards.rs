@@ -197,7 +197,8 @@ impl Watch {
         let arrivals = std::mem::take(&mut self.arrivals);
         let mut is_any = false;
         for path in arrivals {
-            if self.targets.contains(&path) || !self.unfinished.is_in_place(&path) {
+            let is_guarded = self.targets.contains(&path) && !self.check.baseline.leads_away(&path);
+            if is_guarded || !self.unfinished.is_in_place(&path) {
                 continue;
             }
             let (found, copy) = self.check.baseline.found_at(&path, &self.check.directories);

@@ -121,7 +121,7 @@ impl Watch {
                     continue;
                 }
                 if self.check.baseline.is_arrival(&path) {
-                    if !is_held {
+                    if !is_held || self.check.baseline.leads_away(&path) {
                         self.arrivals.insert(path);
                     }
                     continue;
