@@ -102,10 +102,8 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
         (Some(_), true) => Shape::Unknown,
         (None, false) => Shape::Noise,
     };
-    // Whatever its length, the sender waits for an answer with it. Clients take no answer without `jsonrpc`, so it may be a log
-    // line that names the request.
-    let names_request = shape != Shape::Response || tree.member("jsonrpc").is_some();
-    let known_id = id.filter(|_| names_request).and_then(|id| Id::of(id).ok());
+    // Whatever its length, the sender waits for an answer with it.
+    let known_id = id.and_then(|id| Id::of(id).ok());
     let fail = |reason, detail| Err(EnvelopeError { reason, detail, id: known_id.clone(), shape });
 
     if members.iter().any(|(name, _)| looks_reserved(name)) {
