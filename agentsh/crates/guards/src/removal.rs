@@ -169,7 +169,8 @@ impl Guarded {
     ) -> Option<(Result<(), Errno>, Option<String>)> {
         let (above, entry) = self.removable(pid, path, touch)?;
         // git tries `rmdir .git` whenever it has removed a file there.
-        if touch == FileEffect::RemovesDirectory && !stubs::has_only_stubs(state, path) {
+        let is_private = self.names.lock().private.contains(path);
+        if touch == FileEffect::RemovesDirectory && !is_private && !stubs::has_only_stubs(state, path) {
             return Some((Err(Errno::NOTEMPTY), None));
         }
         let is_guard = self.is_guarded(path) || self.names.lock().directories.contains(path);
@@ -183,7 +184,7 @@ impl Guarded {
             let why = "a guarded file was there, which was removed inside".to_owned();
             names.expect(path, Named { kind: NamedKind::Directory, why }).ok()?;
         }
-        if touch == FileEffect::RemovesDirectory && names.private.contains(path) {
+        if touch == FileEffect::RemovesDirectory && is_private {
             // The whole copy inside is gone.
             let _ = copies::remove(path, true);
         }

@@ -257,7 +257,8 @@ impl Dialect for Anthropic {
 
     fn released(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError> {
         let Some(data) = &frame.data else { return Ok(()) };
-        let tree = parse(data)?;
+        // An error may be any text.
+        let Ok(tree) = parse(data) else { return Ok(()) };
         match text(&tree, "type").as_deref() {
             Some("message_start") => self.began = true,
             Some("content_block_start") => {
