@@ -162,7 +162,7 @@ fn process_limit_is_reported_when_it_is_reached() {
     if place.events("enforcement").iter().all(|event| event["got"] != "a watchdog over all") {
         return skip("the memory of this user's processes is limited by a cgroup");
     }
-    assert!(outcome.stdout.contains("24 at most (2"), "{outcome}");
+    assert!(outcome.stdout.contains("at most 24 processes and threads (2"), "{outcome}");
     let said = "the agent had 24 processes and threads, and could start no more (EAGAIN), by ";
     assert!(outcome.stderr.contains(said) && outcome.stderr.contains("policy.yaml:1 ("), "{outcome}");
     let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", "sleep 1"])).expect_code(0);

@@ -86,13 +86,13 @@ fn env_without_a_command_runs() {
 #[test]
 fn variables_that_are_set_anew_are_not_reported_as_missing() {
     let place = Place::new(Mode::Invoker);
-    let program = place.script(place.project.join("bin/git"), "#!/bin/sh\nprintenv GIT_SSL_CAINFO\n");
+    let program = place.script(place.project.join("bin/ssl"), "#!/bin/sh\nprintenv SSL_CERT_FILE\n");
     let mut command = place.agentsh(&["run", "--"]);
-    command.arg(program).env("GIT_SSL_CAINFO", "/etc/ssl/certs/ca-certificates.crt").env("GIT_OTHER", "x");
+    command.arg(program).env("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt").env("SSL_OTHER", "x");
     let outcome = Outcome::of(&mut command).expect_code(0);
     assert!(
         outcome.stdout.contains("ca-certificates") || outcome.stdout.contains("/run/agentsh"),
         "{outcome}"
     );
-    assert!(outcome.stderr.contains("'git' does not get its own variables GIT_OTHER: add"), "{outcome}");
+    assert!(outcome.stderr.contains("'ssl' does not get its own variables SSL_OTHER: add"), "{outcome}");
 }

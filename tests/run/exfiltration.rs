@@ -277,7 +277,7 @@ fn policy_show_prints_labels_of_every_origin() {
         found.unwrap_or_else(|| panic!("{start}: {shown}")).to_owned()
     };
     assert!(line("servers.wiki.flow.source: public").contains("policy.yaml:2"));
-    assert!(line("servers.wiki.flow.sink: external").contains("nothing is known"));
+    assert!(line("servers.wiki.flow.sink: external").contains("no profile and no label"));
     if std::process::Command::new("npx").arg("--version").output().is_err() {
         return crate::support::skip("the profile of a package: npx is not installed");
     }

@@ -95,7 +95,7 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
         assert!(page("/servers").contains("pinned</span>"));
         let shown = page(server);
         assert!(shown.contains("<strong>echo</strong>") && shown.contains("at first sight"), "{shown}");
-        assert!(page("/registry?q=x").contains("No registry is kept on this machine"));
+        assert!(page("/registry?q=x").contains("This machine has no registry"));
         assert!(page("/approvals").contains("No questions yet."));
         let policy = page("/policy");
         assert!(policy.contains("mcp.denied_tools") && policy.contains("policy.yaml:7"), "{policy}");
