@@ -82,6 +82,15 @@ fn env_without_a_command_runs() {
     assert!(outcome.stdout.contains("HOME="), "{outcome}");
 }
 
+/// As execvp(3) and shells do, for a service or a cron job that cleared its environment.
+#[test]
+fn programs_are_found_without_path() {
+    let place = Place::new(Mode::Invoker);
+    let mut command = place.agentsh(&["run", "--quiet", "--", "printenv", "PATH"]);
+    let outcome = Outcome::of(command.env_remove("PATH")).expect_code(0);
+    assert_eq!(outcome.stdout, "/usr/local/bin:/usr/bin:/bin\n");
+}
+
 /// A variable that agentsh sets itself inside is not one that the program does not get.
 #[test]
 fn variables_that_are_set_anew_are_not_reported_as_missing() {

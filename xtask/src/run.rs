@@ -45,6 +45,11 @@ pub fn succeed(command: &mut Command) -> Result<String> {
 pub fn cargo<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(repository()).args(arguments);
+    // Cargo sets these for xtask itself. Where they differ, the build script of `ring` runs again, and half of everything is rebuilt.
+    let is_of_xtask = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars().filter(|(name, _)| is_of_xtask(name)) {
+        command.env_remove(name);
+    }
     command
 }
 

@@ -41,7 +41,7 @@ mod why;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use agentsh_sandbox::{init, zygote};
@@ -178,12 +178,9 @@ pub fn main() -> ExitCode {
         Some(AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
-    let arguments_of = |command| help::on_one_screen(command).try_get_matches_from(command_line());
-    let matches = match arguments_of(Arguments::command()) {
-        Err(error)
-            if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
-        {
-            arguments_of(examples::add(whole()))
+    let matches = match Arguments::command().try_get_matches_from(command_line()) {
+        Err(error) if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand) => {
+            help::on_one_screen(examples::add(whole())).try_get_matches_from(command_line())
         }
         matches => matches,
     };

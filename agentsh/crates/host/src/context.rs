@@ -153,6 +153,8 @@ impl Context {
                 Err(value) => drop(env_bytes.insert(name, value)),
             }
         }
+        // As execvp(3) and shells do.
+        env.entry("PATH".to_owned()).or_insert_with(|| DEFAULT_PATH.to_owned());
         without_shims(&mut env);
         let home_as_given = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let home_as_given = home_as_given.ok_or(ContextError::NoHome)?;
@@ -232,6 +234,9 @@ fn links_on(path: &Path, paths: &RealPaths) -> Vec<(PathBuf, PathBuf)> {
     }
     links
 }
+
+/// Where programs are looked for if the environment does not say.
+pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Below the directory of data: where `agentsh enable` puts programs with the names of agents.
 pub const SHIMS: &str = "shims";

@@ -7,6 +7,7 @@ use agentsh_policy::{EnvPolicy, env};
 use agentsh_sandbox::spec::EnvChange;
 
 use super::Context;
+use super::context::DEFAULT_PATH;
 
 /// The `env` block of a server's own configuration. It names its variables one by one, which is as good as a listing when
 /// the user wrote it; a block that came with the project may not say what programs load.
@@ -25,7 +26,7 @@ pub fn of_sandbox(context: &Context) -> Vec<EnvChange> {
     vec![
         EnvChange::Set(text("HOME"), context.home_as_given.display().to_string()),
         EnvChange::Replace(text("TMPDIR"), text("/tmp")),
-        EnvChange::Default(text("PATH"), text("/usr/local/bin:/usr/bin:/bin")),
+        EnvChange::Default(text("PATH"), text(DEFAULT_PATH)),
         // Byte code next to the sources would change a pinned tree, and cannot be written anyway.
         EnvChange::Default(text("PYTHONDONTWRITEBYTECODE"), text("1")),
     ]
