@@ -456,8 +456,13 @@ fn run_end_to_end() -> Result<Outcome> {
         let mut command = Command::new("unshare");
         command.args(["--net", "--mount", "sh", "-c", ISOLATE, "sh"]).arg(&installation);
         command.arg(plain.get_program()).args(plain.get_args()).current_dir(repository());
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         command
-            .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))))
             .env("AGENTSH_E2E_DIR", "/mnt")
             .env("AGENTSH_E2E_BINARY", "/mnt/bin/agentsh")
             .env("RUST_BACKTRACE", "0");
