@@ -30,6 +30,22 @@ fn git_directory_cannot_be_replaced() {
     });
 }
 
+/// The session helps a program to remove a directory in which it made files itself; not before they are all that is left.
+#[test]
+fn failed_removal_of_the_git_directory_leaves_its_guards() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        let script = "for n in 1 2 3 4 5 6 7 8; do \
+                      rmdir .git; { echo x >.git/config.worktree; } && echo written; done 2>/dev/null; \
+                      mkdir d && rmdir d && echo removed";
+        let outcome = place.shell(script);
+        assert_eq!(outcome.stdout, "removed\n", "{mode:?} {outcome}");
+        assert!(!outcome.stderr.contains("guarded again"), "{mode:?} {outcome}");
+    }
+}
+
 /// A repository may redirect its configuration to a writable place.
 #[test]
 fn git_configuration_cannot_be_redirected_elsewhere() {
