@@ -77,8 +77,8 @@ fn new_working_trees_of_a_known_repository_have_no_hooks_of_their_own() {
     ) {
         let outcome = inside(
             &place,
-            "for name in x tree; do test $name = x || git worktree add -q tree; mkdir -p $name/hk; \
-             printf '#!/bin/sh\\necho evil >>$HOME/ran\\n' >$name/hk/post-checkout; chmod 755 $name/hk/post-checkout; done; \
+            "for name in x tree; do test $name = x || git worktree add -q tree; (mkdir -p $name/hk; \
+             printf '#!/bin/sh\\necho evil >>$HOME/ran\\n' >$name/hk/post-checkout; chmod 755 $name/hk/post-checkout) || true; done; \
              echo 'gitdir: ../.git' >x/.git; git worktree add -q kept",
         );
         outside(&place, "for name in x tree kept; do (cd $name; git checkout -q -b new-$name) || true; done");
