@@ -104,7 +104,8 @@ impl Database {
 
     /// Opens the database for writing. Creates it if it is missing, readable only for the user.
     ///
-    /// # Errors When it cannot be opened or created.
+    /// # Errors
+    /// When it cannot be opened or created.
     pub fn create(data: &Path) -> Result<Self, DatabaseError> {
         use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
         let path = data.join(FILE);

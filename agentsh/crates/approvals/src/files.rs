@@ -24,7 +24,8 @@ pub struct FileChange {
 impl Approvals {
     /// Waits for a person.
     ///
-    /// # Errors Why the change is denied.
+    /// # Errors
+    /// Why the change is denied.
     pub async fn file(&self, change: &FileChange) -> Result<(), Reason> {
         let key = Key::File { path: change.path.clone(), hash: change.hash.clone() };
         let session = &self.0.session;

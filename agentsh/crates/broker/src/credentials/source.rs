@@ -105,7 +105,8 @@ async fn output_of(context: &Context, name: &str, args: &[&str], input: String) 
 
 /// The output of a user's program for an input, within [`PROGRAM_TIMEOUT`].
 ///
-/// # Errors Why there is no output.
+/// # Errors
+/// Why there is no output.
 pub fn run(
     program: &Path,
     args: &[String],

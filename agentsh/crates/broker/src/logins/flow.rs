@@ -50,7 +50,8 @@ pub enum FlowError {
 
 /// Logs in and stores the tokens.
 ///
-/// # Errors Why it failed; this is recorded.
+/// # Errors
+/// Why it failed; this is recorded.
 pub async fn log_in(
     session: &LoginSession,
     request: &Request,
