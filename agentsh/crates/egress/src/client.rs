@@ -27,7 +27,7 @@ use super::tls;
 /// Longest head of an answer, in bytes.
 const MAX_HEAD: usize = 32 << 10;
 /// Lines of an answer's head; hyper's default of 100 is less than some servers send.
-const MAX_HEADERS: usize = 256;
+pub const MAX_HEADERS: usize = 256;
 /// An idle connection is closed after this long.
 const KEPT: Duration = Duration::from_secs(60);
 

@@ -26,6 +26,7 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::sync::Mutex;
 
 use super::{Model, Outgoing, endpoints};
+use agentsh_egress::client::MAX_HEADERS;
 use agentsh_llm::{Provider, Route, route};
 use agentsh_net::allow::is_local;
 use agentsh_net::channel::{Channel, ChannelFuture, ChannelTarget, ConnectionEnds, RequestFilter};
@@ -36,8 +37,6 @@ use agentsh_store::escape;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of concurrent requests of a connection, because their bodies are in memory.
 const MAX_STREAMS: u32 = 32;
-/// Header lines of an answer, as for MCP servers: hyper's own limit is 100.
-const MAX_HEADERS: usize = 256;
 /// Bytes on their way to and from the model in HTTP/2.
 const PIPE: usize = 64 << 10;
 

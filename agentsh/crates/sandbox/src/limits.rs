@@ -20,8 +20,10 @@ const OOM_SCORE: &str = "500";
 /// # Errors
 /// When the kernel refuses a limit that is not above the inherited one.
 pub fn apply(limits: &Limits) -> Result<(), StageError> {
-    let fixed = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
-    let at_most = |resource, value: u64| fixed(value.min(getrlimit(resource).maximum.unwrap_or(u64::MAX)));
+    let at_most = |resource, value: u64| {
+        let limit = Some(value.min(getrlimit(resource).maximum.unwrap_or(u64::MAX)));
+        Rlimit { current: limit, maximum: limit }
+    };
     setrlimit(Resource::Nproc, at_most(Resource::Nproc, limits.pids)).at("limit processes")?;
     let open_files = at_most(Resource::Nofile, limits.open_files);
     let usual = open_files.maximum.map(|maximum| maximum.min(limits.usual_open_files));
