@@ -79,11 +79,17 @@ fn new_working_trees_of_a_known_repository_have_no_hooks_of_their_own() {
             &place,
             "for name in x tree; do test $name = x || git worktree add -q tree; (mkdir -p $name/hk; \
              printf '#!/bin/sh\\necho evil >>$HOME/ran\\n' >$name/hk/post-checkout; chmod 755 $name/hk/post-checkout) || true; done; \
-             echo 'gitdir: ../.git' >x/.git; git worktree add -q kept",
+             echo 'gitdir: ../.git' >x/.git; git worktree add -q kept; git worktree add -q cut; \
+             truncate -s 30 cut/hk/post-checkout",
         );
-        outside(&place, "for name in x tree kept; do (cd $name; git checkout -q -b new-$name) || true; done");
+        outside(
+            &place,
+            "for name in x tree kept cut; do (cd $name; git checkout -q -b new-$name) || true; done",
+        );
         assert_eq!(read(&place.home.join("ran")), "mine\n", "{mode:?} {outcome}");
         assert!(place.project.join("kept/hk/post-checkout").exists(), "{mode:?} {outcome}");
+        // A cut hook is another program than the user's.
+        assert!(!place.home.join("ra").exists(), "{mode:?} {outcome}");
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Search<'a> {
     pub roots: &'a [PathBuf],
     pub baseline: &'a Baseline,
     pub host: &'a RealHost,
+    /// Whether a program inside may still be writing what is found.
+    pub is_live: bool,
 }
 
 impl Search<'_> {
@@ -85,7 +87,7 @@ impl Search<'_> {
 
     /// What the user's git would take from the working tree of a new repository: hooks and programs that his own configuration
     /// names for every one, or that of a repository from before which it uses. A copy of the user's stays: git checks it out in each
-    /// working tree, and may not have written all of it yet.
+    /// working tree. While the session lives, git may not have written all of it yet.
     fn in_working_tree(&self, entry: &Path) -> Vec<(PathBuf, Copy)> {
         let above = entry.parent().filter(|_| is_repository_name(entry));
         let bases = [Some(entry), above].into_iter().flatten();
@@ -104,7 +106,7 @@ impl Search<'_> {
         };
         let found = places.into_iter().filter(|(path, _)| is_new(path)).filter_map(|(path, users)| {
             let copy = Copy::of_own(&path);
-            let is_users = || users.iter().any(|users| copy.is_beginning_of(&Copy::of_own(users)));
+            let is_users = || users.iter().any(|users| copy.is_part_of(&Copy::of_own(users), self.is_live));
             (!copy.is_nothing() && !is_users()).then_some((path, copy))
         });
         found.collect()
@@ -170,7 +172,7 @@ pub fn disarm_all(
     aside: &SavedVersions,
 ) -> (Vec<(PathBuf, Done)>, Vec<PathBuf>) {
     let host = RealHost::unlimited(roots);
-    let search = Search { roots, baseline, host: &host };
+    let search = Search { roots, baseline, host: &host, is_live: false };
     let (repositories, beside) = repositories(roots, baseline, &host);
     let Repositories { mut closed, links, obeyed_in, .. } = beside;
     let is_new = |entry: &PathBuf| {

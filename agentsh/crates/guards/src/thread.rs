@@ -162,6 +162,7 @@ impl Watch {
             roots: &self.check.directories,
             baseline: &self.check.baseline,
             host: &self.check.host,
+            is_live: true,
         }
     }
 

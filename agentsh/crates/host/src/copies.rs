@@ -141,14 +141,16 @@ impl Copy {
         }
     }
 
-    /// Whether it has nothing but plain files of another copy, or what they begin with.
+    /// Whether it has nothing but plain files of another copy. `may_be_cut`: a file that is only the beginning counts too.
     #[must_use]
-    pub fn is_beginning_of(&self, other: &Self) -> bool {
+    pub fn is_part_of(&self, other: &Self, may_be_cut: bool) -> bool {
         match (self, other) {
-            (Self::File { content, .. }, Self::File { content: whole, .. }) => whole.starts_with(content),
-            (Self::Directory(entries), Self::Directory(others)) => entries
-                .iter()
-                .all(|(name, entry)| others.get(name).is_some_and(|other| entry.is_beginning_of(other))),
+            (Self::File { content, .. }, Self::File { content: whole, .. }) => {
+                content == whole || (may_be_cut && whole.starts_with(content))
+            }
+            (Self::Directory(entries), Self::Directory(others)) => entries.iter().all(|(name, entry)| {
+                others.get(name).is_some_and(|other| entry.is_part_of(other, may_be_cut))
+            }),
             _ => false,
         }
     }
