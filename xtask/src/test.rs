@@ -262,9 +262,11 @@ fn with_second_run(command: impl Fn(&[&str]) -> Command) -> Result<Outcome> {
 /// More than this is not one bad moment of the machine.
 const MAX_RUN_AGAIN: usize = 8;
 
-/// The names of the tests that failed.
+/// The names of the tests that failed, from the list at the end of each target: what a test's children print can come between a
+/// name and its `FAILED` further up.
 fn failures(output: &str) -> Vec<&str> {
-    ended(output).filter(|(_, how)| how.starts_with("FAILED")).map(|(name, _)| name).collect()
+    let lists = output.split("\nfailures:\n").skip(1);
+    lists.flat_map(|list| list.lines().map_while(|line| line.strip_prefix("    "))).collect()
 }
 
 /// Each test by name, and how it ended: `ok <0.012s>`.
@@ -484,8 +486,8 @@ mod tests {
 
     #[test]
     fn failed_tests_are_known_by_name() {
-        let output = "test a::b ... ok\ntest c::d ... FAILED\nfailures:\n    c::d\n\
-                      test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured\n";
+        let output = "test a::b ... ok\ntest c::d ... noise of a child\nFAILED\n\nfailures:\n\n---- c::d stdout ----\n    no name\n\n\
+                      failures:\n    c::d\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured\n";
         assert_eq!(failures(output), ["c::d"]);
     }
 
@@ -496,7 +498,6 @@ mod tests {
         assert!(slowest(&output).starts_with("   99.5 s  a::t99\n   98.5 s"), "{}", slowest(&output));
         assert_eq!(slowest(&output).lines().count(), 10);
         assert_eq!(slowest(&line(1)), "");
-        assert_eq!(failures("test b ... FAILED <0.1s>\n"), ["b"]);
     }
 
     #[test]
@@ -505,7 +506,7 @@ mod tests {
             let second = second.to_owned();
             with_second_run(move |names| {
                 let mut command = Command::new("sh");
-                let first = "echo 'test a ... ok'; echo 'test b ... FAILED'; \
+                let first = "echo 'test a ... ok'; echo 'test b ... FAILED'; echo; echo failures:; echo '    b'; \
                              echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 1";
                 command.arg("-c").arg(if names.is_empty() { first } else { &second }).args(names);
                 command
