@@ -54,6 +54,20 @@ fn a_commit_has_the_name_of_its_user() {
     }
 }
 
+#[test]
+fn a_user_who_signs_commits_is_told_that_agents_do_not() {
+    for (_, place) in repositories() {
+        let commit = ["run", "--", "git", "commit", "-q", "--allow-empty", "-m", "x"];
+        let is_told = || {
+            let outcome = Outcome::of(&mut place.agentsh(&commit)).expect_code(0);
+            outcome.stderr.contains("git signs no commits and tags inside (commit.gpgSign")
+        };
+        assert!(is_told());
+        outside(&place, "git config --global commit.gpgSign false");
+        assert!(!is_told());
+    }
+}
+
 /// Hooks outside of the project are not seen inside. The user is told, and what is shown runs.
 #[test]
 fn hooks_outside_the_project_are_named_and_run_once_they_are_shown() {

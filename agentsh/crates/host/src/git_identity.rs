@@ -21,6 +21,9 @@ const MAX_FILES: usize = 32;
 const UNKNOWN: &str = "git inside does not know your name and settings";
 const REMEDY: &str = "`--read ~/.gitconfig` shows the file itself";
 
+const UNSIGNED: &str = "git signs no commits and tags inside (commit.gpgSign, tag.gpgSign): your keys stay outside; \
+     an ssh key can sign them with `agent: {ssh: {keys: [~/.ssh/KEY], sign: [git]}}` in your policy";
+
 /// Settings that replace those of the user which need files that are not inside.
 const OVERRIDES: &str = "\
 [commit]
@@ -38,9 +41,9 @@ const OVERRIDES: &str = "\
 /// The files of root have another owner inside: git would take each for changed, there and outside after it.
 const OTHER_OWNER: &str = "[core]\n\tcheckStat = minimal\n";
 
-/// The files of git's global configuration inside.
+/// The files of git's global configuration inside. `is_signed`: git has a key there.
 #[must_use]
-pub fn contribution(context: &Context) -> Contribution {
+pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
     let mut part = Contribution::new(Feature::GitIdentity);
     let git = Git::find(context);
     let top = git.as_ref().map(Git::top);
@@ -59,10 +62,14 @@ pub fn contribution(context: &Context) -> Contribution {
         places: BTreeMap::new(),
         files: Vec::new(),
         named: BTreeSet::new(),
+        signs: false,
     };
     let mut text = Vec::new();
     for (origin, setting) in top {
         copy.take(&origin, &setting, &mut text);
+    }
+    if copy.signs && !is_signed {
+        part.notices.push(UNSIGNED.to_owned());
     }
     text.extend(OVERRIDES.as_bytes());
     if context.idmaps.is_some() {
@@ -99,17 +106,17 @@ pub fn appended(context: &Context, text: String) -> Option<File> {
 #[must_use]
 pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
     let Some(git) = Git::find(context) else { return Vec::new() };
-    let is = |section: &str, key: &str, values: &[&str]| {
-        let value = git.effective(&context.directory, section, key).unwrap_or_default();
-        values.iter().any(|wanted| value.eq_ignore_ascii_case(wanted.as_bytes()))
-    };
-    if !is("gpg", "format", &["ssh"]) {
+    let value =
+        |section: &str, key: &str| git.effective(&context.directory, section, key).unwrap_or_default();
+    if !value("gpg", "format").eq_ignore_ascii_case(b"ssh") {
         return Vec::new();
     }
-    ["commit", "tag"]
-        .into_iter()
-        .filter(|section| is(section, "gpgsign", &["true", "yes", "on", "1", ""]))
-        .collect()
+    ["commit", "tag"].into_iter().filter(|section| is_true(&value(section, "gpgsign"))).collect()
+}
+
+/// As git reads it; a key without a value is true.
+fn is_true(value: &[u8]) -> bool {
+    ["true", "yes", "on", "1", ""].iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// The harmless part of configurations that include each other.
@@ -121,12 +128,16 @@ struct Copy<'a> {
     files: Vec<(PathBuf, Vec<u8>)>,
     /// Those of [`NAMED_FILES`] that they name.
     named: BTreeSet<&'static str>,
+    /// Whether one asks for signatures of each commit or tag.
+    signs: bool,
 }
 
 impl Copy<'_> {
     fn take(&mut self, origin: &Path, setting: &Setting, text: &mut Vec<u8>) {
         let is_include = matches!(setting.section.as_str(), "include" | "includeif") && setting.key == "path";
         self.named.extend(named_file(setting));
+        let is_signing = matches!(setting.section.as_str(), "commit" | "tag") && setting.key == "gpgsign";
+        self.signs |= is_signing && is_true(setting.value.as_deref().unwrap_or_default());
         if !is_include {
             if is_harmless(setting) {
                 render(setting, text);

@@ -67,7 +67,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         of_adapter(agent.kind, agent.launch, agent.socket),
         of_program(agent.pinned.resolved.worded.clone().into_iter().chain(agent.pinned.resolved.env.clone())),
         of_sandbox(context, ProcessKind::Agent),
-        git_identity::contribution(context),
+        git_identity::contribution(context, !agent.keys.git.is_empty()),
         agent.brokered.contribution(context, &session.facts.policy.agent_only.credentials),
         agent.keys.contribution(context, &session.facts.policy.agent_only.ssh),
     ]);
