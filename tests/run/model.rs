@@ -100,17 +100,37 @@ fn a_denied_call_becomes_a_text_before_the_agent_sees_it() {
     }
 }
 
+/// Claude Code runs some tools under names that it does not offer.
+#[test]
+fn tool_that_was_not_offered_is_refused_where_a_tool_of_the_agent_is_denied() {
+    let model = streaming();
+    for (denied, offered, is_refused) in
+        [("Workflow", "Read", true), ("Workflow", "bash", false), ("Bash", "bash", true), ("", "Read", false)]
+    {
+        let place = Place::new(Mode::Invoker);
+        if !denied.is_empty() {
+            deny(&place, &format!("{{server: agent, tool: {denied}}}"));
+        }
+        let body = json!({"model": "m", "stream": true, "messages": [], "tools": [{"name": offered}]});
+        let seen = ask(&place, &model, "/v1/messages", &body).stdout;
+        let (said, call) = ("[agentsh] Tool 'Bash' blocked by policy: ", "\"name\":\"Bash\"");
+        assert_eq!((seen.contains(said), seen.contains(call)), (is_refused, !is_refused), "{denied}: {seen}");
+    }
+}
+
 /// An agent of the user's own: agentsh knows neither the program nor where its model is.
 const AGENT: &str = r#"
 import http.client, json, sys
 link = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=20)
-def ask(method, path, body=None):
-    link.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
+def ask(method, path, body=None, headers={}):
+    link.request(method, path, body and json.dumps(body), {"Content-Type": "application/json", **headers})
     answer = link.getresponse()
     print(answer.status, answer.read().decode(), flush=True)
 question = {"model": "m", "messages": [{"role": "system", "content": "s"}]}
+# As the HTTP client of the JDK.
+offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABk"}
 ask("GET", "/v1/models")
-ask("POST", "/v1/chat/completions", question)
+ask("POST", "/v1/chat/completions", question, offer)
 ask("POST", "/messages", {"text": "none"})
 ask("GET", "/v1/models")
 ask("POST", "/v1/chat/completions", question)

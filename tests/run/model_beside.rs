@@ -105,6 +105,35 @@ fn model_key_reaches_only_its_own_provider() {
     assert_eq!((asked.len(), asked[0].header("authorization")), (1, Some("Bearer sk-real-key")));
 }
 
+/// A model's server, or a gateway before it, may write the key that it was sent into an error.
+#[test]
+fn answer_that_repeats_the_model_key_breaks_off_before_it() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nllm: {credentials: broker}\n");
+    let model = HttpServer::start(|asked| {
+        let key = asked.header("x-api-key").unwrap_or_default().to_owned();
+        let events = format!("event: ping\ndata: {{\"type\":\"ping\",\"x\":\"{key}\"}}\n\n");
+        match asked.path.as_str() {
+            "/v1/messages" => Reply::events(&[&events]),
+            "/v1/models/head" => Reply::json("{}").with("X-Said", &key),
+            "/v1/models/plain" => Reply::json("{\"said\":\"nothing\"}"),
+            _ => Reply::json(json!({"error": format!("wrong key {key}")})),
+        }
+    });
+    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port));
+    place.set("ANTHROPIC_API_KEY", "sk-ant-real-key");
+    let ask = "curl -sSi --max-time 20 -H \"X-Api-Key: $ANTHROPIC_API_KEY\" \"$ANTHROPIC_BASE_URL/v1";
+    let script = format!(
+        "#!/bin/sh\n{ask}/messages\" -d '{{\"model\":\"m\",\"stream\":true}}'\n{ask}/models/head\"\n{ask}/models/plain\"\n\
+         {ask}/models/error\"\n"
+    );
+    let claude = place.script(place.project.join("bin/claude"), &script);
+    let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(claude));
+    assert!(outcome.stdout.contains("{\"said\":\"nothing\"}"), "{outcome}");
+    assert!(!outcome.stdout.contains("real-key") && !outcome.stderr.contains("real-key"), "{outcome}");
+    assert_eq!(model.asked().len(), 4);
+}
+
 /// Results of batches hold what a model said: its calls are judged there too, in whatever form the provider keeps them.
 #[test]
 fn answers_that_a_provider_kept_are_judged() {

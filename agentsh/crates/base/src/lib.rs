@@ -24,6 +24,14 @@ pub mod wsl;
 
 pub use shown_time::shown_time;
 
+/// Millionths of a dollar as dollars.
+#[must_use]
+pub fn dollars(micros: u64) -> String {
+    let all = format!("{:06}", micros % 1_000_000);
+    let (cents, rest) = all.split_at(2);
+    format!("${}.{cents}{}", micros / 1_000_000, rest.trim_end_matches('0'))
+}
+
 /// Two lower-case hex digits for each byte.
 #[must_use]
 pub fn hex<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::arguments::ArgumentsState;
 use crate::canary::{Needle, Search};
 use crate::dialect::{Channel, Dialect, EventTarget, Key, Piece, Rulings, dialect};
 use crate::json::{self, Json};
@@ -69,7 +70,7 @@ pub struct Stream {
 }
 
 /// The end of OpenAI's streams, and of gateways'.
-const DONE: &str = "[DONE]";
+pub(crate) const DONE: &str = "[DONE]";
 
 impl Stream {
     /// With the request's needle, if it has one.
@@ -377,14 +378,15 @@ fn event_data(frame: &Frame) -> Option<&str> {
     frame.data.as_deref().map(str::trim).filter(|data| !data.is_empty())
 }
 
-/// A call whose arguments are not JSON cannot be judged.
+/// A call whose arguments are cut cannot be judged. Other arguments that are no JSON are left to the agent, which tells its model.
 pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call, is_cut: bool) -> Ruling {
     let broken = |why: &str| Ruling::Block(why.to_owned());
     if call.name.is_empty() {
         return broken(NO_NAME);
     }
-    if !call.arguments.trim().is_empty() && json::read_to_depth(call.arguments.as_bytes(), MAX_DEPTH).is_err()
-    {
+    let mut state = ArgumentsState::default();
+    state.extend(&call.arguments);
+    if state.is_in_object() && json::read_to_depth(call.arguments.as_bytes(), MAX_DEPTH).is_err() {
         return broken(if is_cut { TOKEN_LIMIT } else { INCOMPLETE_ARGUMENTS });
     }
     judge.judge(call)

@@ -4,6 +4,8 @@
 //! Declared tools are parsed per API. URLs of images and files are searched for in the whole request, so that new kinds
 //! of blocks are covered. An unknown tool counts as reaching any host.
 
+use std::collections::BTreeSet;
+
 use crate::LlmError;
 use crate::dialect::parse;
 use crate::json::Json;
@@ -111,14 +113,14 @@ const OPAQUE: [&str; 12] = [
     "schema",
 ];
 
-/// All tools that a question makes the provider run, each once. Linear time.
+/// All tools that a question makes the provider run, each once, and the names of all that it offers. Linear time.
 #[must_use]
-pub fn read(provider: Provider, question: &Json<'_>) -> Vec<Hosted> {
-    let mut found = HostedTools { provider, all: Vec::new() };
+pub fn read(provider: Provider, question: &Json<'_>) -> (Vec<Hosted>, BTreeSet<String>) {
+    let mut found = HostedTools { provider, all: Vec::new(), offered: BTreeSet::new() };
     found.walk(question, None);
     found.all.sort_unstable();
     found.all.dedup();
-    found.all
+    (found.all, found.offered)
 }
 
 /// The question with OpenAI's search limited to its index. Other bytes stay.
@@ -165,6 +167,7 @@ const LIVE: &str = "external_web_access";
 struct HostedTools {
     provider: Provider,
     all: Vec<Hosted>,
+    offered: BTreeSet<String>,
 }
 
 impl HostedTools {
@@ -227,7 +230,12 @@ impl HostedTools {
             _ => &[],
         };
         match name {
-            "tools" => items.iter().for_each(|tool| self.tool(tool)),
+            "tools" => items.iter().for_each(|tool| {
+                self.tool(tool);
+                self.offer(tool);
+            }),
+            // The old API of OpenAI.
+            "functions" => items.iter().for_each(|function| self.offer(function)),
             "mcpservers" => items.iter().for_each(|server| self.server(server)),
             "websearchoptions" if is_there(value) => {
                 self.add(SEARCH, "web_search_options", HostedReach::Provider)
@@ -273,6 +281,21 @@ impl HostedTools {
         }
     }
 
+    /// The names under which a model may call a tool.
+    fn offer(&mut self, tool: &Json<'_>) {
+        self.offered.extend(word(tool, "name"));
+        self.offered.extend(kinds(tool).iter().map(|kind| undated(kind).to_owned()));
+        for (raw, inner) in tool.as_object().unwrap_or_default() {
+            match (plain(&unescaped(raw)).as_str(), inner) {
+                ("functiondeclarations", Json::Array(functions)) => {
+                    functions.iter().for_each(|function| self.offer(function));
+                }
+                ("custom" | "function" | "functiondeclarations", Json::Object(_)) => self.offer(inner),
+                _ => {}
+            }
+        }
+    }
+
     fn tool(&mut self, tool: &Json<'_>) {
         if self.provider == Provider::Google {
             // Each member of an entry is a tool.
@@ -297,8 +320,8 @@ impl HostedTools {
             return self.server(tool);
         }
         // The agent's machine, unless the question says otherwise.
-        let place = tool.member("environment").or_else(|| tool.member("container"));
-        let is_local = place.is_none_or(|place| word(place, "type").as_deref() == Some("local"));
+        let places = ["environment", "container"].into_iter().filter_map(|name| tool.member(name));
+        let is_local = places.clone().all(|place| word(place, "type").as_deref() == Some("local"));
         if CLIENTS.contains(&name) || (name == "shell" && is_local) {
             return;
         }
@@ -319,11 +342,16 @@ impl HostedTools {
         let reach = match *own {
             FETCH => within(domains(tool)),
             SEARCH if opens_pages => within(domains(tool)),
-            CODE => match place.and_then(|place| place.member("network_policy")).filter(|it| is_there(it)) {
-                Some(policy) if word(policy, "type").as_deref() == Some("disabled") => HostedReach::Provider,
-                Some(policy) => within(domains(policy)),
-                None => HostedReach::Provider,
-            },
+            CODE => {
+                let policies = places.filter_map(|place| place.member("network_policy"));
+                let is_open = |policy: &&Json<'_>| {
+                    is_there(policy) && word(policy, "type").as_deref() != Some("disabled")
+                };
+                policies
+                    .into_iter()
+                    .find(is_open)
+                    .map_or(HostedReach::Provider, |policy| within(domains(policy)))
+            }
             _ => HostedReach::Provider,
         };
         self.add(own, written, reach);
@@ -333,10 +361,13 @@ impl HostedTools {
     fn server(&mut self, server: &Json<'_>) {
         let transport = server.member("streamableHttpTransport");
         let transport = transport.or_else(|| server.member("streamable_http_transport")).unwrap_or(server);
-        let url = ["url", "server_url"].iter().find_map(|name| word(transport, name));
-        let is_connector = server.member("connector_id").is_some_and(is_there);
-        let reach = url.filter(|_| !is_connector).map_or(HostedReach::Anywhere, HostedReach::Server);
-        self.add(MCP, MCP, reach);
+        let urls: Vec<String> =
+            ["url", "server_url"].iter().filter_map(|name| word(transport, name)).collect();
+        if urls.is_empty() || server.member("connector_id").is_some_and(is_there) {
+            return self.add(MCP, MCP, HostedReach::Anywhere);
+        }
+        // Each is judged: the provider takes one of them.
+        urls.into_iter().for_each(|url| self.add(MCP, MCP, HostedReach::Server(url)));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn asked(provider: Provider, body: &str) -> Vec<(String, HostedReach)> {
-    let found = read(provider, &parse(body).unwrap());
+    let found = read(provider, &parse(body).unwrap()).0;
     found.into_iter().map(|hosted| (hosted.tool, hosted.reach)).collect()
 }
 
@@ -126,6 +126,9 @@ fn tools_of_the_provider_are_named_with_their_reach() {
         responses(r#"{"type":"mcp","server_label":"x","server_url":"https://e.test/mcp"}"#),
         one(MCP, server())
     );
+    // The provider takes one of the two.
+    let two = responses(r#"{"type":"mcp","url":"https://e.test/mcp","server_url":"https://f.test/mcp"}"#);
+    assert_eq!(two.len(), 2);
     assert_eq!(
         responses(r#"{"type":"mcp","connector_id":"connector_gmail","server_url":"https://e.test/mcp"}"#),
         one(MCP, HostedReach::Anywhere)
@@ -186,7 +189,7 @@ fn a_search_can_be_kept_to_the_index() {
     let body = r#"{"model":"m","tools":[{"type":"function","name":"f"},{"type":"web_search","external_web_access":true}],"n":1.0}"#;
     let narrowed = within_index(body.as_bytes()).unwrap();
     assert_eq!(narrowed, body.replace("true", "false"));
-    let found = read(Provider::OpenAiResponses, &parse(body).unwrap());
+    let found = read(Provider::OpenAiResponses, &parse(body).unwrap()).0;
     assert!(has_index(Provider::OpenAiResponses, &found[0]) && !has_index(Provider::OpenAiChat, &found[0]));
 }
 
@@ -199,4 +202,19 @@ fn hosted_tools_in_forms_of_single_providers_are_found() {
     for body in [r#"{"model":"a/b:online"}"#, r#"{"enable_search":true}"#] {
         assert_eq!(asked(Provider::OpenAiChat, body), one(SEARCH, HostedReach::Provider), "{body}");
     }
+}
+
+#[test]
+fn names_of_offered_tools_are_those_of_each_api() {
+    let offered = |provider, body: &str| {
+        let (_, offered) = read(provider, &parse(body).unwrap());
+        offered.into_iter().collect::<Vec<_>>().join(" ")
+    };
+    // The history may have a name that was refused.
+    let said = r#"{"messages":[{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"x"}}]}],"tools":[{"type":"function","function":{"name":"read","parameters":{"properties":{"tools":{"name":"y"}}}}}]}"#;
+    assert_eq!(offered(Provider::OpenAiChat, said), "function read");
+    let declared = r#"{"tools":[{"functionDeclarations":[{"name":"a"},{"name":"b"}]}]}"#;
+    assert_eq!(offered(Provider::Google, declared), "a b");
+    let nested = r#"{"tools":[{"type":"local_shell"},{"type":"namespace","name":"fs","tools":[{"type":"custom","name":"patch"}]}]}"#;
+    assert_eq!(offered(Provider::OpenAiResponses, nested), "custom fs local_shell namespace patch");
 }

@@ -6,6 +6,7 @@
 
 pub mod agent_tool_results;
 mod answer;
+mod arguments;
 pub mod batch_results;
 pub mod canary;
 mod dialect;

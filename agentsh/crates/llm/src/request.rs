@@ -1,6 +1,7 @@
 //! The request of an agent to its model.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use crate::dialect::{number, opened};
 use crate::hosted::{self, Hosted};
@@ -22,6 +23,8 @@ pub struct ModelRequest {
     pub said: Option<Conversation>,
     /// Tools that the provider runs.
     pub hosted: Vec<Hosted>,
+    /// The names of the tools that it offers to the model.
+    pub offered: BTreeSet<String>,
 }
 
 /// Parses a request body; `path` is its path.
@@ -57,13 +60,15 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
             texts(instruction.and_then(|content| content.member("parts")), &mut system);
         }
     }
+    let (hosted, offered) = hosted::read(provider, &tree);
     Ok(ModelRequest {
         model: text("model").or_else(|| named(path)).unwrap_or_default(),
         stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
         has_choices: number(&tree, "n").is_some_and(|choices| choices > 1),
         system: system.join("\n"),
         said: turn::said(provider, asked),
-        hosted: hosted::read(provider, &tree),
+        hosted,
+        offered,
     })
 }
 

@@ -102,6 +102,18 @@ fn a_refused_block_becomes_a_text_block() {
     );
 }
 
+/// The agent tells its model what is wrong, and the model writes them again.
+#[test]
+fn arguments_that_are_no_strict_json_are_left_to_the_agent() {
+    for arguments in ["{'a': 1}", "{\"a\": NaN}", "{\"a\": \"x\ny\"}", "a text", "{\"a\": 1, \"a\": 2}"] {
+        let text = anthropic(&[("read", &[arguments])]);
+        let (out, told) = through(Provider::Anthropic, &text);
+        assert!(told.is_empty() && out == text, "{arguments}: {out}");
+        let (out, told) = through(Provider::Anthropic, &anthropic(&[("send_mail", &[arguments])]));
+        assert!(told.len() == 1 && out.contains("blocked by policy"), "{arguments}: {out}");
+    }
+}
+
 #[test]
 fn arguments_that_never_end_are_refused() {
     let whole = anthropic(&[("read", &["{\"a\":"])]);
@@ -269,23 +281,27 @@ fn call_data_after_its_end_starts_another_call() {
     assert_eq!(read_by_index(&out)[0].1, "read");
 }
 
-/// With every piece of a call some gateways say its id and name again, some an empty name, and some a new id.
+/// With every piece of a call some gateways say its id and name again, some an empty name, and some a new id; some say in every
+/// chunk that it is the last one.
 #[test]
 fn piece_that_repeats_id_and_name_starts_no_new_call() {
-    for (again, name) in [("a", "read"), ("a", ""), ("", ""), ("b", "")] {
+    let repeated = [("a", "read"), ("a", ""), ("", ""), ("b", ""), ("", "read"), ("b", "read")];
+    let ends = ["null", "\"tool_calls\""];
+    for ((again, name), end) in repeated.into_iter().flat_map(|piece| ends.map(|end| (piece, end))) {
         let piece = format!(
             r#"{{"index":0,"id":"{again}","type":"function","function":{{"name":"{name}","arguments":"1}}"}}}}"#
         );
         let text = chat(&[
-            &chunk(&call(r#""index":0,"#, "a", "read", "{\"x\":"), "null"),
-            &chunk(&piece, "null"),
+            &chunk(&call(r#""index":0,"#, "a", "read", ""), end),
+            &chunk(&call(r#""index":0,"#, "", "", "{\"x\":"), end),
+            &chunk(&piece, end),
             r#"{"index":0,"delta":{},"finish_reason":"tool_calls"}"#,
         ]);
         let (out, told) = through(Provider::OpenAiChat, &text);
         assert!(told.is_empty(), "{again} {name}: {told:?}");
         assert_eq!(read_by_index(&out), [("a".into(), "read".into(), "{\"x\":1}".into())], "{out}");
-        let (_, told) = through(Provider::OpenAiChat, &text.replace("read", "send"));
-        assert_eq!(told.len(), 1, "{again} {name}");
+        let (out, told) = through(Provider::OpenAiChat, &text.replace("read", "send"));
+        assert!(told.len() == 1 && out.matches("blocked by policy").count() == 1, "{again} {name}: {out}");
     }
 }
 
@@ -471,6 +487,11 @@ fn error_event_passes_whatever_its_text_is() {
         let cut = format!("{head}event: error\ndata: {data}\n\n");
         assert_eq!(through(Provider::Anthropic, &cut).0, cut);
     }
+    // LiteLLM names neither the event nor its type, and some end a stream as another API does.
+    let unnamed = format!("{head}data: {{\"error\":{{\"message\":\"boom\"}}}}\n\n");
+    assert_eq!(through(Provider::Anthropic, &unnamed).0, unnamed);
+    let done = text.replace("event: message_stop", "data: [DONE]\n\nevent: message_stop");
+    assert_eq!(through(Provider::Anthropic, &done).0, done);
 }
 
 #[test]

@@ -25,7 +25,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional_with_sizes;
 use tokio::sync::Mutex;
 
-use super::{Model, Outgoing, endpoints};
+use super::key_filter::KeyFilter;
+use super::{Model, Outgoing, Reply, ReplyBody, endpoints};
 use agentsh_egress::client::MAX_HEADERS;
 use agentsh_llm::{Provider, Route, route};
 use agentsh_net::allow::is_local;
@@ -164,9 +165,9 @@ impl Channel for Model {
                         // Some clients of HTTP/2 take no answer before their request has ended.
                         let body = Limited::new(request.into_body(), MAX_UNREAD_BYTES).collect();
                         let _ = tokio::time::timeout(UNREAD_TIMEOUT, body).await;
-                        return Ok(self.misdirected(&named, host));
+                        return Ok(self.filtered(self.misdirected(&named, host)));
                     }
-                    Ok::<_, Infallible>(self.serve(request, &upstream).await)
+                    Ok::<_, Infallible>(self.filtered(self.serve(request, &upstream).await))
                 }
             });
             let io = TokioIo::new(program.stream);
@@ -213,6 +214,19 @@ impl Channel for Model {
 }
 
 impl Model {
+    /// An answer without keys that stay outside.
+    fn filtered(&self, reply: Reply) -> Response<KeyFilter<ReplyBody>> {
+        let mut watch = self.keys.watch();
+        let has_key = reply.headers().values().any(|value| watch.sees(value.as_bytes()));
+        let reply = if has_key {
+            let why = "the answer repeats a key that stays outside in a header";
+            self.withheld(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, why)
+        } else {
+            reply
+        };
+        reply.map(|body| KeyFilter::new(body, self.keys.watch()))
+    }
+
     fn misdirected(&self, named: &str, host: &str) -> super::Reply {
         let why = format!(
             "a request for {named} on a connection to '{host}'; use a separate connection for each host"

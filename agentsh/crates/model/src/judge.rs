@@ -31,6 +31,8 @@ pub(super) struct SessionJudge {
     record: Rc<Record>,
     servers: Rc<BTreeSet<String>>,
     wire: Wire,
+    /// The names of the tools in the question, if it is known.
+    offered: Option<BTreeSet<String>>,
     /// Refused calls that are not recorded yet.
     refused: Vec<(Call, ServerId, String, Decision)>,
 }
@@ -77,8 +79,9 @@ impl SessionJudge {
         (facts, record): (Rc<Facts>, Rc<Record>),
         servers: Rc<BTreeSet<String>>,
         wire: Wire,
+        offered: Option<BTreeSet<String>>,
     ) -> Self {
-        Self { facts, record, servers, wire, refused: Vec::new() }
+        Self { facts, record, servers, wire, offered, refused: Vec::new() }
     }
 
     /// Writes down what happened, before the agent gets it. False: it cannot be written.
@@ -141,9 +144,13 @@ impl Judge for SessionJudge {
                 (server, tool, decision)
             }
             None => {
-                let denied =
-                    self.facts.policy.mcp.own_tool_denied(&call.name).filter(|answer| answer.enforced);
-                let Some(denied) = denied else { return Ruling::Allow };
+                let policy = &self.facts.policy.mcp;
+                let offered =
+                    self.offered.as_ref().filter(|offered| !call.at_provider && !offered.is_empty());
+                let denied = policy
+                    .own_tool_denied(&call.name)
+                    .or_else(|| offered.and_then(|offered| policy.unoffered_denied(&call.name, offered)));
+                let Some(denied) = denied.filter(|answer| answer.enforced) else { return Ruling::Allow };
                 let mut report = Report::default();
                 report.rule(Verdict::new(Outcome::Block, Reason::ToolDenied, denied.rule));
                 (ServerId(AGENT.to_owned()), call.name.clone(), report.fold())

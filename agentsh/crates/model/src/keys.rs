@@ -9,6 +9,7 @@ use hyper::{Request, Uri};
 
 use agentsh_net::allow::is_local;
 use agentsh_net::channel::ChannelTarget;
+use agentsh_net::credentials::Watch;
 use agentsh_policy::domain::{self, Host};
 
 /// Variables in which agents look for a key.
@@ -127,6 +128,11 @@ impl Keys {
             *request.uri_mut() = uri;
         }
         Ok(())
+    }
+
+    /// Searches answers for the keys.
+    pub(super) fn watch(&self) -> Watch {
+        Watch::of_secrets(self.held.borrow().values().map(|key| key.value.as_str()))
     }
 
     /// None: there is no placeholder in it.

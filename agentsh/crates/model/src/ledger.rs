@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use agentsh_base::dollars;
 use agentsh_llm::Usage;
 use agentsh_policy::Ruled;
-use agentsh_policy::{Budget, LlmPolicy, Price, dollars};
+use agentsh_policy::{Budget, LlmPolicy, Price};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Maximum number of requests of one minute that are counted singly.

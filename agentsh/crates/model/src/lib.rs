@@ -8,6 +8,7 @@ pub mod endpoints;
 mod finished_call;
 pub mod hosted;
 mod judge;
+mod key_filter;
 mod keys;
 mod ledger;
 mod other_requests;
@@ -82,14 +83,19 @@ struct PendingAnswer {
     /// Events may come.
     is_streamed: bool,
     has_choices: bool,
+    /// The tools of the question; None for a stored answer.
+    offered: Option<BTreeSet<String>>,
     since: Instant,
 }
 
+/// In which OpenAI and Anthropic tell their clients whether to repeat a request.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// Maximum number of different messages, each reported once.
 const MAX_REPORTED: usize = 4096;
 
 type Outgoing = Either<Full<Bytes>, Incoming>;
-type Reply = Response<Either<Full<Bytes>, Either<Incoming, JudgedStream>>>;
+type ReplyBody = Either<Full<Bytes>, Either<Incoming, JudgedStream>>;
+type Reply = Response<ReplyBody>;
 
 impl Model {
     /// None: by the policy no model's answers are judged, or no model is where they can be.
@@ -168,9 +174,10 @@ impl Model {
         placeholders
     }
 
-    fn judge(&self) -> SessionJudge {
+    /// `offered`: the names of the tools in the question, if it is known.
+    fn judge(&self, offered: Option<BTreeSet<String>>) -> SessionJudge {
         let own = (Rc::clone(&self.facts), Rc::clone(&self.record));
-        SessionJudge::new(own, Rc::clone(&self.servers), self.wire.clone())
+        SessionJudge::new(own, Rc::clone(&self.servers), self.wire.clone(), offered)
     }
 
     /// Handles one request and its answer.
@@ -239,6 +246,7 @@ impl Model {
             replacement: canary.map(|canary| canary.replacement.clone()).unwrap_or_default(),
             model: asked.model,
             has_choices: asked.has_choices,
+            offered: (!is_kept).then_some(asked.offered),
             is_streamed: asked.stream || provider == Provider::Google || is_kept,
             since,
         };
@@ -253,7 +261,12 @@ impl Model {
         if !head.status.is_success() {
             return Response::from_parts(head, Either::Right(Either::Left(body)));
         }
-        let refuse = |why: &str| self.withheld(asked.provider, StatusCode::BAD_GATEWAY, why);
+        let refuse = |why: &str| {
+            let mut reply = self.withheld(asked.provider, StatusCode::BAD_GATEWAY, why);
+            // The official clients would ask again, and pay for the same answer.
+            reply.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            reply
+        };
         let timeout = self.facts.policy.llm.timeout();
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -277,7 +290,12 @@ impl Model {
                 Err(why) => return refuse(&format!("the model's stream: {why}")),
             };
             head.headers.remove(CONTENT_LENGTH);
-            let judged = JudgedStream::new((first, body, decoder), &asked, (self.judge(), call), timeout);
+            let judged = JudgedStream::new(
+                (first, body, decoder),
+                &asked,
+                (self.judge(asked.offered.clone()), call),
+                timeout,
+            );
             return Response::from_parts(head, Either::Right(Either::Right(judged)));
         }
         let whole = Limited::new(body, MAX_HELD).collect();
@@ -291,7 +309,7 @@ impl Model {
             Ok(body) => body,
             Err(why) => return refuse(&format!("the model's answer: {why}")),
         };
-        let mut judge = self.judge();
+        let mut judge = self.judge(asked.offered);
         let judged = Answer::of(asked.provider, &body, asked.needle.as_ref(), &asked.replacement, &mut judge);
         let judged = match judged {
             Ok(judged) => judged,

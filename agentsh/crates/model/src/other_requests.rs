@@ -62,7 +62,7 @@ impl Model {
             Ok(body) => body,
             Err(why) => return refuse(&why),
         };
-        let mut judge = self.judge();
+        let mut judge = self.judge(None);
         let judged = match batch_results::judge(&body, &mut judge) {
             Ok(judged) => judged,
             Err(error) => return refuse(&format!("the answer that the provider stored is {error}")),

@@ -212,13 +212,7 @@ impl Broker {
     #[must_use]
     pub fn watch_answers(&self, host: &str, port: u16) -> Watch {
         let own = self.credentials.iter().filter(|one| one.host == host && one.port == port);
-        let needles = own.flat_map(|one| {
-            let secret = one.secret.as_bytes();
-            let hex: String = agentsh_base::hex(secret);
-            let written = [one.secret.clone(), hex.to_ascii_uppercase(), hex];
-            written.map(String::into_bytes).into_iter().chain(in_base64(secret))
-        });
-        Watch::new(needles.filter(|needle| needle.len() > MIN_HELD).collect())
+        Watch::of_secrets(own.map(|one| one.secret.as_str()))
     }
 
     fn placeholder(&self, text: &[u8]) -> Option<&str> {
@@ -325,6 +319,17 @@ impl Watch {
         let longest = needles.iter().map(Vec::len).max().unwrap_or(0);
         let needles = needles.iter().map(|needle| Finder::new(needle).into_owned()).collect();
         Self { needles, longest, tail: Vec::new() }
+    }
+
+    /// Searches for secrets as they are, in hexadecimal digits and in Base64.
+    #[must_use]
+    pub fn of_secrets<'a>(secrets: impl Iterator<Item = &'a str>) -> Self {
+        let needles = secrets.flat_map(|secret| {
+            let hex: String = agentsh_base::hex(secret.as_bytes());
+            let written = [secret.to_owned(), hex.to_ascii_uppercase(), hex];
+            written.map(String::into_bytes).into_iter().chain(in_base64(secret.as_bytes()))
+        });
+        Self::new(needles.filter(|needle| needle.len() > MIN_HELD).collect())
     }
 
     /// Whether there are no secrets to search for.

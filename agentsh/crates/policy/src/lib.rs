@@ -99,7 +99,7 @@ pub use sections::detection::{CustomPattern, DetectionPolicy, OnRequest, Severit
 pub use sections::inspect::Inspected;
 pub use sections::interface::{FLEET as FLEET_REGISTRY, InterfacePolicy, OnUnreachable, RegistryMode};
 pub use sections::llm::{
-    Budget, Credentials, LlmPolicy, OnLeak, OnSecret as OnModelSecret, Price, Sentences, dollars,
+    Budget, Credentials, LlmPolicy, OnLeak, OnSecret as OnModelSecret, Price, Sentences,
 };
 pub use sections::rules::{CallRule, Condition, Place, RuleAction, Test};
 pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy, kind_word};

@@ -1,6 +1,8 @@
 //! What the server and tool lists decide about a name. The guard asks about real calls, `policy explain` about
 //! hypothetical ones.
 
+use std::collections::BTreeSet;
+
 use super::glob;
 use super::model::{ListMode, Ruled, ToolRule};
 use super::sections::McpPolicy;
@@ -100,6 +102,15 @@ impl McpPolicy {
     #[must_use]
     pub fn denies_own_tools(&self) -> bool {
         self.own_denied(|_| true).is_some_and(|answer| answer.enforced)
+    }
+
+    /// Like [`Self::own_tool_denied`], for a call of a name that is none of those `offered` to the model: an agent may know it as
+    /// another name of a tool that is denied, so the first rule that denies any of its tools decides.
+    #[must_use]
+    pub fn unoffered_denied(&self, name: &str, offered: &BTreeSet<String>) -> Option<ListAnswer> {
+        let name = folded(name);
+        let is_offered = offered.iter().any(|offered| folded(offered) == name);
+        if is_offered { None } else { self.own_denied(|_| true) }
     }
 
     fn own_denied(&self, is_meant: impl Fn(&str) -> bool) -> Option<ListAnswer> {

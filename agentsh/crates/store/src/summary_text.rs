@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use agentsh_base::dollars;
 use agentsh_base::remedy::shown;
 
 use crate::escape::line;
 use crate::shown_time;
 use crate::summary::{PORTS_UNKNOWN, RefusedConnection, Summary, Warned};
-use crate::summary_lines::{bundle, command, count, dollars, flow, mismatch, owner, refusal};
+use crate::summary_lines::{bundle, command, count, flow, mismatch, owner, refusal};
 use crate::types::{ServerId, exit_status};
 use crate::words::{Action, ExitCause};
 

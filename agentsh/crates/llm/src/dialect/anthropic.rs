@@ -6,7 +6,7 @@ use super::{
     AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, is_cut,
     number, parse, quoted, reason, text, with,
 };
-use crate::engine::Ruling;
+use crate::engine::{DONE, Ruling};
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
 use crate::usage::Usage;
@@ -121,6 +121,10 @@ impl Dialect for Anthropic {
     }
 
     fn take(&mut self, event: &str, data: &str) -> Result<EventContent, LlmError> {
+        if data.trim() == DONE {
+            // Another API's end, before or after this one's.
+            return Ok(EventContent { is_ping: true, ..EventContent::default() });
+        }
         let tree = match parse(data) {
             // Gateways and load balancers end a stream with a text of their own, which clients show.
             Err(_) if event == "error" => {
@@ -129,8 +133,11 @@ impl Dialect for Anthropic {
             tree => tree?,
         };
         // Clients use either; the event's name counts only if the data has no type.
-        let named = matches!(event, "ping" | "error").then(|| event.to_owned());
-        let kind = text(&tree, "type").or(named).ok_or(LlmError::Shape("an event without a type"))?;
+        let is_error = event == "error" || (event.is_empty() && tree.member("error").is_some());
+        let named = if is_error { Some("error") } else { (event == "ping").then_some(event) };
+        let kind = text(&tree, "type")
+            .or(named.map(str::to_owned))
+            .ok_or(LlmError::Shape("an event without a type"))?;
         let started = tree.member("content_block").filter(|_| kind == "content_block_start");
         holds_only(&tree, usize::from(started.and_then(call_kind).is_some()))?;
         let mut taken =

@@ -6,7 +6,8 @@ use super::{
     AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, is_cut,
     number, parse, quoted, reason, text, with,
 };
-use crate::engine::Ruling;
+use crate::arguments::ArgumentsState;
+use crate::engine::{DONE, Ruling};
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
 use crate::usage::Usage;
@@ -16,7 +17,6 @@ use crate::{Call, LlmError, refusal};
 const LEGACY_CALL_INDEX: u64 = u64::MAX;
 /// Finish reasons of a choice with calls.
 const CALL_FINISH_REASONS: [&str; 2] = ["tool_calls", "function_call"];
-const DONE: &str = "[DONE]";
 
 #[derive(Default)]
 pub(super) struct Chat {
@@ -30,6 +30,8 @@ pub(super) struct Chat {
     frame: Option<String>,
     /// Choices that the agent knows.
     known: BTreeSet<u64>,
+    /// Choices whose refusals were sent: some gateways write a finish reason into every chunk.
+    refused: BTreeSet<u64>,
     /// The choice of the first call, and that of each id.
     caller: Option<u64>,
     owners: BTreeMap<String, u64>,
@@ -50,7 +52,7 @@ struct OpenCall {
     place: u64,
     id: String,
     name: String,
-    has_arguments: bool,
+    arguments: ArgumentsState,
 }
 
 impl Calls {
@@ -58,13 +60,16 @@ impl Calls {
     fn place(&mut self, index: u64, has_index: bool, piece: &Piece) -> (u64, bool) {
         let id = piece.id.as_deref().unwrap_or_default();
         let name = piece.name.as_deref().unwrap_or_default();
-        let has_arguments = !piece.arguments.is_empty();
         let known = self.open.get_mut(&index).filter(|open| {
+            // Some gateways repeat the name, or all of the call, in every piece.
+            if name == open.name && open.arguments.is_in_object() {
+                return true;
+            }
             // Some gateways make up an id for every piece; official clients go by the index.
             let is_another = !id.is_empty() && !open.id.is_empty() && id != open.id && !name.is_empty();
             // Some gateways repeat the id in every piece.
             let is_repeated = !id.is_empty() && id == open.id && name == open.name;
-            !is_another && (is_repeated || !open.has_arguments || name.is_empty())
+            !is_another && (is_repeated || !open.arguments.has_any || name.is_empty())
         });
         if let Some(open) = known {
             // Some clients join repeated values, others replace them.
@@ -72,7 +77,7 @@ impl Calls {
             if name != open.name {
                 open.name.push_str(name);
             }
-            open.has_arguments |= has_arguments;
+            open.arguments.extend(&piece.arguments);
             if open.id.is_empty() {
                 id.clone_into(&mut open.id);
             }
@@ -80,7 +85,13 @@ impl Calls {
         }
         let place = if index == LEGACY_CALL_INDEX { LEGACY_CALL_INDEX } else { self.begun };
         self.begun += u64::from(index != LEGACY_CALL_INDEX);
-        let open = OpenCall { place, id: id.to_owned(), name: name.to_owned(), has_arguments };
+        let mut open = OpenCall {
+            place,
+            id: id.to_owned(),
+            name: name.to_owned(),
+            arguments: ArgumentsState::default(),
+        };
+        open.arguments.extend(&piece.arguments);
         self.open.insert(index, open);
         (place, index == LEGACY_CALL_INDEX || (has_index && place == index))
     }
@@ -117,13 +128,15 @@ fn piece(key: Key, call: &Json<'_>) -> Piece {
     // A custom tool has free text instead of arguments.
     let function = call.member("function").or_else(|| call.member("custom")).unwrap_or(call);
     let input = text(function, "input").map(|input| quoted(&input));
+    // Ollama and others write the object itself.
+    let object = || function.member("arguments").filter(|it| it.as_object().is_some()).map(Json::to_compact);
     Piece {
         key,
         is_text: input.is_some(),
         id: text(call, "id"),
         // Some send an empty name in all later pieces.
         name: text(function, "name").filter(|name| !name.is_empty()),
-        arguments: text(function, "arguments").or(input).unwrap_or_default(),
+        arguments: text(function, "arguments").or(input).or_else(object).unwrap_or_default(),
         ..Piece::default()
     }
 }
@@ -265,9 +278,9 @@ impl Dialect for Chat {
                 taken.pieces.push(piece);
             }
             if end(part) {
-                // A call after the end is a new one.
-                let complete = std::mem::take(&mut known.open);
-                taken.complete.extend(complete.into_values().map(|open| (choice, open.place)));
+                // A call after the end is a new one; what is incomplete may continue.
+                let complete = known.open.extract_if(.., |_, open| open.arguments.is_complete());
+                taken.complete.extend(complete.map(|(_, open)| (choice, open.place)));
             }
         }
         holds_only(&tree, taken.pieces.len())?;
@@ -314,13 +327,15 @@ impl Dialect for Chat {
                 Some(self.written.insert(key).then(|| judged(piece, call, rank(rulings, key))))
             };
             let stripped = part.member("delta").map(|delta| strip(delta, choice, &places, rulings, instead));
-            if end(part) && !refused.is_empty() {
+            if end(part) && !refused.is_empty() && self.refused.insert(choice) {
                 // The refusal is sent before the choice ends.
                 let said = quoted(&refused.join("\n"));
                 let said =
                     format!(r#"[{{"index":{choice},"delta":{{"content":{said}}},"finish_reason":null}}]"#);
                 let chunk = with(&tree, &[("choices", Some(said)), ("usage", None)]);
                 out.extend(spelled(event, &chunk));
+            }
+            if end(part) {
                 changes.extend(ending(part, choice, rulings).map(|word| ("finish_reason", Some(word))));
             }
             changes.extend(stripped.map(|delta| ("delta", Some(delta))));

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agentsh_base::dollars;
+
 use crate::describe::Lines;
 use crate::glob;
 use crate::keys::{KEY, Key, Kind};
@@ -510,14 +512,6 @@ impl std::fmt::Display for Budget {
         let limits: Vec<String> = limits.into_iter().flatten().collect();
         write!(f, "{}: {}", self.model, limits.join(", "))
     }
-}
-
-/// Millionths of a dollar as dollars.
-#[must_use]
-pub fn dollars(micros: u64) -> String {
-    let all = format!("{:06}", micros % 1_000_000);
-    let (cents, rest) = all.split_at(2);
-    format!("${}.{cents}{}", micros / 1_000_000, rest.trim_end_matches('0'))
 }
 
 fn budget(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Budget> {
