@@ -135,6 +135,12 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
         Some(host) if !is_expected(host, expected) => return refuse(Reason::HostMismatch),
         _ => {}
     }
+    // A server may ignore the offer of HTTP/2 without TLS. JDK's client makes it with each first request.
+    let is_h2c = fields.upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case(b"h2c"));
+    if fields.has_settings && !is_h2c {
+        return refuse(Reason::UpgradeNotAllowed);
+    }
+    let upgrade = fields.upgrade.filter(|_| !is_h2c);
     let meant = |rule: &&Ruled<RequestRule>| rule.value.matches(method_meant, path_meant);
     let meaning: Vec<&RequestRule> = expected.rules.iter().filter(meant).map(|rule| &rule.value).collect();
     if !expected.rules.is_empty() && meaning.is_empty() {
@@ -142,7 +148,7 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
     }
     // A web socket cannot be inspected, so a rule with methods does not allow it.
     let names_methods = !meaning.is_empty() && !meaning.iter().any(|rule| rule.method == "*");
-    if fields.upgrade.is_some() && names_methods {
+    if upgrade.is_some() && names_methods {
         return Err(Refusal::of(Reason::UpgradeNotAllowed, &request));
     }
     if !meaning.is_empty()
@@ -166,15 +172,18 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
         && broker.has_secret_of(&expected.name, expected.port)
     {
         puts.extend(Broker::request_uncompressed(bytes));
-        puts.sort_by_key(|put| put.at);
     }
+    if is_h2c {
+        puts.extend(without_h2c(bytes));
+    }
+    puts.sort_by_key(|put| put.at);
     // A server that expects no body would read it as the next request.
     let has_body = fields.is_chunked || fields.length.is_some_and(|length| length > 0);
     let is_judged = !expected.rules.is_empty() || has_secret;
     if has_body && is_judged && ["GET", "HEAD", "OPTIONS", "TRACE"].contains(&method) {
         return Err(Refusal::of(Reason::BodyNotExpected, &request));
     }
-    let body = match (fields.length, fields.is_chunked, fields.upgrade) {
+    let body = match (fields.length, fields.is_chunked, upgrade) {
         (Some(_), true, _) => return refuse(Reason::LengthAndChunked),
         (_, true, _) if !is_modern => return refuse(Reason::ChunkedInHttp10),
         (_, _, Some(upgrade)) => {
@@ -192,6 +201,36 @@ pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result
     };
     let is_picked = expected.picks.is_some_and(|picks| picks(method, path));
     Ok(Head { request, body, puts, is_picked })
+}
+
+/// Takes the offer of HTTP/2 out of a head.
+fn without_h2c(head: &[u8]) -> Vec<HeadEdit> {
+    let (mut edits, mut at) = (Vec::new(), 0);
+    for line in head.split_inclusive(|byte| *byte == b'\n') {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        let value = line.get(name.len() + 1..).unwrap_or_default();
+        let is_offer = |word: &[u8]| {
+            [&b"upgrade"[..], b"http2-settings"].iter().any(|own| word.eq_ignore_ascii_case(own))
+        };
+        let others = || {
+            let words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            words.filter(|word| !word.is_empty() && !is_offer(word)).collect::<Vec<_>>().join(&b", "[..])
+        };
+        let edit = |value| HeadEdit { at, length: line.len(), value, used: None };
+        if is_offer(name) {
+            edits.push(edit(Vec::new()));
+        } else if name.eq_ignore_ascii_case(b"connection") {
+            let others = others();
+            let is_empty = others.is_empty();
+            edits.push(edit(if is_empty {
+                Vec::new()
+            } else {
+                [b"Connection: ", &others[..], b"\r\n"].concat()
+            }));
+        }
+        at += line.len();
+    }
+    edits
 }
 
 /// A push first requests the refs; it is judged by the push's path.
@@ -283,6 +322,7 @@ struct Fields<'h> {
     length: Option<u64>,
     is_chunked: bool,
     upgrade: Option<&'h [u8]>,
+    has_settings: bool,
     /// An MCP header is present.
     is_mcp: bool,
     accepts_json: bool,
@@ -364,8 +404,8 @@ impl<'h> Fields<'h> {
             }
             "upgrade" if self.upgrade.is_some() => return refuse(Reason::UpgradeNotAllowed),
             "upgrade" => self.upgrade = Some(value),
-            // Another way to start HTTP/2.
-            "http2-settings" => return refuse(Reason::UpgradeNotAllowed),
+            // For an offer of HTTP/2.
+            "http2-settings" => self.has_settings = true,
             _ => {}
         }
         Ok(())
