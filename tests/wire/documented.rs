@@ -44,6 +44,9 @@ fn the_examples_of_the_page_are_found_in_results_and_refused_where_that_is_writt
     }
     assert_eq!(blocking.call("echo", json!({"text": ORDINARY}))["result"]["content"][0]["text"], ORDINARY);
     blocking.finish();
+    let report = Outcome::of(&mut place.agentsh(&["report", "latest"])).stdout;
+    let count = EXAMPLES.len();
+    assert!(report.contains(&format!("fixture/echo withheld {count} times: content-suspicious")), "{report}");
     let found = place.events("mcp_output_inspection");
     for (category, severity, text) in EXAMPLES {
         let fits = |one: &Value| {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::record::{Record, text_of};
 use super::words::{
@@ -83,6 +84,9 @@ pub struct Summary {
     pub bundles: Entries<String, Bundle>,
     /// Entries that found no room in the lists above.
     pub not_listed: u64,
+    /// The id of the last message that was refused: it may have several findings.
+    #[serde(skip)]
+    last_refused: Option<(ServerId, Value)>,
 }
 
 impl Summary {
@@ -128,6 +132,7 @@ impl Summary {
             withheld: Entries::default(),
             bundles: Entries::default(),
             not_listed: 0,
+            last_refused: None,
         }
     }
 
@@ -261,7 +266,9 @@ impl Summary {
     fn add_message(&mut self, event: &Event) {
         let lost = &mut self.not_listed;
         match event {
-            Event::McpToolCallIntercepted { server_id, tool_name, action, reason, rule, .. } => {
+            Event::McpToolCallIntercepted {
+                server_id, tool_name, jsonrpc_id, action, reason, rule, ..
+            } => {
                 let entry = self.tools.put((server_id.clone(), clip(tool_name)), lost, || ToolCalls {
                     server_id: server_id.clone(),
                     tool_name: clip(tool_name),
@@ -278,6 +285,7 @@ impl Summary {
                     }
                 }
                 if matches!(action, Action::Ask | Action::Block) {
+                    self.last_refused = Some((server_id.clone(), jsonrpc_id.clone()));
                     self.add_refusal("call", server_id, Some(tool_name), reason, None, rule);
                 }
             }
@@ -302,8 +310,23 @@ impl Summary {
                     }
                 }
             }
-            Event::McpContentDetected { category, severity, .. } if category != "removed" => {
+            Event::McpContentDetected {
+                server_id,
+                tool_name,
+                jsonrpc_id,
+                category,
+                action,
+                severity,
+                reason,
+                rule,
+                ..
+            } if category != "removed" => {
                 *self.detections.entry(std::cmp::Reverse(*severity)).or_default() += 1;
+                let message = Some((server_id.clone(), jsonrpc_id.clone()));
+                if *action == Action::Block && !jsonrpc_id.is_null() && self.last_refused != message {
+                    self.last_refused = message;
+                    self.add_refusal("message", server_id, Some(tool_name), reason, None, rule);
+                }
             }
             Event::McpResultsForgotten { server_id, reason, results, detail } => {
                 let key = (server_id.clone(), *reason);

@@ -14,7 +14,10 @@ pub(super) fn lack(layer: &Layer) -> String {
 
 pub(super) fn refusal(refusal: &Refusal) -> String {
     let what = match &refusal.tool_name {
-        Some(tool) => format!("{}/{}", line(&refusal.server_id.0), line(tool)),
+        Some(tool) => {
+            let withheld = if refusal.what == "message" { " withheld" } else { "" };
+            format!("{}/{}{withheld}", line(&refusal.server_id.0), line(tool))
+        }
         None => format!("server {}", line(&refusal.server_id.0)),
     };
     let times = if refusal.count > 1 { format!(" {} times", refusal.count) } else { String::new() };
@@ -32,13 +35,6 @@ pub(super) fn bundle(found: &Bundle) -> String {
         detail => format!(": {}", line(detail)),
     };
     format!("'{}'{version}: {}{detail}", line(&found.name), found.state)
-}
-
-/// Millionths of a dollar.
-pub(super) fn dollars(micro: u64) -> String {
-    // All six digits for amounts that four digits would not show.
-    let digits = if micro < 100 { format!("{micro:06}") } else { format!("{:04}", micro % 1_000_000 / 100) };
-    format!("${}.{digits}", micro / 1_000_000)
 }
 
 pub(super) fn mismatch(found: &Mismatch) -> String {

@@ -91,7 +91,7 @@ pub struct ToolCalls {
 /// Something that was refused, and the rule that refused it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// `call` or `server`.
+    /// `call`, `server`, or `message`: a result or request of a server that was withheld.
     pub what: &'static str,
     pub server_id: ServerId,
     pub tool_name: Option<String>,
