@@ -171,13 +171,21 @@ fn lost_remote_session_is_started_again() {
             match calls.fetch_add(usize::from(asked.method == "POST"), Ordering::SeqCst) {
                 _ if asked.method == "GET" => Reply::status(405),
                 0 => Reply::status(404),
+                1 if asked.body.contains("slow") => {
+                    // The other one has begun the next session.
+                    std::thread::sleep(Duration::from_millis(300));
+                    Reply::status(404)
+                }
                 _ => Reply::json(text(&asked.message()["id"], "again")),
             }
         })
     });
     let mut peer = peer(&place, &server, &[]);
     peer.shake_hands();
-    assert_eq!(peer.text("x", json!({})), "again");
+    let calls = ["quick", "slow"].map(|name| peer.ask("tools/call", json!({"name": name, "arguments": {}})));
+    for id in calls {
+        assert_eq!(peer.answer(&id)["result"]["content"][0]["text"], "again");
+    }
     // It may offer something else now.
     assert_eq!(peer.aside[0]["method"], "notifications/tools/list_changed");
     let begun = server.asked().iter().filter(|asked| asked.rpc() == "initialize").count();
@@ -617,6 +625,26 @@ fn the_transport_of_2024_is_found_by_asking() {
     let mut peer = peer(&place, &server, &[]);
     assert_eq!(peer.shake_hands()["result"]["serverInfo"]["name"], "far");
     assert_eq!(peer.text("x", json!({})), "old");
+}
+
+/// A server of the present transport refuses the first request, and has a stream on which it says nothing yet.
+#[test]
+fn refused_initialize_is_told_although_the_server_opens_a_stream() {
+    let place = Place::new(Mode::Invoker);
+    let (_sender, receiver) = std::sync::mpsc::channel::<String>();
+    let receiver = std::sync::Mutex::new(Some(receiver));
+    let server = HttpServer::start(move |asked| match asked.method.as_str() {
+        "GET" => match receiver.lock().unwrap().take() {
+            Some(feed) => Reply::events(&[": hello\n\n"]).fed(feed),
+            None => Reply::status(405),
+        },
+        _ => Reply { status: 400, ..Reply::json(json!({"error": "no tenant in the token"})) },
+    });
+    let started = Instant::now();
+    let client = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "suite", "version": "1"}});
+    let answer = peer(&place, &server, &[]).request("initialize", client);
+    assert!(answer["error"]["message"].as_str().unwrap().contains("no tenant in the token"), "{answer}");
+    assert!(started.elapsed() < patience(Duration::from_secs(10)), "{:?}", started.elapsed());
 }
 
 #[test]

@@ -63,8 +63,10 @@ pub(super) struct Connection<R> {
     pub serial: u64,
     /// The client sends nothing more; its requests may finish.
     pub input_ended: bool,
-    /// A request whose answer may have been the ambiguous one.
-    pub doubted: Option<AmbiguousAnswer>,
+    /// Requests whose answer may have been an ambiguous one.
+    pub doubted: BTreeMap<Key, AmbiguousAnswer>,
+    /// Notifications to the server, less what may have answered them.
+    pub unanswered_notifications: u32,
     /// Number of reported refused messages.
     pub told_faults: u32,
     /// Reported hidden entries.
@@ -139,7 +141,8 @@ impl<R: Recorder> Connection<R> {
             caller: None,
             serial: 0,
             input_ended: false,
-            doubted: None,
+            doubted: BTreeMap::new(),
+            unanswered_notifications: 0,
             told_faults: 0,
             told_hidden: BTreeSet::new(),
         }

@@ -381,6 +381,7 @@ impl<R: Recorder> Connection<R> {
         if decision.is_block() {
             return;
         }
+        self.unanswered_notifications = self.unanswered_notifications.saturating_add(1);
         // A stopped server needs no notification.
         if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(..)) || !self.held.is_empty()
         {

@@ -173,9 +173,10 @@ impl<R: Recorder> Connection<R> {
         let mut is_wanted = true;
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_client.answer(&id.key));
         if let Answer::Open(entry) = &answer {
-            self.doubted.take_if(|doubt| doubt.key == entry.id.key);
+            self.doubted.remove(&entry.id.key);
         }
         let own = answer.own_id(id.as_ref());
+        let tree = jsonrpc::with_one_half(tree);
         let mut tree = match &own {
             Some(own) => jsonrpc::with_id(tree, own),
             None => tree,

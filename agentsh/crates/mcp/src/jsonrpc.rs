@@ -77,6 +77,31 @@ pub struct EnvelopeError {
     pub shape: Shape,
 }
 
+/// What is said of a message without the version. A log line may be such a one.
+pub const NO_VERSION: &str = "`jsonrpc` must be \"2.0\"";
+
+/// The result and the error of an answer. Some libraries write the one that is not meant as null.
+fn halves<'t, 'a>(tree: &'t Json<'a>) -> (Option<&'t Json<'a>>, Option<&'t Json<'a>>) {
+    match (tree.member("result"), tree.member("error")) {
+        (Some(result), Some(Json::Null)) => (Some(result), None),
+        (Some(Json::Null), Some(error @ Json::Object(_))) => (None, Some(error)),
+        both => both,
+    }
+}
+
+/// An answer without the half that is null, which strict clients do not accept.
+pub fn with_one_half(mut tree: Json<'_>) -> Json<'_> {
+    let unused = match (tree.member("result").is_some(), halves(&tree)) {
+        (true, (Some(_), None)) => "error",
+        (true, (None, Some(_))) => "result",
+        _ => return tree,
+    };
+    if let Json::Object(members) = &mut tree {
+        members.retain(|(name, _)| crate::json::unescape(name) != unused);
+    }
+    tree
+}
+
 /// Classifies a message.
 ///
 /// # Errors
@@ -93,7 +118,7 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
     };
     let id = tree.member("id");
     let method = tree.member("method");
-    let (result, error) = (tree.member("result"), tree.member("error"));
+    let (result, error) = halves(tree);
     // An `error` without more may be that of a log line.
     let is_answer = |error| matches!(error, &Json::Object(_)) || tree.member("jsonrpc").is_some();
     let shape = match (method, result.is_some() || error.is_some_and(is_answer)) {
@@ -113,7 +138,7 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
         );
     }
     if tree.member("jsonrpc").and_then(Json::as_text).as_deref() != Some("2.0") {
-        return fail("invalid-request", "`jsonrpc` must be \"2.0\"");
+        return fail("invalid-request", NO_VERSION);
     }
     match (method, result, error) {
         (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(Json::Object(_))) => {}

@@ -105,9 +105,10 @@ impl<R: Recorder> Connection<R> {
             })
             .await;
         }
-        let how = match exit.cause.as_str() {
-            "" | "exited" => exit_status(exit.code),
-            cause => format!("{} ({cause})", exit.code),
+        let ended = match exit.cause.as_str() {
+            "" | "exited" => format!("ended with exit code {}", exit_status(exit.code)),
+            "killed" => "closed its input or output, and was ended".to_owned(),
+            cause => format!("ended with exit code {} ({cause})", exit.code),
         };
         let server = &self.options.server;
         let error = ErrorReply {
@@ -117,10 +118,10 @@ impl<R: Recorder> Connection<R> {
                     format!("server '{server}' had not answered this call when the client closed its input")
                 }
                 ServerEnd::Last => {
-                    format!("server '{server}' ended with exit code {how} while this call was running")
+                    format!("server '{server}' {ended} while this call was running")
                 }
                 ServerEnd::Crash { .. } => format!(
-                    "server '{server}' ended with exit code {how} while this call was running; it is started \
+                    "server '{server}' {ended} while this call was running; it is started \
                      again on the next call"
                 ),
             },

@@ -1,8 +1,9 @@
 //! Messages that are not forwarded: recorded, then answered.
 //!
 //! A malformed request is answered to its sender. A malformed answer ends its request with an error. An answer without
-//! a request makes the only open request doubtful: it fails unless its own answer comes within [`LATE_ANSWER_TIMEOUT`].
-//! With several open requests, their timeouts decide.
+//! a request makes the only open request doubtful: it fails unless its own answer comes in time ([`LATE_ANSWER_TIMEOUT`]).
+//! With several open requests, their timeouts decide. What may be no answer at all, but a log line or the answer to a
+//! notification, leaves more time ([`UNLIKELY_ANSWER_TIMEOUT`]).
 
 use tokio::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use crate::store::{Event, Recorder};
 use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
-use super::jsonrpc::{EnvelopeError, Id, Key, Shape};
+use super::jsonrpc::{EnvelopeError, Id, Key, NO_VERSION, Shape};
 use super::options::Options;
 use super::pending::Answer;
 use super::reply::{self, ErrorReply};
@@ -20,6 +21,8 @@ use super::salvage::{self, RecoveredId};
 
 /// How long to wait for the right answer after an ambiguous one.
 const LATE_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same where the other message is probably no answer to a request.
+const UNLIKELY_ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Limit of reported faults per connection.
 const MAX_REPORTED: u32 = 3;
 
@@ -161,22 +164,20 @@ impl<R: Recorder> Connection<R> {
             // The handshake has its own timeout.
             return;
         }
-        if let Some(id) = &fault.id
-            && let Some(entry) = self.from_client.find(&id.key).and_then(|key| self.from_client.give_up(&key))
-        {
-            let who = format!("server '{}'", self.options.server);
-            return self.close(client, &entry, &fault.to_asker(&who));
-        }
-        if fault.shape == Shape::Response {
+        let who = format!("server '{}'", self.options.server);
+        if let Some(key) = fault.id.as_ref().and_then(|id| self.from_client.find(&id.key)) {
+            if fault.detail == NO_VERSION {
+                self.doubt(key, UNLIKELY_ANSWER_TIMEOUT, fault.to_asker(&who));
+            } else if let Some(entry) = self.from_client.give_up(&key) {
+                self.close(client, &entry, &fault.to_asker(&who));
+            }
+        } else if fault.shape == Shape::Response {
             self.mark_ambiguous(fault.reason, &fault.detail);
         }
     }
 
     /// An answer without a request; see the module's head.
     pub fn mark_ambiguous(&mut self, reason: &'static str, detail: &str) {
-        if self.doubted.is_some() {
-            return;
-        }
         let Some(key) = self.from_client.sole() else { return };
         let error = ErrorReply {
             code: reply::BAD_ANSWER,
@@ -187,18 +188,25 @@ impl<R: Recorder> Connection<R> {
             reason,
             rule: None,
         };
-        self.doubted = Some(AmbiguousAnswer { at: Instant::now() + LATE_ANSWER_TIMEOUT, key, error });
+        // It may answer a notification, as some servers do.
+        let notified = self.unanswered_notifications;
+        self.unanswered_notifications = notified.saturating_sub(1);
+        let time = if notified > 0 { UNLIKELY_ANSWER_TIMEOUT } else { LATE_ANSWER_TIMEOUT };
+        self.doubt(key, time, error);
     }
 
-    /// Fails the doubtful request after its timeout.
+    fn doubt(&mut self, key: Key, time: Duration, error: ErrorReply) {
+        self.doubted.entry(key).or_insert(AmbiguousAnswer { at: Instant::now() + time, error });
+    }
+
+    /// Fails doubtful requests after their timeouts.
     pub fn clear_ambiguous(&mut self, client: &mut impl Client) {
-        let Some(AmbiguousAnswer { key, error, .. }) =
-            self.doubted.take_if(|doubt| doubt.at <= Instant::now())
-        else {
-            return;
-        };
-        if let Some(entry) = self.from_client.give_up(&key) {
-            self.close(client, &entry, &error);
+        let now = Instant::now();
+        let due: Vec<_> = self.doubted.extract_if(.., |_, doubt| doubt.at <= now).collect();
+        for (key, AmbiguousAnswer { error, .. }) in due {
+            if let Some(entry) = self.from_client.give_up(&key) {
+                self.close(client, &entry, &error);
+            }
         }
     }
 }
@@ -207,6 +215,5 @@ impl<R: Recorder> Connection<R> {
 #[derive(Debug)]
 pub(super) struct AmbiguousAnswer {
     pub at: Instant,
-    pub key: Key,
     error: ErrorReply,
 }

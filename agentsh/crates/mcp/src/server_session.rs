@@ -444,7 +444,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         let looks = self.client_ended && self.awaits_answers();
         let look = looks.then(|| Instant::now() + POLL_INTERVAL);
         let stop_at = self.live.as_ref().and_then(|live| live.stop_at);
-        let doubted = self.connection.doubted.as_ref().map(|doubt| doubt.at);
+        let doubted = self.connection.doubted.values().map(|doubt| doubt.at).min();
         [stop_at, look, doubted, self.connection.from_client.next_deadline()].into_iter().flatten().min()
     }
 }

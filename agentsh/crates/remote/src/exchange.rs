@@ -62,19 +62,20 @@ impl Link {
         if self.is_legacy.get() {
             return self.tell(message).await;
         }
-        let session = self.opening.borrow().sessions;
+        // While a session is begun anew, there is none to post to.
+        drop(self.renewing.lock().await);
+        let (session, is_in_session) = (self.opening.borrow().sessions, self.session.borrow().is_some());
         let answer = self.post(message).await?;
-        match self.receive(answer, message).await {
-            Err(Failure::SessionLost) => {
-                self.renew(session).await?;
-                let answer = self.post(message).await?;
-                // The session is new: something else is missing, and the session continues.
-                match answer.status {
-                    StatusCode::NOT_FOUND => self.refused(answer, message).await,
-                    _ => self.receive(answer, message).await,
-                }
-            }
-            done => done,
+        let is_lost = answer.status == StatusCode::NOT_FOUND && message.version.is_none() && is_in_session;
+        if !is_lost {
+            return self.receive(answer, message).await;
+        }
+        self.renew(session).await?;
+        let answer = self.post(message).await?;
+        // The session is new: something else is missing, and the session continues.
+        match answer.status {
+            StatusCode::NOT_FOUND => self.refused(answer, message).await,
+            _ => self.receive(answer, message).await,
         }
     }
 
@@ -93,9 +94,6 @@ impl Link {
 
     async fn receive(self: &Rc<Self>, answer: Response, message: &Outgoing) -> Result<(), Failure> {
         let status = answer.status;
-        if status == StatusCode::NOT_FOUND && message.version.is_none() && self.session.borrow().is_some() {
-            return Err(Failure::SessionLost);
-        }
         // The encoding of an answer without a body does not matter.
         let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
         if let Some(how) = headers::packed(&answer.headers).filter(|_| has_body) {

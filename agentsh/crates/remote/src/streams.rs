@@ -12,7 +12,7 @@ use crate::egress::HttpError;
 use crate::egress::client::Response;
 use crate::mcp::Pause;
 
-use super::driver::{ACCEPT_LIMIT, Link};
+use super::driver::Link;
 use super::failure::Failure;
 use super::headers;
 use super::message::Outgoing;
@@ -25,6 +25,8 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 const MAX_RECONNECTS: u32 = 5;
 /// Bytes after an answer are read for this long, so that the connection can serve the next request.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the first event of the transport of 2024 is waited for, after its stream is open.
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +125,7 @@ impl Link {
         let Some(mut answer) = self.open_stream(None).await? else { return Ok(false) };
         let mut framer = Framer::new(self.settings.max_message);
         let mut events = Vec::new();
-        let until = Instant::now() + ACCEPT_LIMIT;
+        let until = Instant::now() + ENDPOINT_TIMEOUT;
         // Other events may come before: a ping, a greeting.
         let place = loop {
             if let Some(at) = events.iter().position(|event: &Event| event.name == b"endpoint") {
