@@ -94,7 +94,7 @@ fn sockets_and_cgroups_are_removed_after_a_run() {
         let before = list(&place);
         place.shell("true").expect_code(0);
         assert_eq!(list(&place), before, "{mode:?}");
-        assert_eq!(std::fs::read_dir(place.path("run")).unwrap().count(), 0, "{mode:?}");
+        assert_eq!(std::fs::read_dir(place.path("run/agentsh")).unwrap().count(), 0, "{mode:?}");
     }
 }
 
@@ -133,4 +133,21 @@ fn agent_arguments_are_recorded_without_secrets() {
         json!(["-c", "exit 0", "--token", "[redacted]", "--verbose"]),
         "{started:?}"
     );
+}
+
+/// Whoever reaches them may call the servers of another session.
+#[test]
+fn sockets_of_other_sessions_are_hidden_where_their_directory_is_shown() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut child = start(&place, "one");
+        let run = place.path("run");
+        assert!(eventually(|| std::fs::read_dir(run.join("agentsh")).is_ok_and(|found| found.count() > 0)));
+        std::fs::write(run.join("shown"), "").unwrap();
+        let words = ["run", "--quiet", "--read", run.to_str().unwrap(), "--", "find", run.to_str().unwrap()];
+        let outcome = Outcome::of(&mut place.agentsh(&words));
+        assert!(outcome.stdout.contains("shown") && !outcome.stdout.contains("bridge"), "{mode:?} {outcome}");
+        place.write("go-one", "");
+        wait(&mut child);
+    }
 }

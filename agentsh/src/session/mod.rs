@@ -397,17 +397,14 @@ impl Session {
 /// # Errors
 /// When it cannot be created.
 pub fn socket_directory(context: &Context, id: SessionId) -> std::io::Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt;
-    let base = context
-        .env
-        .get("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute() && path.is_dir())
-        .unwrap_or_else(|| context.state.clone());
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    let base = context.runtime_directory();
     let directory = base.join(format!("s-{}", &id.0.simple().to_string()[16..]));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let private = || std::fs::Permissions::from_mode(0o700);
+    let make = || std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     // Regardless of the umask.
-    std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    make().or_else(|_| std::fs::set_permissions(&base, private()).and_then(|()| make()))?;
+    std::fs::set_permissions(&directory, private())?;
     Ok(directory)
 }
 
