@@ -54,6 +54,17 @@ fn a_commit_has_the_name_of_its_user() {
     }
 }
 
+/// cargo makes no repository in one that libgit2 sees.
+#[test]
+fn libgit2_sees_the_repository() {
+    for (mode, place) in repositories() {
+        super::use_tools(&place);
+        let words = "command -v cargo >/dev/null || exit 0; cargo new -q --lib made; test -e made/Cargo.toml && test ! -e made/.git";
+        inside(&place, &place.project, words).expect_code(0);
+        assert!(mode != Mode::Invoker || place.project.join("made").exists());
+    }
+}
+
 #[test]
 fn a_user_who_signs_commits_is_told_that_agents_do_not() {
     for (_, place) in repositories() {
@@ -148,23 +159,26 @@ fn every_repository_has_the_identity_that_it_has_outside() {
         [includeIf \"gitdir/i:./PROJECT/upper/\"]\n\tpath = ~/upper.inc\n\
         [includeIf \"onbranch:release/*\"]\n\tpath = release.inc\n\
         [includeIf \"hasconfig:remote.*.url:https://work.example/**\"]\n\tpath = work.inc\n\
-        [safe]\n\tdirectory = /nowhere\n";
+        [safe]\n\tdirectory = /nowhere\n[author]\n\tname = Pen\n[pretty]\n\tone = %an\n";
     for mode in Mode::all() {
         let place = Place::new(mode);
+        place.set("GIT_COMMITTER_EMAIL", "caller@example.org");
         // ISO 8859-1, as it was written twenty years ago.
         let text: Vec<u8> = CONDITIONS.chars().map(|letter| u8::try_from(letter).unwrap()).collect();
         place.write(place.home.join(".gitconfig"), text);
-        for name in ["project", "upper", "release", "work"] {
+        for name in ["project", "upper", "release", "work", "own"] {
             let include = format!("[user]\n\temail = {name}@example.org\n");
             place.write(place.home.join(format!("{name}.inc")), include);
         }
         outside(
             &place,
             "git init -q -b main .; git init -q -b main upper; git init -q -b release/1 below; git init -q -b main far; \
-             git -C far remote add origin https://work.example/x",
+             git -C far remote add origin https://work.example/x; \
+             git config include.path '~/own.inc'",
         );
         let ask = "for at in . upper below far; do git -C $at config user.email; git -C $at config user.name; done; \
-                   git config safe.directory; git -C upper checkout -q -b release/2; git -C upper config user.email; \
+                   git config safe.directory; git config pretty.one; git var GIT_AUTHOR_IDENT | cut -d'>' -f1; \
+                   git var GIT_COMMITTER_IDENT | cut -d'>' -f1; git -C upper checkout -q -b release/2; git -C upper config user.email; \
                    git -C upper checkout -q --orphan main";
         let expected = Outcome::of(place.command("sh").args(["-c", ask]));
         assert!(
@@ -450,7 +464,7 @@ fn remotes_added_by_an_agent_need_consent_in_other_directories_too() {
     }
     let told = |place: &Place, at: &Path| {
         let outcome = inside(place, at, "true").expect_code(0);
-        let is_told = outcome.stderr.contains("agent.example/x.git' is new in this project");
+        let is_told = outcome.stderr.contains("example/x.git' is new in this project");
         (is_told, outcome)
     };
     for mode in Mode::all() {
@@ -463,18 +477,23 @@ fn remotes_added_by_an_agent_need_consent_in_other_directories_too() {
         outside(
             &place,
             "git worktree add -q ../tree; mkdir ../moved; git init -q ../own; \
-                         git -C ../own remote add o https://agent.example/x.git",
+                         git -C ../own remote add o https://own.example/x.git; cp -r . ../copy",
         );
         let moved = place.home.join("moved/project");
-        for at in ["project", "project/sub", "tree"] {
+        for at in ["project", "project/sub", "tree", "copy"] {
             let (is_told, outcome) = told(&place, &place.home.join(at));
             assert!(is_told, "{mode:?} {at} {outcome}");
         }
         fs::rename(&place.project, &moved).unwrap();
         let (is_told, outcome) = told(&place, &moved);
         assert!(is_told, "{mode:?} {outcome}");
-        // The user's own.
-        let (is_told, outcome) = told(&place, &place.home.join("own"));
-        assert!(!is_told, "{mode:?} {outcome}");
+        // The user's own, and another copy once the user agreed.
+        Outcome::of(place.agentsh(&["run", "--quiet", "--agree", "--", "true"]).current_dir(&moved));
+        let copy = ["-r", ".", "../../later"];
+        Outcome::of(place.command("cp").args(copy).current_dir(&moved)).expect_code(0);
+        for at in ["own", "later"] {
+            let (is_told, outcome) = told(&place, &place.home.join(at));
+            assert!(!is_told, "{mode:?} {at} {outcome}");
+        }
     }
 }

@@ -233,6 +233,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         session.close_in_background(inside.into_descriptors());
     }
     files::finish(&session.facts, &session.record, kind, &launch, &given.paths().collect::<Vec<_>>());
+    project_sources::note_added(&session.facts.context)
+        .map_err(io("store the project's remotes and modules"))?;
     // Unlocked for the person's review.
     drop(layers);
     if let Some(terminal) = terminal.as_mut().filter(|_| code != 0) {

@@ -18,6 +18,7 @@ use super::accepted_files;
 use super::git_settings::Settings;
 use super::host_programs::Usable;
 use super::project_sources::ApprovedSources;
+use super::repositories::RepositoryConfig;
 
 /// First host id of the sandboxes when agentsh is started by root itself. It belongs to no user: it is above the ids
 /// that distributions, systemd and container runtimes hand out, below 2^31.
@@ -83,9 +84,8 @@ pub struct Context {
     pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// The files that the user's configurations name, once they were read.
     pub(super) named_files: OnceLock<BTreeMap<PathBuf, Named>>,
-    /// The remotes of the project's repository, once it was read: those to fetch from (`url`), then those only to
-    /// push to.
-    pub(super) remotes: OnceLock<[Vec<(String, PathBuf)>; 2]>,
+    /// What the configuration of the project's repository names, once it was read.
+    pub(super) repository_config: OnceLock<RepositoryConfig>,
     /// Which of the project's sources the user has agreed to.
     pub(super) sources: OnceLock<ApprovedSources>,
     /// The answer of each git of the user, once it was asked.
@@ -100,6 +100,14 @@ impl Context {
         self.writable = writable;
         self.usable_path = OnceLock::new();
         self.named_files = OnceLock::new();
+    }
+
+    /// Where the sockets of sessions are.
+    #[must_use]
+    pub fn runtime_directory(&self) -> PathBuf {
+        let users = self.env.get("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let users = users.filter(|path| path.is_absolute() && path.is_dir());
+        users.map_or_else(|| self.state.clone(), |users| users.join("agentsh"))
     }
 
     /// The directories that paths of a policy are relative to.
@@ -196,7 +204,7 @@ impl Context {
             tier: Tier::default(),
             usable_path: OnceLock::new(),
             named_files: OnceLock::new(),
-            remotes: OnceLock::new(),
+            repository_config: OnceLock::new(),
             sources: OnceLock::new(),
             git_says: Mutex::default(),
             notes,

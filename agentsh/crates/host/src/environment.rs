@@ -27,7 +27,9 @@ pub fn of_sandbox(context: &Context) -> Vec<EnvChange> {
         EnvChange::Set(text("HOME"), context.home_as_given.display().to_string()),
         EnvChange::Replace(text("TMPDIR"), text("/tmp")),
         EnvChange::Default(text("PATH"), text(DEFAULT_PATH)),
-        // Byte code next to the sources would change a pinned tree, and cannot be written anyway.
+        // Outside of a repository git would say that it stopped at a mount, which is one of the sandbox.
+        EnvChange::Default(text("GIT_DISCOVERY_ACROSS_FILESYSTEM"), text("1")),
+        // Byte code next to the sources would change a pinned tree.
         EnvChange::Default(text("PYTHONDONTWRITEBYTECODE"), text("1")),
     ]
 }

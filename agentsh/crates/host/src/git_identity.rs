@@ -12,9 +12,9 @@ use agentsh_base::small_file;
 use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_sandbox::spec::{Contribution, Feature, File};
 
-use super::Context;
 use super::git_settings::{NAMED_FILES, Scope, Setting, is_harmless, named_file};
 use super::user_git::{Git, MAX_BYTES};
+use super::{Context, repositories};
 
 /// Files that are read; git itself stops at ten that include each other.
 const MAX_FILES: usize = 32;
@@ -37,6 +37,10 @@ const OVERRIDES: &str = "\
 [maintenance]
 \tautoDetach = false
 ";
+
+/// Variables that git prefers to its configuration.
+const IDENTITY: [&str; 4] =
+    ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
 
 /// The files of root have another owner inside: git would take each for changed, there and outside after it.
 const OTHER_OWNER: &str = "[core]\n\tcheckStat = minimal\n";
@@ -68,6 +72,19 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
     for (origin, setting) in top {
         copy.take(&origin, &setting, &mut text);
     }
+    // Only the user writes an include into the project's configuration: it is guarded, and what appears is set aside.
+    let (includes, beside) = repositories::includes(context);
+    for value in includes {
+        let path = written(&context.home, &beside, value.as_bytes());
+        if let Some(git) = &git
+            && path.starts_with(&context.home)
+            && !path.starts_with(&context.project)
+        {
+            let mut text = Vec::new();
+            git.file(&path).iter().for_each(|setting| copy.take(&path, setting, &mut text));
+            copy.files.push((path, text));
+        }
+    }
     if copy.signs && !is_signed {
         part.notices.push(UNSIGNED.to_owned());
     }
@@ -89,7 +106,8 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
         }
     }
     part.files = files.into_iter().map(|(path, content)| File::new(path, content, MODE)).collect();
-    part
+    let of_caller = |name: &str| Some((name.to_owned(), context.env.get(name)?.clone()));
+    part.setting(IDENTITY.into_iter().filter_map(of_caller))
 }
 
 const GLOBAL: &str = ".gitconfig";
@@ -248,6 +266,17 @@ mod tests {
             taken(&[b"url.https://git.example/.insteadof\ng:"]),
             b"[url \"https://git.example/\"]\n\tinsteadof = \"g:\"\n"
         );
+        for said in [
+            "author.name\nx",
+            "blame.ignorerevsfile\n.git-blame-ignore-revs",
+            "core.whitespace\n-trailing-space",
+            "gc.auto\n0",
+            "pretty.one\n%h %s",
+            "trailer.sign.key\nSigned-off-by",
+            "url.git@git.example:.pushinsteadof\nhttps://git.example/",
+        ] {
+            assert!(!taken(&[said.as_bytes()]).is_empty(), "{said}");
+        }
     }
 
     #[test]
@@ -264,7 +293,6 @@ mod tests {
             "credential.https://h.helper\n!x",
             "diff.x.textconv\nx",
             "diff.external\nx",
-            "merge.x.driver\nx",
             "gpg.program\nx",
             "gpg.ssh.defaultkeycommand\nx",
             "user.signingkey\nx",
@@ -273,6 +301,10 @@ mod tests {
             "url.https://token@git.example/.insteadof\ng:",
             "protocol.ext.allow\nalways",
             "sendemail.smtppass\nx",
+            "remote.x.url\nhttps://u:p@h/x",
+            "lfs.url\nhttps://u:p@h/x",
+            "commit.template\n~/template",
+            "commit.template\n/etc/template",
         ] {
             assert_eq!(taken(&[said.as_bytes()]), b"", "{said}");
         }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use agentsh_sandbox::git_config::Entry;
 use serde::{Deserialize, Serialize};
 
 /// The origin of a setting.
@@ -28,58 +29,18 @@ pub struct Setting {
     pub value: Option<Vec<u8>>,
 }
 
-/// Sections of which every variable is taken.
-const SECTIONS: &[&str] =
-    &["advice", "color", "column", "fetch", "init", "log", "pull", "rebase", "rerere", "stash", "status"];
-
-/// Single variables.
+/// Variables that are taken besides those that start nothing wherever they stand ([`Entry::is_harmless`]).
 const VARIABLES: &[(&str, &str)] = &[
-    ("blame", "date"),
-    ("branch", "autosetupmerge"),
-    ("branch", "autosetuprebase"),
-    ("branch", "sort"),
-    ("commit", "cleanup"),
-    ("commit", "status"),
-    ("commit", "verbose"),
-    ("core", "abbrev"),
-    ("core", "autocrlf"),
-    ("core", "eol"),
     // A directory: git runs what it sees of it inside, as it does of a repository's own.
     ("core", "hookspath"),
-    ("core", "precomposeunicode"),
-    ("core", "quotepath"),
-    ("core", "safecrlf"),
+    // Its words may begin with `-`.
     ("core", "whitespace"),
-    ("diff", "algorithm"),
-    ("diff", "colormoved"),
-    ("diff", "context"),
-    ("diff", "indentheuristic"),
-    ("diff", "mnemonicprefix"),
-    ("diff", "noprefix"),
-    ("diff", "renamelimit"),
-    ("diff", "renames"),
-    ("diff", "submodule"),
-    ("feature", "manyfiles"),
-    ("format", "pretty"),
-    ("grep", "linenumber"),
-    ("help", "autocorrect"),
-    ("i18n", "commitencoding"),
-    ("i18n", "logoutputencoding"),
-    ("merge", "conflictstyle"),
-    ("merge", "ff"),
-    ("merge", "log"),
-    ("merge", "renames"),
-    ("push", "autosetupremote"),
-    ("push", "default"),
-    ("push", "followtags"),
     ("safe", "directory"),
-    ("submodule", "recurse"),
-    ("tag", "sort"),
-    ("user", "email"),
-    ("user", "name"),
-    ("user", "useconfigonly"),
-    ("versionsort", "suffix"),
 ];
+
+/// Variables that start nothing, and are left out: they need keys that are not inside.
+const LEFT_OUT: &[(&str, &str)] =
+    &[("log", "showsignature"), ("merge", "verifysignatures"), ("user", "signingkey")];
 
 /// Settings of `core` that name a file, and the file of the user's configuration that git reads without them.
 pub const NAMED_FILES: [(&str, &str); 2] =
@@ -100,20 +61,37 @@ pub fn is_harmless(setting: &Setting) -> bool {
         // An alias that begins so is a command of the shell.
         "alias" => !value.trim_ascii_start().starts_with(b"!"),
         // They run inside, and git reports a missing required one. Without them `git add` of a git-lfs file would add its
-        // content.
+        // content. Drivers decide what a merge contains.
         "filter" => true,
+        "merge" if setting.subsection.is_some() => matches!(key, "driver" | "name" | "recursive"),
+        "diff" if setting.subsection.is_some() => matches!(key, "binary" | "wordregex" | "xfuncname"),
         // With a name or password in it, it would be a credential.
-        "url" => key == "insteadof" && setting.subsection.as_deref().is_some_and(|url| !url.contains(&b'@')),
+        "url" => {
+            matches!(key, "insteadof" | "pushinsteadof")
+                && setting.subsection.as_deref().is_some_and(|url| !without_git_user(url).contains(&b'@'))
+        }
         _ => {
-            SECTIONS.contains(&section) && !runs_a_program(section, key)
-                || VARIABLES.contains(&(section, key))
+            VARIABLES.contains(&(section, key))
+                || (!LEFT_OUT.contains(&(section, key)) && is_preference(setting))
         }
     }
 }
 
-fn runs_a_program(section: &str, key: &str) -> bool {
-    matches!(
-        (section, key),
-        ("init", "templatedir") | ("rebase", "instructionformat") | ("log", "showsignature")
-    )
+/// The address of a forge without the user name that all of its users have.
+fn without_git_user(url: &[u8]) -> &[u8] {
+    let rest = url.strip_prefix(b"ssh://").unwrap_or(url);
+    rest.strip_prefix(b"git@").unwrap_or(rest)
+}
+
+/// Whether it starts nothing, and names no file outside and no address, which may contain a password.
+fn is_preference(setting: &Setting) -> bool {
+    let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    let entry = Entry {
+        section: setting.section.clone(),
+        subsection: setting.subsection.as_ref().map(text),
+        key: setting.key.clone(),
+        value: setting.value.as_ref().map(text),
+    };
+    let is_of_home = entry.value.as_deref().is_some_and(|value| value.starts_with('~'));
+    named_file(setting).is_none() && !is_of_home && !entry.names_address() && entry.is_harmless()
 }

@@ -13,6 +13,8 @@ use agentsh_sandbox::host::Host;
 
 /// The name of the kind in [`super::project_sources`].
 pub const KIND: &str = "the Go module";
+/// The file that names the project and its modules.
+pub const FILE: &str = "go.mod";
 /// Maximum size of one file.
 const MAX_BYTES: u64 = 8 << 20;
 /// Modules that are read; of more, the others are not asked for.
@@ -32,7 +34,7 @@ pub fn named(context: &Context) -> BTreeSet<String> {
         directories.extend(used_by(&read(&directory.join("go.work")), &directory));
     }
     for directory in directories {
-        found.extend(of_go_mod(&read(&directory.join("go.mod"))));
+        found.extend(of_go_mod(&read(&directory.join(FILE))));
         for list in ["go.sum", "go.work.sum"] {
             let text = read(&directory.join(list));
             found.extend(text.lines().filter_map(|line| module(line.split_whitespace().next()?)));
@@ -45,6 +47,13 @@ pub fn named(context: &Context) -> BTreeSet<String> {
 #[must_use]
 pub fn named_sources(context: &Context) -> Vec<(&'static str, String)> {
     named(context).into_iter().map(|module| (KIND, module)).collect()
+}
+
+/// The name that the project's `go.mod` gives to the project itself.
+#[must_use]
+pub fn own_name(context: &Context) -> String {
+    let text = read(&context.project.join(FILE));
+    text.lines().find_map(|line| line.trim().strip_prefix("module ")).unwrap_or_default().trim().to_owned()
 }
 
 /// The requests for those of them that are known, to a proxy or a checksum database at this address.

@@ -3,7 +3,7 @@
 //! An agent can write such files. So the entries count that were there when agentsh first ran in the project; their hashes are kept
 //! outside every sandbox. Later entries are opened once the user agrees to them (`agentsh run --agree`). A project is recognised by
 //! its path, by its repository (it may have been moved, or be another working tree), and by the directories around it, because an
-//! agent may have made the whole project there.
+//! agent may have made the whole project there. What an agent added does not count in a copy of the project either.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::Context;
+use super::{Context, go_modules, remotes};
 use agentsh_sandbox::host::{Host, RealHost};
 
 /// Longest list that is read: 65 bytes are one source.
@@ -52,21 +52,67 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
     let projects = projects(context);
     let (lists, mut hashes) = read(context, &projects);
     let is_first = lists == 0 && !is_inside_another(context);
+    let added = if is_first || agree { added(context) } else { BTreeSet::new() };
     let new: Vec<&(&str, String)> =
         sources.iter().filter(|(kind, source)| !is_known(&hashes, &projects, kind, source)).collect();
-    let takes_all = is_first || agree || new.is_empty();
-    let lines = if takes_all { Vec::new() } else { new_source_lines(&new) };
-    if takes_all && !(new.is_empty() && lists == projects.len()) {
+    let (blocked, taken): (Vec<&(&str, String)>, Vec<_>) = new.into_iter().partition(|(kind, source)| {
+        !agree && (!is_first || added.contains(&hash(&scope(context, kind), kind, source)))
+    });
+    let allowed = taken.iter().filter(|_| agree && !is_first).take(MAX_REPORTED).map(|(kind, source)| {
+        format!("{kind} '{}' is allowed in this project from now on", agentsh_store::escape::line(source))
+    });
+    let lines = new_source_lines(&blocked).into_iter().chain(allowed).collect();
+    if is_first || !taken.is_empty() || (blocked.is_empty() && lists < projects.len()) {
         for project in &projects {
-            hashes.extend(sources.iter().map(|(kind, source)| hash(project, kind, source)));
+            let known = sources.iter().filter(|source| !blocked.contains(source));
+            hashes.extend(known.map(|(kind, source)| hash(project, kind, source)));
         }
         for project in &projects {
             write(context, project, &hashes)?;
         }
     }
+    let agreed = |(kind, source): &(&str, String)| hash(&scope(context, kind), kind, source);
+    let agreed: BTreeSet<String> = if agree { sources.iter().map(agreed).collect() } else { BTreeSet::new() };
+    if !agreed.is_disjoint(&added) {
+        write(context, ADDED, &(&added - &agreed))?;
+    }
     // Set only once: a session notes its sources before it uses them.
     let _ = context.sources.set(ApprovedSources { projects, hashes });
     Ok(lines)
+}
+
+/// Remembers what is new in files of the project since [`note`], after a run.
+///
+/// # Errors
+/// When the list cannot be written.
+pub fn note_added(context: &Context) -> std::io::Result<()> {
+    let known = ApprovedSources::of(context);
+    let mut sources = remotes::named_now(context);
+    if context.project.join(go_modules::FILE).exists() {
+        // It may be new.
+        context.host.keep_listings();
+        sources.extend(go_modules::named_sources(context));
+    }
+    let new = sources.iter().filter(|(kind, source)| !known.holds(kind, source));
+    let new: BTreeSet<String> = new.map(|(kind, source)| hash(&scope(context, kind), kind, source)).collect();
+    let mut all = added(context);
+    if new.is_subset(&all) {
+        return Ok(());
+    }
+    all.extend(new);
+    write(context, ADDED, &all)
+}
+
+/// The list of what agents added to projects.
+const ADDED: &str = "added";
+
+fn added(context: &Context) -> BTreeSet<String> {
+    list(&place(context, ADDED)).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+/// What a copy of the project has in common with it, and projects that use the same modules do not.
+fn scope(context: &Context, kind: &str) -> String {
+    if kind == go_modules::KIND { go_modules::own_name(context) } else { String::new() }
 }
 
 fn new_source_lines(new: &[&(&str, String)]) -> Vec<String> {

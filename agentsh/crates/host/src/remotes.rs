@@ -36,6 +36,12 @@ pub fn named(context: &Context) -> Vec<(&'static str, String)> {
     repositories::addresses(context).into_iter().map(|(address, _)| (KIND, address)).collect()
 }
 
+/// The same, read again.
+#[must_use]
+pub fn named_now(context: &Context) -> Vec<(&'static str, String)> {
+    repositories::read_addresses(context).into_iter().map(|address| (KIND, address)).collect()
+}
+
 /// None for what is not an address over https.
 fn fetching(address: &str, rule: &RuleRef) -> Option<NetworkRule> {
     let url = Url::parse(address).ok().filter(|url| url.scheme() == "https")?;

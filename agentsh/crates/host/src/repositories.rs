@@ -139,23 +139,54 @@ fn configurations(context: &Context) -> (PathBuf, Option<PathBuf>) {
 /// The addresses of the project's remotes, each with the configuration that names it. Read once.
 #[must_use]
 pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
-    read_remotes(context)[0].clone()
+    read_config(context).urls.clone()
 }
 
-fn read_remotes(context: &Context) -> &[Vec<(String, PathBuf)>; 2] {
-    context.remotes.get_or_init(|| {
-        let mut found = [Vec::new(), Vec::new()];
-        let config = configurations(context).0;
-        for entry in entries(&bounded(&config).unwrap_or_default()) {
-            let list = match entry.key.as_str() {
-                "url" => &mut found[0],
-                "pushurl" => &mut found[1],
+/// Files that the configuration of the project's repository includes, as it writes them, and the directory of it.
+#[must_use]
+pub fn includes(context: &Context) -> (&[String], PathBuf) {
+    let config = configurations(context).0;
+    (&read_config(context).includes, config.parent().unwrap_or(&config).to_owned())
+}
+
+fn read_config(context: &Context) -> &RepositoryConfig {
+    context.repository_config.get_or_init(|| RepositoryConfig::read(&configurations(context).0))
+}
+
+/// The addresses of the project's remotes as they are now.
+#[must_use]
+pub fn read_addresses(context: &Context) -> Vec<String> {
+    let found = RepositoryConfig::read(&configurations(context).0);
+    found.urls.into_iter().map(|(address, _)| address).collect()
+}
+
+/// What a repository's configuration names elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct RepositoryConfig {
+    /// Addresses to fetch from, each with the configuration.
+    urls: Vec<(String, PathBuf)>,
+    /// Addresses to push to.
+    push_urls: Vec<(String, PathBuf)>,
+    includes: Vec<String>,
+}
+
+impl RepositoryConfig {
+    fn read(config: &Path) -> Self {
+        let mut found = Self::default();
+        for entry in entries(&bounded(config).unwrap_or_default()) {
+            let list = match (entry.section.as_str(), entry.key.as_str()) {
+                ("remote", "url") => &mut found.urls,
+                ("remote", "pushurl") => &mut found.push_urls,
+                ("include" | "includeif", "path") => {
+                    found.includes.extend(entry.value);
+                    continue;
+                }
                 _ => continue,
             };
-            list.extend(entry.value.filter(|_| entry.section == "remote").map(|url| (url, config.clone())));
+            list.extend(entry.value.map(|url| (url, config.to_owned())));
         }
         found
-    })
+    }
 }
 
 /// The repository of a working tree that has it elsewhere. The one of a linked working tree has to say so too.
@@ -185,7 +216,8 @@ fn repository_elsewhere(dot: &Path) -> Option<PathBuf> {
 
 /// Remotes that are directories.
 fn remotes(context: &Context) -> BTreeSet<PathBuf> {
-    let paths = read_remotes(context).iter().flatten().filter_map(|(url, _)| {
+    let config = read_config(context);
+    let paths = config.urls.iter().chain(&config.push_urls).filter_map(|(url, _)| {
         let path = url.strip_prefix("file://").unwrap_or(url);
         let is_path = path.starts_with(['/', '.']) && !path.chars().any(char::is_control);
         let path = is_path.then(|| context.project.join(path))?.canonicalize().ok()?;

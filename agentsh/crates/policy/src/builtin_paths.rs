@@ -126,10 +126,11 @@ pub const GIT_COMMON: &str = "commondir";
 /// Directories of every repository: one without a working tree is known by them.
 pub const GIT_BARE: [&str; 2] = ["objects", "refs"];
 
-/// The content of a stub file. Most are empty; git reads its own, where a dot means that nothing is elsewhere.
+/// The content of a stub file. Most are empty; git reads its own, where a dot means that nothing is elsewhere. libgit2 takes it for
+/// the directory of the repository only with a slash.
 #[must_use]
 pub fn stub_content(path: &std::path::Path) -> &'static [u8] {
-    if path.ends_with(GIT_COMMON) { b".\n" } else { b"" }
+    if path.ends_with(GIT_COMMON) { b"./\n" } else { b"" }
 }
 
 /// Below the home directory, never visible: secrets, and the accounts of other programs. A path and the reason.
@@ -602,9 +603,13 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     instructs(".github/workflows", Kind::Dir, "runs on the server that hosts the project"),
     instructs(".gitlab-ci.yml", Kind::File, "runs on the server that hosts the project"),
     instructs(".npmrc", Kind::File, "npm runs the programs named in it"),
+    instructs(".yarn/plugins", Kind::Dir, "runs in yarn"),
+    instructs(".yarn/releases", Kind::Dir, "runs in yarn"),
     instructs(".yarnrc", Kind::File, "yarn runs the programs named in it"),
     instructs(".yarnrc.yml", Kind::File, "yarn runs the programs named in it"),
     instructs(".pnpmfile.cjs", Kind::File, "runs in pnpm"),
+    instructs(".pnpmfile.mjs", Kind::File, "runs in pnpm"),
+    instructs("pnpm-workspace.yaml", Kind::File, "names programs and files that pnpm runs"),
     instructs("bunfig.toml", Kind::File, "configures bun"),
     instructs("pip.conf", Kind::File, "sets where packages come from"),
     instructs("uv.toml", Kind::File, "sets where packages come from"),
@@ -710,12 +715,18 @@ pub const SYSTEM_READ: &[&str] = &[
     "/lib64",
     "/libx32",
     "/opt",
+    "/etc/ImageMagick-6",
+    "/etc/ImageMagick-7",
+    "/etc/R",
     "/etc/alternatives",
     "/etc/bash.bashrc",
     "/etc/ca-certificates",
     "/etc/chromium.d",
     "/etc/debian_version",
     "/etc/default/locale",
+    "/etc/dictionaries-common",
+    "/etc/emacs",
+    "/etc/fish",
     "/etc/fonts",
     "/etc/gai.conf",
     "/etc/groff",
@@ -723,6 +734,7 @@ pub const SYSTEM_READ: &[&str] = &[
     "/etc/host.conf",
     "/etc/hosts",
     "/etc/inputrc",
+    "/etc/issue",
     "/etc/java",
     "/etc/java-11-openjdk",
     "/etc/java-17-openjdk",
@@ -735,28 +747,42 @@ pub const SYSTEM_READ: &[&str] = &[
     "/etc/locale.alias",
     "/etc/locale.conf",
     "/etc/localtime",
+    "/etc/login.defs",
     "/etc/magic",
     "/etc/manpath.config",
     "/etc/maven/logging",
     "/etc/maven/m2.conf",
     "/etc/mime.types",
+    "/etc/nanorc",
+    "/etc/networks",
     "/etc/nsswitch.conf",
     "/etc/os-release",
     "/etc/passwd",
+    "/etc/perl",
+    "/etc/php",
     "/etc/pki/ca-trust",
     "/etc/pki/tls",
     "/etc/profile",
     "/etc/profile.d",
     "/etc/protocols",
+    "/etc/quilt.quiltrc",
     "/etc/resolv.conf",
+    "/etc/rpc",
     "/etc/services",
     "/etc/shells",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
+    "/etc/texmf",
     "/etc/timezone",
+    "/etc/vim",
+    "/etc/zsh",
+    "/var/cache/dictionaries-common",
+    "/var/lib/aspell",
     // The list of installed packages, without which packages cannot be built.
     "/var/lib/dpkg",
+    "/var/lib/gems",
+    "/var/lib/texmf",
 ];
 
 /// Public facts about the machine, read-only: some programs do not start without them.

@@ -115,6 +115,7 @@ const ANY_VALUE: &[(&str, &str)] = &[
     ("log", ""),
     ("notes", ""),
     ("pack", ""),
+    ("pretty", ""),
     ("showbranch", ""),
     ("stash", ""),
     ("status", ""),
@@ -136,6 +137,7 @@ const ANY_VALUE: &[(&str, &str)] = &[
         "autosetupremote default followtags gpgsign negotiate pushoption recursesubmodules usebitmaps useforceifincludes",
     ),
     ("tag", "forcesignannotated gpgsign sort"),
+    ("trailer", "ifexists ifmissing key separators where"),
     ("transfer", "advertisesid credentialsinurl fsckobjects hiderefs unpacklimit"),
 ];
 /// Sections whose other keys are numbers, words or dates.

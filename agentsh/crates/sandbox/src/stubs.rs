@@ -283,7 +283,7 @@ mod tests {
             fs::symlink_metadata(project.join(".mcp.json")).unwrap().file_type().is_socket()
                 && project.join(".vscode").is_dir()
         );
-        assert_eq!(fs::read(project.join("commondir")).unwrap(), b".\n");
+        assert_eq!(fs::read(project.join("commondir")).unwrap(), b"./\n");
         drop(made);
         assert!(!project.join("commondir").exists());
         assert!(!project.join(".mcp.json").exists() && !project.join(".vscode").exists());

@@ -108,7 +108,11 @@ impl Builder<'_> {
             }
             // If the repository is visible: a file that git reads like the link, and that cannot be replaced.
             Some(PathKind::Symlink) => match self.host.canonical(git) {
-                Some(end) if self.granted.contains_key(&end) => {
+                Some(end) if self.granted.contains_key(&end) || self.is_shown_directory(&end) => {
+                    if !self.granted.contains_key(&end) {
+                        self.hold(&end);
+                        self.guard_git(&end, parent);
+                    }
                     let content = [b"gitdir: ", end.as_os_str().as_encoded_bytes(), b"\n"].concat();
                     self.push(git, NodeContent::File { content, mode: 0o444 });
                     self.layout.repositories.push(end);
