@@ -163,7 +163,7 @@ pub fn set_aside(entry: &Path, done: &Done, baseline: &Baseline) -> (GuardChange
         (false, false) => (
             GuardChange::NewRepository,
             format!(
-                "new repository: {shown}; files that would run automatically were set aside ({undo}): {names}"
+                "new repository: {shown}; what the user's git would obey was set aside ({undo}): {names}"
             ),
         ),
         (true, _) => (

@@ -299,6 +299,9 @@ impl Guarded {
         if let Some(found) = self.trees.hear(heard.pid, &path, || is_kept() || is_arrival()) {
             let verb = if is_guarded { "replaced" } else { "made" };
             let mut text = format!("stopped git before it {verb} {}", self.refusal(owner, &path, ""));
+            if let Some(command) = self.trees.abort_command(&path) {
+                text.push_str(&format!("; `{command}` ends what it began"));
+            }
             let left = interrupted_git::stop(heard.pid, &text, found);
             text.push_str(match left.is_empty() {
                 true => "; the working tree is as before",

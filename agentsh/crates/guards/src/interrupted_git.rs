@@ -61,7 +61,24 @@ pub struct Trees {
     work: RefCell<BTreeMap<u32, LoadedOriginals>>,
 }
 
+/// What git keeps while it does several steps, and the command that ends them.
+const IN_PROGRESS: [(&str, &str); 5] = [
+    ("rebase-merge", "git rebase --abort"),
+    ("rebase-apply", "git rebase --abort"),
+    ("CHERRY_PICK_HEAD", "git cherry-pick --abort"),
+    ("MERGE_HEAD", "git merge --abort"),
+    ("REVERT_HEAD", "git revert --abort"),
+];
+
 impl Trees {
+    /// The command that ends what git has begun in the tree of a path.
+    #[must_use]
+    pub fn abort_command(&self, path: &Path) -> Option<&'static str> {
+        let is_its_tree = |git: &&PathBuf| git.parent().is_some_and(|top| path.starts_with(top));
+        let git = self.repositories.iter().filter(is_its_tree).max()?;
+        IN_PROGRESS.iter().find(|(name, _)| git.join(name).exists()).map(|(_, command)| *command)
+    }
+
     #[must_use]
     pub fn of(repositories: BTreeSet<PathBuf>) -> Self {
         let is_in_its_tree = |path: &PathBuf| path.file_name().is_some_and(|name| name == ".git");
