@@ -17,7 +17,7 @@ mod filter;
 pub(super) use documented::held_in;
 pub use filter::Filter;
 
-/// Flatten this into the verbs of `agentsh mcp`.
+// Flatten this into the verbs of `agentsh mcp`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Query {
     /// List the tools that servers offered

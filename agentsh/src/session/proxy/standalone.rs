@@ -231,9 +231,11 @@ impl Standalone {
         let target = target(arguments, "check_leakage")?;
         let mut content = self.content.borrow_mut();
         let id = u64::try_from(id).map(OriginId).ok();
-        let leaked = content.search(&target, output, searched).iter().any(|(found, _)| Some(*found) == id);
+        let found = content.search(&target, output, searched);
         // The search itself forgets old entries.
-        let status = if id.is_some_and(|id| content.knows(id)) { "active" } else { "expired" };
+        let is_active = id.is_some_and(|id| content.knows(id));
+        let leaked = is_active && found.iter().any(|(found, _)| Some(*found) == id);
+        let status = if is_active { "active" } else { "expired" };
         let action = if leaked { action_taken(content.outcome()) } else { "none" };
         let found = json!({"token_id": written, "status": status, "leaked": leaked, "action_taken": action});
         Ok(answer(&found, leaked && content.halts()))
