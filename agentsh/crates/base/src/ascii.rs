@@ -17,6 +17,21 @@ pub fn letters(bytes: &[u8]) -> usize {
     run(bytes, ONES * 0x20)
 }
 
+/// The number of first bytes that are ASCII.
+#[inline]
+#[must_use]
+pub fn plain(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk::<8>() {
+        let high = u64::from_le_bytes(*chunk) & HIGH;
+        if high != 0 {
+            return at + (high.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    at + bytes[at..].iter().position(|byte| !byte.is_ascii()).unwrap_or(bytes.len() - at)
+}
+
 /// The number of ASCII letters at the beginning of eight bytes, the first in the lowest bits; and all letters in lower case.
 #[inline]
 #[must_use]
@@ -183,6 +198,7 @@ mod tests {
             let bytes = text.as_bytes();
             prop_assert_eq!(small_letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_lowercase()).count());
             prop_assert_eq!(letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_alphabetic()).count());
+            prop_assert_eq!(plain(bytes), bytes.iter().take_while(|byte| byte.is_ascii()).count());
         }
 
         #[test]
