@@ -80,6 +80,13 @@ pub fn word(bytes: &[u8]) -> (usize, u32) {
     }
 }
 
+/// Eight bytes with small ASCII letters for capitals.
+#[inline]
+#[must_use]
+pub fn lower(word: u64) -> u64 {
+    word | (between(word, b'A', b'Z') & !word & HIGH) >> 2
+}
+
 /// For eight bytes, the high bit of each that equals `byte`.
 #[inline]
 #[must_use]
@@ -180,6 +187,17 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn eight_bytes_become_lower_case_each() {
+        for byte in 0..=u8::MAX {
+            let bytes = [byte, b'A', 0x80 | b'A', b'z', byte, b'@', b'[', byte];
+            assert_eq!(
+                lower(u64::from_le_bytes(bytes)).to_le_bytes(),
+                bytes.map(|byte| byte.to_ascii_lowercase())
+            );
         }
     }
 

@@ -32,7 +32,7 @@ fn fold(piece: &str, at: usize, builder: &mut Builder) {
             }
             match spelling {
                 Spelling::Same | Spelling::Nothing => {}
-                Spelling::One(other) => builder.put(other.encode_utf8(&mut [0; 4]), at + start),
+                Spelling::One(other) => builder.put_one(other, at + start),
                 Spelling::Several => {
                     if let Folding::Several(letters) = folding(character) {
                         builder.put(letters, at + start);

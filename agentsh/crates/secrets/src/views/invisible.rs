@@ -32,11 +32,14 @@ pub(super) fn invisible(text: &str) -> impl Iterator<Item = (usize, char)> + '_ 
     let mut from = 0;
     let places = std::iter::from_fn(move || {
         loop {
-            from += ascii::plain(&bytes[from..]);
-            let at = from;
+            let byte = *bytes.get(from)?;
+            if byte.is_ascii() {
+                from += ascii::plain(&bytes[from..]);
+                continue;
+            }
             from += 1;
-            if BEGINS[usize::from(*bytes.get(at)?)] {
-                return Some(at);
+            if BEGINS[usize::from(byte)] {
+                return Some(from - 1);
             }
         }
     });

@@ -67,12 +67,22 @@ impl Prescan {
                     // Nearly all words are letters only, read eight at a time.
                     let start = at;
                     at += ascii::letters(&bytes[at..]);
-                    let word = &bytes[start..at];
-                    let is_whole = !bytes.get(at).is_some_and(u8::is_ascii_digit);
-                    if is_whole && TURNED.may_have(word) && is_clue(word) {
-                        survey.turned.push(start);
-                    }
                     let class_at = |at: usize| bytes.get(at).map(|byte| CLASS[usize::from(*byte)]);
+                    if class_at(at) != Some(DIGIT) {
+                        let word = &bytes[start..at];
+                        if word.len() >= 4 && TURNED.may_have(word) && is_clue(word) {
+                            survey.turned.push(start);
+                        }
+                        survey.runs |= word.len() >= RUN;
+                        leet = leet.saturating_sub(1);
+                        if leet >= 5 {
+                            survey.leet.push(at);
+                        }
+                        singles = if word.len() == 1 { singles + 1 } else { 0 };
+                        survey.spaced |= singles >= 6;
+                        pairs *= usize::from(word.len() == 2);
+                        continue;
+                    }
                     let (mut changes, mut digits, mut last) = (0, 0, LETTER);
                     while let Some(class @ (LETTER | DIGIT)) = class_at(at) {
                         digits += usize::from(class == DIGIT);

@@ -145,6 +145,13 @@ impl Builder {
         self.next = None;
     }
 
+    /// Like [`Self::put`], for one character.
+    pub fn put_one(&mut self, character: char, at: usize) {
+        self.view.marks.push((self.view.text.len(), at));
+        self.view.text.push(character);
+        self.next = None;
+    }
+
     /// `end`: end of the original, or of its read part.
     #[must_use]
     pub fn finish(mut self, end: usize) -> View {
