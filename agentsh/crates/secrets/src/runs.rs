@@ -2,33 +2,15 @@
 
 use std::ops::Range;
 
-/// The bytes of a run.
-pub(crate) type Kind = [bool; 256];
-
-/// Base64.
-pub(crate) static BASE64: Kind = kind(b"+/");
-/// Bytes of keys, and their joiners.
-pub(crate) static KEY: Kind = kind(b"-_.");
-
-const fn kind(signs: &[u8]) -> Kind {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128_u8 {
-        table[byte as usize] = byte.is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let mut at = 0;
-    while at < signs.len() {
-        table[signs[at] as usize] = true;
-        at += 1;
-    }
-    table
+/// Whether a byte is of a key or one of its joiners.
+pub(crate) fn is_key(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
 /// Every run of at least `least` bytes, in order. Linear, and usually much faster.
-pub(crate) fn runs<'t>(
+pub fn runs<'t>(
     bytes: &'t [u8],
-    kind: &'static Kind,
+    is_of: impl Fn(u8) -> bool + 't,
     least: usize,
 ) -> impl Iterator<Item = Range<usize>> + 't {
     // Every long run that begins before `from` was returned.
@@ -36,11 +18,11 @@ pub(crate) fn runs<'t>(
     std::iter::from_fn(move || {
         loop {
             let window = bytes.get(from..from + least)?;
-            if let Some(other) = window.iter().rposition(|byte| !kind[usize::from(*byte)]) {
+            if let Some(other) = window.iter().rposition(|byte| !is_of(*byte)) {
                 from += other + 1;
                 continue;
             }
-            let more = bytes[from + least..].iter().take_while(|byte| kind[usize::from(**byte)]).count();
+            let more = bytes[from + least..].iter().take_while(|byte| is_of(**byte)).count();
             let run = from..from + least + more;
             from = run.end;
             return Some(run);
@@ -63,7 +45,7 @@ mod tests {
                 start..start + word.len()
             });
             let long: Vec<Range<usize>> = words.filter(|word| word.len() >= least).collect();
-            prop_assert_eq!(runs(bytes, &KEY, least).collect::<Vec<_>>(), long);
+            prop_assert_eq!(runs(bytes, is_key, least).collect::<Vec<_>>(), long);
         }
     }
 }
