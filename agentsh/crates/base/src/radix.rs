@@ -43,9 +43,9 @@ pub fn base64(text: &[u8]) -> Vec<u8> {
 /// The bytes of a text with `BITS` to a letter, where `GROUP` letters are a whole number of bytes.
 #[must_use]
 pub fn decoded<const BITS: usize, const GROUP: usize>(text: &[u8], values: &Values) -> Vec<u8> {
-    let symbols = text.iter().map(|letter| values[usize::from(*letter)]);
-    let symbols: Vec<u8> = symbols.filter(|symbol| *symbol != NONE).collect();
-    let mut bytes = Vec::new();
+    let (mut symbols, mut bytes) = (Vec::with_capacity(text.len()), Vec::new());
+    symbols.extend(text.iter().map(|letter| values[usize::from(*letter)]));
+    symbols.retain(|symbol| *symbol != NONE);
     pack::<BITS, GROUP>(&symbols, &mut bytes);
     bytes
 }

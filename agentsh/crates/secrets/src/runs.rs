@@ -3,8 +3,33 @@
 use std::ops::Range;
 
 /// Whether a byte is of a key or one of its joiners.
+#[inline]
 pub(crate) fn is_key(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+    static KEY: [bool; 256] = letters_and(b"-_.");
+    KEY[usize::from(byte)]
+}
+
+/// Whether a byte is of the common alphabet of Base64.
+#[inline]
+pub(crate) fn is_standard_base64(byte: u8) -> bool {
+    static BASE64: [bool; 256] = letters_and(b"+/");
+    BASE64[usize::from(byte)]
+}
+
+/// Letters, digits and these signs.
+const fn letters_and(signs: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < signs.len() {
+        table[signs[at] as usize] = true;
+        at += 1;
+    }
+    table
 }
 
 /// Every run of at least `least` bytes, in order. Linear, and usually much faster.

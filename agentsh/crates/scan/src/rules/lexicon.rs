@@ -38,8 +38,8 @@ pub struct Lexicon {
     foreign_starts: Starts,
     /// Phrases without letters and digits.
     signs: Vec<(String, u16)>,
-    /// A bit for each byte that begins one.
-    sign_starts: u128,
+    /// Bytes that begin one.
+    sign_starts: Starts,
 }
 
 /// Keys are hashes already. Texts cannot choose keys, only rules do.
@@ -168,7 +168,7 @@ impl Lexicon {
         let length = phrase[start..].bytes().take_while(|byte| WORD[usize::from(*byte)] != 0).count();
         let first = &phrase[start..start + length];
         if first.is_empty() {
-            self.sign_starts |= phrase.bytes().next().map_or(0, |first| 1 << first);
+            phrase.bytes().take(1).for_each(|first| self.sign_starts.0[usize::from(first)] = true);
             self.signs.push((phrase.to_owned(), concept));
             return;
         }
@@ -202,10 +202,9 @@ impl Lexicon {
         self.words(text, &mut |hit| hits.push(hit));
         let bytes = text.as_bytes();
         for range in near {
-            for start in range {
-                if !self.foreign_starts.0[usize::from(bytes[start])] {
-                    continue;
-                }
+            let begins = |(_, byte): &(usize, &u8)| self.foreign_starts.0[usize::from(**byte)];
+            for (at, _) in bytes[range.clone()].iter().enumerate().filter(begins) {
+                let start = range.start + at;
                 let Some([four, six, short]) = beginnings(&bytes[start..]) else { break };
                 if self.may_have(four) {
                     for key in [six, short].iter().filter(|key| self.may_have(**key)) {
@@ -230,7 +229,7 @@ impl Lexicon {
 
     /// The phrase of signs that a text begins with.
     fn sign(&self, bytes: &[u8]) -> Option<&(String, u16)> {
-        if self.sign_starts >> bytes.first()? & 1 == 0 {
+        if !self.sign_starts.0[usize::from(*bytes.first()?)] {
             return None;
         }
         self.signs.iter().find(|(sign, _)| bytes.starts_with(sign.as_bytes()))
