@@ -350,7 +350,9 @@ fn agent_may_check_a_text_before_sending_it() {
     peer.shake_hands();
     peer.request("tools/list", json!({}));
     let report: Value = serde_json::from_str(&peer.text("canary__get_report", json!({}))).unwrap();
-    assert_eq!(report["tokens"][0]["source_server"], "one", "{report}");
+    // The servers answer in any order.
+    let tokens = report["tokens"].as_array().unwrap();
+    assert!(tokens.iter().any(|token| token["source_server"] == "one"), "{report}");
 }
 
 /// Tool hints of a server count against it, and never for it.

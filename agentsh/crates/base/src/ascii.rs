@@ -17,6 +17,21 @@ pub fn letters(bytes: &[u8]) -> usize {
     run(bytes, ONES * 0x20)
 }
 
+/// The number of first bytes that are ASCII.
+#[inline]
+#[must_use]
+pub fn plain(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk::<8>() {
+        let high = u64::from_le_bytes(*chunk) & HIGH;
+        if high != 0 {
+            return at + (high.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    at + bytes[at..].iter().position(|byte| !byte.is_ascii()).unwrap_or(bytes.len() - at)
+}
+
 /// The number of ASCII letters at the beginning of eight bytes, the first in the lowest bits; and all letters in lower case.
 #[inline]
 #[must_use]
@@ -63,6 +78,13 @@ pub fn word(bytes: &[u8]) -> (usize, u32) {
             return (at, (hash.wrapping_mul(SPREAD) >> 32) as u32);
         }
     }
+}
+
+/// Eight bytes with small ASCII letters for capitals.
+#[inline]
+#[must_use]
+pub fn lower(word: u64) -> u64 {
+    word | (between(word, b'A', b'Z') & !word & HIGH) >> 2
 }
 
 /// For eight bytes, the high bit of each that equals `byte`.
@@ -169,6 +191,17 @@ mod tests {
     }
 
     #[test]
+    fn eight_bytes_become_lower_case_each() {
+        for byte in 0..=u8::MAX {
+            let bytes = [byte, b'A', 0x80 | b'A', b'z', byte, b'@', b'[', byte];
+            assert_eq!(
+                lower(u64::from_le_bytes(bytes)).to_le_bytes(),
+                bytes.map(|byte| byte.to_ascii_lowercase())
+            );
+        }
+    }
+
+    #[test]
     fn letters_are_distinguished_from_all_other_bytes() {
         for byte in 0..=u8::MAX {
             let text = [b'q', byte, b'q', b'q', b'q', b'q', b'q', b'q', b'q', b'q'];
@@ -183,6 +216,7 @@ mod tests {
             let bytes = text.as_bytes();
             prop_assert_eq!(small_letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_lowercase()).count());
             prop_assert_eq!(letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_alphabetic()).count());
+            prop_assert_eq!(plain(bytes), bytes.iter().take_while(|byte| byte.is_ascii()).count());
         }
 
         #[test]

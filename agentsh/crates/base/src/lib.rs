@@ -1,7 +1,6 @@
 //! Plain values that all crates of agentsh share.
 
 pub mod ascii;
-pub mod base64;
 pub mod busy_poll;
 pub mod escape;
 pub mod json;
@@ -10,6 +9,7 @@ pub mod memory;
 pub mod missing;
 pub mod paragraph;
 pub mod proc_file;
+pub mod radix;
 pub mod random;
 pub mod real_paths;
 pub mod remedy;

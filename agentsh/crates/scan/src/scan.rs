@@ -67,7 +67,7 @@ pub fn scan_result(result: &Json<'_>) -> Scan {
     let blobs: Vec<String> =
         parts.iter().filter(|part| is_blob(part)).map(|part| part.pointer.clone()).collect();
     for part in parts.iter_mut().filter(|part| blobs.contains(&part.pointer)) {
-        let bytes = agentsh_base::base64::decoded(part.text.trim_end_matches('=').as_bytes());
+        let bytes = agentsh_base::radix::base64(part.text.as_bytes());
         part.text = views::readable(&bytes).into();
         part.is_name = true;
     }

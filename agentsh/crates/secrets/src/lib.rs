@@ -13,6 +13,6 @@ mod iban;
 mod key_formats;
 mod names;
 pub mod redact;
-mod runs;
+pub mod runs;
 pub mod values;
 pub mod views;

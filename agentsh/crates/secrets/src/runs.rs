@@ -2,18 +2,25 @@
 
 use std::ops::Range;
 
-/// The bytes of a run.
-pub(crate) type Kind = [bool; 256];
+/// Whether a byte is of a key or one of its joiners.
+#[inline]
+pub(crate) fn is_key(byte: u8) -> bool {
+    static KEY: [bool; 256] = letters_and(b"-_.");
+    KEY[usize::from(byte)]
+}
 
-/// Base64.
-pub(crate) static BASE64: Kind = kind(b"+/");
-/// Bytes of keys, and their joiners.
-pub(crate) static KEY: Kind = kind(b"-_.");
+/// Whether a byte is of the common alphabet of Base64.
+#[inline]
+pub(crate) fn is_standard_base64(byte: u8) -> bool {
+    static BASE64: [bool; 256] = letters_and(b"+/");
+    BASE64[usize::from(byte)]
+}
 
-const fn kind(signs: &[u8]) -> Kind {
+/// Letters, digits and these signs.
+const fn letters_and(signs: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128_u8 {
+    let mut byte = 0_u8;
+    while byte < 128 {
         table[byte as usize] = byte.is_ascii_alphanumeric();
         byte += 1;
     }
@@ -26,9 +33,9 @@ const fn kind(signs: &[u8]) -> Kind {
 }
 
 /// Every run of at least `least` bytes, in order. Linear, and usually much faster.
-pub(crate) fn runs<'t>(
+pub fn runs<'t>(
     bytes: &'t [u8],
-    kind: &'static Kind,
+    is_of: impl Fn(u8) -> bool + 't,
     least: usize,
 ) -> impl Iterator<Item = Range<usize>> + 't {
     // Every long run that begins before `from` was returned.
@@ -36,11 +43,11 @@ pub(crate) fn runs<'t>(
     std::iter::from_fn(move || {
         loop {
             let window = bytes.get(from..from + least)?;
-            if let Some(other) = window.iter().rposition(|byte| !kind[usize::from(*byte)]) {
+            if let Some(other) = window.iter().rposition(|byte| !is_of(*byte)) {
                 from += other + 1;
                 continue;
             }
-            let more = bytes[from + least..].iter().take_while(|byte| kind[usize::from(**byte)]).count();
+            let more = bytes[from + least..].iter().take_while(|byte| is_of(**byte)).count();
             let run = from..from + least + more;
             from = run.end;
             return Some(run);
@@ -63,7 +70,7 @@ mod tests {
                 start..start + word.len()
             });
             let long: Vec<Range<usize>> = words.filter(|word| word.len() >= least).collect();
-            prop_assert_eq!(runs(bytes, &KEY, least).collect::<Vec<_>>(), long);
+            prop_assert_eq!(runs(bytes, is_key, least).collect::<Vec<_>>(), long);
         }
     }
 }

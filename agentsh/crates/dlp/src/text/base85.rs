@@ -1,8 +1,9 @@
 //! Five letters for four bytes, in two alphabets: ascii85, and that of RFC 1924 (Python, git).
 
+use agentsh_base::radix::{NONE, values};
+
 use super::Step;
 use super::profile::Profile;
-use super::runs::NONE;
 use super::walk::Walk;
 
 /// Shorter runs of signs are expressions of code; twelve symbols are nine bytes.
@@ -22,16 +23,6 @@ static TABLES: [(Step, [u8; 256]); 2] = [
     }),
     (Step::Base85, values(RFC_1924)),
 ];
-
-const fn values(letters: &[u8; 85]) -> [u8; 256] {
-    let mut table = [NONE; 256];
-    let mut value = 0_u8;
-    while value < 85 {
-        table[letters[value as usize] as usize] = value;
-        value += 1;
-    }
-    table
-}
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let marks = profile.length - profile.letters_and_digits() - profile.white() - profile.high();

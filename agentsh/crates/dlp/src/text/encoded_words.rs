@@ -1,8 +1,9 @@
 //! Encoded words of mail headers: `=?utf-8?b?aGVsbG8=?= =?utf-8?q?=20you?=`. Decoded one by one and joined.
 
+use agentsh_base::radix;
+
 use super::Step;
 use super::profile::Profile;
-use super::runs::{NONE, pack};
 use super::walk::Walk;
 
 /// Longest name of a character set.
@@ -20,7 +21,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         from = start + 2;
         let Some((letter, data, end)) = word(bytes, from) else { continue };
         if letter == b'b' {
-            base64(data, &mut part);
+            part = radix::base64(data);
         } else {
             quoted(data, &mut part);
         }
@@ -42,13 +43,6 @@ fn word(bytes: &[u8], from: usize) -> Option<(u8, &[u8], usize)> {
     let end = from + set + 3 + length + 2;
     (matches!(letter, b'b' | b'q') && rest.get(length + 1) == Some(&b'='))
         .then(|| (letter, &rest[..length], end))
-}
-
-fn base64(data: &[u8], out: &mut Vec<u8>) {
-    let table = super::radix::of_base64();
-    let symbols: Vec<u8> =
-        data.iter().map(|byte| table[usize::from(*byte)]).filter(|symbol| *symbol != NONE).collect();
-    pack::<6, 4>(&symbols, out);
 }
 
 fn quoted(data: &[u8], out: &mut Vec<u8>) {

@@ -3,53 +3,31 @@
 
 use std::ops::Range;
 
+use agentsh_base::radix::{self, Values, pack, values};
+
 use super::Step;
 use super::profile::Profile;
 use super::readable::{is_printable, readable_bytes};
-use super::runs::{Alphabet, NONE, groups, pack};
+use super::runs::{Alphabet, groups};
 use super::walk::Walk;
 
-const fn alphabet(letters: &[u8], fold_case: bool, apart: bool) -> Alphabet {
-    let mut table = [NONE; 256];
-    let mut index = 0;
-    while index < letters.len() {
-        let letter = letters[index];
-        #[expect(clippy::cast_possible_truncation, reason = "no alphabet here has more than 64 letters")]
-        let value = index as u8;
-        table[letter as usize] = value;
-        if fold_case {
-            table[letter.to_ascii_lowercase() as usize] = value;
-        }
-        index += 1;
-    }
-    Alphabet { table, prefixed: fold_case, apart }
+const fn alphabet(table: &'static Values, prefixed: bool, apart: bool) -> Alphabet {
+    Alphabet { table, prefixed, apart }
 }
 
-static BINARY: Alphabet = alphabet(b"01", false, false);
-static HEX: Alphabet = alphabet(b"0123456789ABCDEF", true, true);
+static BINARY: Alphabet = alphabet(&values(b"01"), false, false);
+static HEX: Alphabet = alphabet(&radix::HEX, true, true);
 /// One case at a time: base64 is full of short runs of these letters in both.
 static BASE32: [Alphabet; 4] = [
-    alphabet(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", false, true),
-    alphabet(b"abcdefghijklmnopqrstuvwxyz234567", false, true),
+    alphabet(&radix::BASE32, false, true),
+    alphabet(&values(b"abcdefghijklmnopqrstuvwxyz234567"), false, true),
     // z-base-32.
-    alphabet(b"YBNDRFG8EJKMCPQXOT1UWISZA345H769", false, true),
-    alphabet(b"ybndrfg8ejkmcpqxot1uwisza345h769", false, true),
+    alphabet(&values(b"YBNDRFG8EJKMCPQXOT1UWISZA345H769"), false, true),
+    alphabet(&values(b"ybndrfg8ejkmcpqxot1uwisza345h769"), false, true),
 ];
 /// The alphabet of the RFC, in which bytes that are no text are compared as well.
 const COMMON: usize = 2;
-const STANDARD: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// Both alphabets at once: no encoder mixes them, and no decoder could tell which one was meant.
-static BASE64: Alphabet = {
-    let mut both = alphabet(STANDARD, false, false);
-    both.table[b'-' as usize] = 62;
-    both.table[b'_' as usize] = 63;
-    both
-};
-
-/// The value of each letter of both alphabets of base64.
-pub(super) fn of_base64() -> &'static [u8; 256] {
-    &BASE64.table
-}
+static BASE64: Alphabet = alphabet(&radix::BASE64, false, false);
 
 /// Texts of at most this many bytes are looked at in pieces as well as joined.
 const SHORT: usize = 4096;

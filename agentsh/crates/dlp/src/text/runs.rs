@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-/// A byte that is not of the alphabet.
-pub(super) const NONE: u8 = 0xff;
+use agentsh_base::radix::{NONE, Values};
+use agentsh_secrets::runs::runs;
 
 pub(super) struct Alphabet {
     /// The value of each byte.
-    pub table: [u8; 256],
+    pub table: &'static Values,
     /// `0x` before a piece belongs to no piece.
     pub prefixed: bool,
     /// Between other letters and digits a piece is a piece of a word, and of no group: only one that is long enough
@@ -69,7 +69,8 @@ pub(super) fn groups(
             }
             let word = start..word.end.max(position);
             position = word.end;
-            for run in long_runs(text, alphabet, word, shortest) {
+            let of_word = |run: Range<usize>| run.start + word.start..run.end + word.start;
+            for run in runs(&text[word.clone()], |byte| is_of(&byte), shortest).map(of_word) {
                 symbols.extend(text[run.clone()].iter().map(|byte| alphabet.table[usize::from(*byte)]));
                 each(&symbols, run);
                 symbols.clear();
@@ -127,48 +128,4 @@ fn is_glued(text: &[u8], start: usize, end: usize) -> bool {
     let before = is_word(start.checked_sub(1)) && is_word(two_before) && !zero(two_before);
     // The digit of `0x` before the next piece was counted as one of this piece.
     before || is_word(Some(end)) && is_word(Some(end + 1)) && !zero(end.checked_sub(1))
-}
-
-/// Runs of at least `shortest` letters of the alphabet in a word of many: most of it is jumped over.
-fn long_runs<'t>(
-    text: &'t [u8],
-    alphabet: &'t Alphabet,
-    word: Range<usize>,
-    shortest: usize,
-) -> impl Iterator<Item = Range<usize>> + 't {
-    let mut at = word.start;
-    let is_none = |byte: &u8| alphabet.table[usize::from(*byte)] == NONE;
-    std::iter::from_fn(move || {
-        while at + shortest <= word.end {
-            let window = &text[at..at + shortest];
-            if let Some(other) = window.iter().rposition(is_none) {
-                at += other + 1;
-                continue;
-            }
-            let start = at;
-            let more = text[at + shortest..word.end].iter().take_while(|byte| !is_none(byte)).count();
-            at += shortest + more;
-            return Some(start..at);
-        }
-        None
-    })
-}
-
-/// Puts the bits of symbols together: `BITS` from each, `GROUP` symbols to a whole number of bytes.
-pub(super) fn pack<const BITS: usize, const GROUP: usize>(symbols: &[u8], out: &mut Vec<u8>) {
-    let size = BITS * GROUP / 8;
-    out.clear();
-    out.resize(symbols.len() / GROUP * size, 0);
-    let mut chunks = symbols.chunks_exact(GROUP);
-    for (chunk, out) in (&mut chunks).zip(out.chunks_exact_mut(size)) {
-        let word = chunk.iter().fold(0_u64, |word, symbol| (word << BITS) | u64::from(*symbol));
-        out.copy_from_slice(&word.to_be_bytes()[8 - size..]);
-    }
-    let rest = chunks.remainder();
-    let bits = rest.len() * BITS;
-    if bits >= 8 {
-        let word = rest.iter().fold(0_u64, |word, symbol| (word << BITS) | u64::from(*symbol));
-        let word = word >> (bits % 8);
-        out.extend_from_slice(&word.to_be_bytes()[8 - bits / 8..]);
-    }
 }

@@ -27,19 +27,19 @@ pub struct Lexicon {
     names: HashMap<String, u16>,
     /// By [`key`].
     phrases: HashMap<u64, Vec<Phrase>, BuildHasherDefault<Hashed>>,
-    /// Phrases in scripts without word spaces, or with inflections, by [`beginning`].
+    /// Phrases in scripts without word spaces, or with inflections, by [`beginnings`].
     foreign: HashMap<u64, Vec<(String, u16)>, BuildHasherDefault<Hashed>>,
     /// A bit for each first word and beginning, which rules out nearly every other.
     filter: Vec<u64>,
     /// Length of the longest in `foreign`, in bytes, and a bit for each byte that begins one of their characters, from 0xc0.
     longest: usize,
     leads: u64,
-    /// A bit for each byte that begins one, in either case.
-    foreign_starts: [u64; 4],
+    /// Bytes that begin one, in either case.
+    foreign_starts: Starts,
     /// Phrases without letters and digits.
     signs: Vec<(String, u16)>,
-    /// A bit for each byte that begins one.
-    sign_starts: u128,
+    /// Bytes that begin one.
+    sign_starts: Starts,
 }
 
 /// Keys are hashes already. Texts cannot choose keys, only rules do.
@@ -77,10 +77,26 @@ struct Phrase {
     is_path: bool,
 }
 
-/// The first bytes of a phrase in `foreign`, in lower case. No phrase is shorter.
-fn beginning(bytes: &[u8]) -> Option<u64> {
-    let first: [u8; 4] = *bytes.first_chunk()?;
-    Some(u32::from_le_bytes(first.map(|byte| byte.to_ascii_lowercase())).into())
+#[derive(Debug)]
+struct Starts([bool; 256]);
+
+impl Default for Starts {
+    fn default() -> Self {
+        Self([false; 256])
+    }
+}
+
+/// The keys of a phrase in `foreign`, by its first bytes in lower case: of its first four, which every such phrase has and which
+/// rule out most texts; that of a phrase of at least six, and that of a shorter one.
+fn beginnings(bytes: &[u8]) -> Option<[u64; 3]> {
+    let first = bytes.first_chunk::<8>().copied().or_else(|| {
+        let mut first = [0; 8];
+        first.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        (bytes.len() >= 4).then_some(first)
+    })?;
+    let first = ascii::lower(u64::from_le_bytes(first));
+    let four = first & 0xffff_ffff;
+    Some([four, first << 16, four | 1 << 32])
 }
 
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -134,14 +150,17 @@ impl Lexicon {
 
     fn phrase(&mut self, concept: u16, phrase: &str) {
         self.filter.resize(1 << (FILTER_BITS - 6), 0);
-        if let Some(key) = beginning(phrase.as_bytes()).filter(|_| !phrase.is_ascii()) {
+        if let Some([four, six, short]) = beginnings(phrase.as_bytes()).filter(|_| !phrase.is_ascii()) {
+            let key = if phrase.len() >= 6 { six } else { short };
             let leads = phrase.bytes().filter(|byte| *byte >= 0xc0);
             self.leads = leads.fold(self.leads, |leads, byte| leads | 1 << (byte - 0xc0));
             self.longest = self.longest.max(phrase.len());
             for first in phrase.bytes().take(1).flat_map(|byte| [byte, byte.to_ascii_uppercase()]) {
-                self.foreign_starts[usize::from(first / 64)] |= 1 << (first % 64);
+                self.foreign_starts.0[usize::from(first)] = true;
             }
-            self.filter[bit(key).0] |= bit(key).1;
+            for part in [four, key] {
+                self.filter[bit(part).0] |= bit(part).1;
+            }
             self.foreign.entry(key).or_default().push((phrase.to_owned(), concept));
             return;
         }
@@ -149,7 +168,7 @@ impl Lexicon {
         let length = phrase[start..].bytes().take_while(|byte| WORD[usize::from(*byte)] != 0).count();
         let first = &phrase[start..start + length];
         if first.is_empty() {
-            self.sign_starts |= phrase.bytes().next().map_or(0, |first| 1 << first);
+            phrase.bytes().take(1).for_each(|first| self.sign_starts.0[usize::from(first)] = true);
             self.signs.push((phrase.to_owned(), concept));
             return;
         }
@@ -182,16 +201,15 @@ impl Lexicon {
         let mut hits: Vec<Hit> = Vec::new();
         self.words(text, &mut |hit| hits.push(hit));
         let bytes = text.as_bytes();
-        let begins = |start: &usize| {
-            self.foreign_starts[usize::from(bytes[*start] / 64)] >> (bytes[*start] % 64) & 1 == 1
-        };
-        for start in near.into_iter().flatten().filter(begins) {
-            let rest = &bytes[start..];
-            let Some(key) = beginning(rest) else { break };
-            let phrases = self.may_have(key).then(|| self.foreign.get(&key)).flatten();
-            for (phrase, concept) in phrases.into_iter().flatten() {
-                if rest.get(..phrase.len()).is_some_and(|rest| rest.eq_ignore_ascii_case(phrase.as_bytes())) {
-                    hits.push(Hit { concept: *concept, start, end: start + phrase.len() });
+        for range in near {
+            let begins = |(_, byte): &(usize, &u8)| self.foreign_starts.0[usize::from(**byte)];
+            for (at, _) in bytes[range.clone()].iter().enumerate().filter(begins) {
+                let start = range.start + at;
+                let Some([four, six, short]) = beginnings(&bytes[start..]) else { break };
+                if self.may_have(four) {
+                    for key in [six, short].iter().filter(|key| self.may_have(**key)) {
+                        self.foreign_at(bytes, start, *key, &mut hits);
+                    }
                 }
             }
         }
@@ -199,9 +217,19 @@ impl Lexicon {
         hits.into_iter().for_each(found);
     }
 
+    /// Adds the phrases with this key that are at `start`.
+    fn foreign_at(&self, bytes: &[u8], start: usize, key: u64, hits: &mut Vec<Hit>) {
+        for (phrase, concept) in self.foreign.get(&key).into_iter().flatten() {
+            let end = start + phrase.len();
+            if bytes.get(start..end).is_some_and(|part| part.eq_ignore_ascii_case(phrase.as_bytes())) {
+                hits.push(Hit { concept: *concept, start, end });
+            }
+        }
+    }
+
     /// The phrase of signs that a text begins with.
     fn sign(&self, bytes: &[u8]) -> Option<&(String, u16)> {
-        if self.sign_starts >> bytes.first()? & 1 == 0 {
+        if !self.sign_starts.0[usize::from(*bytes.first()?)] {
             return None;
         }
         self.signs.iter().find(|(sign, _)| bytes.starts_with(sign.as_bytes()))

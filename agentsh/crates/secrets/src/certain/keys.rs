@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use agentsh_base::base64;
+use agentsh_base::radix;
 use memchr::memmem::Finder;
 
 use super::Secret;
 use crate::key_formats;
-use crate::runs::{KEY, runs};
+use crate::runs::{is_key, runs};
 
 /// Minimum length of a key or token, in bytes.
 const MIN_LENGTH: usize = 18;
@@ -19,7 +19,7 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
     service_accounts(text, found);
     let mut words = key_formats::Words::default();
     // Keys are long runs, and few texts have many.
-    for run in runs(bytes, &KEY, MIN_LENGTH) {
+    for run in runs(bytes, is_key, MIN_LENGTH) {
         let (mut from, mut start) = (run.start, run.start);
         let signs = memchr::memchr3_iter(b'.', b'-', b'_', &bytes[run.clone()]).map(|at| run.start + at);
         // A key does not begin inside another word; read backwards, it ends there.
@@ -62,7 +62,7 @@ fn jwt(bytes: &[u8], start: usize) -> Option<Range<usize>> {
         return None;
     }
     let end = payload_at + payload + 1 + part(payload_at + payload + 1);
-    let decoded = base64::decoded(&bytes[start..start + header]);
+    let decoded = radix::base64(&bytes[start..start + header]);
     let is_header = decoded.starts_with(b"{") && memchr::memmem::find(&decoded, b"\"alg\"").is_some();
     is_header.then_some(start..end)
 }

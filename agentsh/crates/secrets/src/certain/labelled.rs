@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use aho_corasick::AhoCorasick;
 
 use super::Secret;
-use crate::runs::{BASE64, runs};
+use crate::runs::{is_standard_base64, runs};
 use crate::{checks, names};
 
 const MAX_LENGTH: usize = 512;
@@ -204,7 +204,7 @@ const CLOUD_SECRET: usize = 40;
 
 /// A cloud secret access key: 40 characters of Base64 that are no hash, path or words.
 pub(super) fn cloud_secrets(bytes: &[u8], found: &mut Vec<Secret>) {
-    for Range { start, end: at } in runs(bytes, &BASE64, CLOUD_SECRET) {
+    for Range { start, end: at } in runs(bytes, is_standard_base64, CLOUD_SECRET) {
         let around = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b'-' | b'_' | b'.' | b'%'));
         let before = start.checked_sub(1).and_then(|before| bytes.get(before));
         if at - start != CLOUD_SECRET

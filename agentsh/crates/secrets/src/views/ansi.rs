@@ -30,6 +30,9 @@ fn is_control(byte: u8) -> bool {
 /// Calls `keep` with remaining pieces and places. `strings`: also text in control strings (titles, links), for
 /// scanning.
 pub fn each<'a>(text: &'a str, strings: bool, keep: &mut dyn FnMut(&'a str, usize)) {
+    if !has_control(text) {
+        return keep(text, 0);
+    }
     let bytes = text.as_bytes();
     let mut terminators = Terminators { from: 0, found: Some(0..0) };
     let (mut start, mut at) = (0, 0);

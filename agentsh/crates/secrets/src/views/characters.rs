@@ -194,7 +194,9 @@ fn own_letter(character: char) -> Option<char> {
         }
         None
     };
-    [SMALL_CAPITALS, TURNED, STROKES].into_iter().find_map(listed)
+    // Everything listed is in these blocks.
+    let is_near = matches!(code, 0xf8..=0x2ff | 0x1d00..=0x1dff | 0x2c00..=0x2cff | 0xa700..=0xa7ff);
+    if is_near { [SMALL_CAPITALS, TURNED, STROKES].into_iter().find_map(listed) } else { None }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use agentsh_base::radix::{self, BASE64, HEX, NONE};
+
 use super::view::{Builder, View};
 
 /// Minimum decoded characters.
@@ -121,28 +123,28 @@ fn backslash(rest: &str) -> Option<(Cow<'static, str>, usize)> {
 }
 
 fn hex_byte(digits: &[u8]) -> Option<u8> {
-    let value = |byte: u8| char::from(byte).to_digit(16);
-    u8::try_from(value(*digits.first()?)? << 4 | value(*digits.get(1)?)?).ok()
+    let [high, low] = [digits.first()?, digits.get(1)?].map(|digit| HEX[usize::from(*digit)]);
+    (high != NONE && low != NONE).then_some(high << 4 | low)
 }
 
 /// Readable runs of Base64, Base32 and hexadecimal.
 pub(super) fn runs(text: &str) -> Vec<View> {
     let bytes = text.as_bytes();
     let mut views = Vec::new();
-    for run in crate::runs::runs(bytes, &BASE64_LETTERS, RUN) {
+    for run in crate::runs::runs(bytes, is_base64, RUN) {
         let place = run.clone();
         let padding = bytes[run.end..].iter().take(6).take_while(|byte| **byte == b'=').count();
         let run = &bytes[run];
         let hex = run.strip_prefix(b"0x").unwrap_or(run);
         if hex.len() >= RUN && hex.len().is_multiple_of(2) && hex.iter().all(u8::is_ascii_hexdigit) {
-            push(hex.chunks_exact(2).filter_map(hex_byte).collect(), place, &mut views);
+            push(radix::decoded::<4, 2>(hex, &HEX), place, &mut views);
         } else {
             let place = place.start..place.end + padding;
             if may_be_base32(run) {
-                push(from_base32(run), place.clone(), &mut views);
+                push(radix::decoded::<5, 8>(run, &radix::BASE32), place.clone(), &mut views);
             }
             if may_be_text(run) {
-                push(narrowed(agentsh_base::base64::decoded(run)), place, &mut views);
+                push(narrowed(radix::base64(run)), place, &mut views);
             }
         }
         if views.len() >= RUNS {
@@ -159,7 +161,7 @@ pub(super) fn lists(text: &str) -> Vec<View> {
     let mut at = 0;
     while at < bytes.len() && views.len() < RUNS {
         let start = at;
-        let length = bytes[at..].iter().take_while(|byte| BASE64_LETTERS[usize::from(**byte)]).count();
+        let length = bytes[at..].iter().take_while(|byte| is_base64(**byte)).count();
         at += length.max(1);
         let goes_on = || matches!(bytes.get(at), Some(b' ' | b',' | b':' | b'\n' | b'\\'));
         if matches!(length, 2 | 3 | 8) && goes_on() {
@@ -189,41 +191,19 @@ fn push(decoded: Vec<u8>, place: std::ops::Range<usize>, views: &mut Vec<View>) 
 
 /// Whether a Base64 run can be text, by its first bytes.
 fn may_be_text(run: &[u8]) -> bool {
-    let first = agentsh_base::base64::decoded(&run[..run.len().min(8)]);
+    let first = radix::base64(&run[..run.len().min(8)]);
     first.iter().skip(1).step_by(2).all(|byte| *byte == 0)
         || std::str::from_utf8(&first).err().is_none_or(|error| error.error_len().is_none())
 }
 
 fn may_be_base32(run: &[u8]) -> bool {
-    run.len() >= BASE32 && run.iter().all(|byte| base32(*byte).is_some())
+    run.len() >= BASE32 && run.iter().all(|byte| radix::BASE32[usize::from(*byte)] != NONE)
 }
 
 /// UTF-16 text, which shells accept in Base64, as bytes.
 fn narrowed(bytes: Vec<u8>) -> Vec<u8> {
     let is_wide = bytes.len() >= 8 && bytes.iter().skip(1).step_by(2).all(|byte| *byte == 0);
     if is_wide { bytes.into_iter().step_by(2).collect() } else { bytes }
-}
-
-fn base32(letter: u8) -> Option<u8> {
-    match letter {
-        b'A'..=b'Z' => Some(letter - b'A'),
-        b'2'..=b'7' => Some(letter - b'2' + 26),
-        _ => None,
-    }
-}
-
-fn from_base32(run: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(run.len() * 5 / 8);
-    let (mut bits, mut count) = (0_u32, 0);
-    for value in run.iter().filter_map(|letter| base32(*letter)) {
-        bits = (bits << 5 | u32::from(value)) & 0xffff;
-        count += 5;
-        if count >= 8 {
-            count -= 8;
-            decoded.push((bits >> count & 0xff) as u8);
-        }
-    }
-    decoded
 }
 
 /// Possible character codes, and the end of the list.
@@ -301,15 +281,9 @@ static BEGINS_ESCAPE: [bool; 256] = {
     table
 };
 
-static BASE64_LETTERS: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128_u8 {
-        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_');
-        byte += 1;
-    }
-    table
-};
+fn is_base64(byte: u8) -> bool {
+    BASE64[usize::from(byte)] != NONE
+}
 
 #[cfg(test)]
 mod tests {

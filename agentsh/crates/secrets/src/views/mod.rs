@@ -64,7 +64,7 @@ fn walk(
     if survey.needs_folding() {
         views.extend(near(fold::view(text), false, false));
     }
-    if survey.invisible > 0 {
+    if survey.invisible {
         views.extend(invisible::smuggled_texts(text).into_iter().map(|view| (view, true, true)));
     }
     if survey.escapes {

@@ -11,7 +11,7 @@ pub struct Prescan {
     pub non_ascii: bool,
     pub control: bool,
     /// Invisible characters.
-    pub invisible: usize,
+    pub invisible: bool,
     /// Character references, percent or backslash escapes.
     pub escapes: bool,
     /// Possible Base64 or hexadecimal.
@@ -58,7 +58,7 @@ impl Prescan {
     pub fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
         let non_ascii = !bytes.is_ascii();
-        let invisible = if non_ascii { invisible(text).count() } else { 0 };
+        let invisible = non_ascii && invisible(text).next().is_some();
         let mut survey = Self { non_ascii, invisible, ..Self::default() };
         let (mut at, mut singles, mut pairs, mut leet) = (0, 0_usize, 0_usize, 0_usize);
         while at < bytes.len() {
@@ -67,12 +67,22 @@ impl Prescan {
                     // Nearly all words are letters only, read eight at a time.
                     let start = at;
                     at += ascii::letters(&bytes[at..]);
-                    let word = &bytes[start..at];
-                    let is_whole = !bytes.get(at).is_some_and(u8::is_ascii_digit);
-                    if TURNED.may_have(word) && is_whole && is_clue(word) {
-                        survey.turned.push(start);
-                    }
                     let class_at = |at: usize| bytes.get(at).map(|byte| CLASS[usize::from(*byte)]);
+                    if class_at(at) != Some(DIGIT) {
+                        let word = &bytes[start..at];
+                        if word.len() >= 4 && TURNED.may_have(word) && is_clue(word) {
+                            survey.turned.push(start);
+                        }
+                        survey.runs |= word.len() >= RUN;
+                        leet = leet.saturating_sub(1);
+                        if leet >= 5 {
+                            survey.leet.push(at);
+                        }
+                        singles = if word.len() == 1 { singles + 1 } else { 0 };
+                        survey.spaced |= singles >= 6;
+                        pairs *= usize::from(word.len() == 2);
+                        continue;
+                    }
                     let (mut changes, mut digits, mut last) = (0, 0, LETTER);
                     while let Some(class @ (LETTER | DIGIT)) = class_at(at) {
                         digits += usize::from(class == DIGIT);
@@ -107,6 +117,10 @@ impl Prescan {
                 CONTROL => {
                     survey.control = true;
                     at += 1;
+                }
+                // Other scripts at once.
+                OTHER if bytes[at] >= 0x80 => {
+                    at += bytes[at..].iter().position(u8::is_ascii).unwrap_or(bytes.len() - at);
                 }
                 _ => at += 1,
             }

@@ -66,11 +66,17 @@ impl View {
     /// scanned itself.
     pub(super) fn near_changes(self, reach: usize) -> Vec<Self> {
         let (bytes, is_white) = (self.text.as_bytes(), u8::is_ascii_whitespace);
-        let first = self.marks.first().is_none_or(|mark| *mark != (0, 0));
-        let rest = self.marks.iter().skip(usize::from(!first)).map(|mark| mark.0);
+        let changes = self.marks.strip_prefix(&[(0, 0)]).unwrap_or(&self.marks);
         let is_cut = self.point(self.text.len()) < self.end;
         let mut parts: Vec<Range<usize>> = Vec::new();
-        for at in rest.chain(is_cut.then_some(self.text.len())) {
+        let mut next = 0;
+        while next < changes.len() + usize::from(is_cut) {
+            // Of the changes near the last part, the last one reaches the furthest.
+            let limit = parts.last().map_or(0, |last| last.end + reach);
+            let near = changes[next.min(changes.len())..].partition_point(|mark| mark.0 <= limit);
+            next += near.saturating_sub(1);
+            let at = changes.get(next).map_or(bytes.len(), |mark| mark.0);
+            next += 1;
             let (start, end) = (at.saturating_sub(reach), (at + reach).min(bytes.len()));
             let last = parts.last_mut().filter(|last| start <= last.end);
             if last.as_ref().is_some_and(|last| end <= last.end) {
@@ -136,6 +142,13 @@ impl Builder {
         }
         self.view.marks.push((self.view.text.len(), at));
         self.view.text.push_str(piece);
+        self.next = None;
+    }
+
+    /// Like [`Self::put`], for one character.
+    pub fn put_one(&mut self, character: char, at: usize) {
+        self.view.marks.push((self.view.text.len(), at));
+        self.view.text.push(character);
         self.next = None;
     }
 
