@@ -403,7 +403,7 @@ pub fn socket_directory(context: &Context, id: SessionId) -> std::io::Result<Pat
     let private = || std::fs::Permissions::from_mode(0o700);
     let make = || std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     // Regardless of the umask.
-    make().or_else(|_| std::fs::set_permissions(&base, private()).and_then(|()| make()))?;
+    make().or_else(|_| std::fs::set_permissions(base, private()).and_then(|()| make()))?;
     std::fs::set_permissions(&directory, private())?;
     Ok(directory)
 }

@@ -111,7 +111,7 @@ fn own_terminal() -> Option<PathBuf> {
 #[must_use]
 pub fn of_sandbox(context: &Context, kind: ProcessKind) -> Contribution {
     // Who reaches a session's sockets may call its servers.
-    let own = [context.state.clone(), context.config.join("agentsh"), context.runtime_directory()];
+    let own = [context.state.clone(), context.config.join("agentsh"), context.runtime_directory().to_owned()];
     // A fetched server package is there.
     let data = kind.is_agent().then(|| context.data.clone());
     let part = Contribution::new(Feature::Sandbox).hiding(own.into_iter().chain(data));

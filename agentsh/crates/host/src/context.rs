@@ -84,6 +84,7 @@ pub struct Context {
     pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// The files that the user's configurations name, once they were read.
     pub(super) named_files: OnceLock<BTreeMap<PathBuf, Named>>,
+    pub(super) runtime: OnceLock<PathBuf>,
     /// What the configuration of the project's repository names, once it was read.
     pub(super) repository_config: OnceLock<RepositoryConfig>,
     /// Which of the project's sources the user has agreed to.
@@ -104,10 +105,12 @@ impl Context {
 
     /// Where the sockets of sessions are.
     #[must_use]
-    pub fn runtime_directory(&self) -> PathBuf {
-        let users = self.env.get("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let users = users.filter(|path| path.is_absolute() && path.is_dir());
-        users.map_or_else(|| self.state.clone(), |users| users.join("agentsh"))
+    pub fn runtime_directory(&self) -> &Path {
+        self.runtime.get_or_init(|| {
+            let users = self.env.get("XDG_RUNTIME_DIR").map(PathBuf::from);
+            let users = users.filter(|path| path.is_absolute() && path.is_dir());
+            users.map_or_else(|| self.state.clone(), |users| users.join("agentsh"))
+        })
     }
 
     /// The directories that paths of a policy are relative to.
@@ -204,6 +207,7 @@ impl Context {
             tier: Tier::default(),
             usable_path: OnceLock::new(),
             named_files: OnceLock::new(),
+            runtime: OnceLock::new(),
             repository_config: OnceLock::new(),
             sources: OnceLock::new(),
             git_says: Mutex::default(),

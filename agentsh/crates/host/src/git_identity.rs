@@ -75,7 +75,7 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
     // Only the user writes an include into the project's configuration: it is guarded, and what appears is set aside.
     let (includes, beside) = repositories::includes(context);
     for value in includes {
-        let path = written(&context.home, &beside, value.as_bytes());
+        let path = written(&context.home, beside, value.as_bytes());
         if let Some(git) = &git
             && path.starts_with(&context.home)
             && !path.starts_with(&context.project)

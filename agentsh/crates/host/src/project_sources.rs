@@ -25,6 +25,8 @@ const MAX_REPORTED: usize = 5;
 pub struct ApprovedSources {
     projects: Vec<String>,
     hashes: BTreeSet<String>,
+    /// Seconds since 1970.
+    noted_at: i64,
 }
 
 impl ApprovedSources {
@@ -33,7 +35,7 @@ impl ApprovedSources {
     pub fn of(context: &Context) -> &Self {
         context.sources.get_or_init(|| {
             let projects = projects(context);
-            Self { hashes: read(context, &projects).1, projects }
+            Self { hashes: read(context, &projects).1, projects, noted_at: now() }
         })
     }
 
@@ -77,7 +79,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
         write(context, ADDED, &(&added - &agreed))?;
     }
     // Set only once: a session notes its sources before it uses them.
-    let _ = context.sources.set(ApprovedSources { projects, hashes });
+    let _ = context.sources.set(ApprovedSources { projects, hashes, noted_at: now() });
     Ok(lines)
 }
 
@@ -87,7 +89,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
 /// When the list cannot be written.
 pub fn note_added(context: &Context) -> std::io::Result<()> {
     let known = ApprovedSources::of(context);
-    let mut sources = remotes::named_now(context);
+    let mut sources = remotes::changed_since(context, known.noted_at);
     if context.project.join(go_modules::FILE).exists() {
         // It may be new.
         context.host.keep_listings();
@@ -101,6 +103,11 @@ pub fn note_added(context: &Context) -> std::io::Result<()> {
     }
     all.extend(new);
     write(context, ADDED, &all)
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The list of what agents added to projects.

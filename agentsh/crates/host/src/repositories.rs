@@ -144,25 +144,30 @@ pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
 
 /// Files that the configuration of the project's repository includes, as it writes them, and the directory of it.
 #[must_use]
-pub fn includes(context: &Context) -> (&[String], PathBuf) {
-    let config = configurations(context).0;
-    (&read_config(context).includes, config.parent().unwrap_or(&config).to_owned())
+pub fn includes(context: &Context) -> (&[String], &Path) {
+    let config = read_config(context);
+    (&config.includes, config.path.parent().unwrap_or(&config.path))
 }
 
 fn read_config(context: &Context) -> &RepositoryConfig {
-    context.repository_config.get_or_init(|| RepositoryConfig::read(&configurations(context).0))
+    context.repository_config.get_or_init(|| RepositoryConfig::read(configurations(context).0))
 }
 
-/// The addresses of the project's remotes as they are now.
+/// The addresses of the project's remotes as they are now; none if the configuration did not change since then.
 #[must_use]
-pub fn read_addresses(context: &Context) -> Vec<String> {
-    let found = RepositoryConfig::read(&configurations(context).0);
-    found.urls.into_iter().map(|(address, _)| address).collect()
+pub fn addresses_if_changed(context: &Context, time: i64) -> Vec<String> {
+    let path = &read_config(context).path;
+    // Unlike the time of the last write, nobody sets this one.
+    if path.metadata().is_ok_and(|found| found.ctime() < time) {
+        return Vec::new();
+    }
+    RepositoryConfig::read(path.clone()).urls.into_iter().map(|(address, _)| address).collect()
 }
 
 /// What a repository's configuration names elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct RepositoryConfig {
+    path: PathBuf,
     /// Addresses to fetch from, each with the configuration.
     urls: Vec<(String, PathBuf)>,
     /// Addresses to push to.
@@ -171,9 +176,9 @@ pub struct RepositoryConfig {
 }
 
 impl RepositoryConfig {
-    fn read(config: &Path) -> Self {
+    fn read(path: PathBuf) -> Self {
         let mut found = Self::default();
-        for entry in entries(&bounded(config).unwrap_or_default()) {
+        for entry in entries(&bounded(&path).unwrap_or_default()) {
             let list = match (entry.section.as_str(), entry.key.as_str()) {
                 ("remote", "url") => &mut found.urls,
                 ("remote", "pushurl") => &mut found.push_urls,
@@ -183,9 +188,9 @@ impl RepositoryConfig {
                 }
                 _ => continue,
             };
-            list.extend(entry.value.map(|url| (url, config.to_owned())));
+            list.extend(entry.value.map(|url| (url, path.clone())));
         }
-        found
+        Self { path, ..found }
     }
 }
 
