@@ -112,9 +112,11 @@ fn answer_that_repeats_the_model_key_breaks_off_before_it() {
     place.user_policy("version: 1\nllm: {credentials: broker}\n");
     let model = HttpServer::start(|asked| {
         let key = asked.header("x-api-key").unwrap_or_default().to_owned();
-        let events = format!("event: ping\ndata: {{\"type\":\"ping\",\"x\":\"{key}\"}}\n\n");
+        let (start, rest) = key.split_at(key.len() / 2);
+        let start = format!("event: ping\ndata: {{\"type\":\"ping\",\"x\":\"before {start}");
+        let rest = format!("{rest}\"}}\n\n");
         match asked.path.as_str() {
-            "/v1/messages" => Reply::events(&[&events]),
+            "/v1/models/events" => Reply::events(&[&start, &rest]),
             "/v1/models/head" => Reply::json("{}").with("X-Said", &key),
             "/v1/models/plain" => Reply::json("{\"said\":\"nothing\"}"),
             _ => Reply::json(json!({"error": format!("wrong key {key}")})),
@@ -124,12 +126,14 @@ fn answer_that_repeats_the_model_key_breaks_off_before_it() {
     place.set("ANTHROPIC_API_KEY", "sk-ant-real-key");
     let ask = "curl -sSi --max-time 20 -H \"X-Api-Key: $ANTHROPIC_API_KEY\" \"$ANTHROPIC_BASE_URL/v1";
     let script = format!(
-        "#!/bin/sh\n{ask}/messages\" -d '{{\"model\":\"m\",\"stream\":true}}'\n{ask}/models/head\"\n{ask}/models/plain\"\n\
+        "#!/bin/sh\n{ask}/models/events\"\n{ask}/models/head\"\n{ask}/models/plain\"\n\
          {ask}/models/error\"\n"
     );
     let claude = place.script(place.project.join("bin/claude"), &script);
     let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(claude));
-    assert!(outcome.stdout.contains("{\"said\":\"nothing\"}"), "{outcome}");
+    let seen = &outcome.stdout;
+    assert!(seen.contains("{\"said\":\"nothing\"}") && seen.contains("before "), "{outcome}");
+    assert!(!seen.contains("before sk-ant"), "{outcome}");
     assert!(!outcome.stdout.contains("real-key") && !outcome.stderr.contains("real-key"), "{outcome}");
     assert_eq!(model.asked().len(), 4);
 }

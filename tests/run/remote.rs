@@ -1,7 +1,5 @@
 //! `agentsh mcp run --url URL`: a server behind a URL, on standard input and output.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -165,13 +163,16 @@ fn remote_server_is_judged_by_policy_as_any_other() {
 #[test]
 fn lost_remote_session_is_started_again() {
     let place = Place::new(Mode::Invoker);
-    let calls = AtomicUsize::new(0);
+    let refused = std::sync::Mutex::new(std::collections::BTreeSet::new());
     let server = HttpServer::start(move |asked| {
         handshake(asked).unwrap_or_else(|| {
-            match calls.fetch_add(usize::from(asked.method == "POST"), Ordering::SeqCst) {
-                _ if asked.method == "GET" => Reply::status(405),
-                0 => Reply::status(404),
-                1 if asked.body.contains("slow") => {
+            // Each is refused once.
+            let is_first =
+                |name: &str| asked.body.contains(name) && refused.lock().unwrap().insert(name.to_owned());
+            match asked.method.as_str() {
+                "GET" => Reply::status(405),
+                _ if is_first("quick") => Reply::status(404),
+                _ if is_first("slow") => {
                     // The other one has begun the next session.
                     std::thread::sleep(Duration::from_millis(300));
                     Reply::status(404)

@@ -61,8 +61,9 @@ pub struct Trees {
     work: RefCell<BTreeMap<u32, LoadedOriginals>>,
 }
 
-/// What git keeps while it does several steps, and the command that ends them.
-const IN_PROGRESS: [(&str, &str); 5] = [
+/// What git keeps while it does several steps, and the command that gives them up.
+const IN_PROGRESS: [(&str, &str); 6] = [
+    ("rebase-apply/applying", "git am --abort"),
     ("rebase-merge", "git rebase --abort"),
     ("rebase-apply", "git rebase --abort"),
     ("CHERRY_PICK_HEAD", "git cherry-pick --abort"),
@@ -75,7 +76,7 @@ impl Trees {
     #[must_use]
     pub fn abort_command(&self, path: &Path) -> Option<&'static str> {
         let is_its_tree = |git: &&PathBuf| git.parent().is_some_and(|top| path.starts_with(top));
-        let git = self.repositories.iter().filter(is_its_tree).max()?;
+        let git = self.repositories.iter().filter(is_its_tree).max_by_key(|git| git.as_os_str().len())?;
         IN_PROGRESS.iter().find(|(name, _)| git.join(name).exists()).map(|(_, command)| *command)
     }
 

@@ -21,8 +21,8 @@ const MAX_FILES: usize = 32;
 const UNKNOWN: &str = "git inside does not know your name and settings";
 const REMEDY: &str = "`--read ~/.gitconfig` shows the file itself";
 
-const UNSIGNED: &str = "git signs no commits and tags inside (commit.gpgSign, tag.gpgSign): your keys stay outside; \
-     an ssh key can sign them with `agent: {ssh: {keys: [~/.ssh/KEY], sign: [git]}}` in your policy";
+const UNSIGNED: &str = "git inside does not sign commits and tags (commit.gpgSign, tag.gpgSign), because your keys stay outside; \
+     to sign with an ssh key: `agent: {ssh: {keys: [~/.ssh/KEY], sign: [git]}}` in your policy";
 
 /// Settings that replace those of the user which need files that are not inside.
 const OVERRIDES: &str = "\
@@ -30,6 +30,7 @@ const OVERRIDES: &str = "\
 \tgpgSign = false
 [tag]
 \tgpgSign = false
+\tforceSignAnnotated = false
 [push]
 \tgpgSign = false
 [gc]
@@ -66,7 +67,7 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
         places: BTreeMap::new(),
         files: Vec::new(),
         named: BTreeSet::new(),
-        signs: false,
+        signed: BTreeSet::new(),
     };
     let mut text = Vec::new();
     for (origin, setting) in top {
@@ -79,13 +80,15 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
         if let Some(git) = &git
             && path.starts_with(&context.home)
             && !path.starts_with(&context.project)
+            && path.is_file()
+            && !copy.files.iter().any(|(known, _)| *known == path)
         {
             let mut text = Vec::new();
             git.file(&path).iter().for_each(|setting| copy.take(&path, setting, &mut text));
             copy.files.push((path, text));
         }
     }
-    if copy.signs && !is_signed {
+    if !copy.signed.is_empty() && !is_signed {
         part.notices.push(UNSIGNED.to_owned());
     }
     text.extend(OVERRIDES.as_bytes());
@@ -124,12 +127,12 @@ pub fn appended(context: &Context, text: String) -> Option<File> {
 #[must_use]
 pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
     let Some(git) = Git::find(context) else { return Vec::new() };
-    let value =
-        |section: &str, key: &str| git.effective(&context.directory, section, key).unwrap_or_default();
-    if !value("gpg", "format").eq_ignore_ascii_case(b"ssh") {
+    let value = |section: &str, key: &str| git.effective(&context.directory, section, key);
+    if !value("gpg", "format").is_some_and(|format| format.eq_ignore_ascii_case(b"ssh")) {
         return Vec::new();
     }
-    ["commit", "tag"].into_iter().filter(|section| is_true(&value(section, "gpgsign"))).collect()
+    let is_signed = |section: &&str| value(section, "gpgsign").is_some_and(|value| is_true(&value));
+    ["commit", "tag"].into_iter().filter(is_signed).collect()
 }
 
 /// As git reads it; a key without a value is true.
@@ -146,8 +149,8 @@ struct Copy<'a> {
     files: Vec<(PathBuf, Vec<u8>)>,
     /// Those of [`NAMED_FILES`] that they name.
     named: BTreeSet<&'static str>,
-    /// Whether one asks for signatures of each commit or tag.
-    signs: bool,
+    /// `commit` and `tag`, where the last setting asks for signatures.
+    signed: BTreeSet<String>,
 }
 
 impl Copy<'_> {
@@ -155,7 +158,11 @@ impl Copy<'_> {
         let is_include = matches!(setting.section.as_str(), "include" | "includeif") && setting.key == "path";
         self.named.extend(named_file(setting));
         let is_signing = matches!(setting.section.as_str(), "commit" | "tag") && setting.key == "gpgsign";
-        self.signs |= is_signing && is_true(setting.value.as_deref().unwrap_or_default());
+        if is_signing && is_true(setting.value.as_deref().unwrap_or_default()) {
+            self.signed.insert(setting.section.clone());
+        } else if is_signing {
+            self.signed.remove(&setting.section);
+        }
         if !is_include {
             if is_harmless(setting) {
                 render(setting, text);

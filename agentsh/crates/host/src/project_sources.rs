@@ -58,12 +58,13 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
     let new: Vec<&(&str, String)> =
         sources.iter().filter(|(kind, source)| !is_known(&hashes, &projects, kind, source)).collect();
     let (blocked, taken): (Vec<&(&str, String)>, Vec<_>) = new.into_iter().partition(|(kind, source)| {
-        !agree && (!is_first || added.contains(&hash(&scope(context, kind), kind, source)))
+        let is_added = || !added.is_empty() && added.contains(&hash(&scope(context, kind), kind, source));
+        !agree && (!is_first || is_added())
     });
     let allowed = taken.iter().filter(|_| agree && !is_first).take(MAX_REPORTED).map(|(kind, source)| {
         format!("{kind} '{}' is allowed in this project from now on", agentsh_store::escape::line(source))
     });
-    let lines = new_source_lines(&blocked).into_iter().chain(allowed).collect();
+    let lines = new_source_lines(&blocked, is_first).into_iter().chain(allowed).collect();
     if is_first || !taken.is_empty() || (blocked.is_empty() && lists < projects.len()) {
         for project in &projects {
             let known = sources.iter().filter(|source| !blocked.contains(source));
@@ -91,7 +92,7 @@ pub fn note_added(context: &Context) -> std::io::Result<()> {
     let known = ApprovedSources::of(context);
     let mut sources = remotes::changed_since(context, known.noted_at);
     if context.project.join(go_modules::FILE).exists() {
-        // It may be new.
+        // Listings from before the run lack a new one.
         context.host.keep_listings();
         sources.extend(go_modules::named_sources(context));
     }
@@ -122,13 +123,14 @@ fn scope(context: &Context, kind: &str) -> String {
     if kind == go_modules::KIND { go_modules::own_name(context) } else { String::new() }
 }
 
-fn new_source_lines(new: &[&(&str, String)]) -> Vec<String> {
+fn new_source_lines(new: &[&(&str, String)], is_first: bool) -> Vec<String> {
+    let why = if is_first { "was added by an agent in another project" } else { "is new in this project" };
     let mut lines: Vec<String> = new
         .iter()
         .take(MAX_REPORTED)
         .map(|(kind, source)| {
             let source = agentsh_store::escape::line(source);
-            format!("{kind} '{source}' is new in this project and stays blocked; to allow it: `agentsh run --agree`")
+            format!("{kind} '{source}' {why} and stays blocked; to allow it: `agentsh run --agree`")
         })
         .collect();
     if new.len() > MAX_REPORTED {

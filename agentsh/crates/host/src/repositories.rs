@@ -157,7 +157,7 @@ fn read_config(context: &Context) -> &RepositoryConfig {
 #[must_use]
 pub fn addresses_if_changed(context: &Context, time: i64) -> Vec<String> {
     let path = &read_config(context).path;
-    // Unlike the time of the last write, nobody sets this one.
+    // A program can set the time of the last write, and not this one.
     if path.metadata().is_ok_and(|found| found.ctime() < time) {
         return Vec::new();
     }

@@ -386,7 +386,7 @@ pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call, is_cut: bool) -> Rul
     }
     let mut state = ArgumentsState::default();
     state.extend(&call.arguments);
-    if state.is_in_object() && json::read_to_depth(call.arguments.as_bytes(), MAX_DEPTH).is_err() {
+    if state.is_in_object() {
         return broken(if is_cut { TOKEN_LIMIT } else { INCOMPLETE_ARGUMENTS });
     }
     judge.judge(call)

@@ -343,14 +343,11 @@ impl HostedTools {
             FETCH => within(domains(tool)),
             SEARCH if opens_pages => within(domains(tool)),
             CODE => {
-                let policies = places.filter_map(|place| place.member("network_policy"));
+                let mut policies = places.filter_map(|place| place.member("network_policy"));
                 let is_open = |policy: &&Json<'_>| {
                     is_there(policy) && word(policy, "type").as_deref() != Some("disabled")
                 };
-                policies
-                    .into_iter()
-                    .find(is_open)
-                    .map_or(HostedReach::Provider, |policy| within(domains(policy)))
+                policies.find(is_open).map_or(HostedReach::Provider, |policy| within(domains(policy)))
             }
             _ => HostedReach::Provider,
         };

@@ -91,9 +91,12 @@ fn halves<'t, 'a>(tree: &'t Json<'a>) -> (Option<&'t Json<'a>>, Option<&'t Json<
 
 /// An answer without the half that is null, which strict clients do not accept.
 pub fn with_one_half(mut tree: Json<'_>) -> Json<'_> {
-    let unused = match (tree.member("result").is_some(), halves(&tree)) {
-        (true, (Some(_), None)) => "error",
-        (true, (None, Some(_))) => "result",
+    if tree.member("result").is_none() || tree.member("error").is_none() {
+        return tree;
+    }
+    let unused = match halves(&tree) {
+        (Some(_), None) => "error",
+        (None, Some(_)) => "result",
         _ => return tree,
     };
     if let Json::Object(members) = &mut tree {

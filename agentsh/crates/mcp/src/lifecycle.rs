@@ -107,7 +107,7 @@ impl<R: Recorder> Connection<R> {
         }
         let ended = match exit.cause.as_str() {
             "" | "exited" => format!("ended with exit code {}", exit_status(exit.code)),
-            "killed" => "closed its input or output, and was ended".to_owned(),
+            "killed" => "was ended by agentsh".to_owned(),
             cause => format!("ended with exit code {} ({cause})", exit.code),
         };
         let server = &self.options.server;

@@ -126,8 +126,8 @@ pub const GIT_COMMON: &str = "commondir";
 /// Directories of every repository: one without a working tree is known by them.
 pub const GIT_BARE: [&str; 2] = ["objects", "refs"];
 
-/// The content of a stub file. Most are empty; git reads its own, where a dot means that nothing is elsewhere. libgit2 takes it for
-/// the directory of the repository only with a slash.
+/// The content of a stub file. Most are empty; git reads its own, where a dot means that nothing is elsewhere. Without the slash
+/// libgit2 does not find the repository.
 #[must_use]
 pub fn stub_content(path: &std::path::Path) -> &'static [u8] {
     if path.ends_with(GIT_COMMON) { b"./\n" } else { b"" }

@@ -30,8 +30,8 @@ pub(super) struct Chat {
     frame: Option<String>,
     /// Choices that the agent knows.
     known: BTreeSet<u64>,
-    /// Choices whose refusals were sent: some gateways write a finish reason into every chunk.
-    refused: BTreeSet<u64>,
+    /// How many refusals of a choice were sent: some gateways write a finish reason into every chunk.
+    told: BTreeMap<u64, usize>,
     /// The choice of the first call, and that of each id.
     caller: Option<u64>,
     owners: BTreeMap<String, u64>,
@@ -327,9 +327,11 @@ impl Dialect for Chat {
                 Some(self.written.insert(key).then(|| judged(piece, call, rank(rulings, key))))
             };
             let stripped = part.member("delta").map(|delta| strip(delta, choice, &places, rulings, instead));
-            if end(part) && !refused.is_empty() && self.refused.insert(choice) {
+            let told = self.told.entry(choice).or_default();
+            if end(part) && refused.len() > *told {
                 // The refusal is sent before the choice ends.
-                let said = quoted(&refused.join("\n"));
+                let said = quoted(&refused.get(*told..).unwrap_or_default().join("\n"));
+                *told = refused.len();
                 let said =
                     format!(r#"[{{"index":{choice},"delta":{{"content":{said}}},"finish_reason":null}}]"#);
                 let chunk = with(&tree, &[("choices", Some(said)), ("usage", None)]);

@@ -55,6 +55,8 @@ pub struct InFlight {
     late_lists: BTreeMap<(usize, Box<str>), Key>,
     /// Servers that answered a list late: next time the proxy waits for them.
     slow: BTreeSet<usize>,
+    /// The last tools of each server, for a client that lists them again while the server is slow.
+    last_tools: BTreeMap<usize, Vec<u8>>,
     deadlines: BTreeMap<Key, Instant>,
 }
 
@@ -135,6 +137,7 @@ impl InFlight {
             tokens: HashMap::new(),
             late: BTreeMap::new(),
             late_lists: BTreeMap::new(),
+            last_tools: BTreeMap::new(),
             slow: BTreeSet::new(),
             deadlines: BTreeMap::new(),
         }
@@ -216,8 +219,15 @@ impl InFlight {
                 gather.errors.extend(missing.iter().map(|server| (*server, (unknown_yet(id), false))));
             }
             let (method, what, late_until) = (method.clone(), gather.what, gather.late_until);
+            if what == What::List(List::Tools, true) {
+                let known = self.last_tools.iter().filter(|(server, _)| missing.contains(server));
+                gather.answers.extend(known.map(|(server, tools)| (*server, tools.clone())));
+            }
+            let stands_in: BTreeSet<usize> = gather.answers.keys().copied().collect();
             for server in missing {
-                self.tell_missing(server, &method, "it has not answered yet");
+                if !stands_in.contains(&server) {
+                    self.tell_missing(server, &method, "it has not answered yet");
+                }
                 if what == What::Initialize {
                     self.late.insert(server, key.clone());
                 } else if matches!(what, What::List(..)) {
@@ -380,6 +390,9 @@ impl InFlight {
                 self.learn(&answers);
             }
             What::List(list, is_first) => {
+                if is_first && list == List::Tools {
+                    self.last_tools.extend(answers.iter().map(|(server, tools)| (*server, tools.clone())));
+                }
                 let own = if is_first && list == List::Tools { self.own_tools.as_slice() } else { &[] };
                 merge::write_list(list, &self.ids, &answers, own, &mut self.owners, &mut out);
                 self.tell_shared();

@@ -409,6 +409,31 @@ fn silent_server_does_not_delay_the_others() {
     });
 }
 
+/// A client that lists again keeps the tools of a server that takes longer this time.
+#[test]
+fn tools_of_a_slow_server_stay_in_a_second_list() {
+    run(async || {
+        let mut both = both().await;
+        for (id, is_slow) in [(1, false), (2, true)] {
+            both.client.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}"#)).await;
+            let tools = |name: &str| {
+                let tool = format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#);
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{tool}]}}}}"#)
+            };
+            both.a.peer.next().await.unwrap();
+            both.b.peer.next().await.unwrap();
+            both.a.peer.send(&tools("one")).await;
+            if !is_slow {
+                both.b.peer.send(&tools("two")).await;
+            }
+            let answer = both.client.next_json().await;
+            let names: Vec<_> =
+                answer["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+            assert_eq!(names, ["a__one", "b__two"], "{id}: {answer}");
+        }
+    });
+}
+
 #[test]
 fn a_crash_ends_its_own_calls_only_and_the_next_call_starts_it_again() {
     run(async || {
