@@ -115,7 +115,12 @@ fn tool_that_was_not_offered_is_refused_where_a_tool_of_the_agent_is_denied() {
         let seen = ask(&place, &model, "/v1/messages", &body).stdout;
         let (said, call) = ("[agentsh] Tool 'Bash' blocked by policy: ", "\"name\":\"Bash\"");
         assert_eq!((seen.contains(said), seen.contains(call)), (is_refused, !is_refused), "{denied}: {seen}");
+        assert_eq!(seen.contains("`agentsh policy allow agent/Bash`"), denied == "Workflow" && is_refused);
     }
+    let place = Place::new(Mode::Invoker);
+    deny(&place, "{server: agent, tool: Workflow}], allowed_tools: [{server: agent, tool: Bash}");
+    let body = json!({"model": "m", "stream": true, "messages": [], "tools": [{"name": "Read"}]});
+    assert!(!ask(&place, &model, "/v1/messages", &body).stdout.contains("[agentsh]"));
 }
 
 /// An agent of the user's own: agentsh knows neither the program nor where its model is.

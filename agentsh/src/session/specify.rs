@@ -110,8 +110,14 @@ fn own_terminal() -> Option<PathBuf> {
 /// What every sandbox has; and agentsh's records and policy, which none has.
 #[must_use]
 pub fn of_sandbox(context: &Context, kind: ProcessKind) -> Contribution {
-    // Who reaches a session's sockets may call its servers.
-    let own = [context.state.clone(), context.config.join("agentsh"), context.runtime_directory().to_owned()];
+    // Who reaches a session's sockets may call its servers. Others of the user may have another environment.
+    let usual = PathBuf::from(format!("/run/user/{}/agentsh", nix::unistd::getuid()));
+    let own = [
+        context.state.clone(),
+        context.config.join("agentsh"),
+        context.runtime_directory().to_owned(),
+        usual,
+    ];
     // A fetched server package is there.
     let data = kind.is_agent().then(|| context.data.clone());
     let part = Contribution::new(Feature::Sandbox).hiding(own.into_iter().chain(data));

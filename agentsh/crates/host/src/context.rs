@@ -107,8 +107,9 @@ impl Context {
     #[must_use]
     pub fn runtime_directory(&self) -> &Path {
         self.runtime.get_or_init(|| {
-            let users = self.env.get("XDG_RUNTIME_DIR").map(PathBuf::from);
-            let users = users.filter(|path| path.is_absolute() && path.is_dir());
+            let users = self.env.get("XDG_RUNTIME_DIR").map(Path::new).filter(|path| path.is_absolute());
+            // Without links: the directory is hidden by its path.
+            let users = users.and_then(|path| path.canonicalize().ok()).filter(|path| path.is_dir());
             users.map_or_else(|| self.state.clone(), |users| users.join("agentsh"))
         })
     }

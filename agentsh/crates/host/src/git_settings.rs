@@ -59,7 +59,7 @@ pub fn is_harmless(setting: &Setting) -> bool {
     let value = setting.value.as_deref().unwrap_or_default();
     match section {
         // An alias that begins so is a command of the shell.
-        "alias" => !value.trim_ascii_start().starts_with(b"!"),
+        "alias" => !value.trim_ascii_start().starts_with(b"!") && !has_password(value),
         // They run inside, and git reports a missing required one. Without them `git add` of a git-lfs file would add its
         // content. Drivers decide what a merge contains.
         "filter" => true,
@@ -69,12 +69,19 @@ pub fn is_harmless(setting: &Setting) -> bool {
         "url" => {
             matches!(key, "insteadof" | "pushinsteadof")
                 && setting.subsection.as_deref().is_some_and(|url| !without_git_user(url).contains(&b'@'))
+                && !has_password(value)
         }
         _ => {
             VARIABLES.contains(&(section, key))
                 || (!LEFT_OUT.contains(&(section, key)) && is_preference(setting))
         }
     }
+}
+
+/// Whether a value may contain a password: an address with a user, or a header.
+fn has_password(value: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(value).to_ascii_lowercase();
+    text.contains("extraheader") || (text.contains("://") && text.contains('@') && !text.contains("://git@"))
 }
 
 /// The address of a forge without the user name that all of its users have.
@@ -92,6 +99,11 @@ fn is_preference(setting: &Setting) -> bool {
         key: setting.key.clone(),
         value: setting.value.as_ref().map(text),
     };
+    let has_password = has_password(setting.value.as_deref().unwrap_or_default());
     let is_of_home = entry.value.as_deref().is_some_and(|value| value.starts_with('~'));
-    named_file(setting).is_none() && !is_of_home && !entry.names_address() && entry.is_harmless()
+    named_file(setting).is_none()
+        && !is_of_home
+        && !has_password
+        && !entry.names_address()
+        && entry.is_harmless()
 }

@@ -284,7 +284,12 @@ impl HostedTools {
     /// The names under which a model may call a tool.
     fn offer(&mut self, tool: &Json<'_>) {
         self.offered.extend(word(tool, "name"));
-        self.offered.extend(kinds(tool).iter().map(|kind| undated(kind).to_owned()));
+        for kind in kinds(tool) {
+            let kind = undated(&kind);
+            // The name in the calls of OpenAI's `computer_use_preview`.
+            self.offered.extend(kind.starts_with("computer_use").then(|| "computer".to_owned()));
+            self.offered.insert(kind.to_owned());
+        }
         for (raw, inner) in tool.as_object().unwrap_or_default() {
             match (plain(&unescaped(raw)).as_str(), inner) {
                 ("functiondeclarations", Json::Array(functions)) => {

@@ -217,13 +217,18 @@ impl Model {
     /// An answer without keys that stay outside.
     fn filtered(&self, reply: Reply) -> Response<KeyFilter<ReplyBody>> {
         let mut watch = self.keys.watch();
-        let has_key = reply.headers().values().any(|value| watch.sees(value.as_bytes()));
-        let reply = if has_key {
+        let has_key = reply
+            .headers()
+            .iter()
+            .any(|(name, value)| watch.sees(name.as_str().as_bytes()) || watch.sees(value.as_bytes()));
+        let mut reply = if has_key {
             let why = "the answer repeats a key that stays outside in a header";
             self.withheld(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, why)
         } else {
             reply
         };
+        // The words of the status line are the server's, too.
+        reply.extensions_mut().remove::<hyper::ext::ReasonPhrase>();
         reply.map(|body| KeyFilter::new(body, self.keys.watch()))
     }
 

@@ -135,6 +135,7 @@ impl SessionJudge {
 
 impl Judge for SessionJudge {
     fn judge(&mut self, call: &Call) -> Ruling {
+        let mut is_unoffered = false;
         let (server, tool, decision) = match identify(&self.servers, call) {
             Some((server, tool)) => {
                 let arguments = json::read(call.arguments.as_bytes()).ok();
@@ -147,8 +148,11 @@ impl Judge for SessionJudge {
                 let policy = &self.facts.policy.mcp;
                 let offered =
                     self.offered.as_ref().filter(|offered| !call.at_provider && !offered.is_empty());
-                let denied = policy
-                    .own_tool_denied(&call.name)
+                // A tool that the policy allows by its name needs no offer: agents keep some back until they are searched for.
+                let offered = offered.filter(|_| policy.own_tool_allowed(&call.name).is_none());
+                let by_name = policy.own_tool_denied(&call.name);
+                is_unoffered = by_name.is_none();
+                let denied = by_name
                     .or_else(|| offered.and_then(|offered| policy.unoffered_denied(&call.name, offered)));
                 let Some(denied) = denied.filter(|answer| answer.enforced) else { return Ruling::Allow };
                 let mut report = Report::default();
@@ -161,6 +165,10 @@ impl Judge for SessionJudge {
             return Ruling::Allow;
         }
         let remedy = match server.0.as_str() {
+            AGENT if is_unoffered => format!(
+                "the request did not offer this tool to the model, and a tool of the agent is denied; the user can allow it: \
+                 `agentsh policy allow {AGENT}/{tool}`"
+            ),
             AGENT => "the user can remove the rule".to_owned(),
             _ => agentsh_guard::remedy(&server, &tool, &decision.verdict),
         };

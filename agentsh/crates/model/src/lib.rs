@@ -195,6 +195,10 @@ impl Model {
             let provider = routed.provider().unwrap_or(Provider::OpenAiChat);
             return self.withheld(provider, StatusCode::FORBIDDEN, &why);
         }
+        if !self.keys.watch().is_idle() {
+            // Compressed answers could not be searched for the key.
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
         let provider = match routed {
             Route::Model(provider) => provider,
             Route::Beside(_) => return self.pass(request, upstream).await,
