@@ -465,7 +465,7 @@ fn remotes_added_by_an_agent_need_consent_in_other_directories_too() {
     }
     let told = |place: &Place, at: &Path| {
         let outcome = inside(place, at, "true").expect_code(0);
-        let is_told = outcome.stderr.contains("example/x.git' is new in this project");
+        let is_told = outcome.stderr.contains("example/x.git'") && outcome.stderr.contains("stays blocked");
         (is_told, outcome)
     };
     for mode in Mode::all() {
