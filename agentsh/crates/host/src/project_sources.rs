@@ -98,10 +98,10 @@ pub fn note_added(context: &Context) -> std::io::Result<()> {
     }
     let new = sources.iter().filter(|(kind, source)| !known.holds(kind, source));
     let new: BTreeSet<String> = new.map(|(kind, source)| hash(&scope(context, kind), kind, source)).collect();
-    let mut all = added(context);
-    if new.is_subset(&all) {
+    if new.is_empty() {
         return Ok(());
     }
+    let mut all = added(context);
     all.extend(new);
     write(context, ADDED, &all)
 }

@@ -139,7 +139,8 @@ fn configurations(context: &Context) -> (PathBuf, Option<PathBuf>) {
 /// The addresses of the project's remotes, each with the configuration that names it. Read once.
 #[must_use]
 pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
-    read_config(context).urls.clone()
+    let config = read_config(context);
+    config.urls.iter().map(|url| (url.clone(), config.path.clone())).collect()
 }
 
 /// Files that the configuration of the project's repository includes, as it writes them, and the directory of it.
@@ -161,17 +162,17 @@ pub fn addresses_if_changed(context: &Context, time: i64) -> Vec<String> {
     if path.metadata().is_ok_and(|found| found.ctime() < time) {
         return Vec::new();
     }
-    RepositoryConfig::read(path.clone()).urls.into_iter().map(|(address, _)| address).collect()
+    RepositoryConfig::read(path.clone()).urls
 }
 
 /// What a repository's configuration names elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct RepositoryConfig {
     path: PathBuf,
-    /// Addresses to fetch from, each with the configuration.
-    urls: Vec<(String, PathBuf)>,
+    /// Addresses to fetch from.
+    urls: Vec<String>,
     /// Addresses to push to.
-    push_urls: Vec<(String, PathBuf)>,
+    push_urls: Vec<String>,
     includes: Vec<String>,
 }
 
@@ -182,13 +183,10 @@ impl RepositoryConfig {
             let list = match (entry.section.as_str(), entry.key.as_str()) {
                 ("remote", "url") => &mut found.urls,
                 ("remote", "pushurl") => &mut found.push_urls,
-                ("include" | "includeif", "path") => {
-                    found.includes.extend(entry.value);
-                    continue;
-                }
+                ("include" | "includeif", "path") => &mut found.includes,
                 _ => continue,
             };
-            list.extend(entry.value.map(|url| (url, path.clone())));
+            list.extend(entry.value);
         }
         Self { path, ..found }
     }
@@ -222,7 +220,7 @@ fn repository_elsewhere(dot: &Path) -> Option<PathBuf> {
 /// Remotes that are directories.
 fn remotes(context: &Context) -> BTreeSet<PathBuf> {
     let config = read_config(context);
-    let paths = config.urls.iter().chain(&config.push_urls).filter_map(|(url, _)| {
+    let paths = config.urls.iter().chain(&config.push_urls).filter_map(|url| {
         let path = url.strip_prefix("file://").unwrap_or(url);
         let is_path = path.starts_with(['/', '.']) && !path.chars().any(char::is_control);
         let path = is_path.then(|| context.project.join(path))?.canonicalize().ok()?;

@@ -216,11 +216,12 @@ impl Channel for Model {
 impl Model {
     /// An answer without keys that stay outside.
     fn filtered(&self, reply: Reply) -> Response<KeyFilter<ReplyBody>> {
-        let mut watch = self.keys.watch();
+        let watch = self.keys.watch();
+        let mut of_head = watch.clone();
         let has_key = reply
             .headers()
             .iter()
-            .any(|(name, value)| watch.sees(name.as_str().as_bytes()) || watch.sees(value.as_bytes()));
+            .any(|(name, value)| of_head.sees(name.as_str().as_bytes()) || of_head.sees(value.as_bytes()));
         let mut reply = if has_key {
             let why = "the answer repeats a key that stays outside in a header";
             self.withheld(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, why)
@@ -229,7 +230,7 @@ impl Model {
         };
         // The words of the status line are the server's, too.
         reply.extensions_mut().remove::<hyper::ext::ReasonPhrase>();
-        reply.map(|body| KeyFilter::new(body, self.keys.watch()))
+        reply.map(|body| KeyFilter::new(body, watch))
     }
 
     fn misdirected(&self, named: &str, host: &str) -> super::Reply {

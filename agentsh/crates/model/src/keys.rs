@@ -130,6 +130,11 @@ impl Keys {
         Ok(())
     }
 
+    /// Whether the agent has placeholders.
+    pub(super) fn holds_any(&self) -> bool {
+        !self.held.borrow().is_empty()
+    }
+
     /// Searches answers for the keys.
     pub(super) fn watch(&self) -> Watch {
         Watch::of_secrets(self.held.borrow().values().map(|key| key.value.as_str()))

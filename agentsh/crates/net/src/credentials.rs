@@ -306,7 +306,7 @@ impl FoundPlaceholder<'_> {
 }
 
 /// Searches a stream for texts, in any fragmentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Watch {
     needles: Vec<Finder<'static>>,
     longest: usize,

@@ -212,21 +212,14 @@ fn without_h2c(head: &[u8]) -> Vec<HeadEdit> {
         let is_offer = |word: &[u8]| {
             [&b"upgrade"[..], b"http2-settings"].iter().any(|own| word.eq_ignore_ascii_case(own))
         };
-        let others = || {
+        let is_connection = name.eq_ignore_ascii_case(b"connection");
+        if is_offer(name) || is_connection {
             let words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-            words.filter(|word| !word.is_empty() && !is_offer(word)).collect::<Vec<_>>().join(&b", "[..])
-        };
-        let edit = |value| HeadEdit { at, length: line.len(), value, used: None };
-        if is_offer(name) {
-            edits.push(edit(Vec::new()));
-        } else if name.eq_ignore_ascii_case(b"connection") {
-            let others = others();
-            let is_empty = others.is_empty();
-            edits.push(edit(if is_empty {
-                Vec::new()
-            } else {
-                [b"Connection: ", &others[..], b"\r\n"].concat()
-            }));
+            let others: Vec<&[u8]> =
+                words.filter(|word| is_connection && !word.is_empty() && !is_offer(word)).collect();
+            let left = [b"Connection: ", &others.join(&b", "[..])[..], b"\r\n"].concat();
+            let value = if others.is_empty() { Vec::new() } else { left };
+            edits.push(HeadEdit { at, length: line.len(), value, used: None });
         }
         at += line.len();
     }
