@@ -471,9 +471,13 @@ fn remotes_added_by_an_agent_need_consent_in_other_directories_too() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         repository(&place);
-        let made = "git init -q sub; git -C sub remote add o https://agent.example/x.git; \
+        outside(&place, "git init -q ../next");
+        let next = place.home.join("next");
+        let made = "git init -q sub; git -C sub remote add o https://made.example/x.git; \
+                    git -C ../next remote add o https://next.example/x.git; \
                     git remote add o https://agent.example/x.git";
-        let outcome = inside(&place, &place.project, made).expect_code(0);
+        let words = ["run", "--quiet", "--write", next.to_str().unwrap(), "--", "sh", "-c", made];
+        let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
         assert!(outcome.stderr.contains("changed where git sends and fetches"), "{mode:?} {outcome}");
         outside(
             &place,
@@ -481,7 +485,8 @@ fn remotes_added_by_an_agent_need_consent_in_other_directories_too() {
                          git -C ../own remote add o https://own.example/x.git; cp -r . ../copy",
         );
         let moved = place.home.join("moved/project");
-        for at in ["project", "project/sub", "tree", "copy"] {
+        fs::rename(place.project.join("sub"), place.home.join("sub")).unwrap();
+        for at in ["project", "sub", "next", "tree", "copy"] {
             let (is_told, outcome) = told(&place, &place.home.join(at));
             assert!(is_told, "{mode:?} {at} {outcome}");
         }

@@ -50,6 +50,8 @@ fn a_host_that_is_not_listed_is_refused_in_every_mode() {
         );
         let copied = peer.call("two__echo", json!({"text": MEMO}));
         assert_eq!(reason(&copied), if word == "halt" { "tainted-data" } else { "none" }, "{copied}");
+        let names_variable = copied.to_string().contains("CANARY_MCP_RESPONSE_MODE (the environment)");
+        assert_eq!(names_variable, word == "halt", "{copied}");
         let report = report(&mut peer);
         assert_eq!(report["response_mode"], word);
         assert_eq!(report["leakage_events"][0]["action_taken"], "halted", "{report}");

@@ -233,7 +233,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         session.close_in_background(inside.into_descriptors());
     }
     files::finish(&session.facts, &session.record, kind, &launch, &given.paths().collect::<Vec<_>>());
-    let noted = project_sources::note_added(&session.facts.context);
+    let noted = project_sources::note_added_modules(&session.facts.context);
     // Unlocked for the person's review.
     drop(layers);
     if let Some(terminal) = terminal.as_mut().filter(|_| code != 0) {
@@ -244,7 +244,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     bridges.wait_until_drained().await?;
     bridges.finish();
     drop(sockets);
-    noted.map_err(io("store the project's remotes and modules"))?;
+    noted.map_err(io("store the project's modules"))?;
     Ok(code)
 }
 

@@ -24,7 +24,9 @@ use super::new_version::{Change, NewName, Refusal};
 use agentsh_approvals::{Approvals, FileChange};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::Reason;
+use agentsh_host::project_sources::{self, ApprovedSources};
 use agentsh_host::undo::SavedVersions;
+use agentsh_host::{remotes, repositories};
 use agentsh_policy::builtin_paths::{OTHER_REPOSITORIES, is_never_offered};
 use agentsh_policy::{Answer, Question};
 use agentsh_registry::hex;
@@ -457,6 +459,8 @@ impl Guarded {
             keep.map_err(|error| Refusal::Because(format!("cannot keep what is there: {error}")))?;
             self.kept.borrow_mut().insert(path.to_owned());
         }
+        note_added_remotes(session, change)
+            .map_err(|error| Refusal::Because(format!("cannot store its new remotes: {error}")))?;
         change.write(with_mode)?;
         change.take_source()
     }
@@ -663,6 +667,16 @@ fn changed(before: &str, now: &str) -> String {
     let added = now.iter().filter(|entry| !before.contains(entry)).map(ToString::to_string);
     let gone = before.iter().filter(|entry| !now.contains(entry)).map(|entry| format!("no {entry}"));
     listed(added.chain(gone).collect())
+}
+
+/// Remotes that the agent adds do not count where their configuration turns up next. Only git's configuration has such lines.
+fn note_added_remotes(session: &Rc<dyn GuardSession>, change: &Change) -> std::io::Result<()> {
+    let context = &session.facts().context;
+    let known = ApprovedSources::of(context);
+    let before = repositories::addresses_of(change.old_text().unwrap_or_default());
+    let now = repositories::addresses_of(change.new.text().unwrap_or_default());
+    let is_new = |address: &String| !before.contains(address) && !known.holds(remotes::KIND, address);
+    project_sources::note_added_remotes(&context.state, now.into_iter().filter(is_new))
 }
 
 /// Remotes and servers that a configuration did not name before.

@@ -25,8 +25,6 @@ const MAX_REPORTED: usize = 5;
 pub struct ApprovedSources {
     projects: Vec<String>,
     hashes: BTreeSet<String>,
-    /// Seconds since 1970.
-    noted_at: i64,
 }
 
 impl ApprovedSources {
@@ -35,7 +33,7 @@ impl ApprovedSources {
     pub fn of(context: &Context) -> &Self {
         context.sources.get_or_init(|| {
             let projects = projects(context);
-            Self { hashes: read(context, &projects).1, projects, noted_at: now() }
+            Self { hashes: read(context, &projects).1, projects }
         })
     }
 
@@ -54,7 +52,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
     let projects = projects(context);
     let (lists, mut hashes) = read(context, &projects);
     let is_first = lists == 0 && !is_inside_another(context);
-    let added = if is_first || agree { added(context) } else { BTreeSet::new() };
+    let added = if is_first || agree { added(&context.state) } else { BTreeSet::new() };
     let new: Vec<&(&str, String)> =
         sources.iter().filter(|(kind, source)| !is_known(&hashes, &projects, kind, source)).collect();
     let (blocked, taken): (Vec<&(&str, String)>, Vec<_>) = new.into_iter().partition(|(kind, source)| {
@@ -71,51 +69,58 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
             hashes.extend(known.map(|(kind, source)| hash(project, kind, source)));
         }
         for project in &projects {
-            write(context, project, &hashes)?;
+            write(&context.state, project, &hashes)?;
         }
     }
     let agreed = |(kind, source): &(&str, String)| hash(&scope(context, kind), kind, source);
     let agreed: BTreeSet<String> = if agree { sources.iter().map(agreed).collect() } else { BTreeSet::new() };
     if !agreed.is_disjoint(&added) {
-        write(context, ADDED, &(&added - &agreed))?;
+        write(&context.state, ADDED, &(&added - &agreed))?;
     }
     // Set only once: a session notes its sources before it uses them.
-    let _ = context.sources.set(ApprovedSources { projects, hashes, noted_at: now() });
+    let _ = context.sources.set(ApprovedSources { projects, hashes });
     Ok(lines)
 }
 
-/// Remembers what is new in files of the project since [`note`], after a run.
+/// Remembers the Go modules that are new in the project since [`note`], after a run.
 ///
 /// # Errors
 /// When the list cannot be written.
-pub fn note_added(context: &Context) -> std::io::Result<()> {
-    let known = ApprovedSources::of(context);
-    let mut sources = remotes::changed_since(context, known.noted_at);
-    if context.project.join(go_modules::FILE).exists() {
-        // Listings from before the run lack a new one.
-        context.host.keep_listings();
-        sources.extend(go_modules::named_sources(context));
+pub fn note_added_modules(context: &Context) -> std::io::Result<()> {
+    if !context.project.join(go_modules::FILE).exists() {
+        return Ok(());
     }
-    let new = sources.iter().filter(|(kind, source)| !known.holds(kind, source));
-    let new: BTreeSet<String> = new.map(|(kind, source)| hash(&scope(context, kind), kind, source)).collect();
+    // Listings from before the run lack a new one.
+    context.host.keep_listings();
+    let known = ApprovedSources::of(context);
+    let sources = go_modules::named_sources(context).into_iter();
+    let new = sources.filter(|(kind, source)| !known.holds(kind, source));
+    remember_added(&context.state, new.map(|(kind, source)| hash(&scope(context, kind), kind, &source)).collect())
+}
+
+/// Remembers addresses of remotes that were written inside a sandbox.
+///
+/// # Errors
+/// When the list cannot be written.
+pub fn note_added_remotes(state: &Path, addresses: impl IntoIterator<Item = String>) -> std::io::Result<()> {
+    let hashes = addresses.into_iter().map(|address| hash("", remotes::KIND, &address));
+    remember_added(state, hashes.collect())
+}
+
+fn remember_added(state: &Path, new: BTreeSet<String>) -> std::io::Result<()> {
     if new.is_empty() {
         return Ok(());
     }
-    let mut all = added(context);
+    let mut all = added(state);
     all.extend(new);
-    write(context, ADDED, &all)
-}
-
-fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    write(state, ADDED, &all)
 }
 
 /// The list of what agents added to projects.
 const ADDED: &str = "added";
 
-fn added(context: &Context) -> BTreeSet<String> {
-    list(&place(context, ADDED)).unwrap_or_default().lines().map(str::to_owned).collect()
+fn added(state: &Path) -> BTreeSet<String> {
+    list(&place(state, ADDED)).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// What a copy of the project has in common with it, and projects that use the same modules do not.
@@ -142,8 +147,8 @@ fn new_source_lines(new: &[&(&str, String)], is_first: bool) -> Vec<String> {
     lines
 }
 
-fn place(context: &Context, project: &str) -> PathBuf {
-    context.state.join("sources").join(project)
+fn place(state: &Path, project: &str) -> PathBuf {
+    state.join("sources").join(project)
 }
 
 fn by_path(directory: &Path) -> String {
@@ -168,7 +173,7 @@ fn projects(context: &Context) -> Vec<String> {
 /// Whether an agent ran in a directory around the project.
 fn is_inside_another(context: &Context) -> bool {
     let around = context.project.ancestors().skip(1).take_while(|around| *around != context.home);
-    around.into_iter().any(|around| place(context, &by_path(around)).exists())
+    around.into_iter().any(|around| place(&context.state, &by_path(around)).exists())
 }
 
 fn is_known(hashes: &BTreeSet<String>, projects: &[String], kind: &str, source: &str) -> bool {
@@ -186,7 +191,7 @@ fn hash(project: &str, kind: &str, source: &str) -> String {
 
 /// The number of lists (none before the first run) and their content. An unreadable list is empty.
 fn read(context: &Context, projects: &[String]) -> (usize, BTreeSet<String>) {
-    let lists: Vec<String> = projects.iter().filter_map(|project| list(&place(context, project))).collect();
+    let lists: Vec<String> = projects.iter().filter_map(|project| list(&place(&context.state, project))).collect();
     (lists.len(), lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect())
 }
 
@@ -201,7 +206,7 @@ fn list(file: &Path) -> Option<String> {
 }
 
 /// In one step: half a list must not pass for a whole one.
-fn write(context: &Context, project: &str, hashes: &BTreeSet<String>) -> std::io::Result<()> {
+fn write(state: &Path, project: &str, hashes: &BTreeSet<String>) -> std::io::Result<()> {
     let text: String = hashes.iter().flat_map(|hash| [hash.as_str(), "\n"]).collect();
-    agentsh_base::small_file::replace(&place(context, project), text.as_bytes())
+    agentsh_base::small_file::replace(&place(state, project), text.as_bytes())
 }

@@ -36,12 +36,6 @@ pub fn named(context: &Context) -> Vec<(&'static str, String)> {
     repositories::addresses(context).into_iter().map(|(address, _)| (KIND, address)).collect()
 }
 
-/// The same, read again if the configuration changed since then (in seconds).
-#[must_use]
-pub fn changed_since(context: &Context, time: i64) -> Vec<(&'static str, String)> {
-    repositories::addresses_if_changed(context, time).into_iter().map(|address| (KIND, address)).collect()
-}
-
 /// None for what is not an address over https.
 fn fetching(address: &str, rule: &RuleRef) -> Option<NetworkRule> {
     let url = Url::parse(address).ok().filter(|url| url.scheme() == "https")?;

@@ -154,15 +154,16 @@ fn read_config(context: &Context) -> &RepositoryConfig {
     context.repository_config.get_or_init(|| RepositoryConfig::read(configurations(context).0))
 }
 
-/// The addresses of the project's remotes as they are now; none if the configuration did not change since then.
+/// Addresses from which a repository fetches.
 #[must_use]
-pub fn addresses_if_changed(context: &Context, time: i64) -> Vec<String> {
-    let path = &read_config(context).path;
-    // A program can set the time of the last write, and not this one.
-    if path.metadata().is_ok_and(|found| found.ctime() < time) {
-        return Vec::new();
-    }
-    RepositoryConfig::read(path.clone()).urls
+pub fn addresses_in(repository: &Path) -> Vec<String> {
+    RepositoryConfig::read(repository.join("config")).urls
+}
+
+/// The same, from the text of its configuration.
+#[must_use]
+pub fn addresses_of(config: &str) -> Vec<String> {
+    RepositoryConfig::of(config, PathBuf::new()).urls
 }
 
 /// What a repository's configuration names elsewhere.
@@ -178,8 +179,12 @@ pub struct RepositoryConfig {
 
 impl RepositoryConfig {
     fn read(path: PathBuf) -> Self {
+        Self::of(&bounded(&path).unwrap_or_default(), path)
+    }
+
+    fn of(text: &str, path: PathBuf) -> Self {
         let mut found = Self::default();
-        for entry in entries(&bounded(&path).unwrap_or_default()) {
+        for entry in entries(text) {
             let list = match (entry.section.as_str(), entry.key.as_str()) {
                 ("remote", "url") => &mut found.urls,
                 ("remote", "pushurl") => &mut found.push_urls,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use agentsh_base::types::ServerId;
+use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_policy::proxy_file::{self, ProxyFile, ServerTransport};
 use agentsh_policy::{OnFlow, PolicyError};
 
@@ -122,13 +122,18 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 
 /// The content checks. Always on, because a proxy is started for them.
 async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
-    let policy = content::Settings::of_policy(
+    let mut policy = content::Settings::of_policy(
         &session.facts.policy.mcp.exfiltration,
         Rc::clone(&session.live.servers.labels),
     );
-    let written = session.facts.policy.mcp.exfiltration.is_written().then_some(policy.mode);
+    let written = policy.policy.is_written().then_some(policy.mode);
+    if settings.mode.is_some() {
+        let file = "CANARY_MCP_RESPONSE_MODE".to_owned();
+        let rule = RuleRef { id: "the environment".to_owned(), file, line: 0 };
+        policy.policy.written.insert("on_detection", rule);
+    }
     let asked = content::Settings {
-        // The policy decides, then the environment; otherwise detections are recorded.
+        // The environment decides, then the policy; otherwise detections are recorded.
         mode: settings.mode.or(written).unwrap_or(OnFlow::Allow),
         lifetime: settings.token_ttl,
         destinations: Some(Destinations::closed(&file.allowed_domains, file.domains_rule.clone())),
