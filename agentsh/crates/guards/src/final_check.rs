@@ -9,8 +9,8 @@ use super::disarm_new::{self, Done};
 use super::restore;
 use agentsh_base::remedy::{Allow, typed};
 use agentsh_host::copies::Copy;
-use agentsh_host::{project_sources, repositories};
 use agentsh_host::undo::{SavedVersions, forget_old};
+use agentsh_host::{project_sources, repositories};
 use agentsh_policy::builtin_paths;
 use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::stubs;
@@ -117,7 +117,9 @@ impl FinalCheck {
         let new = found.iter().filter(|(entry, _)| !self.baseline.holds(entry));
         let addresses = new.flat_map(|(entry, _)| repositories::addresses_in(entry));
         if let Err(error) = project_sources::note_added_remotes(&self.state, addresses) {
-            let text = format!("the remotes of new repositories could not be stored ({error}): check `git remote -v`");
+            let text = format!(
+                "the remotes of new repositories could not be stored ({error}): check `git remote -v`"
+            );
             say(&self.project, GuardChange::NotPutBack, text);
         }
         for (entry, done) in found {

@@ -23,6 +23,8 @@ use super::repositories::RepositoryConfig;
 /// First host id of the sandboxes when agentsh is started by root itself. It belongs to no user: it is above the ids
 /// that distributions, systemd and container runtimes hand out, below 2^31.
 const UNPRIVILEGED_ID: u32 = 1_785_135_104;
+/// Its number inside: archives such as ustar have no room for a higher one than 2,097,151.
+const FIRST_ORDINARY_ID: u32 = 1000;
 
 /// Represents the project if there is none: it is empty.
 const NO_PROJECT: &str = "/run/agentsh/no-project";
@@ -150,8 +152,7 @@ impl Context {
         if tier == Tier::Namespaces {
             return self;
         }
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let identity = Identity { host_uid: uid, host_gid: gid, from_root: false };
+        let identity = Identity::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Self { tier, identity, idmaps: None, notes: Vec::new(), ..self }
     }
 
@@ -318,16 +319,20 @@ fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
 fn identity(env: &BTreeMap<String, String>) -> Identity {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if uid != 0 {
-        return Identity { host_uid: uid, host_gid: gid, from_root: false };
+        return Identity::of(uid, gid);
     }
     let number = |name: &str| {
         env.get(name).and_then(|text| text.parse::<u32>().ok()).filter(|id| *id != 0 && *id != u32::MAX)
     };
-    let (host_uid, host_gid) = match (number("SUDO_UID"), number("SUDO_GID")) {
-        (Some(uid), Some(gid)) => (uid, gid),
-        _ => (UNPRIVILEGED_ID, UNPRIVILEGED_ID),
+    let own = match (number("SUDO_UID"), number("SUDO_GID")) {
+        (Some(uid), Some(gid)) => Identity::of(uid, gid),
+        _ => Identity {
+            uid: FIRST_ORDINARY_ID,
+            gid: FIRST_ORDINARY_ID,
+            ..Identity::of(UNPRIVILEGED_ID, UNPRIVILEGED_ID)
+        },
     };
-    Identity { host_uid, host_gid, from_root: true }
+    Identity { from_root: true, ..own }
 }
 
 fn id_maps(identity: Identity) -> (Option<IdMaps>, Vec<Enforcement>) {

@@ -95,7 +95,10 @@ pub fn note_added_modules(context: &Context) -> std::io::Result<()> {
     let known = ApprovedSources::of(context);
     let sources = go_modules::named_sources(context).into_iter();
     let new = sources.filter(|(kind, source)| !known.holds(kind, source));
-    remember_added(&context.state, new.map(|(kind, source)| hash(&scope(context, kind), kind, &source)).collect())
+    remember_added(
+        &context.state,
+        new.map(|(kind, source)| hash(&scope(context, kind), kind, &source)).collect(),
+    )
 }
 
 /// Remembers addresses of remotes that were written inside a sandbox.
@@ -191,7 +194,8 @@ fn hash(project: &str, kind: &str, source: &str) -> String {
 
 /// The number of lists (none before the first run) and their content. An unreadable list is empty.
 fn read(context: &Context, projects: &[String]) -> (usize, BTreeSet<String>) {
-    let lists: Vec<String> = projects.iter().filter_map(|project| list(&place(&context.state, project))).collect();
+    let lists: Vec<String> =
+        projects.iter().filter_map(|project| list(&place(&context.state, project))).collect();
     (lists.len(), lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect())
 }
 

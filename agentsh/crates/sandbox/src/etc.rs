@@ -8,17 +8,17 @@ use super::plan::Identity;
 /// `passwd(5)`: root, the sandbox's user, the distribution's, nobody.
 #[must_use]
 pub fn passwd(identity: Identity, user: &str, home: &Path, shell: Option<&Path>, host: &str) -> Vec<u8> {
-    let Identity { host_uid, host_gid, .. } = identity;
+    let Identity { uid: own, gid, .. } = identity;
     // A name from the environment may contain a separator.
     let user: String = user.chars().filter(|&c| is_of_name(c)).collect();
     let user = if user.is_empty() || user == "root" { "agent" } else { &user };
     let home = home.display();
     let shell = shell.unwrap_or(Path::new("/bin/sh")).display();
     let mut text = format!(
-        "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n{user}:x:{host_uid}:{host_gid}::{home}:{shell}\n\
+        "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n{user}:x:{own}:{gid}::{home}:{shell}\n\
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
     );
-    for (name, uid, rest) in of_distribution(host, user, host_uid) {
+    for (name, uid, rest) in of_distribution(host, user, own) {
         if let Some(gid) = rest.split(':').next().and_then(|gid| gid.parse::<u32>().ok()) {
             let _ = writeln!(text, "{name}:x:{uid}:{gid}::/nonexistent:/usr/sbin/nologin");
         }
@@ -29,8 +29,9 @@ pub fn passwd(identity: Identity, user: &str, home: &Path, shell: Option<&Path>,
 /// `group(5)`: the same. The user's has the name that it has on the host.
 #[must_use]
 pub fn group(identity: Identity, host: &str) -> Vec<u8> {
-    let gid = identity.host_gid;
-    let own = entries(host).find(|(name, id, _)| *id == gid && *name != "root").map_or("agent", |own| own.0);
+    let Identity { host_gid, gid, .. } = identity;
+    let own =
+        entries(host).find(|(name, id, _)| *id == host_gid && *name != "root").map_or("agent", |own| own.0);
     let mut text = format!("root:x:0:\n{own}:x:{gid}:\nnogroup:x:65534:\n");
     for (name, id, _) in of_distribution(host, own, gid) {
         let _ = writeln!(text, "{name}:x:{id}:");

@@ -104,9 +104,9 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
 /// If root started agentsh, the ids are entered instead of inherited.
 pub(super) fn become_the_sandbox_user(identity: Identity) -> Result<(), StageError> {
     nix::unistd::setgroups(&[]).at("leave supplementary groups")?;
-    let gid = Gid::from_raw(identity.host_gid);
+    let gid = Gid::from_raw(identity.gid);
     nix::unistd::setresgid(gid, gid, gid).at("become the sandbox group")?;
-    let uid = Uid::from_raw(identity.host_uid);
+    let uid = Uid::from_raw(identity.uid);
     nix::unistd::setresuid(uid, uid, uid).at("become the sandbox user")
 }
 

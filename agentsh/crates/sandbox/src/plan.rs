@@ -87,13 +87,23 @@ pub struct Program {
     pub descriptors: Vec<(u32, Descriptor)>,
 }
 
-/// The only user and group inside. The host ids are never 0.
+/// The only user and group of a sandbox: as the host sees them, never 0, and as its programs do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub host_uid: u32,
     pub host_gid: u32,
+    pub uid: u32,
+    pub gid: u32,
     /// Root started agentsh: ids are set with `setresuid`, not inherited.
     pub from_root: bool,
+}
+
+impl Identity {
+    /// The same ids on both sides.
+    #[must_use]
+    pub const fn of(uid: u32, gid: u32) -> Self {
+        Self { host_uid: uid, host_gid: gid, uid, gid, from_root: false }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -329,9 +329,9 @@ fn write_id_maps(pid: u32, identity: Identity) -> Result<(), StageError> {
     if !identity.from_root {
         write("setgroups", "deny")?;
     }
-    let Identity { host_uid, host_gid, .. } = identity;
-    write("uid_map", &format!("{host_uid} {host_uid} 1"))?;
-    write("gid_map", &format!("{host_gid} {host_gid} 1"))
+    let Identity { host_uid, host_gid, uid, gid, .. } = identity;
+    write("uid_map", &format!("{uid} {host_uid} 1"))?;
+    write("gid_map", &format!("{gid} {host_gid} 1"))
 }
 
 /// Signals when a descriptor can be read or written.

@@ -20,7 +20,7 @@ pub fn spec(home: &str, project: &str) -> SandboxSpec {
         process: Process {
             kind: ProcessKind::Server,
             label: "test".to_owned(),
-            identity: Identity { host_uid: 1000, host_gid: 1000, from_root: false },
+            identity: Identity::of(1000, 1000),
             user: "u".to_owned(),
             program: "/usr/bin/true".into(),
             argv: vec!["true".into()],

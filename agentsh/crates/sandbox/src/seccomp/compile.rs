@@ -58,8 +58,8 @@ impl Program {
     pub fn of(&self, identity: Identity, hears_renames: bool) -> Self {
         let own = |instruction: &Instruction| {
             let k = match (instruction.code, instruction.k) {
-                (JUMP_EQUAL, OWN_USER) => identity.host_uid,
-                (JUMP_EQUAL, OWN_GROUP) => identity.host_gid,
+                (JUMP_EQUAL, OWN_USER) => identity.uid,
+                (JUMP_EQUAL, OWN_GROUP) => identity.gid,
                 (RETURN, NOTIFY_LOOKUPS) => {
                     if hears_renames {
                         ASK

@@ -78,7 +78,7 @@ fn seccomp_verdict_of_every_number_follows_its_rule() {
     }
 }
 
-const IDENTITY: Identity = Identity { host_uid: 1000, host_gid: 100, from_root: false };
+const IDENTITY: Identity = Identity::of(1000, 100);
 
 /// With a listener only the refusals are different, and none of them changes. If names are
 /// guarded, only calls that change names are reported.
