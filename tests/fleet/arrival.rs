@@ -47,15 +47,17 @@ fn rewritten_history_of_a_host_is_reported() {
         let before = super::asked(at, &server, &["mcp", "events", "--limit", "1000"]);
 
         // In the middle of a session that ended long ago: nothing of it is sent again, and it shows anyway.
-        tamper(
-            &host,
-            "UPDATE events SET body = replace(body, 'number 1', 'number 7') WHERE type = 'mcp_tool_called'",
-        );
+        let first = host.listed(&["sessions", "--json"]).last().unwrap()["session"].clone();
+        let change = "UPDATE events SET body = replace(body, 'number 1', 'number 7') \
+                      WHERE type = 'mcp_tool_called' AND session";
+        tamper(&host, &format!("{change} = '{}'", first.as_str().unwrap()));
         assert_eq!(forward(&host, &[]).code, 0, "it has nothing to send");
         let refused = forward(&host, &["--check"]).expect_code(1);
         assert!(refused.stderr.contains("rewritten"), "{refused}");
         let one = is_refused(at, &host, "rewritten");
-        assert!(!one["incidents"][0]["session"].as_str().unwrap().is_empty(), "{one}");
+        // The session behind it is not named.
+        let incidents = one["incidents"].as_array().unwrap();
+        assert!(incidents.len() == 1 && incidents[0]["session"] == first, "{one}");
         // Earlier events are unchanged.
         assert_eq!(super::asked(at, &server, &["mcp", "events", "--limit", "1000"]), before);
 

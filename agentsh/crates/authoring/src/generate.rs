@@ -145,7 +145,8 @@ impl Observed {
                     let mut seen = tool.refused.take().map(|(seen, _)| seen);
                     Occurrences::more(&mut seen, record.time);
                     tool.refused = seen.map(|seen| (seen, reason.clone()));
-                } else {
+                } else if self.servers.contains(server_id) {
+                    let tool = self.tool(server_id, tool_name);
                     Occurrences::more(&mut tool.allowed, record.time);
                     self.together.call(ToolId { server: server_id.clone(), tool: tool_name.clone() });
                 }

@@ -20,6 +20,8 @@ pub(super) struct Postgres {
     key: Option<i64>,
     client: Client,
     statements: HashMap<String, Statement>,
+    /// In a transaction.
+    is_inside: bool,
 }
 
 fn open(url: &str) -> Result<Client, DbError> {
@@ -50,15 +52,27 @@ fn cause(error: &postgres::Error) -> String {
 
 impl Postgres {
     pub(super) fn connect(url: &str, key: Option<i64>) -> Result<Self, DbError> {
-        Ok(Self { url: url.to_owned(), key, client: open(url)?, statements: HashMap::new() })
+        Ok(Self {
+            url: url.to_owned(),
+            key,
+            client: open(url)?,
+            statements: HashMap::new(),
+            is_inside: false,
+        })
     }
 
-    fn alive(&mut self) -> Result<(), DbError> {
-        if self.client.is_closed() {
-            self.client = open(&self.url)?;
-            self.statements.clear();
+    /// Connects again if the connection is lost, as after a restart of the server. An idle one only shows that when it is used.
+    /// A transaction is not repeated.
+    fn at_most_twice<T>(&mut self, work: impl Fn(&mut Self) -> Result<T, DbError>) -> Result<T, DbError> {
+        if self.is_inside || !self.client.is_closed() {
+            let done = work(self);
+            if done.is_ok() || self.is_inside || !self.client.is_closed() {
+                return done;
+            }
         }
-        Ok(())
+        self.client = open(&self.url)?;
+        self.statements.clear();
+        work(self)
     }
 
     fn statement(&mut self, sql: &str) -> Result<Statement, DbError> {
@@ -76,10 +90,11 @@ impl Postgres {
 
 impl Connection for Postgres {
     fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DbError> {
-        self.alive()?;
-        let statement = self.statement(sql)?;
-        let rows = self.client.query(&statement, &parameters(values))?;
-        rows.iter().map(read).collect()
+        self.at_most_twice(|own| {
+            let statement = own.statement(sql)?;
+            let rows = own.client.query(&statement, &parameters(values))?;
+            rows.iter().map(read).collect()
+        })
     }
 
     fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, DbError> {
@@ -88,8 +103,8 @@ impl Connection for Postgres {
     }
 
     fn begin(&mut self) -> Result<(), DbError> {
-        self.alive()?;
-        self.client.batch_execute("BEGIN")?;
+        self.at_most_twice(|own| Ok(own.client.batch_execute("BEGIN")?))?;
+        self.is_inside = true;
         match self.key {
             Some(key) => Ok(self.client.batch_execute(&format!("SELECT pg_advisory_xact_lock({key})"))?),
             None => Ok(()),
@@ -105,10 +120,12 @@ impl Connection for Postgres {
     }
 
     fn commit(&mut self) -> Result<(), DbError> {
+        self.is_inside = false;
         Ok(self.client.batch_execute("COMMIT")?)
     }
 
     fn rollback(&mut self) {
+        self.is_inside = false;
         // A lost connection has rolled back by itself.
         let _undone = self.client.batch_execute("ROLLBACK");
     }

@@ -13,22 +13,22 @@ pub type Heads = BTreeMap<String, (u64, [u8; 32])>;
 /// The last hashes as a host claims them.
 pub type Claimed = BTreeMap<String, (u64, String)>;
 
-/// Reads the rows up to the place `until` and computes their hashes. A changed row changes every hash after it.
+/// Reads the rows up to the place `until` and computes their hashes. A changed row changes every hash after it in its session.
 ///
 /// # Errors
 /// When the journal cannot be read.
 pub async fn compute(journal: &mut Reader, until: i64) -> Result<Heads, StoreError> {
     let mut heads = Heads::new();
-    let (mut place, mut before) = (0, FIRST_LINK);
+    let links = journal.first_links().await?;
+    let mut place = 0;
     while place < until {
         let rows = journal.raw_after(place, batch::MAX_ROWS, batch::USUAL_BYTES).await?;
         let Some(last) = rows.last() else { break };
         place = last.id;
         for row in rows.iter().filter(|row| row.id <= until) {
-            let prev = heads.get(&row.session).map_or(before, |(_, hash)| *hash);
-            let hash = row.hash_behind(&prev);
-            heads.insert(row.session.clone(), (row.seq, hash));
-            before = hash;
+            let first = || links.get(&row.session).copied().unwrap_or(FIRST_LINK);
+            let prev = heads.get(&row.session).map_or_else(first, |(_, hash)| *hash);
+            heads.insert(row.session.clone(), (row.seq, row.hash_behind(&prev)));
         }
     }
     Ok(heads)

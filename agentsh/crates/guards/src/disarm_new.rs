@@ -175,9 +175,7 @@ pub fn disarm_all(
     let search = Search { roots, baseline, host: &host, is_live: false };
     let (repositories, beside) = repositories(roots, baseline, &host);
     let Repositories { mut closed, links, obeyed_in, .. } = beside;
-    let is_new = |entry: &PathBuf| {
-        entry.is_symlink() || holds_something(entry, &host) || !search.leading_out(entry).is_empty()
-    };
+    let is_new = |entry: &PathBuf| holds_something(entry, &host) || runs_by_itself(entry, search);
     let mut found = Vec::new();
     for entry in repositories {
         open_up(&entry);
@@ -263,7 +261,7 @@ fn configurations(directory: &Path, roots: &[PathBuf]) -> Vec<(PathBuf, Copy, Sp
     let paths = ["config", "config.worktree"].map(|name| directory.join(name));
     let is_harmless = |entry: &Entry| match entry.worktree() {
         Some(named) => is_inside(&directory.join(named), roots),
-        None => entry.is_harmless(),
+        None => entry.may_come_from_agent(),
     };
     let read = |path: PathBuf| {
         let copy = Copy::of_own(&path);
@@ -453,5 +451,5 @@ fn written(entries: &[Entry]) -> String {
 pub fn adds_only_harmless(before: &str, now: &str) -> bool {
     let known = entries(before);
     // A working tree may have been named before.
-    entries(now).iter().all(|entry| entry.is_harmless() || known.contains(entry))
+    entries(now).iter().all(|entry| entry.may_come_from_agent() || known.contains(entry))
 }

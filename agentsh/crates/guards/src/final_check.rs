@@ -79,6 +79,13 @@ impl FinalCheck {
         is_settled: impl Fn(&Path, &Copy) -> bool,
         say: &mut dyn FnMut(&Path, GuardChange, String),
     ) {
+        let configs = self.unprotected.iter().filter(|(path, _)| path.ends_with("config"));
+        let added = configs.flat_map(|(path, was)| {
+            let before = repositories::addresses_of(was.text().unwrap_or_default());
+            let now = repositories::addresses_in(path.parent().unwrap_or(path)).into_iter();
+            now.filter(move |address| !before.contains(address))
+        });
+        self.note_remotes(added, say);
         restore::restore(&self.unprotected, &self.aside, say);
         let mut obeyed_in = self.look_for_new_repositories(say);
         let is_there = |path: &PathBuf| self.directories.iter().any(|root| path.starts_with(root));
@@ -107,6 +114,18 @@ impl FinalCheck {
         forget_old(&self.state);
     }
 
+    /// Addresses that were written inside do not count where they turn up.
+    pub(super) fn note_remotes(
+        &self,
+        addresses: impl IntoIterator<Item = String>,
+        say: &mut dyn FnMut(&Path, GuardChange, String),
+    ) {
+        if let Err(error) = project_sources::note_added_remotes(&self.state, addresses) {
+            let text = format!("new remotes could not be stored ({error}): check `git remote -v`");
+            say(&self.project, GuardChange::NotPutBack, text);
+        }
+    }
+
     /// Gives directories with names that are obeyed.
     fn look_for_new_repositories(&self, say: &mut dyn FnMut(&Path, GuardChange, String)) -> Vec<PathBuf> {
         /// Limit of reported repositories without set-aside files.
@@ -114,14 +133,8 @@ impl FinalCheck {
         let mut untold = 0_usize;
         let mut told = 0;
         let (found, obeyed_in) = disarm_new::disarm_all(&self.directories, &self.baseline, &self.aside);
-        let new = found.iter().filter(|(entry, _)| !self.baseline.holds(entry));
-        let addresses = new.flat_map(|(entry, _)| repositories::addresses_in(entry));
-        if let Err(error) = project_sources::note_added_remotes(&self.state, addresses) {
-            let text = format!(
-                "the remotes of new repositories could not be stored ({error}): check `git remote -v`"
-            );
-            say(&self.project, GuardChange::NotPutBack, text);
-        }
+        let new = found.iter().map(|(entry, _)| entry.as_path()).filter(|entry| !self.baseline.holds(entry));
+        self.note_remotes(new.flat_map(repositories::addresses_in), say);
         for (entry, done) in found {
             if done.names.is_empty() && told >= MAX_REPORTED {
                 untold += 1;

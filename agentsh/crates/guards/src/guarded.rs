@@ -682,7 +682,9 @@ fn note_added_remotes(session: &Rc<dyn GuardSession>, change: &Change) -> std::i
 /// Remotes and servers that a configuration did not name before.
 fn new_addresses(before: &str, now: &str) -> Vec<String> {
     let before = entries(before);
-    let is_new = |entry: &Entry| entry.names_address() && !before.contains(entry);
+    let is_new = |entry: &Entry| {
+        !before.contains(entry) && (entry.names_address() || entry.names_other_remote(&before))
+    };
     entries(now).iter().filter(|entry| is_new(entry)).map(ToString::to_string).collect()
 }
 

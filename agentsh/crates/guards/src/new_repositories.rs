@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::disarm_new;
 use super::name_watcher::Names;
-use agentsh_base::proc_file;
+use agentsh_base::{proc_file, small_file};
 use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON};
 use agentsh_sandbox::git_config::entries;
-use agentsh_sandbox::host::{Host, RealHost, repository_names};
+use agentsh_sandbox::host::{Host, MAX_CONFIGURATION, RealHost, repository_names};
 
 /// A new repository is unfinished for a moment: git still writes its configuration.
 const REPOSITORY_SETTLE_DELAY: Duration = Duration::from_millis(1500);
@@ -155,7 +155,7 @@ fn is_finished(entry: &Path, (since, last): (Instant, Instant), host: &RealHost)
     let names: Vec<_> = names.collect();
     let is_locked = names.iter().any(|name| name.as_encoded_bytes().ends_with(b".lock"));
     // For a submodule, only the configuration says that it has a working tree.
-    let config = || std::fs::read_to_string(git.join("config")).unwrap_or_default();
+    let config = || small_file::text(git.join("config"), MAX_CONFIGURATION).unwrap_or_default();
     let gets_index = git.is_dir()
         && (git.ends_with(".git")
             || entries(&config()).iter().any(|entry| entry.to_string() == "core.bare = false"));

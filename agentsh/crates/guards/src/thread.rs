@@ -19,6 +19,7 @@ use super::name_watcher::{NameChange, Names};
 use super::new_repositories::NewRepositoryWatcher;
 use super::{GuardNotice, GuardedNames, disarm_new};
 use agentsh_host::copies::Copy;
+use agentsh_host::repositories;
 use agentsh_sandbox::freeze::Freezer;
 use agentsh_sandbox::mount_list::MountList;
 use agentsh_sandbox::plan::{Executable, Identity, Mount};
@@ -195,6 +196,10 @@ impl Watch {
         self.new_repository_watcher = new_repository_watcher;
         taken.retain(|entry| self.unfinished.is_in_place(entry));
         for entry in taken {
+            // Not only at the end: the user may start agentsh there before.
+            self.check.note_remotes(repositories::addresses_in(&entry), &mut |path, what, text| {
+                self.say(path, what, text)
+            });
             let done = disarm_new::disarm(&entry, self.search(), &self.check.aside);
             disarm_new::renew(&entry, self.search());
             if !done.names.is_empty() {

@@ -63,7 +63,7 @@ fn judge(state: &Path, path: &Path, what: &'static str, content: &[u8]) -> Resul
     if load(state).get(&real).is_some_and(|known| known.sha256 == sha256) {
         return Ok(());
     }
-    if let Some(root) = written_in(state, path, &real) {
+    if let Some(root) = written_in(state, path) {
         let text = String::from_utf8_lossy(content);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         if !agreements::load(state).contains(&agreement::key(&real, text)) {
@@ -158,8 +158,9 @@ fn append(state: &Path, line: &Line) -> io::Result<File> {
 }
 
 /// The directory in which a sandbox could write a file when it was changed last.
-fn written_in(state: &Path, path: &Path, real: &Path) -> Option<PathBuf> {
+pub(super) fn written_in(state: &Path, path: &Path) -> Option<PathBuf> {
     let text = small_file::text(state.join(RUNS), MAX_BYTES)?;
+    let real = path.canonicalize().ok()?;
     let changed = [path.symlink_metadata(), real.metadata()].into_iter().flatten();
     let changed = changed.map(|found| FileKey::from(&found).ctime_ns).max()?;
     let changed = u64::try_from(changed).unwrap_or_default();
@@ -174,7 +175,7 @@ fn written_in(state: &Path, path: &Path, real: &Path) -> Option<PathBuf> {
     writers.into_iter().find_map(|writer| {
         let is_alive =
             writer.start <= changed + CLOCK_TICK && ends.get(&writer.id).is_none_or(|end| *end >= changed);
-        let could = is_alive && !writer.kept.iter().any(|kept| *kept == named || kept == real);
+        let could = is_alive && !writer.kept.iter().any(|kept| *kept == named || *kept == real);
         let mut roots = writer.roots.into_iter().filter(|_| could);
         roots.find(|root| named.starts_with(root) || real.starts_with(root))
     })

@@ -14,7 +14,9 @@ use agentsh_sandbox::host::Host;
 /// The name of the kind in [`super::project_sources`].
 pub const KIND: &str = "the Go module";
 /// The file that names the project and its modules.
-pub const FILE: &str = "go.mod";
+const FILE: &str = "go.mod";
+/// Files of a project that name modules.
+pub const FILES: [&str; 4] = [FILE, "go.work", "go.sum", "go.work.sum"];
 /// Maximum size of one file.
 const MAX_BYTES: u64 = 8 << 20;
 /// Modules that are read; of more, the others are not asked for.
@@ -53,7 +55,8 @@ pub fn named_sources(context: &Context) -> Vec<(&'static str, String)> {
 #[must_use]
 pub fn own_name(context: &Context) -> String {
     let text = read(&context.project.join(FILE));
-    text.lines().find_map(|line| line.trim().strip_prefix("module ")).unwrap_or_default().trim().to_owned()
+    let name = text.lines().find_map(|line| line.trim().strip_prefix("module ")).unwrap_or_default();
+    name.split("//").next().unwrap_or_default().trim().to_owned()
 }
 
 /// The requests for those of them that are known, to a proxy or a checksum database at this address.

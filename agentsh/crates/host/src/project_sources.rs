@@ -3,20 +3,23 @@
 //! An agent can write such files. So the entries count that were there when agentsh first ran in the project; their hashes are kept
 //! outside every sandbox. Later entries are opened once the user agrees to them (`agentsh run --agree`). A project is recognised by
 //! its path, by its repository (it may have been moved, or be another working tree), and by the directories around it, because an
-//! agent may have made the whole project there. What an agent added does not count in a copy of the project either.
+//! agent may have made the whole project there. What an agent added does not count in a copy of the project either, and nothing counts
+//! that a sandbox could write when it was changed.
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::{Context, go_modules, remotes};
+use super::{Context, accepted_files, go_modules, remotes, repositories};
+use agentsh_base::small_file;
 use agentsh_sandbox::host::{Host, RealHost};
 
-/// Longest list that is read: 65 bytes are one source.
-const MAX_BYTES: u64 = 4 << 20;
+/// Sources of one list, and its bytes: 65 for each. A longer one says nothing, so that everything new stays blocked.
+const MAX_SOURCES: usize = 64 << 10;
+const MAX_BYTES: u64 = 65 * MAX_SOURCES as u64;
 /// New sources that are reported singly.
 const MAX_REPORTED: usize = 5;
 
@@ -51,8 +54,10 @@ impl ApprovedSources {
 pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::io::Result<Vec<String>> {
     let projects = projects(context);
     let (lists, mut hashes) = read(context, &projects);
-    let is_first = lists == 0 && !is_inside_another(context);
-    let added = if is_first || agree { added(&context.state) } else { BTreeSet::new() };
+    let is_first = lists == 0 && !is_inside_another(context) && !was_written_inside(context);
+    let added = if is_first || agree { added(&context.state) } else { Some(BTreeSet::new()) };
+    // Without the list anything may be in it.
+    let (is_first, added) = (is_first && added.is_some(), added.unwrap_or_default());
     let new: Vec<&(&str, String)> =
         sources.iter().filter(|(kind, source)| !is_known(&hashes, &projects, kind, source)).collect();
     let (blocked, taken): (Vec<&(&str, String)>, Vec<_>) = new.into_iter().partition(|(kind, source)| {
@@ -75,6 +80,8 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
     let agreed = |(kind, source): &(&str, String)| hash(&scope(context, kind), kind, source);
     let agreed: BTreeSet<String> = if agree { sources.iter().map(agreed).collect() } else { BTreeSet::new() };
     if !agreed.is_disjoint(&added) {
+        let _locked = Lock::take(&context.state)?;
+        let added = self::added(&context.state).unwrap_or_default();
         write(&context.state, ADDED, &(&added - &agreed))?;
     }
     // Set only once: a session notes its sources before it uses them.
@@ -87,7 +94,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
 /// # Errors
 /// When the list cannot be written.
 pub fn note_added_modules(context: &Context) -> std::io::Result<()> {
-    if !context.project.join(go_modules::FILE).exists() {
+    if !go_modules::FILES.iter().any(|name| context.project.join(name).exists()) {
         return Ok(());
     }
     // Listings from before the run lack a new one.
@@ -114,16 +121,41 @@ fn remember_added(state: &Path, new: BTreeSet<String>) -> std::io::Result<()> {
     if new.is_empty() {
         return Ok(());
     }
-    let mut all = added(state);
-    all.extend(new);
+    let _locked = Lock::take(state)?;
+    let Some(mut all) = added(state) else { return Ok(()) };
+    all.extend(new.into_iter().take(MAX_SOURCES + 1));
     write(state, ADDED, &all)
+}
+
+/// Held while a list is read and written again: sessions end at the same time.
+struct Lock(#[expect(dead_code, reason = "closing it unlocks")] File);
+
+impl Lock {
+    fn take(state: &Path) -> std::io::Result<Self> {
+        let directory = state.join("sources");
+        std::fs::create_dir_all(&directory)?;
+        let directory = File::open(directory)?;
+        rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive)?;
+        Ok(Self(directory))
+    }
+}
+
+/// Whether a sandbox could write one of the files that name sources when it was changed last.
+fn was_written_inside(context: &Context) -> bool {
+    let own = go_modules::FILES.map(|name| context.project.join(name));
+    let config = repositories::config_file(context);
+    let files =
+        own.iter().map(PathBuf::as_path).chain([config]).filter(|file| !context.host.is_missing(file));
+    files.into_iter().any(|file| accepted_files::written_in(&context.state, file).is_some())
 }
 
 /// The list of what agents added to projects.
 const ADDED: &str = "added";
 
-fn added(state: &Path) -> BTreeSet<String> {
-    list(&place(state, ADDED)).unwrap_or_default().lines().map(str::to_owned).collect()
+/// None: it is too long, or cannot be read.
+fn added(state: &Path) -> Option<BTreeSet<String>> {
+    let text = list(&place(state, ADDED)).unwrap_or_else(|| Some(String::new()))?;
+    Some(text.lines().map(str::to_owned).collect())
 }
 
 /// What a copy of the project has in common with it, and projects that use the same modules do not.
@@ -194,23 +226,22 @@ fn hash(project: &str, kind: &str, source: &str) -> String {
 
 /// The number of lists (none before the first run) and their content. An unreadable list is empty.
 fn read(context: &Context, projects: &[String]) -> (usize, BTreeSet<String>) {
-    let lists: Vec<String> =
-        projects.iter().filter_map(|project| list(&place(&context.state, project))).collect();
+    let lists = projects.iter().filter_map(|project| list(&place(&context.state, project)));
+    let lists: Vec<String> = lists.map(Option::unwrap_or_default).collect();
     (lists.len(), lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect())
 }
 
-fn list(file: &Path) -> Option<String> {
-    let file = match std::fs::File::open(file) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(_) => return Some(String::new()),
-    };
-    let mut text = String::new();
-    Some(if file.take(MAX_BYTES).read_to_string(&mut text).is_ok() { text } else { String::new() })
+/// None: there is no list. Some(None): one that says nothing.
+#[expect(clippy::option_option, reason = "a list that cannot be read is not a missing one")]
+fn list(file: &Path) -> Option<Option<String>> {
+    match small_file::read(file, MAX_BYTES) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        text => Some(text.ok().flatten().and_then(|text| String::from_utf8(text).ok())),
+    }
 }
 
 /// In one step: half a list must not pass for a whole one.
 fn write(state: &Path, project: &str, hashes: &BTreeSet<String>) -> std::io::Result<()> {
     let text: String = hashes.iter().flat_map(|hash| [hash.as_str(), "\n"]).collect();
-    agentsh_base::small_file::replace(&place(state, project), text.as_bytes())
+    small_file::replace(&place(state, project), text.as_bytes())
 }

@@ -143,6 +143,12 @@ pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
     config.urls.iter().map(|url| (url.clone(), config.path.clone())).collect()
 }
 
+/// The configuration of the project's repository, which may be missing.
+#[must_use]
+pub fn config_file(context: &Context) -> &Path {
+    &read_config(context).path
+}
+
 /// Files that the configuration of the project's repository includes, as it writes them, and the directory of it.
 #[must_use]
 pub fn includes(context: &Context) -> (&[String], &Path) {

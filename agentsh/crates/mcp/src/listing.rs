@@ -24,6 +24,9 @@ const MAX_WAITING: usize = 16 << 20;
 /// How long a page may take.
 const PAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// Characters of a server's error that are quoted.
+const MAX_QUOTED: usize = 300;
+
 /// A waiting call: id, caller and message.
 type Waiting = (Id, Option<Rc<Caller>>, Vec<u8>);
 
@@ -177,9 +180,12 @@ impl<R: Recorder> Connection<R> {
         answer: &mut Json<'_>,
     ) -> Vec<Waiting> {
         if answer.member("result").is_none() {
+            let why = answer.member("error").and_then(|error| error.member("message")?.as_text());
+            let why: String = why.unwrap_or_default().chars().take(MAX_QUOTED).collect();
+            let why = agentsh_base::escape::line(&why);
             let error = ErrorReply {
                 code: reply::BAD_ANSWER,
-                message: format!("server '{}' answered with an error", self.options.server),
+                message: format!("server '{}' answered with an error: {why}", self.options.server),
                 reason: "not-listed",
                 rule: None,
             };

@@ -44,12 +44,12 @@ impl Ledger {
         self.prices.iter().map(|price| &price.value).find(|price| price.is_for(model))
     }
 
-    /// In millionths of a dollar; None: the price is unknown.
+    /// In millionths of a dollar, rounded up; None: the price is unknown.
     fn cost(&self, model: &str, usage: Usage) -> Option<u64> {
         let price = self.price(model)?;
-        let part = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price) / 1_000_000;
+        let part = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
         let sum = part(usage.input, price.input) + part(usage.output, price.output);
-        Some(u64::try_from(sum).unwrap_or(u64::MAX))
+        Some(u64::try_from(sum.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 
     /// Counts a request, when every budget has room for it.

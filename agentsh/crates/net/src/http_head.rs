@@ -294,6 +294,7 @@ fn is_expected(written: &[u8], expected: &ExpectedRequest) -> bool {
             None => (written, None),
         },
     };
+    let host = host.strip_suffix('.').unwrap_or(host);
     let is_port =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse() == Ok(expected.port);
     if port.is_some_and(|port| !is_port(port)) {

@@ -70,6 +70,32 @@ pub fn guarded(name: &str, all: bool) -> Option<&'static ProjectReadOnly> {
 /// Directories in those of programs in which every entry runs; of many programs no table knows.
 pub const RUN_FROM: [&str; 3] = ["hooks", "extensions", "plugins"];
 
+/// Dotted names from which nothing is started: lists of patterns, versions, results, and what a package manager installs.
+const START_NOTHING: [&str; 22] = [
+    ".DS_Store",
+    ".cache",
+    ".coverage",
+    ".dockerignore",
+    ".editorconfig",
+    ".eslintcache",
+    ".eslintignore",
+    ".gitignore",
+    ".gitkeep",
+    ".mailmap",
+    ".mypy_cache",
+    ".next",
+    ".node-version",
+    ".npmignore",
+    ".nvmrc",
+    ".nyc_output",
+    ".prettierignore",
+    ".pytest_cache",
+    ".python-version",
+    ".ruby-version",
+    ".ruff_cache",
+    ".venv",
+];
+
 /// Whether a table knows a name at the top of a directory, or something below it.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
@@ -81,7 +107,7 @@ pub fn is_known(name: &str) -> bool {
     let is_like = |(front, back): &(&str, &str)| {
         name.len() >= front.len() + back.len() && name.starts_with(front) && name.ends_with(back)
     };
-    NAMES.contains(name) || PATTERNS.iter().any(is_like)
+    NAMES.contains(name) || START_NOTHING.contains(&name) || PATTERNS.iter().any(is_like)
 }
 
 /// Rows of the table that a name at the top of a directory stands for, or begins, with their paths.
@@ -561,6 +587,9 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs("jupyter_*_config.py", Kind::File, "runs in every notebook server"),
     runs(".pryrc", Kind::File, "runs in every Ruby console"),
     runs(".irbrc", Kind::File, "runs in every Ruby console"),
+    runs("irbrc", Kind::File, "runs in every Ruby console"),
+    runs("_irbrc", Kind::File, "runs in every Ruby console"),
+    runs("$irbrc", Kind::File, "runs in every Ruby console"),
     runs(".Rprofile", Kind::File, "runs in every R session"),
     runs(".RData", Kind::File, "every R session loads it"),
     runs(".Renviron", Kind::File, "sets variables of every R session"),
@@ -630,6 +659,8 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     instructs("shell.nix", Kind::File, "its development shell runs the programs named in it"),
     instructs(".pylintrc", Kind::File, "the checker of the editor runs the code named in it"),
     instructs("pylintrc", Kind::File, "the checker of the editor runs the code named in it"),
+    instructs(".pylintrc.toml", Kind::File, "the checker of the editor runs the code named in it"),
+    instructs("pylintrc.toml", Kind::File, "the checker of the editor runs the code named in it"),
     instructs(".rubocop.yml", Kind::File, "the checker of the editor loads the code named in it"),
     instructs(".yardopts", Kind::File, "the language server loads the code named in it"),
     instructs(".rspec", Kind::File, "the test runner loads the code named in it"),

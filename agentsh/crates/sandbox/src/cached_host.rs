@@ -33,7 +33,6 @@ pub struct CachedHost<'h> {
     common: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
     /// Directories with resolved links.
     real: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
-    may_write: RefCell<HashMap<PathBuf, bool>>,
     may_make: RefCell<HashMap<PathBuf, bool>>,
     small: RefCell<HashMap<PathBuf, Option<SmallTree>>>,
 }
@@ -52,7 +51,6 @@ impl<'h> CachedHost<'h> {
             looked_at: RefCell::default(),
             common: RefCell::default(),
             real: RefCell::default(),
-            may_write: RefCell::default(),
             may_make: RefCell::default(),
             small: RefCell::default(),
         }
@@ -144,10 +142,6 @@ impl Host for CachedHost<'_> {
 
     fn remade(&self, directory: &Path) -> Option<Vec<SmallFile>> {
         self.host.remade(directory)
-    }
-
-    fn may_write(&self, path: &Path) -> bool {
-        asked_once(&self.may_write, path, || self.host.may_write(path))
     }
 
     fn link(&self, path: &Path) -> Option<PathBuf> {

@@ -67,9 +67,13 @@ impl GitConfig {
             // Other words of an alias are names of branches, too.
             ("alias", _) => {
                 let command = entry.value.unwrap_or_default();
-                let first = command.strip_prefix('!').and_then(|command| command.split_whitespace().next());
+                let shell = command.strip_prefix('!');
+                let first = shell.and_then(|command| command.split_whitespace().next());
                 self.programs.extend(first.map(str::to_owned));
-                self.commands.push(command);
+                // A git command runs none of its words but those of its options.
+                if shell.is_some() || command.split_whitespace().any(may_name_program) {
+                    self.commands.push(command);
+                }
                 return;
             }
             _ if entry.names_program() => &mut self.programs,
@@ -182,6 +186,8 @@ const WORDS: &[(&str, &str)] = &[
     ("repack", ""),
     ("rerere", ""),
 ];
+/// Git commands that only read, with any options.
+const READING: &str = "blame cherry diff log show status";
 /// Read-only git commands and common alias targets: with options without a value they run nothing.
 const ALIASED: &str = "add blame branch checkout cherry commit diff fetch log pull push reflog restore show stash status switch";
 
@@ -196,6 +202,13 @@ fn is_word(value: &str) -> bool {
 
 fn is_address(value: &str) -> bool {
     !value.starts_with('-') && !value.contains("::") && !value.contains("://-")
+}
+
+/// Whether a word of a git command is an option whose value git may run: `-c KEY=VALUE`, `rebase -x`, `--upload-pack`.
+fn may_name_program(word: &str) -> bool {
+    ["-c", "-x"].contains(&word)
+        || word.starts_with("--")
+            && ["exec", "pack", "config", "extcmd", "tool"].iter().any(|part| word.contains(part))
 }
 
 /// An alias that only abbreviates a git command. An option with a value may be a command or a path.
@@ -282,12 +295,38 @@ impl Entry {
         }
     }
 
+    /// Whether it is harmless also where an agent wrote it: it makes no command of the user do more than he types, and switches
+    /// none of his hooks off.
+    #[must_use]
+    pub fn may_come_from_agent(&self) -> bool {
+        let value = self.value.as_deref().unwrap_or_default();
+        self.is_harmless()
+            && match (self.section.as_str(), self.key.as_str()) {
+                ("alias", _) => value.split(' ').next().is_some_and(|command| has_word(READING, command)),
+                ("core", "hookspath") => false,
+                _ => true,
+            }
+    }
+
     /// Whether git sends to this place, or fetches from it.
     #[must_use]
     pub fn names_address(&self) -> bool {
         let is_address = self.value.as_deref().is_some_and(|value| value.contains([':', '/']));
         let keys = ["partialclone", "pushdefault", "pushremote", "pushurl", "remote", "url"];
         is_address && keys.contains(&self.key.as_str())
+    }
+
+    /// Whether it makes git send to another remote than before, by name.
+    #[must_use]
+    pub fn names_other_remote(&self, before: &[Self]) -> bool {
+        let is_same = |old: &Self| {
+            (&old.section, &old.subsection, &old.key) == (&self.section, &self.subsection, &self.key)
+        };
+        match self.key.as_str() {
+            "pushdefault" | "pushremote" => true,
+            "remote" => self.section == "branch" && before.iter().any(is_same),
+            _ => false,
+        }
     }
 
     /// From git-lfs-config(5).
@@ -335,7 +374,7 @@ impl Entry {
 #[must_use]
 pub fn not_harmless(before: &str, now: &str) -> Option<Vec<String>> {
     let of = |text: &str| -> Vec<Entry> {
-        entries(text).into_iter().filter(|entry| !entry.is_harmless()).collect()
+        entries(text).into_iter().filter(|entry| !entry.may_come_from_agent()).collect()
     };
     let (before, now) = (of(before), of(now));
     if before == now {
@@ -633,6 +672,28 @@ mod tests {
             "[uploadpack]\npackObjectsHook = x",
         ] {
             assert!(!entries(text).iter().any(Entry::is_harmless), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_agent_may_not_change_what_commands_of_the_user_do() {
+        for text in [
+            "[alias]\nst = push --all --force",
+            "[alias]\nst = checkout",
+            "[core]\nhooksPath = /dev/null",
+        ] {
+            assert!(entries(text).iter().all(Entry::is_harmless), "{text}");
+            assert!(!entries(text).iter().any(Entry::may_come_from_agent), "{text}");
+        }
+        assert!(entries("[alias]\nst = status -sb").iter().all(Entry::may_come_from_agent));
+        let before = entries("[branch \"m\"]\nremote = origin");
+        for (text, is_other) in [
+            ("[branch \"m\"]\nremote = public", true),
+            ("[branch \"n\"]\nremote = public", false),
+            ("[branch \"n\"]\npushRemote = public", true),
+            ("[remote]\npushDefault = public", true),
+        ] {
+            assert_eq!(entries(text)[0].names_other_remote(&before), is_other, "{text}");
         }
     }
 

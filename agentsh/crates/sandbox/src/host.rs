@@ -112,10 +112,6 @@ pub trait Host {
         None
     }
     fn look(&self, path: &Path) -> Option<PathKind>;
-    /// Whether the user may write it.
-    fn may_write(&self, _path: &Path) -> bool {
-        true
-    }
     /// Target of a symlink as written.
     fn link(&self, path: &Path) -> Option<PathBuf>;
     /// The path with all its links followed.
@@ -262,7 +258,7 @@ const MAX_LENGTH: usize = 3_500;
 /// Limit of names of one directory that are compared with patterns, or followed if they are links.
 pub(crate) const MAX_NAMES: usize = 10_000;
 /// Bytes of a configuration of git that are read.
-const MAX_CONFIGURATION: u64 = 1 << 20;
+pub const MAX_CONFIGURATION: u64 = 1 << 20;
 /// Limits of a directory that a tool makes: bytes of one file, and files.
 const MAX_REMADE: u64 = 16 << 10;
 const MAX_REMADE_FILES: usize = 100;
@@ -288,10 +284,6 @@ impl Host for RealHost {
             (kind == PathKind::File).then_some((name, content, mode))
         };
         names.into_iter().map(read).collect()
-    }
-
-    fn may_write(&self, path: &Path) -> bool {
-        rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
     }
 
     fn listing(&self, directory: &Path) -> Option<Arc<Listing>> {

@@ -118,9 +118,6 @@ pub fn guards(rules: &PathRules, host: &dyn Host) -> Layout {
 
 struct Builder<'a> {
     rules: &'a PathRules,
-    /// The project's access and the grants, limited to what the user may write.
-    project_access: Option<Access>,
-    shown: Vec<Grant>,
     host: &'a dyn Host,
     layout: Layout,
     /// The project and grants, with links resolved.
@@ -141,17 +138,8 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     fn new(rules: &'a PathRules, host: &'a dyn Host) -> Self {
-        let usable = |path: &Path, access: Access| match access {
-            Access::ReadWrite if !host.may_write(path) => Access::ReadOnly,
-            access => access,
-        };
-        let grants = rules.grants.iter().map(|grant| &grant.value);
         Self {
             rules,
-            project_access: rules.project_access.map(|access| usable(&rules.project, access)),
-            shown: grants
-                .map(|grant| Grant { path: grant.path.clone(), access: usable(&grant.path, grant.access) })
-                .collect(),
             host,
             layout: Layout {
                 mounts: Vec::new(),
@@ -217,7 +205,7 @@ impl Builder<'_> {
         if path.starts_with(project) {
             return Some(project);
         }
-        let grants = self.shown.iter().map(|grant| grant.path.as_path());
+        let grants = self.rules.grants.iter().map(|grant| grant.value.path.as_path());
         grants
             .filter(|grant| path.starts_with(grant) && path != *grant)
             .max_by_key(|grant| grant.as_os_str().len())
@@ -226,10 +214,10 @@ impl Builder<'_> {
     fn grants(&mut self) {
         let rules = self.rules;
         let mut grants: BTreeMap<PathBuf, Access> = BTreeMap::new();
-        if let Some(access) = self.project_access {
+        if let Some(access) = self.rules.project_access {
             grants.insert(rules.project.clone(), access);
         }
-        for grant in self.shown.clone() {
+        for grant in rules.grants.iter().map(|grant| &grant.value) {
             let is_above = |hidden: &&Ruled<PathBuf>| {
                 grant.path.starts_with(&hidden.value) && grant.path != hidden.value
             };
@@ -290,7 +278,7 @@ impl Builder<'_> {
         if !placed_home {
             self.push(&rules.home, NodeContent::Tmpfs { bytes: rules.private_bytes, mode: 0o700 });
         }
-        if rules.has_project_directory && self.project_access.is_none() {
+        if rules.has_project_directory && self.rules.project_access.is_none() {
             // The agent starts there, even if it sees only parts of it.
             self.push(&rules.project, NodeContent::Directory { mode: 0o755 });
         }
@@ -424,7 +412,7 @@ impl Builder<'_> {
 
     /// Takes everything of the project from its layer, except for hashed files.
     fn put_layer_below(&mut self) {
-        let (Some(layer), Some(_)) = (&self.rules.layer, self.project_access) else { return };
+        let (Some(layer), Some(_)) = (&self.rules.layer, self.rules.project_access) else { return };
         let project = self.real(&self.rules.project).unwrap_or_else(|| self.rules.project.clone());
         for mount in &mut self.layout.mounts {
             let NodeContent::Bind { source, .. } = &mut mount.what else { continue };

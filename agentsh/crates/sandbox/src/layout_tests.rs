@@ -232,6 +232,20 @@ fn directory_with_ambiguous_names_is_read_only() {
 }
 
 #[test]
+fn words_of_git_commands_are_not_guarded_as_programs() {
+    let config = "/home/u/project/.git/config = [alias]\n\tlast = log -1 HEAD\n\tcl = add a.txt\n\
+                  \tcount = !git rev-list HEAD && ./tool index\n";
+    let rest = [".git/HEAD", ".git/index", ".git/objects/", "a.txt", "tool"];
+    let rest = rest.map(|name| format!("/home/u/project/{name}"));
+    let lines: Vec<&str> = std::iter::once(config).chain(rest.iter().map(String::as_str)).collect();
+    let layout = spec(|_| {})(&lines);
+    for open in [".git/HEAD", ".git/index", "a.txt"] {
+        assert_eq!(at(&layout, &format!("/home/u/project/{open}")), None, "{open}");
+    }
+    is_bound(&layout, "/home/u/project/tool", Access::ReadOnly);
+}
+
+#[test]
 fn linked_working_tree_leads_to_its_repository() {
     let layout = spec(|_| {})(&[
         "/home/u/project/tree/.git = gitdir: ../store/x",

@@ -1,5 +1,7 @@
 //! Rows of the journal as stored, for copies that have to be verified.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::bound::MAX_BODY_BYTES;
@@ -88,6 +90,21 @@ impl Reader {
                 }
             }
             Ok(found)
+        })
+        .await
+    }
+
+    /// What the first row of each session was chained to.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or holds rows that no journal writes.
+    pub async fn first_links(&mut self) -> Result<BTreeMap<String, [u8; 32]>, StoreError> {
+        self.ask(move |connection| {
+            let sql = |error: rusqlite::Error| StoreError::sql("reading rows", &error);
+            let text = "SELECT session, prev FROM events WHERE seq = 1";
+            let mut statement = connection.prepare_cached(text).map_err(sql)?;
+            let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql)?;
+            found.collect::<Result<_, _>>().map_err(sql)
         })
         .await
     }

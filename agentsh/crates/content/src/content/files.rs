@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agentsh_base::json::{self, Json, spell};
+use agentsh_base::small_file;
 use agentsh_base::types::ServerId;
 use agentsh_dlp::taint::Origin;
 use agentsh_secrets::values;
@@ -99,7 +100,7 @@ fn files(project: &Path) -> Vec<(PathBuf, String)> {
             } else if kind.is_file()
                 && holds_secrets(&name)
                 && entry.metadata().is_ok_and(|file| file.len() <= MAX_LENGTH)
-                && let Ok(text) = std::fs::read_to_string(entry.path())
+                && let Some(text) = small_file::text(entry.path(), MAX_LENGTH)
                 && bytes + text.len() <= MAX_BYTES
             {
                 bytes += text.len();

@@ -153,11 +153,18 @@ impl CrossServer {
         rank(server).zip(rank(other)).is_some_and(|(own, other)| own < other)
     }
 
-    /// The tool of another server that this one imitates, or whose name it has if the policy refuses that.
-    fn shadowed(&mut self, server: &ServerId, tool: &str, report: &mut Report) -> Option<ToolId> {
+    /// The tool of another server that this one imitates, or whose name it has if the policy refuses that. `is_listed`: a name that
+    /// only a call has says nothing about what its server offers.
+    fn shadowed(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        is_listed: bool,
+        report: &mut Report,
+    ) -> Option<ToolId> {
         let form = looks(tool);
         let Some((first, spelled)) = self.tools.get(&form) else {
-            if self.tools.len() < MAX_TOOLS {
+            if is_listed && self.tools.len() < MAX_TOOLS {
                 self.tools.insert(form, (server.clone(), tool.to_owned()));
             }
             return None;
@@ -168,6 +175,9 @@ impl CrossServer {
             return Some(ToolId { server: second.clone(), tool: tool.to_owned() });
         }
         let comes_before = self.comes_before(server, first);
+        if !is_listed {
+            return (!comes_before).then_some(other);
+        }
         if other.tool == tool && self.policy.blocks_names() {
             // It is unclear which of the two is meant, so both are refused.
             if !self.collided.contains_key(&form) {
@@ -224,7 +234,7 @@ impl CrossServer {
             let found = finding(verdict, "name-similarity", detector, Some(other), what);
             report.find(Finding { severity: Severity::High, ..found });
         }
-        if let Some(first) = self.shadowed(server, name, report) {
+        if let Some(first) = self.shadowed(server, name, true, report) {
             let place = self.policy.place("shadow_tool");
             // Two servers may well have a `search` each; one of them is removed only if the policy asks for it.
             if first.tool == name && !self.policy.blocks_names() {
@@ -254,10 +264,9 @@ impl CrossServer {
         let (server, now) = (subject.server, subject.now);
         let kind = self.sink(server, tool);
         let is_made = matches!(subject.matter, SubjectKind::Call { .. });
-        // A name that no listing has is made up by the client, or by its model: it passes for nothing.
         if is_made
             && (was_listed || self.policy.asked())
-            && let Some(first) = self.shadowed(server, tool, report)
+            && let Some(first) = self.shadowed(server, tool, was_listed, report)
             && (first.tool != tool || self.policy.blocks_names())
         {
             let verdict =

@@ -62,6 +62,21 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// Words behind which one file is read.
 const READ_NEXT: [&str; 2] = ["source", "."];
+/// The same in files of projects, which are in many languages: Ruby, Elixir, Emacs Lisp, GHCi, LLDB, Perl, Lua, psql, SQLite.
+const LOAD_NEXT: [&str; 12] = [
+    "load",
+    "require",
+    "require_relative",
+    "import",
+    "import_file",
+    "load-file",
+    ":script",
+    "do",
+    "dofile",
+    "use",
+    "\\i",
+    ".read",
+];
 /// In `.envrc`, by direnv-stdlib(1): what is behind these words.
 const DIRENV: [(&[&str], Use); 4] = [
     (&["source_env", "source_env_if_exists"], Use::ReadNext),
@@ -107,6 +122,8 @@ pub(super) enum Writer {
     Direnv,
     Task,
     Hook,
+    /// A file of the project that runs or starts something, in any language.
+    Project,
 }
 
 /// What the words before a path say of it.
@@ -175,13 +192,15 @@ impl NamedFiles<'_> {
     fn read_file(&mut self, writer: Writer, file: &Path) -> Vec<PathBuf> {
         let content = small_file::read(file, MAX_BYTES).ok().flatten().unwrap_or_default();
         let text = String::from_utf8_lossy(&content);
-        let base = file.parent().filter(|_| writer == Writer::Direnv).unwrap_or(&self.context.project);
+        let is_beside = matches!(writer, Writer::Direnv | Writer::Project);
+        let base = file.parent().filter(|_| is_beside).unwrap_or(&self.context.project);
         let mut reading = self.reading(writer, base);
         let shown = self.shown(file);
         let why = |line: usize| format!("{shown}:{line} names it");
         let json =
             file.extension().filter(|end| *end == "json").and_then(|_| serde_json::from_str(&text).ok());
-        if let Some(json) = json.filter(|_| OF_AGENTS.iter().any(|own| file.ends_with(own))) {
+        let is_of_agent = || OF_AGENTS.iter().any(|own| file.ends_with(own));
+        if let Some(json) = json.filter(|_| writer == Writer::Project || is_of_agent()) {
             let mut found = Vec::new();
             strings(&json, &mut found);
             for string in found {
@@ -334,6 +353,7 @@ impl NamedFiles<'_> {
     fn words(&mut self, reading: &mut Reading, statement: &str, why: &str) {
         let is_between = |sign: char| sign.is_whitespace() || "`=,:()]}<>".contains(sign);
         let (is_direnv, is_task) = (reading.writer == Writer::Direnv, reading.writer == Writer::Task);
+        let is_project = reading.writer == Writer::Project;
         let mut using = if is_task { Use::Started } else { Use::Mentioned };
         let mut is_module = false;
         for word in statement.split(is_between) {
@@ -350,8 +370,10 @@ impl NamedFiles<'_> {
                 using = Use::Searched;
             } else if is_one(&READ_ALL) {
                 using = Use::ReadAll;
-            } else if READ_NEXT.contains(&word) {
+            } else if READ_NEXT.contains(&word) || is_project && LOAD_NEXT.contains(&word) {
                 using = Use::ReadNext;
+            } else if is_project && STARTERS.contains(&word) {
+                using = Use::Started;
             } else if (is_direnv || is_task && using == Use::Started)
                 && let Some((_, meant)) = DIRENV.iter().find(|(words, _)| words.contains(&word))
             {
@@ -383,7 +405,8 @@ impl NamedFiles<'_> {
         let Some(base) = cut.map_or(Some(word), |cut| cut.rsplit_once('/').map(|(above, _)| above)) else {
             return;
         };
-        let is_of_project = matches!(reading.writer, Writer::Direnv | Writer::Task | Writer::Hook);
+        let is_of_project =
+            matches!(reading.writer, Writer::Direnv | Writer::Task | Writer::Hook | Writer::Project);
         let is_explicit = is_explicit(base) || is_of_project;
         let is_of_packages = |path: &Path| path.iter().any(|part| OF_PACKAGES.iter().any(|of| part == *of));
         for mut path in self.places(base, &reading.base) {
@@ -401,7 +424,7 @@ impl NamedFiles<'_> {
                 None if reading.writer == Writer::Task && is_of_packages(&path) => false,
                 Some(found) if found.is_file() && cut.is_none() => {
                     using != Use::Mentioned
-                        || !matches!(reading.writer, Writer::Shell | Writer::Variable)
+                        || !matches!(reading.writer, Writer::Shell | Writer::Variable | Writer::Project)
                         || reading.writer == Writer::Variable && is_explicit
                         || is_executable(found)
                 }
@@ -420,7 +443,7 @@ impl NamedFiles<'_> {
             }
             let kind = match using {
                 Use::Variables => NamedKind::Told,
-                _ if reading.writer == Writer::Hook => NamedKind::Told,
+                _ if matches!(reading.writer, Writer::Hook | Writer::Project) => NamedKind::Told,
                 // A program may read it in a way that agentsh does not know.
                 Use::Mentioned
                     if reading.writer == Writer::Direnv && !found.as_ref().is_some_and(is_executable) =>

@@ -15,6 +15,7 @@ use agentsh_sandbox::spec::NamedKind;
 
 use super::NamedFiles;
 use super::mentions::Writer;
+use agentsh_policy::builtin_paths::{PROJECT_READ_ONLY, ProjectReadOnly, Tier};
 
 const HOOKS: [&str; 3] = [".git/hooks", ".husky", ".githooks"];
 /// Of mise's configuration (its documentation, "Configuration" and "Environments"), what may be anywhere in a directory.
@@ -64,7 +65,25 @@ impl NamedFiles<'_> {
             self.read_tasks(tasks);
         }
         files.extend(self.read_trusted_by_mise(host, &tops).into_iter().map(|file| (Writer::Direnv, file)));
+        files.extend(self.that_run(host).into_iter().map(|file| (Writer::Project, file)));
         self.read_all(files);
+    }
+
+    /// Files at the top of the project that run or start something, other than those that are read by their own rules.
+    fn that_run(&self, host: &CachedHost<'_>) -> Vec<PathBuf> {
+        let is_own = |path: &str| path.starts_with(".git/") || HOOKS.contains(&path) || path == ".envrc";
+        let runs = |row: &&ProjectReadOnly| row.tier == Tier::Runs && !is_own(row.path) && !row.is_pattern();
+        let paths = PROJECT_READ_ONLY.iter().filter(runs).map(|row| self.context.project.join(row.path));
+        let mut found = Vec::new();
+        for path in paths.filter(|path| host.exists(path)) {
+            let names = if host.is_file(&path) { Vec::new() } else { names_in(host, &path) };
+            let files = names.iter().filter(|(_, kind)| *kind == PathKind::File).take(MAX_HOOKS);
+            found.extend(files.map(|(name, _)| path.join(name)));
+            found.extend(names.is_empty().then_some(path));
+        }
+        // Of tasks, those that start by themselves count.
+        found.retain(|path| !path.ends_with(".vscode/tasks.json"));
+        found
     }
 
     /// Each `.envrc` in a writable directory, or around the project, that the user allowed (`direnv allow`, direnv(1)).

@@ -366,12 +366,25 @@ impl Builder<'_> {
         }
         for path in wanted {
             if self.may_be_written(&path)
+                && !self.is_written_by_git(&path)
                 && matches!(self.host.look(&path), Some(PathKind::File | PathKind::Symlink))
                 && self.followed.insert(path.clone())
             {
                 self.read_only(&path);
             }
         }
+    }
+
+    /// Whether git itself writes a file for most of its commands: `HEAD`, `ORIG_HEAD`, `index`. A command names it as a commit.
+    fn is_written_by_git(&self, path: &Path) -> bool {
+        let is_own = |name: &str| {
+            ["index", "packed-refs"].contains(&name)
+                || name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+        };
+        path.file_name().and_then(|name| name.to_str()).is_some_and(is_own)
+            && path
+                .parent()
+                .is_some_and(|git| self.host.look(&git.join("objects")) == Some(PathKind::Directory))
     }
 
     /// A path as git resolves it: `~/` is the home, `~name/` another user's.

@@ -247,7 +247,7 @@ impl Builder<'_> {
     fn is_worked_in(&self, directory: &Path) -> bool {
         let is_dotted = |path: &Path| path.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
         match directory.strip_prefix(&self.rules.home) {
-            _ if directory == self.rules.project => self.project_access.is_some(),
+            _ if directory == self.rules.project => self.rules.project_access.is_some(),
             Ok(below) => !is_dotted(below),
             Err(_) => true,
         }

@@ -99,10 +99,15 @@ const LOCKS: &str = "SET LOCAL lock_timeout = '5s'";
 /// Maximum time that a change of days waits for users of the table, because batches wait behind it.
 const DAYS_LOCKS: &str = "SET LOCAL lock_timeout = '200ms'";
 
-/// ProjectAgentConfig the tables up to date, one server at a time.
+/// Brings the tables up to date, one server at a time.
 pub(crate) fn prepare(database: &Database) -> Result<(), DbError> {
-    database.prepare(KEY, &[MAKE_VERSIONS])?;
     let mut db = database.connect(Some(KEY))?;
+    // Both have a table `servers`, of other columns.
+    if db.rows("SELECT skeleton FROM servers LIMIT 1", &[]).is_ok() {
+        let why = "this database belongs to a registry; give the fleet server its own with --database";
+        return Err(DbError(why.to_owned()));
+    }
+    database.prepare(KEY, &[MAKE_VERSIONS])?;
     if db.is_postgres() {
         let encoding = db.rows("SELECT current_setting('server_encoding')", &[])?;
         let encoding = encoding.first().and_then(|row| row.first()).map(Value::as_text).unwrap_or_default();
