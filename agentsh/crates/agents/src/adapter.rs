@@ -58,10 +58,12 @@ const BACKGROUND_HOSTS: &[(&str, &[&str])] = &[
             "statsig.anthropic.com",
         ],
     ),
-    ("cline", &["data.cline.bot", "otel.cline.bot", "us.i.posthog.com"]),
+    ("cline", &["data.cline.bot", "models.dev", "otel.cline.bot", "us.i.posthog.com"]),
     ("codex", &["ab.chatgpt.com", "releases.openai.com"]),
+    ("droid", &["telemetry.factory.ai"]),
     ("gemini", &["play.googleapis.com"]),
     ("kimi", &["telemetry-logs.kimi.com"]),
+    ("pi", &["pi.dev"]),
 ];
 
 /// The adapter of a program.

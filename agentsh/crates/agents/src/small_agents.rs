@@ -46,6 +46,8 @@ const PI_FACTS: Facts = Facts {
     ],
     models: Models { any: true, logins: Some("$own/auth.json"), others: no_others },
     urls: &["$own/models.json"],
+    // Or it waits at its start for hosts that look for updates.
+    set: &[("PI_OFFLINE", "1")],
     ..facts::NOTHING
 };
 

@@ -175,7 +175,7 @@ impl CrossServer {
             return Some(ToolId { server: second.clone(), tool: tool.to_owned() });
         }
         let comes_before = self.comes_before(server, first);
-        if !is_listed {
+        if !is_listed && other.tool == tool {
             return (!comes_before).then_some(other);
         }
         if other.tool == tool && self.policy.blocks_names() {
