@@ -91,7 +91,7 @@ impl Section<ProcessPolicy> for Env {
         let base = &mut base.env;
         if let Some(inherit) = &self.inherit {
             if inherit.value && !base.others {
-                narrowing.refuse(&inherit.rule, "the environment is not passed on without this file");
+                narrowing.refuse(&inherit.rule, "this file would pass on the environment");
             }
             base.others &= inherit.value;
             base.inherit_rule = Some(inherit.rule.clone());
@@ -100,7 +100,7 @@ impl Section<ProcessPolicy> for Env {
             for entry in &list.value {
                 let possible = narrowing.possible.iter().any(|profile| covered(&profile.env, &entry.value));
                 if !possible && !covered(base, &entry.value) {
-                    let message = format!("`{}` is not passed on without this file", entry.value);
+                    let message = format!("this file would pass on `{}`", entry.value);
                     narrowing.refuse(&entry.rule, message);
                 }
             }
