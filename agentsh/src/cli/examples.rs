@@ -25,7 +25,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh run --policy strict -- ./some-agent",
             "agentsh run --review claude                                     # then `agentsh review` applies what you want",
             "agentsh run --learn policy.yaml claude                          # writes the policy that the run needed",
-            "agentsh run --agree claude                                      # with the repositories next to this one",
+            "agentsh run --agree claude                                      # trusts new remotes and modules of the project",
         ],
     ),
     (
@@ -141,8 +141,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "agentsh review                            # the newest layer over this project, with its differences",
             "agentsh review --apply                    # everything but what runs automatically outside",
-            "agentsh review 0199 --apply src .envrc    # this, guarded or not",
-            "agentsh review --undo                     # as before the last apply",
+            "agentsh review 0199 --apply src .envrc    # only these, also if they run automatically outside",
+            "agentsh review --undo                     # undo the last --apply",
             "agentsh review --discard",
         ],
     ),

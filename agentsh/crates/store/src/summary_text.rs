@@ -342,7 +342,7 @@ impl Summary {
     fn layers(&self) -> Vec<String> {
         let lines = self.not_enforced.values().map(|layer| {
             format!(
-                "{} of {}: {}, asked {}, got {}: {}",
+                "{} of {}: {}; requested: {}; enforced: {}; reason: {}",
                 line(&layer.layer),
                 owner(layer.server_id.as_ref()),
                 layer.state,

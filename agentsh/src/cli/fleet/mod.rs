@@ -32,7 +32,7 @@ enum Verb {
     Token(people::TokenArgs),
     /// Enrol this host: it keeps its key and forwards its record from now on
     Enrol(host::EnrolArgs),
-    /// Forward the record of this host; sessions of an enrolled host start it
+    /// Forward the record of this host; on an enrolled host, sessions do this by themselves
     Forward(host::ForwardArgs),
     /// Get a credential for queries to a fleet server
     Login(people::LoginArgs),

@@ -134,7 +134,9 @@ pub async fn answer(
             let here = Repository::at(Path::new("."))?;
             if args.note {
                 if receipt.statement.commits().next().is_none() {
-                    return Err(Failure::No("it is about files, and a note needs a commit".to_owned()));
+                    return Err(Failure::No(
+                        "--note needs commits, and this receipt is about files only".to_owned(),
+                    ));
                 }
                 // Not into another repository.
                 receipt.statement.commits().try_for_each(|commit| here.commit(commit).map(drop))?;
