@@ -59,7 +59,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "profile add",
         &[
-            "agentsh profile add tracker --url https://mcp.example.com/mcp --secret-header Authorization   # reads the value, a line",
+            "agentsh profile add tracker --url https://mcp.example.com/mcp --secret-header Authorization   # reads the value from standard input",
             "agentsh profile add db --secret-env DATABASE_URL -- ./db-server",
         ],
     ),
@@ -256,7 +256,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "registry diff",
         &[
             "agentsh registry diff captured/before captured/after",
-            "agentsh registry diff --server weather   # with what is registered under its name",
+            "agentsh registry diff --server weather   # compares it with what is registered under its name",
         ],
     ),
     ("registry register", &["agentsh registry register -- npx -y @modelcontextprotocol/server-everything"]),

@@ -60,6 +60,7 @@ enum KeysVerb {
     },
     /// List the keys, without their secrets
     List {
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

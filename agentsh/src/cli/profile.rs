@@ -51,6 +51,7 @@ enum Verb {
     Add(AddArgs),
     /// List the profiles
     List {
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

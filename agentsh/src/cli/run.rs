@@ -45,7 +45,7 @@ pub struct RunArgs {
     /// Report files that programs look for but that are not visible inside, and refused writes. Slows down every file access
     #[arg(long)]
     tell_files: bool,
-    /// Make a port of the sandbox reachable at 127.0.0.1:HOSTPORT of this machine; default: the same port, 0: any free port
+    /// Make a port of the sandbox reachable at 127.0.0.1:HOSTPORT of this machine; by default the same port; 0 is any free port
     #[arg(long, value_name = "PORT[:HOSTPORT]")]
     publish: Vec<PublishedPort>,
     /// Trust what is new in this project, now and in later runs: git remotes, Go modules, and repositories on this machine
@@ -67,10 +67,10 @@ pub struct RunArgs {
     /// Write a receipt of the run to this new file
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
-    /// No summary at the end
+    /// Print no summary at the end
     #[arg(long)]
     quiet: bool,
-    /// The agent and its arguments; `--` in front of them is needed only where the agent's name starts with a dash
+    /// The agent and its arguments; `--` in front of them is needed only if the agent's name starts with a dash
     #[arg(trailing_var_arg = true, required = true, value_name = "AGENT")]
     agent: Vec<OsString>,
 }

@@ -32,6 +32,7 @@ pub struct RegistryTarget {
 pub enum Approvals {
     /// List pending requests
     List {
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

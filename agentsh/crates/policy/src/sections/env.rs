@@ -149,7 +149,7 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
 pub fn variable(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let name = reader.text(here)?;
     if name.contains('=') || name.contains(char::is_whitespace) {
-        let help = "write the name alone; values belong in a server's `env:` map".to_owned();
+        let help = "write only the name; values belong in a server's `env:` map".to_owned();
         reader.problem(here, "this is not the name of a variable", Some(help));
         return None;
     }
