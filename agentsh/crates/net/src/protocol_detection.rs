@@ -200,7 +200,7 @@ pub(super) fn judge(hello: &Hello, wanted: ExpectedPeer<'_>) -> Option<Closed> {
             refused(Reason::NoServerName, "TLS without a server name".to_owned(), UNRECOGNIZED_NAME)
         }
         Hello::Bad(reason) => {
-            let why = reason.as_str().replace('-', " ");
+            let why = reason.code().replace('-', " ");
             refused(*reason, format!("the TLS handshake is refused: {why}"), ACCESS_DENIED)
         }
         Hello::NeedMore | Hello::NotTls => refused(Reason::NotTls, String::new(), ACCESS_DENIED),
