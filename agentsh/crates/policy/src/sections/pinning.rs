@@ -226,7 +226,7 @@ impl Section<McpPolicy> for PinningKeys {
             self.pin_binary.as_ref().filter(|own| in_force.pin_binary && !own.value).map(|own| &own.rule),
         ];
         for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(rule, "this file would loosen `pinning`");
+            narrowing.refuse(rule, "this file would loosen `version_pinning`");
         }
         self.merge(base);
     }
