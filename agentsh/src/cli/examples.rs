@@ -25,7 +25,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh run --policy strict -- ./some-agent",
             "agentsh run --review claude                                     # then `agentsh review` applies what you want",
             "agentsh run --learn policy.yaml claude                          # writes the policy that the run needed",
-            "agentsh run --agree claude                                      # with the repositories next to this one",
+            "agentsh run --agree claude                                      # trusts new remotes and modules of the project",
         ],
     ),
     (
@@ -59,7 +59,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "profile add",
         &[
-            "agentsh profile add tracker --url https://mcp.example.com/mcp --secret-header Authorization   # reads the value, a line",
+            "agentsh profile add tracker --url https://mcp.example.com/mcp --secret-header Authorization   # reads the value from standard input",
             "agentsh profile add db --secret-env DATABASE_URL -- ./db-server",
         ],
     ),
@@ -141,8 +141,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "agentsh review                            # the newest layer over this project, with its differences",
             "agentsh review --apply                    # everything but what runs automatically outside",
-            "agentsh review 0199 --apply src .envrc    # this, guarded or not",
-            "agentsh review --undo                     # as before the last apply",
+            "agentsh review 0199 --apply src .envrc    # only these, also if they run automatically outside",
+            "agentsh review --undo                     # undo the last --apply",
             "agentsh review --discard",
         ],
     ),
@@ -256,7 +256,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "registry diff",
         &[
             "agentsh registry diff captured/before captured/after",
-            "agentsh registry diff --server weather   # with what is registered under its name",
+            "agentsh registry diff --server weather   # compares it with what is registered under its name",
         ],
     ),
     ("registry register", &["agentsh registry register -- npx -y @modelcontextprotocol/server-everything"]),

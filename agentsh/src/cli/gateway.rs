@@ -23,7 +23,7 @@ pub struct GatewayArgs {
     /// Configuration file: endpoints and addresses
     #[arg(long, value_name = "FILE", global = true, default_value = "gateway.yaml")]
     config: PathBuf,
-    /// Mechanism that polices connections of local servers
+    /// How network rules are enforced
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
     /// Start even if a layer of protection is not available here
@@ -60,6 +60,7 @@ enum KeysVerb {
     },
     /// List the keys, without their secrets
     List {
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

@@ -23,6 +23,7 @@ pub struct LoginArgs {
     /// List the stored logins, without their secrets
     #[arg(long, conflicts_with = "server")]
     list: bool,
+    /// Print JSON
     #[arg(long, requires = "list")]
     json: bool,
     /// A scope to request in addition to those that the server wants. May be repeated

@@ -22,7 +22,7 @@ enum Verb {
     Run(ServerArgs),
     /// List, trust, compare and remove pins of servers
     Pins(pins::PinsArgs),
-    /// Approve the servers in a project's file, in its current content
+    /// Approve the servers in a project's file as it is now
     Approve(approve::ApproveArgs),
     /// Route all servers of a client's configuration through `agentsh mcp run`
     Wrap(client_config::WrapArgs),

@@ -68,7 +68,7 @@ enum Verb {
     Run(run::RunArgs),
     /// Run one MCP server; list servers, tools, calls and pins
     Mcp(mcp::McpArgs),
-    /// Make `claude`, `codex` and so on always start in the sandbox
+    /// Make `claude`, `codex` and so on always start in a sandbox
     Enable(shim::EnableArgs),
     /// Start an agent without agentsh again
     Disable(shim::DisableArgs),

@@ -51,6 +51,7 @@ enum Verb {
     Add(AddArgs),
     /// List the profiles
     List {
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -200,7 +201,12 @@ fn add(args: &AddArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, F
         }
         let line = lines.next().transpose()?;
         let line = line.filter(|line| !line.is_empty());
-        line.ok_or_else(|| Failure::Usage(format!("standard input has no line for {}", escape::line(name))))
+        line.ok_or_else(|| {
+            Failure::Usage(format!(
+                "no value for {}: standard input needs one line for each secret, in the order of the options",
+                escape::line(name)
+            ))
+        })
     };
     for name in &args.secret_header {
         profile.headers.insert(name.clone(), secret(name)?);

@@ -21,7 +21,7 @@ use agentsh_mcp::{Audit, NoteSink, Options};
 use agentsh_store::words::{LayerState, ServerType};
 use agentsh_store::{Event, redact};
 
-use super::connection_slots::{ConnectionSlots, Repeats};
+use super::connection_slots::{ConnectionSlots, Repeats, last_of};
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
 use super::declared::Declared;
@@ -205,9 +205,9 @@ impl Bridges {
         self.session.record.journal.record(Event::Enforcement {
             server_id: None,
             layer: "data flow".to_owned(),
-            asked: "data that the agent reads does not reach servers".to_owned(),
+            asked: "everything that the agent reads is searched for".to_owned(),
             // The same for every run of a machine, so that it is reported once.
-            got: "secrets of the project's files".to_owned(),
+            got: "only secrets in the project's files".to_owned(),
             state: LayerState::Degraded,
             why: format!(
                 "agentsh does not see what the agent reads with its own tools; files whose secrets it knows: {seeded}"
@@ -315,14 +315,12 @@ impl Bridges {
     fn refuse(&self, id: &str, reason: &'static str, why: &str) {
         let Some(count) = self.unserved.borrow_mut().entry(reason).or_default().due() else { return };
         let shown: String = agentsh_store::escape::line(id).chars().take(80).collect();
-        let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
-        self.session
-            .record
-            .note(&format!("refused a connection of the agent to server '{shown}'{times}: {why}"));
+        let detail = format!("{why}{}", last_of(count));
+        self.session.record.note(&format!("refused a connection of the agent to server '{shown}': {detail}"));
         self.session.record.journal.record(Event::McpServerRefused {
             server_id: ServerId(shown),
             reason: reason.to_owned(),
-            detail: format!("{why}{times}"),
+            detail,
             rule: RuleRef::default_rule("connections"),
         });
     }

@@ -76,7 +76,7 @@ async fn leave_out(
     let state = PinState {
         server_id: ServerId(LEFT_OUT.to_owned()),
         scope: session.facts.context.project.display().to_string(),
-        program: format!("beyond the {} that are compared", trees::MAX_TREES),
+        program: format!("skills and plugins beyond the first {}", trees::MAX_TREES),
         identity: "not compared".to_owned(),
         digest: format!("sha256:{}", hex(hasher)),
         manifest,

@@ -291,7 +291,7 @@ impl Walk<'_> {
         *self.left = self
             .left
             .checked_sub(bytes.len() as u64)
-            .ok_or_else(|| format!("skills and plugins hold more than {} MiB in all", MAX_BYTES >> 20))?;
+            .ok_or_else(|| format!("skills and plugins contain more than {} MiB in all", MAX_BYTES >> 20))?;
         Ok(Some(bytes))
     }
 

@@ -58,7 +58,7 @@ impl Batch {
         for (number, row) in self.rows.iter().enumerate() {
             let words = [&row.session, &row.time, &row.body];
             if words.iter().any(|word| word.contains(['\n', '\r', '\t'])) {
-                return Err(Unreadable::Line(number + 2, "a row of the journal holds a line break"));
+                return Err(Unreadable::Line(number + 2, "a row of the journal contains a line break"));
             }
             let hash = agentsh_base::hex(&row.hash);
             text.push_str(&format!(

@@ -151,8 +151,10 @@ fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Stop> {
     if is_read || !has_rules {
         return Ok(());
     }
-    let detail =
-        format!("the rule for '{}' is about HTTP requests, which {protocol} does not show", permit.shown);
+    let detail = format!(
+        "the rule for '{}' allows single HTTP requests, and agentsh cannot read any on this connection ({protocol})",
+        permit.shown
+    );
     Err(refused(protocol, refusal(permit, Reason::RequestsNotReadable, detail, (None, None))))
 }
 

@@ -65,7 +65,7 @@ impl Key {
         match self.kind {
             _ if !self.merge.is_empty() => self.merge,
             Kind::List(_) => "adds, unless written as `{replace: [...]}`",
-            Kind::Map(_) | Kind::Names(_) | Kind::Process(_) | Kind::Agent | Kind::Mcp => "key by key",
+            Kind::Map(_) | Kind::Names(_) | Kind::Process(_) | Kind::Agent | Kind::Mcp => "merged key by key",
             _ => "the highest layer that writes it decides",
         }
     }
@@ -94,6 +94,7 @@ impl Kind {
     pub fn describe(&self) -> String {
         match self {
             Self::Flag => "`true` or `false`".to_owned(),
+            Self::Number(low, high) if low == high => format!("the number {low}"),
             Self::Number(low, high) => format!("number, {low} to {high}"),
             Self::Share => "number, 0.0 to 1.0".to_owned(),
             Self::Text => "text".to_owned(),

@@ -205,9 +205,9 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyServer> {
     let wrong = if is_remote { &["command", "args", "env"][..] } else { &["headers"][..] };
     for key in wrong {
         if let Some(here) = fields.find(key) {
-            let text =
-                if is_remote { "belongs to a `command`, and this is a `url`" } else { "belongs to a `url`" };
-            reader.problem(&here, format!("`{key}` {text}"), None);
+            let (needed, has) = if is_remote { ("command", "url") } else { ("url", "command") };
+            let text = format!("`{key}` is for a server with `{needed}`, and this server has `{has}`");
+            reader.problem(&here, text, None);
         }
     }
     let needed = |reader: &mut Reader<'_>, key: &str| match fields.find(key) {

@@ -43,7 +43,7 @@ const TOP: &[Key] = &[
         name: "version",
         kind: Kind::Number(1, 1),
         default: "1",
-        merge: "of every file",
+        merge: "each file has its own",
         about: "The format of the file.",
         example: "1",
         ..KEY

@@ -84,7 +84,8 @@ fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfi
             let name = reader.text(here)?;
             let plain = |letter: char| letter.is_ascii_alphanumeric() || "@/-_.".contains(letter);
             if !name.chars().all(plain) || name.get(1..).is_some_and(|rest| rest.contains('@')) {
-                let help = "write the name alone; a profile is for every version".to_owned();
+                let help = "write the package's name without a version; a profile applies to all versions"
+                    .to_owned();
                 reader.problem(here, "this is not the name of a package", Some(help));
                 return None;
             }

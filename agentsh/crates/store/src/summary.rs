@@ -26,7 +26,7 @@ pub use rows::{
 const MAX_TEXT: usize = 300;
 
 /// For a rule about a name: the refusal came before the program could say which port it wants.
-pub const PORTS_UNKNOWN: &str = " (ports 443 and 80; with `:PORT` for another)";
+pub const PORTS_UNKNOWN: &str = " (for ports 443 and 80; add `:PORT` for another port)";
 
 /// Maximum number of different details of one kind of rejected messages.
 const MAX_DETAILS: usize = 5;

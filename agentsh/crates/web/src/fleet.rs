@@ -187,7 +187,7 @@ pub fn fleet_approvals(frame: &Frame, waiting: &[Question]) -> String {
 pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
     frame.around(|html| {
         part(html, "people", "Credentials", |html| {
-            html.table("The newest first", &["name", "role", "known as", "made", "state"], |rows| {
+            html.table("The newest first", &["name", "role", "signed in as", "made", "state"], |rows| {
                 for person in people {
                     rows.row(|cells| {
                         cells.text(&person.name);

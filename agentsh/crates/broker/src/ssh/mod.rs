@@ -1,5 +1,5 @@
 //! The ssh agent inside: it signs with the keys and for the servers that the policy names, and records every use. It
-//! holds no key: the user's own ssh agent signs, or one that the session starts outside.
+//! contains no key: the user's own ssh agent signs, or one that the session starts outside.
 
 mod bound;
 mod holder;

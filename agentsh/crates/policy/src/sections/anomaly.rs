@@ -223,7 +223,7 @@ impl Section<McpPolicy> for Anomaly {
             return self.merge(base);
         }
         for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(&rule, "`anomaly` is stricter without this file");
+            narrowing.refuse(&rule, "this file would loosen `anomaly`");
         }
     }
 

@@ -40,7 +40,7 @@ impl Section<McpPolicy> for Arguments {
         let in_force = base.max_argument_bytes.as_ref().map(|most| most.value);
         match &self.most_bytes {
             Some(own) if in_force.is_some_and(|most| own.value > most) => {
-                narrowing.refuse(&own.rule, "`max_argument_bytes` is lower without this file");
+                narrowing.refuse(&own.rule, "this file would raise `max_argument_bytes`");
             }
             _ => self.merge(base),
         }

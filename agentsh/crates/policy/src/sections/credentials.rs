@@ -176,10 +176,7 @@ impl Section<AgentPolicy> for Credentials {
                 }
                 None => narrowing.refuse(
                     &entry.rule,
-                    format!(
-                        "no credential of '{}' goes on these requests without this file",
-                        entry.value.host
-                    ),
+                    format!("this file would add a credential of '{}' to more requests", entry.value.host),
                 ),
             }
         }

@@ -331,7 +331,7 @@ impl Section<McpPolicy> for CrossServer {
         let Some(rule) = &self.written.rule else { return };
         let switches_off = self.written.enabled.as_ref().is_some_and(|enabled| !enabled.value);
         if switches_off || base.cross_server.rule.is_some() {
-            narrowing.refuse(rule, "calls across servers are looked at as without this file");
+            narrowing.refuse(rule, "this file would change `cross_server`");
             return;
         }
         self.merge(base);
@@ -355,7 +355,7 @@ impl Section<McpPolicy> for CrossServer {
                 let word = FLOWS.iter().find(|(_, known)| *known == policy.on_flow());
                 format!("these {}", word.map_or("", |(word, _)| *word))
             }),
-            (!policy.kinds.is_empty()).then(|| format!("{} kinds of tools as written", policy.kinds.len())),
+            (!policy.kinds.is_empty()).then(|| format!("{} entries in `kinds`", policy.kinds.len())),
             policy.burst().map(|(calls, time)| format!("more than {calls} calls in {}", seconds(time))),
         ];
         lines.add(&name, parts.into_iter().flatten().collect::<Vec<_>>().join(", "), rule);

@@ -390,8 +390,7 @@ impl Section<McpPolicy> for Sampling {
             Some(in_force) => own.value < in_force.value,
             None => own.value < OnRequest::Block,
         };
-        let mut refuse =
-            |rule: &RuleRef| narrowing.refuse(rule, "servers may ask for less without this file");
+        let mut refuse = |rule: &RuleRef| narrowing.refuse(rule, "this file would let servers ask for more");
         if let Some(own) = self.policy.as_ref().filter(|own| is_laxer(own, all.as_ref())) {
             refuse(&own.rule);
         }

@@ -91,7 +91,7 @@ impl Section<ProcessPolicy> for Env {
         let base = &mut base.env;
         if let Some(inherit) = &self.inherit {
             if inherit.value && !base.others {
-                narrowing.refuse(&inherit.rule, "the environment is not passed on without this file");
+                narrowing.refuse(&inherit.rule, "this file would pass on the environment");
             }
             base.others &= inherit.value;
             base.inherit_rule = Some(inherit.rule.clone());
@@ -100,7 +100,7 @@ impl Section<ProcessPolicy> for Env {
             for entry in &list.value {
                 let possible = narrowing.possible.iter().any(|profile| covered(&profile.env, &entry.value));
                 if !possible && !covered(base, &entry.value) {
-                    let message = format!("`{}` is not passed on without this file", entry.value);
+                    let message = format!("this file would pass on `{}`", entry.value);
                     narrowing.refuse(&entry.rule, message);
                 }
             }
@@ -149,7 +149,7 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
 pub fn variable(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let name = reader.text(here)?;
     if name.contains('=') || name.contains(char::is_whitespace) {
-        let help = "write the name alone; values belong in a server's `env:` map".to_owned();
+        let help = "write only the name; values belong in a server's `env:` map".to_owned();
         reader.problem(here, "this is not the name of a variable", Some(help));
         return None;
     }

@@ -57,8 +57,7 @@ impl Section<ProcessPolicy> for Exec {
                             && path::is(&path::written(&outer.value), &inner))
                 });
             if !covered {
-                narrowing
-                    .refuse(&entry.rule, format!("`{}` may not be executed without this file", entry.value));
+                narrowing.refuse(&entry.rule, format!("this file would allow executing `{}`", entry.value));
             }
         }
         base.clone_from(&list.value);

@@ -175,7 +175,7 @@ fn covered_paths(
     let entries = || list.iter().flat_map(|list| &list.value);
     for entry in entries() {
         if !covered(base, entry) && !covered(possible, entry) {
-            narrowing.refuse(&entry.rule, format!("`{}` cannot {what} without this file", entry.value));
+            narrowing.refuse(&entry.rule, format!("this file would allow `{}` to {what}", entry.value));
         }
     }
     entries().filter(|entry| covered(base, entry)).cloned().collect()

@@ -101,7 +101,7 @@ impl Section<ProcessPolicy> for Limits {
         ] {
             let Some(wanted) = wanted else { continue };
             if limit.as_ref().is_some_and(|limit| wanted.value > limit.value) {
-                narrowing.refuse(&wanted.rule, format!("the limit of {name} is lower without this file"));
+                narrowing.refuse(&wanted.rule, format!("this file would raise the limit of {name}"));
             }
             if limit.as_ref().is_none_or(|limit| wanted.value <= limit.value) {
                 *slot = Some(wanted.clone());

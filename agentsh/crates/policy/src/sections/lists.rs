@@ -158,7 +158,7 @@ impl Section<McpPolicy> for Lists {
             ("fail_closed", &self.fail_closed, base.fail_closed),
         ] {
             if let Some(wanted) = wanted.as_ref().filter(|wanted| in_force && !wanted.value) {
-                narrowing.refuse(&wanted.rule, format!("`{name}` is on without this file"));
+                narrowing.refuse(&wanted.rule, format!("this file would switch off `{name}`"));
             }
         }
         let mut own = McpPolicy { narrowed_by: base.narrowed_by.take(), ..McpPolicy::default() };

@@ -399,7 +399,7 @@ impl Section<Policy> for Llm {
             match wanted {
                 Some(wanted) if wanted.value => *in_force = Some(wanted.clone()),
                 Some(wanted) => {
-                    narrowing.refuse(&wanted.rule, "the model's answers are judged without this file")
+                    narrowing.refuse(&wanted.rule, "this file would switch off checks of the model's answers")
                 }
                 None => {}
             }
@@ -407,7 +407,7 @@ impl Section<Policy> for Llm {
         let in_force = llm.canary.as_ref().map_or(OnLeak::Replace, |own| own.value);
         match &self.canary {
             Some(wanted) if wanted.value >= in_force => llm.canary = Some(wanted.clone()),
-            Some(wanted) => narrowing.refuse(&wanted.rule, "the canary is stricter without this file"),
+            Some(wanted) => narrowing.refuse(&wanted.rule, "this file would loosen `canary`"),
             None => {}
         }
         match &self.canary_sentences {
@@ -419,16 +419,14 @@ impl Section<Policy> for Llm {
             Some(wanted) if wanted.value >= llm.secrets.as_ref().map_or(OnSecret::Log, |own| own.value) => {
                 llm.secrets = Some(wanted.clone());
             }
-            Some(wanted) => {
-                narrowing.refuse(&wanted.rule, "secrets are treated more strictly without this file")
-            }
+            Some(wanted) => narrowing.refuse(&wanted.rule, "this file would treat secrets less strictly"),
             None => {}
         }
         for (kind, wanted) in &self.secret_kinds {
             if wanted.value >= llm.on_secret(kind) {
                 llm.secret_kinds.insert(kind.clone(), wanted.clone());
             } else {
-                narrowing.refuse(&wanted.rule, "secrets are treated more strictly without this file");
+                narrowing.refuse(&wanted.rule, "this file would treat secrets less strictly");
             }
         }
         // A further budget restricts.
@@ -445,7 +443,7 @@ impl Section<Policy> for Llm {
         let Some(list) = &self.allow else { return };
         for entry in &list.value {
             if !llm.allow.iter().any(|outer| outer.value.covers(&entry.value)) {
-                narrowing.refuse(&entry.rule, format!("`{}` does not pass without this file", entry.value));
+                narrowing.refuse(&entry.rule, format!("this file would let `{}` pass unread", entry.value));
             }
         }
         llm.allow.clone_from(&list.value);

@@ -147,10 +147,7 @@ impl Section<ProcessPolicy> for Network {
             for entry in &list.value {
                 let possible = narrowing.possible.iter().any(|profile| profile.network.permits(&entry.value));
                 if !possible && !base.permits(&entry.value) {
-                    narrowing.refuse(
-                        &entry.rule,
-                        format!("`{}` cannot be reached without this file", entry.value),
-                    );
+                    narrowing.refuse(&entry.rule, format!("this file would allow `{}`", entry.value));
                 }
             }
             let permitted: Vec<_> =
@@ -164,8 +161,7 @@ impl Section<ProcessPolicy> for Network {
             for entry in &list.value {
                 let possible = narrowing.possible.iter().any(|profile| covered(&profile.network, entry));
                 if !possible && !covered(base, entry) {
-                    let message =
-                        format!("port {} of this machine is not open without this file", entry.value);
+                    let message = format!("this file would open port {} of this machine", entry.value);
                     narrowing.refuse(&entry.rule, message);
                 }
             }
@@ -323,7 +319,7 @@ fn conditions_fit(reader: &mut Reader<'_>, fields: &Fields<'_>, rule: &NetworkRu
     };
     let is_net = matches!(rule.host, HostPattern::Net(..));
     if !rule.inspect {
-        odd("allow", "single requests can only be judged where TLS ends at agentsh", "add `inspect: true`");
+        odd("allow", "agentsh can check only requests that it can read", "add `inspect: true`");
     } else if rule.requests.is_empty() {
         odd("allow", "an empty list would let no request through", "remove the key, or the whole rule");
     }

@@ -137,7 +137,11 @@ impl Section<McpPolicy> for PinningKeys {
         let unlisted = [words[0], words[2], words[3]];
         let posture = reader.word(fields.find("posture"), &postures);
         if let Some(here) = fields.find("posture").filter(|_| fields.find("on_change").is_some()) {
-            reader.problem(&here, "`on_change` means the same", Some("write one of them".to_owned()));
+            reader.problem(
+                &here,
+                "`posture` and `on_change` set the same thing",
+                Some("remove one of them".to_owned()),
+            );
         }
         Self {
             rule: Some(reader.rule(&here)),
@@ -222,7 +226,7 @@ impl Section<McpPolicy> for PinningKeys {
             self.pin_binary.as_ref().filter(|own| in_force.pin_binary && !own.value).map(|own| &own.rule),
         ];
         for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(rule, "pinning is stricter without this file");
+            narrowing.refuse(rule, "this file would loosen `version_pinning`");
         }
         self.merge(base);
     }

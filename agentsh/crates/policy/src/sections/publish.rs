@@ -43,7 +43,7 @@ impl Section<AgentPolicy> for Publish {
         let Some(list) = &self.ports else { return };
         let covered = |entry: &Ruled<u16>| base.publish.iter().any(|outer| outer.value == entry.value);
         for entry in list.value.iter().filter(|entry| !covered(entry)) {
-            narrowing.refuse(&entry.rule, format!("port {} is not published without this file", entry.value));
+            narrowing.refuse(&entry.rule, format!("this file would publish port {}", entry.value));
         }
         let kept = list.value.iter().filter(|entry| covered(entry)).cloned().collect();
         base.publish = kept;

@@ -31,7 +31,7 @@ impl Section<Policy> for Tests {
         name: "tests",
         kind: Kind::Whole(&Kind::Map(TEST)),
         default: "none",
-        merge: "of every file, asked of that file and the layers below it",
+        merge: "each file has its own, asked of that file and the layers below it",
         about: "Questions, and the answers that the author of the file expects. A policy that contradicts them is not loaded.",
         example: "[{connect: \"example.com:443\", expect: deny}, {read: ~/.ssh/id_ed25519, expect: deny}]",
         ..KEY

@@ -23,8 +23,8 @@ pub struct Rates {
 const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 
 const PER_SERVER: &[Key] = &[
-    Key { name: "calls_per_minute", kind: COUNT, default: "100", about: "Calls a minute.", ..KEY },
-    Key { name: "burst", kind: COUNT, default: "10", about: "Calls at once.", ..KEY },
+    Key { name: "calls_per_minute", kind: COUNT, default: "100", about: "Calls per minute.", ..KEY },
+    Key { name: "burst", kind: COUNT, default: "10", about: "Maximum number of calls in a burst.", ..KEY },
 ];
 
 const RATES: &[Key] = &[
@@ -40,7 +40,7 @@ const RATES: &[Key] = &[
         name: "default_rpm",
         kind: COUNT,
         default: "100",
-        about: "Calls a minute, of each server.",
+        about: "Calls per minute, for each server.",
         example: "60",
         ..KEY
     },
@@ -48,7 +48,7 @@ const RATES: &[Key] = &[
         name: "default_burst",
         kind: COUNT,
         default: "10",
-        about: "Calls at once, of each server.",
+        about: "Maximum number of calls in a burst, for each server.",
         example: "10",
         ..KEY
     },
@@ -135,7 +135,7 @@ impl Section<McpPolicy> for Rates {
         if let Some(enabled) = self.enabled.as_ref().filter(|enabled| !enabled.value)
             && base.default.is_some()
         {
-            narrowing.refuse(&enabled.rule, "calls are limited without this file");
+            narrowing.refuse(&enabled.rule, "this file would switch off the limit of calls");
         }
         let mut alone = McpPolicy::default();
         self.merge(&mut alone);
@@ -145,7 +145,7 @@ impl Section<McpPolicy> for Rates {
                 && wanted.value.calls_per_minute > in_force.value.calls_per_minute
                 || self.default_burst.is_some() && wanted.value.burst > in_force.value.burst;
             if higher {
-                narrowing.refuse(&wanted.rule, "the limit of calls is lower without this file");
+                narrowing.refuse(&wanted.rule, "this file would raise the limit of calls");
             }
         }
         for (id, wanted) in &own.per_server {
@@ -153,8 +153,7 @@ impl Section<McpPolicy> for Rates {
                 && (wanted.value.calls_per_minute > in_force.value.calls_per_minute
                     || wanted.value.burst > in_force.value.burst)
             {
-                narrowing
-                    .refuse(&wanted.rule, format!("the limit of calls to `{id}` is lower without this file"));
+                narrowing.refuse(&wanted.rule, format!("this file would raise the limit of calls to `{id}`"));
             }
         }
         let ids: Vec<ServerId> = base.per_server.keys().chain(own.per_server.keys()).cloned().collect();

@@ -40,7 +40,7 @@ impl Section<McpPolicy> for RiskNames {
             |names: &Option<Ruled<Names>>| names.as_ref().is_some_and(|names| names.value == Names::Literal);
         match &self.names {
             Some(own) if is_literal(&base.risk_names) && own.value == Names::Words => {
-                narrowing.refuse(&own.rule, "`risk_names` is `literal` without this file");
+                narrowing.refuse(&own.rule, "this file would loosen `risk_names`");
             }
             _ => self.merge(base),
         }

@@ -323,8 +323,8 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
     let count =
         ["equals", "matches", "host", "exists"].iter().filter(|name| fields.find(name).is_some()).count();
     if count != 1 {
-        let help = "write one of `equals`, `matches`, `host` and `exists`".to_owned();
-        reader.problem(here, "this condition does not say one thing about the value", Some(help));
+        let message = "a condition needs exactly one of `equals`, `matches`, `host` and `exists`";
+        reader.problem(here, message, None);
         return None;
     }
     let is_placed = ["path", "header"].iter().any(|name| fields.find(name).is_some());

@@ -67,7 +67,7 @@ const SERVER: &[Key] = &[
         name: "headers",
         kind: Kind::Names(&Kind::Text),
         default: "none",
-        merge: "key by key; a layer that sets a `url` starts from nothing",
+        merge: "merged key by key; a layer that sets a `url` starts from nothing",
         about: "Sent to its `url` with every request. `${NAME}` is a variable of your environment, which the session fills in: no sandbox sees it.",
         ..KEY
     },
@@ -319,8 +319,9 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
     }
     let headers = fields.find("headers").and_then(|here| headers(reader, &here));
     if let (Some(headers), Some(_)) = (&headers, &command) {
+        let message = "`headers` is for a server with a `url`, and this server has a `command`";
         let help = "variables of a command belong in `env`".to_owned();
-        reader.problem_of_rule(&headers.rule, "a command is sent no headers", Some(help));
+        reader.problem_of_rule(&headers.rule, message, Some(help));
     }
     let args = reader.list(fields.find("args"), |reader, here| reader.any_text(here));
     let transport = reader.word(fields.find("type"), &[("stdio", false), ("http", true), ("sse", true)]);

@@ -141,7 +141,7 @@ impl Section<AgentPolicy> for Ssh {
         let covered =
             |entry: &Ruled<SshAccess>| base.ssh.iter().any(|outer| outer.value.covers(&entry.value));
         for entry in list.value.iter().filter(|entry| !covered(entry)) {
-            let message = "these keys are not used for this without this file".to_owned();
+            let message = "this file would allow more uses of ssh keys";
             narrowing.refuse(&entry.rule, message);
         }
         base.ssh = list.value.iter().filter(|entry| covered(entry)).cloned().collect();

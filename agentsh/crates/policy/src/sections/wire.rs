@@ -60,12 +60,12 @@ impl Section<McpPolicy> for WireSettings {
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         if let Some(bytes) = self.max_line_bytes.as_ref().filter(|bytes| bytes.value > base.max_line_bytes) {
-            narrowing.refuse(&bytes.rule, "`max_line_bytes` is lower without this file");
+            narrowing.refuse(&bytes.rule, "this file would raise `max_line_bytes`");
         }
         if let Some(timeout) = &self.request_timeout
             && base.request_timeout_s.is_some_and(|in_force| timeout.value.div_ceil(1_000) > in_force)
         {
-            narrowing.refuse(&timeout.rule, "`request_timeout` is shorter without this file");
+            narrowing.refuse(&timeout.rule, "this file would lengthen `request_timeout`");
         }
         self.merge(base);
     }

@@ -164,8 +164,8 @@ fn shown(layer: &Layer, width: usize) -> String {
     };
     push("", &layer.got);
     if layer.state.is_wanting() {
-        push("asked: ", &layer.asked);
-        push("why: ", &layer.why);
+        push("requested: ", &layer.asked);
+        push("reason: ", &layer.why);
         push("what to do: ", &layer.remedy);
     }
     text.trim_end().to_owned() + "\n"
@@ -228,12 +228,12 @@ mod tests {
         ];
         insta::assert_snapshot!(plain(&layers, 80), @r"
         DEGRADED    memory-limit        little
-                                        asked: much
-                                        why: no cgroup
+                                        requested: much
+                                        reason: no cgroup
                                         what to do: delegate one
         DEGRADED    cpu-limit           little
-                                        asked: much
-                                        why: as for memory-limit
+                                        requested: much
+                                        reason: as for memory-limit
         not found   other agents        claude, gemini
         found       agent-codex         /usr/bin/codex
         not fully enforced here: memory-limit, cpu-limit
@@ -250,8 +250,8 @@ mod tests {
         insta::assert_snapshot!(plain(&some(), 80), @r"
         enforced    seccomp             11 of 11
         DEGRADED    memory-limit        a watchdog
-                                        asked: 64 MiB
-                                        why: no cgroup
+                                        requested: 64 MiB
+                                        reason: no cgroup
                                         what to do: delegate one
         not needed  network-ebpf
         not fully enforced here: memory-limit
