@@ -138,7 +138,7 @@ fn one_line(text: &str) -> String {
     pieces.map(str::trim_end).collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
-/// Doc comments of what clap reads a command line into.
+/// Doc comments of what clap reads a command line into, and of tables of policy keys, which the reference prints.
 fn help(source: &str) -> Vec<Text> {
     let (mut found, mut block): (Vec<Text>, Option<Text>) = (Vec::new(), None);
     let mut is_inside = false;
@@ -153,7 +153,8 @@ fn help(source: &str) -> Vec<Text> {
             && HELP_DERIVES
                 .iter()
                 .any(|name| trimmed.split(['(', ',', ')', ' ', ':']).any(|word| word == *name));
-        is_inside = is_derive || is_inside && !line.starts_with('}');
+        let is_table = trimmed.ends_with(" = keys! {");
+        is_inside = is_derive || is_table || is_inside && !line.starts_with('}') && trimmed != "};";
         if let Some((at, text)) = block.take_if(|_| is_inside) {
             found.push((at, text.trim().to_owned()));
         }
@@ -187,6 +188,14 @@ mod tests {
             "    /// or two\n",
             "    read: bool,\n",
             "}\n",
+            "impl Section<P> for S {\n",
+            "    const KEYS: &'static [Key] = keys! {\n",
+            "        /// What happens to a call\n",
+            "        \"on_call\": Kind::Text;\n",
+            "    };\n",
+            "    /// Nor is this one printed\n",
+            "    fn read() {}\n",
+            "}\n",
             "const B: &str = \"over \\\n    two lines\";\n",
             "\n#[cfg(test)]\nmod tests { const C: &str = \"in a test\"; }\n",
         );
@@ -195,7 +204,8 @@ mod tests {
             (4, "cannot open {path}: \\\"{error}\\\""),
             (7, "Start an agent"),
             (10, "Read one more file, or two"),
-            (14, "over two lines"),
+            (16, "What happens to a call"),
+            (22, "over two lines"),
         ];
         let expected: Vec<Text> = expected.map(|(line, text)| (line, text.to_owned())).to_vec();
         assert_eq!(messages(source), expected);

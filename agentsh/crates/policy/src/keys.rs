@@ -53,6 +53,29 @@ pub enum Kind {
 pub const KEY: Key =
     Key { name: "", also: &[], kind: Kind::Text, default: "", merge: "", about: "", example: "" };
 
+/// A table of keys: above each the text that the reference has about it, then its name, its kind, and those of the other
+/// fields that differ from [`KEY`].
+macro_rules! keys {
+    ($($(#[doc = $about:literal])* $name:literal: $kind:expr $(, $field:ident: $value:expr)*;)*) => {
+        &[$($crate::keys::Key {
+            name: $name,
+            kind: $kind,
+            about: $crate::keys::without_margin(concat!($($about),*)),
+            $($field: $value,)*
+            ..$crate::keys::KEY
+        }),*]
+    };
+}
+pub(crate) use keys;
+
+/// The text of a doc comment, whose lines begin with a space.
+pub(crate) const fn without_margin(comment: &'static str) -> &'static str {
+    match comment.split_at_checked(1) {
+        Some((_, text)) => text,
+        None => "",
+    }
+}
+
 impl Key {
     /// The ways to write it.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::bundle::{Bundle, BundleError};
 use super::diagnostic::{PolicyError, Source};
-use super::keys::{KEY, Key, Kind};
+use super::keys::{Key, Kind, keys};
 use super::locks::Locks;
 use super::model::{PolicyTest, Ruled};
 use super::reader::{Here, Reader};
@@ -43,11 +43,11 @@ pub struct InForce {
     pub locks: Locks,
 }
 
-const KEYS: &[Key] = &[
-    Key { name: "name", ..KEY },
-    Key { name: "source", ..KEY },
-    Key { name: "keys", kind: Kind::Whole(&Kind::Text), ..KEY },
-];
+const KEYS: &[Key] = keys! {
+    "name": Kind::Text;
+    "source": Kind::Text;
+    "keys": Kind::Whole(&Kind::Text);
+};
 
 impl Organisation {
     /// The content of `organisation.yaml`; None if there is none. The machine's file, next to `system`, takes precedence over

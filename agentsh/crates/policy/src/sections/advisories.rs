@@ -1,7 +1,7 @@
 //! `sandbox.mcp.advisories`: what happens to a server with an advisory.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -152,109 +152,49 @@ pub struct Advisories {
 const WORDS: [(&str, OnAdvisory); 3] =
     [("off", OnAdvisory::Off), ("warn", OnAdvisory::Warn), ("block", OnAdvisory::Block)];
 
-const ACTION: Key =
-    Key { kind: Kind::Word(&["block", "warn", "off"]), default: "warn", example: "block", ..KEY };
-const STATUS: &[Key] = &[
-    Key {
-        name: "source",
-        about: "A URL, or a path.",
-        example: "\"https://status.example/api/v2/summary.json\"",
-        ..KEY
-    },
-    Key {
-        name: "servers",
-        kind: Kind::List(&Kind::Text),
-        about: "Names of the servers that depend on that service.",
-        example: "[search]",
-        ..KEY
-    },
-];
-const ADVISORIES: &[Key] = &[
-    Key {
-        name: "dependency",
-        about: "What happens to a server whose package, or one of its dependencies, has a known vulnerability (OSV) in this version. `block` does not start it.",
-        ..ACTION
-    },
-    Key {
-        name: "vendor",
-        about: "What happens to such a server if the vulnerability is on the list of known exploited ones (KEV).",
-        ..ACTION
-    },
-    Key {
-        name: "community",
-        about: "What happens to a server whose package or host is on deny lists that enough `signers` signed.",
-        ..ACTION
-    },
-    Key {
-        name: "availability",
-        about: "What happens to a server if more than `max_error_rate` of its calls of the last day failed, or its status page says that it is down.",
-        ..ACTION
-    },
-    Key {
-        name: "block_from",
-        kind: Kind::Word(&["low", "medium", "high", "critical"]),
-        default: "low",
-        about: "Lowest severity for `block`; anything below it is a warning.",
-        example: "high",
-        ..KEY
-    },
-    Key {
-        name: "ignore",
-        kind: Kind::List(&Kind::Text),
-        default: "none",
-        about: "Ids or aliases of advisories that agentsh ignores.",
-        example: "[GHSA-0000-0000-0000]",
-        ..KEY
-    },
-    Key {
-        name: "signers",
-        kind: Kind::List(&Kind::Text),
-        default: "none: deny lists are ignored",
-        about: "Public keys (minisign) of people whose deny lists apply.",
-        example: "[\"RWQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]",
-        ..KEY
-    },
-    Key {
-        name: "quorum",
-        kind: Kind::Number(1, 100),
-        default: "3",
-        about: "How many different signers an entry of the deny lists needs.",
-        example: "2",
-        ..KEY
-    },
-    Key {
-        name: "max_error_rate",
-        kind: Kind::Share,
-        default: "0.5",
-        about: "Share of the calls of the last day that may fail.",
-        example: "0.2",
-        ..KEY
-    },
-    Key {
-        name: "sources",
-        kind: Kind::List(&Kind::Text),
-        default: "none",
-        about: "Files, directories and URLs that `agentsh advisories update` reads: OSV records (also an `all.zip`), KEV lists, signed deny lists.",
-        example: "[\"/srv/mirror/osv\"]",
-        ..KEY
-    },
-    Key {
-        name: "status",
-        kind: Kind::List(&Kind::Map(STATUS)),
-        default: "none",
-        about: "Status pages (`summary.json` of Statuspage) that `agentsh advisories update` reads.",
-        example: "[{source: \"https://status.example/api/v2/summary.json\", servers: [search]}]",
-        ..KEY
-    },
-];
+const ACTION: Kind = Kind::Word(&["block", "warn", "off"]);
+const STATUS: &[Key] = keys! {
+    /// A URL, or a path.
+    "source": Kind::Text, example: "\"https://status.example/api/v2/summary.json\"";
+    /// Names of the servers that depend on that service.
+    "servers": Kind::List(&Kind::Text), example: "[search]";
+};
+const ADVISORIES: &[Key] = keys! {
+    /// What happens to a server whose package, or one of its dependencies, has a known vulnerability (OSV) in this
+    /// version. `block` does not start it.
+    "dependency": ACTION, default: "warn", example: "block";
+    /// What happens to such a server if the vulnerability is on the list of known exploited ones (KEV).
+    "vendor": ACTION, default: "warn", example: "block";
+    /// What happens to a server whose package or host is on deny lists that enough `signers` signed.
+    "community": ACTION, default: "warn", example: "block";
+    /// What happens to a server if more than `max_error_rate` of its calls of the last day failed, or its status page
+    /// says that it is down.
+    "availability": ACTION, default: "warn", example: "block";
+    /// Lowest severity for `block`; anything below it is a warning.
+    "block_from": Kind::Word(&["low", "medium", "high", "critical"]), default: "low", example: "high";
+    /// Ids or aliases of advisories that agentsh ignores.
+    "ignore": Kind::List(&Kind::Text), default: "none", example: "[GHSA-0000-0000-0000]";
+    /// Public keys (minisign) of people whose deny lists apply.
+    "signers": Kind::List(&Kind::Text), default: "none: deny lists are ignored",
+        example: "[\"RWQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]";
+    /// How many different signers an entry of the deny lists needs.
+    "quorum": Kind::Number(1, 100), default: "3", example: "2";
+    /// Share of the calls of the last day that may fail.
+    "max_error_rate": Kind::Share, default: "0.5", example: "0.2";
+    /// Files, directories and URLs that `agentsh advisories update` reads: OSV records (also an `all.zip`), KEV lists,
+    /// signed deny lists.
+    "sources": Kind::List(&Kind::Text), default: "none", example: "[\"/srv/mirror/osv\"]";
+    /// Status pages (`summary.json` of Statuspage) that `agentsh advisories update` reads.
+    "status": Kind::List(&Kind::Map(STATUS)), default: "none",
+        example: "[{source: \"https://status.example/api/v2/summary.json\", servers: [search]}]";
+};
 
 impl Section<McpPolicy> for Advisories {
-    const KEYS: &'static [Key] = &[Key {
-        name: "advisories",
-        kind: Kind::Map(ADVISORIES),
-        about: "Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and makes no other request.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and makes no other
+        /// request.
+        "advisories": Kind::Map(ADVISORIES);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(fields) = fields.find("advisories").and_then(|here| reader.map(&here, ADVISORIES)) else {

@@ -1,7 +1,7 @@
 //! `anomaly`: which calls are unusual, and what happens to them.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -99,74 +99,32 @@ pub struct Anomaly {
     written: AnomalyPolicy,
 }
 
-const ANOMALY: &[Key] = &[
-    Key {
-        name: "on_detection",
-        also: &["mode"],
-        kind: Kind::Word(&["off", "alert", "graded"]),
-        default: "alert",
-        about: "What happens to a call that is much longer or more frequent than usual, or that rarely follows the previous one. `graded` asks a person from the score `ask_from` on, and refuses from `block_from` on.",
-        example: "graded",
-        ..KEY
-    },
-    Key {
-        name: "learning",
-        kind: Kind::Duration,
-        default: "24h",
-        about: "Learning time after a server's first call, in which nothing is asked or refused. A tool is compared with its whole server at first, and with itself after this time or 200 calls.",
-        example: "72h",
-        ..KEY
-    },
-    Key {
-        name: "ask_from",
-        kind: Kind::Share,
-        default: "0.7",
-        about: "The score from which `graded` asks. Frequency and length count 35 of 100 each, the order 30; unknown values do not count.",
-        example: "0.6",
-        ..KEY
-    },
-    Key {
-        name: "block_from",
-        kind: Kind::Share,
-        default: "0.9",
-        about: "The score from which `graded` refuses.",
-        example: "0.8",
-        ..KEY
-    },
-    Key {
-        name: "alpha",
-        kind: Kind::Share,
-        default: "0.05",
-        about: "Weight of the newest value in the moving mean.",
-        example: "0.1",
-        ..KEY
-    },
-    Key {
-        name: "sigma",
-        kind: Kind::Number(1, 100),
-        default: "4",
-        about: "Standard deviations from which a length or a frequency is unusual.",
-        example: "3",
-        ..KEY
-    },
-    Key {
-        name: "drift",
-        kind: Kind::Number(1, 1000),
-        default: "15",
-        about: "Sum of deviations from which a series has drifted, in standard deviations.",
-        example: "10",
-        ..KEY
-    },
-];
+const ANOMALY: &[Key] = keys! {
+    /// What happens to a call that is much longer or more frequent than usual, or that rarely follows the previous one.
+    /// `graded` asks a person from the score `ask_from` on, and refuses from `block_from` on.
+    "on_detection": Kind::Word(&["off", "alert", "graded"]), also: &["mode"], default: "alert",
+        example: "graded";
+    /// Learning time after a server's first call, in which nothing is asked or refused. A tool is compared with its
+    /// whole server at first, and with itself after this time or 200 calls.
+    "learning": Kind::Duration, default: "24h", example: "72h";
+    /// The score from which `graded` asks. Frequency and length count 35 of 100 each, the order 30; unknown values do
+    /// not count.
+    "ask_from": Kind::Share, default: "0.7", example: "0.6";
+    /// The score from which `graded` refuses.
+    "block_from": Kind::Share, default: "0.9", example: "0.8";
+    /// Weight of the newest value in the moving mean.
+    "alpha": Kind::Share, default: "0.05", example: "0.1";
+    /// Standard deviations from which a length or a frequency is unusual.
+    "sigma": Kind::Number(1, 100), default: "4", example: "3";
+    /// Sum of deviations from which a series has drifted, in standard deviations.
+    "drift": Kind::Number(1, 1000), default: "15", example: "10";
+};
 
 impl Section<McpPolicy> for Anomaly {
-    const KEYS: &'static [Key] = &[Key {
-        name: "anomaly",
-        kind: Kind::Map(ANOMALY),
-        about: "Unusual calls.",
-        example: "{on_detection: graded}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Unusual calls.
+        "anomaly": Kind::Map(ANOMALY), example: "{on_detection: graded}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(fields) = fields.find("anomaly").and_then(|here| reader.map(&here, ANOMALY)) else {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -77,91 +77,44 @@ pub struct Approvals {
     approved: List<Approved>,
 }
 
-const APPROVALS: &[Key] = &[
-    Key {
-        name: "wait",
-        kind: Kind::Duration,
-        default: "5m",
-        about: "How long a call waits for the answer of a person; then it is refused.",
-        example: "2m",
-        ..KEY
-    },
-    Key {
-        name: "headless",
-        kind: Kind::Word(&["deny", "wait"]),
-        default: "deny",
-        about: "What happens to a question if the session has no terminal: it is refused at once, or waits for `agentsh approvals`.",
-        example: "wait",
-        ..KEY
-    },
-    Key {
-        name: "webhook",
-        default: "none",
-        about: "A URL that gets a signed POST for every question, and may answer it with a signed reply: `https:`, or \
-            `http:` on this machine. See docs/approvals.md.",
-        example: "\"https://chat.example/ask\"",
-        ..KEY
-    },
-    Key {
-        name: "webhook_secret_env",
-        default: "none: without it no webhook is asked",
-        about: "Variable of the caller's environment whose value signs questions and replies (HMAC-SHA256).",
-        example: "ASK_SECRET",
-        ..KEY
-    },
-    Key {
-        name: "fleet",
-        kind: Kind::Flag,
-        default: "false",
-        about: "Whether questions also wait at the fleet server of an enrolled host, where an approver may answer them: \
-            `agentsh approvals list --fleet URL`. See docs/fleet.md.",
-        example: "true",
-        ..KEY
-    },
-];
+const APPROVALS: &[Key] = keys! {
+    /// How long a call waits for the answer of a person; then it is refused.
+    "wait": Kind::Duration, default: "5m", example: "2m";
+    /// What happens to a question if the session has no terminal: it is refused at once, or waits for `agentsh
+    /// approvals`.
+    "headless": Kind::Word(&["deny", "wait"]), default: "deny", example: "wait";
+    /// A URL that gets a signed POST for every question, and may answer it with a signed reply: `https:`, or `http:` on
+    /// this machine. See docs/approvals.md.
+    "webhook": Kind::Text, default: "none", example: "\"https://chat.example/ask\"";
+    /// Variable of the caller's environment whose value signs questions and replies (HMAC-SHA256).
+    "webhook_secret_env": Kind::Text, default: "none: without it no webhook is asked", example: "ASK_SECRET";
+    /// Whether questions also wait at the fleet server of an enrolled host, where an approver may answer them: `agentsh
+    /// approvals list --fleet URL`. See docs/fleet.md.
+    "fleet": Kind::Flag, default: "false", example: "true";
+};
 
-const APPROVED: &[Key] = &[
-    Key { name: "server", default: "required", about: "A server.", ..KEY },
-    Key { name: "tool", default: "required", about: "One of its tools, or a method.", ..KEY },
-    Key {
-        name: "from",
-        default: "none: the entry is about calls",
-        about: "The server whose data may go to `server`.",
-        ..KEY
-    },
-    Key {
-        name: "arguments",
-        default: "any",
-        about: "Hash of the arguments, as `agentsh approvals show` prints it.",
-        ..KEY
-    },
-    Key {
-        name: "interface",
-        default: "any",
-        about: "Hash of the tool's definition, as `agentsh mcp tools` prints it.",
-        ..KEY
-    },
-];
+const APPROVED: &[Key] = keys! {
+    /// A server.
+    "server": Kind::Text, default: "required";
+    /// One of its tools, or a method.
+    "tool": Kind::Text, default: "required";
+    /// The server whose data may go to `server`.
+    "from": Kind::Text, default: "none: the entry is about calls";
+    /// Hash of the arguments, as `agentsh approvals show` prints it.
+    "arguments": Kind::Text, default: "any";
+    /// Hash of the tool's definition, as `agentsh mcp tools` prints it.
+    "interface": Kind::Text, default: "any";
+};
 
 impl Section<McpPolicy> for Approvals {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "approvals",
-            kind: Kind::Map(APPROVALS),
-            about: "How a person is asked. See docs/approvals.md.",
-            example: "{wait: 2m}",
-            ..KEY
-        },
-        Key {
-            name: "approved",
-            kind: Kind::List(&Kind::Map(APPROVED)),
-            default: "empty",
-            about: "What a person approved permanently: exactly this is not asked about again. `agentsh approvals \
-                approve ID --always` writes it into `approved.yaml` next to the user's policy.",
-            example: "[{server: github, tool: create_issue}]",
-            ..KEY
-        },
-    ];
+    const KEYS: &'static [Key] = keys! {
+        /// How a person is asked. See docs/approvals.md.
+        "approvals": Kind::Map(APPROVALS), example: "{wait: 2m}";
+        /// What a person approved permanently: exactly this is not asked about again. `agentsh approvals approve ID
+        /// --always` writes it into `approved.yaml` next to the user's policy.
+        "approved": Kind::List(&Kind::Map(APPROVED)), default: "empty",
+            example: "[{server: github, tool: create_issue}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let approved = reader.adding(fields.find("approved"), approved);

@@ -1,7 +1,7 @@
 //! `sandbox.mcp.classifier`: the user's own model that rates how likely a text gives orders to an agent.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -116,95 +116,39 @@ pub struct Classifier {
     written: ClassifierPolicy,
 }
 
-const CLASSIFIER: &[Key] = &[
-    Key {
-        name: "url",
-        default: "none: nothing is classified",
-        about: "The endpoint. On this machine, unless `host` names another one.",
-        example: "\"http://127.0.0.1:8080/predict\"",
-        ..KEY
-    },
-    Key {
-        name: "host",
-        default: "this machine",
-        about: "The host of `url` once more, if it is not this machine, because servers' texts are sent to it.",
-        example: "classifier.corp.example",
-        ..KEY
-    },
-    Key {
-        name: "format",
-        kind: Kind::Word(&["json", "openai"]),
-        default: "json",
-        about: "`json` sends `{\"inputs\": TEXT}` and reads a score, or labels with scores; `openai` asks a chat model.",
-        example: "openai",
-        ..KEY
-    },
-    Key { name: "model", default: "none", about: "The model's name, for `openai`.", example: "guard", ..KEY },
-    Key {
-        name: "key_env",
-        default: "none",
-        about: "Variable of the caller's environment that holds the key of the endpoint.",
-        example: "CLASSIFIER_KEY",
-        ..KEY
-    },
-    Key {
-        name: "labels",
-        kind: Kind::Whole(&Kind::Text),
-        default: "INJECTION, JAILBREAK, MALICIOUS, UNSAFE, LABEL_1",
-        about: "Labels of the answer that mean an attack.",
-        example: "[INJECTION]",
-        ..KEY
-    },
-    Key {
-        name: "threshold",
-        kind: Kind::Share,
-        default: "0.8",
-        about: "The score from which a text is suspicious.",
-        example: "0.9",
-        ..KEY
-    },
-    Key {
-        name: "timeout",
-        kind: Kind::Duration,
-        default: "1s",
-        about: "How long one message waits for all answers of the classifier.",
-        example: "2s",
-        ..KEY
-    },
-    Key {
-        name: "min_bytes",
-        kind: Kind::Number(1, 1 << 20),
-        default: "1",
-        about: "Shorter texts are not classified.",
-        example: "64",
-        ..KEY
-    },
-    Key {
-        name: "action",
-        kind: Kind::Word(&["block", "advise", "alert"]),
-        default: "advise",
-        about: "What happens to a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and removes an entry with such a definition from its listing.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "on_unavailable",
-        kind: Kind::Word(&["pass", "block"]),
-        default: "pass",
-        about: "What happens to a text when the endpoint gives no usable answer.",
-        example: "block",
-        ..KEY
-    },
-];
+const CLASSIFIER: &[Key] = keys! {
+    /// The endpoint. On this machine, unless `host` names another one.
+    "url": Kind::Text, default: "none: nothing is classified", example: "\"http://127.0.0.1:8080/predict\"";
+    /// The host of `url` once more, if it is not this machine, because servers' texts are sent to it.
+    "host": Kind::Text, default: "this machine", example: "classifier.corp.example";
+    /// `json` sends `{"inputs": TEXT}` and reads a score, or labels with scores; `openai` asks a chat model.
+    "format": Kind::Word(&["json", "openai"]), default: "json", example: "openai";
+    /// The model's name, for `openai`.
+    "model": Kind::Text, default: "none", example: "guard";
+    /// Variable of the caller's environment that holds the key of the endpoint.
+    "key_env": Kind::Text, default: "none", example: "CLASSIFIER_KEY";
+    /// Labels of the answer that mean an attack.
+    "labels": Kind::Whole(&Kind::Text), default: "INJECTION, JAILBREAK, MALICIOUS, UNSAFE, LABEL_1",
+        example: "[INJECTION]";
+    /// The score from which a text is suspicious.
+    "threshold": Kind::Share, default: "0.8", example: "0.9";
+    /// How long one message waits for all answers of the classifier.
+    "timeout": Kind::Duration, default: "1s", example: "2s";
+    /// Shorter texts are not classified.
+    "min_bytes": Kind::Number(1, 1 << 20), default: "1", example: "64";
+    /// What happens to a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and
+    /// removes an entry with such a definition from its listing.
+    "action": Kind::Word(&["block", "advise", "alert"]), default: "advise", example: "block";
+    /// What happens to a text when the endpoint gives no usable answer.
+    "on_unavailable": Kind::Word(&["pass", "block"]), default: "pass", example: "block";
+};
 
 impl Section<McpPolicy> for Classifier {
-    const KEYS: &'static [Key] = &[Key {
-        name: "classifier",
-        kind: Kind::Map(CLASSIFIER),
-        about: "A classification model that rates results and definitions, with secrets replaced. Nothing leaves the \
-            machine unless `host` says so.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// A classification model that rates results and definitions, with secrets replaced. Nothing leaves the machine
+        /// unless `host` says so.
+        "classifier": Kind::Map(CLASSIFIER);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(fields) = fields.find("classifier").and_then(|here| reader.map(&here, CLASSIFIER)) else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -132,65 +132,30 @@ pub struct Content {
     hidden_html: Option<Ruled<HiddenHtml>>,
 }
 
-const CONTENT: &[Key] = &[
-    Key {
-        name: "definitions",
-        kind: Kind::Word(&["block", "alert", "off"]),
-        default: "alert",
-        about: "What happens to a tool whose definition contains instructions to the model. Hidden characters in a definition hide the tool unless this is `off`.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "results",
-        kind: Kind::Word(&["block", "advise", "alert", "off"]),
-        default: "advise",
-        about: "What happens to a result that contains instructions to the model; `advise` puts a sentence in front of it.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "requests",
-        kind: Kind::Word(&["block", "alert", "off"]),
-        default: "block",
-        about: "What happens to a request of a server (sampling, elicitation) that contains instructions to the model.",
-        example: "alert",
-        ..KEY
-    },
-    Key {
-        name: "arguments",
-        kind: Kind::Word(&["block", "alert", "off"]),
-        default: "alert",
-        about: "What happens to a call with a harmful command in its arguments, such as a reverse shell.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "sanitize",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether terminal control characters are removed from servers' texts, and hidden HTML as `hidden_html` says by default.",
-        example: "false",
-        ..KEY
-    },
-    Key {
-        name: "hidden_html",
-        kind: Kind::Word(&["remove", "suspicious", "keep"]),
-        default: "suspicious",
-        about: "Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size) is removed from results: always, if an instruction is near certain, or never. An agent that edits pages needs their \
-            comments.",
-        example: "remove",
-        ..KEY
-    },
-];
+const CONTENT: &[Key] = keys! {
+    /// What happens to a tool whose definition contains instructions to the model. Hidden characters in a definition
+    /// hide the tool unless this is `off`.
+    "definitions": Kind::Word(&["block", "alert", "off"]), default: "alert", example: "block";
+    /// What happens to a result that contains instructions to the model; `advise` puts a sentence in front of it.
+    "results": Kind::Word(&["block", "advise", "alert", "off"]), default: "advise", example: "block";
+    /// What happens to a request of a server (sampling, elicitation) that contains instructions to the model.
+    "requests": Kind::Word(&["block", "alert", "off"]), default: "block", example: "alert";
+    /// What happens to a call with a harmful command in its arguments, such as a reverse shell.
+    "arguments": Kind::Word(&["block", "alert", "off"]), default: "alert", example: "block";
+    /// Whether terminal control characters are removed from servers' texts, and hidden HTML as `hidden_html` says by
+    /// default.
+    "sanitize": Kind::Flag, default: "true", example: "false";
+    /// Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size)
+    /// is removed from results: always, if an instruction is near certain, or never. An agent that edits pages needs
+    /// their comments.
+    "hidden_html": Kind::Word(&["remove", "suspicious", "keep"]), default: "suspicious", example: "remove";
+};
 
 impl Section<McpPolicy> for Content {
-    const KEYS: &'static [Key] = &[Key {
-        name: "content",
-        kind: Kind::Map(CONTENT),
-        about: "Texts of servers that try to instruct a model. A finding is a guess, so little is refused by default.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Texts of servers that try to instruct a model. A finding is a guess, so little is refused by default.
+        "content": Kind::Map(CONTENT);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(fields) = fields.find("content").and_then(|here| reader.map(&here, CONTENT)) else {

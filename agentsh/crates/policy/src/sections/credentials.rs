@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::describe::Lines;
 use crate::domain;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{HostPattern, NetworkRule, RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::network::{HostRule, Precedence};
@@ -113,47 +113,27 @@ pub struct Credentials {
     entries: List<Credential>,
 }
 
-const CREDENTIAL: &[Key] = &[
-    Key {
-        name: "host",
-        default: "required",
-        about: "One name, with a port if that is not 443. The secret goes nowhere else.",
-        ..KEY
-    },
-    Key {
-        name: "from",
-        default: "required",
-        about: "Where the session gets the secret: `gh` (`gh auth token`), `git-credential` (`git credential fill`), `netrc`, \
-            `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable only for the user).",
-        ..KEY
-    },
-    Key {
-        name: "as",
-        kind: Kind::Whole(&Kind::Text),
-        default: "`gh`: GH_TOKEN and GITHUB_TOKEN, for your own server GH_ENTERPRISE_TOKEN and GITHUB_ENTERPRISE_TOKEN; `env:NAME`: NAME; else none",
-        about: "Variables that hold the placeholder inside.",
-        ..KEY
-    },
-    Key {
-        name: "allow",
-        kind: Kind::Whole(&Kind::Text),
-        default: "what reads: `GET /**`, `HEAD /**`, `POST /**/git-upload-pack`",
-        about: "The requests that the secret goes on, as `METHOD /path`. Pushing is `POST /OWNER/NAME/git-receive-pack`.",
-        ..KEY
-    },
-];
+const CREDENTIAL: &[Key] = keys! {
+    /// One name, with a port if that is not 443. The secret goes nowhere else.
+    "host": Kind::Text, default: "required";
+    /// Where the session gets the secret: `gh` (`gh auth token`), `git-credential` (`git credential fill`), `netrc`,
+    /// `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable only for the user).
+    "from": Kind::Text, default: "required";
+    /// Variables that hold the placeholder inside.
+    "as": Kind::Whole(&Kind::Text),
+        default: "`gh`: GH_TOKEN and GITHUB_TOKEN, for your own server GH_ENTERPRISE_TOKEN and GITHUB_ENTERPRISE_TOKEN; `env:NAME`: NAME; else none";
+    /// The requests that the secret goes on, as `METHOD /path`. Pushing is `POST /OWNER/NAME/git-receive-pack`.
+    "allow": Kind::Whole(&Kind::Text),
+        default: "what reads: `GET /**`, `HEAD /**`, `POST /**/git-upload-pack`";
+};
 
 impl Section<AgentPolicy> for Credentials {
-    const KEYS: &'static [Key] = &[Key {
-        name: "credentials",
-        kind: Kind::List(&Kind::Map(CREDENTIAL)),
-        default: "none",
-        about: "Secrets that the session adds to the agent's requests in place of placeholders. They are never \
-        visible inside. See \
-            docs/credentials.md.",
-        example: "[{host: github.com, from: gh, allow: [\"GET /**\", \"POST /*/*/git-upload-pack\"]}]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Secrets that the session adds to the agent's requests in place of placeholders. They are never visible
+        /// inside. See docs/credentials.md.
+        "credentials": Kind::List(&Kind::Map(CREDENTIAL)), default: "none",
+            example: "[{host: github.com, from: gh, allow: [\"GET /**\", \"POST /*/*/git-upload-pack\"]}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self { entries: reader.adding(fields.find("credentials"), credential) }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::describe::Lines;
 use crate::glob;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{OnFlow, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -139,110 +139,57 @@ impl CrossServerPolicy {
     }
 }
 
-const ENABLED: Key = Key {
-    name: "enabled",
-    kind: Kind::Flag,
-    default: "true",
-    about: "Whether this check is on.",
-    example: "true",
-    ..KEY
+const SHADOW_TOOL: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// Whether similar names of servers are reported.
+    "similarity_check": Kind::Flag, default: "true", example: "true";
+    /// How much alike two names of servers are (Damerau-Levenshtein, 1 is the same).
+    "similarity_threshold": Kind::Share, default: "0.85", example: "0.85";
 };
-
-const fn a_window(default: &'static str, about: &'static str) -> Key {
-    Key { name: "window", kind: Kind::Duration, default, about, example: "30s", ..KEY }
-}
-
-const SHADOW_TOOL: &[Key] = &[
-    ENABLED,
-    Key {
-        name: "similarity_check",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether similar names of servers are reported.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "similarity_threshold",
-        kind: Kind::Share,
-        default: "0.85",
-        about: "How much alike two names of servers are (Damerau-Levenshtein, 1 is the same).",
-        example: "0.85",
-        ..KEY
-    },
-];
-const READ_THEN_SEND: &[Key] = &[ENABLED, a_window("30s", "How long a read counts.")];
-const BURST: &[Key] = &[
-    ENABLED,
-    Key {
-        name: "max_calls",
-        kind: Kind::Number(1, u32::MAX as u64),
-        default: "10",
-        about: "Calls of one server in the window; blocked ones do not count.",
-        example: "10",
-        ..KEY
-    },
-    a_window("5s", "How long a call counts."),
-];
-const CROSS_SERVER_FLOW: &[Key] = &[
-    ENABLED,
-    Key {
-        name: "same_turn_only",
-        kind: Kind::Flag,
-        default: "true",
-        about: "A read counts until the user's next message, however long that takes. Turns are known where the model's answers are checked (`llm`); elsewhere, and with `false`, the window decides.",
-        example: "true",
-        ..KEY
-    },
-    a_window("30s", "How long a read counts."),
-];
-const CROSS_SERVER: &[Key] = &[
-    ENABLED,
-    Key {
-        name: "shadow_tool",
-        kind: Kind::Map(SHADOW_TOOL),
-        default: "on",
-        about: "A tool with the name of another server's: both are hidden and refused. Without the section, and with `enabled: false`, they are only reported. A name that looks the same but is spelled with other letters is always refused.",
-        ..KEY
-    },
-    Key {
-        name: "read_then_send",
-        kind: Kind::Map(READ_THEN_SEND),
-        default: "on with the section",
-        about: "Something is read from one server and then sent with another: the send is refused.",
-        ..KEY
-    },
-    Key {
-        name: "burst",
-        kind: Kind::Map(BURST),
-        default: "on with the section",
-        about: "Many calls of one server in a short time: further ones are refused.",
-        ..KEY
-    },
-    Key {
-        name: "cross_server_flow",
-        kind: Kind::Map(CROSS_SERVER_FLOW),
-        default: "on with the section",
-        about: "Something is read from one server and then written, computed with or given to an unknown tool of another.",
-        ..KEY
-    },
-    Key {
-        name: "on_flow",
-        kind: Kind::Word(&["block", "ask", "alert"]),
-        default: "block",
-        about: "What happens to such a call if it contains no visible data of the read. `exfiltration` judges visible data, however old the read is.",
-        example: "ask",
-        ..KEY
-    },
-    Key {
-        name: "kinds",
-        kind: Kind::Names(&Kind::Word(&["read", "write", "send", "compute"])),
+const READ_THEN_SEND: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// How long a read counts.
+    "window": Kind::Duration, default: "30s", example: "30s";
+};
+const BURST: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// Calls of one server in the window; blocked ones do not count.
+    "max_calls": Kind::Number(1, u32::MAX as u64), default: "10", example: "10";
+    /// How long a call counts.
+    "window": Kind::Duration, default: "5s", example: "30s";
+};
+const CROSS_SERVER_FLOW: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// A read counts until the user's next message, however long that takes. Turns are known where the model's answers
+    /// are checked (`llm`); elsewhere, and with `false`, the window decides.
+    "same_turn_only": Kind::Flag, default: "true", example: "true";
+    /// How long a read counts.
+    "window": Kind::Duration, default: "30s", example: "30s";
+};
+const CROSS_SERVER: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// A tool with the name of another server's: both are hidden and refused. Without the section, and with `enabled:
+    /// false`, they are only reported. A name that looks the same but is spelled with other letters is always refused.
+    "shadow_tool": Kind::Map(SHADOW_TOOL), default: "on";
+    /// Something is read from one server and then sent with another: the send is refused.
+    "read_then_send": Kind::Map(READ_THEN_SEND), default: "on with the section";
+    /// Many calls of one server in a short time: further ones are refused.
+    "burst": Kind::Map(BURST), default: "on with the section";
+    /// Something is read from one server and then written, computed with or given to an unknown tool of another.
+    "cross_server_flow": Kind::Map(CROSS_SERVER_FLOW), default: "on with the section";
+    /// What happens to such a call if it contains no visible data of the read. `exfiltration` judges visible data,
+    /// however old the read is.
+    "on_flow": Kind::Word(&["block", "ask", "alert"]), default: "block", example: "ask";
+    /// The kind of a tool, by name or `SERVER/TOOL`; `*` matches any text.
+    "kinds": Kind::Names(&Kind::Word(&["read", "write", "send", "compute"])),
         default: "the verb in a tool's name, and what its annotations add",
-        about: "The kind of a tool, by name or `SERVER/TOOL`; `*` matches any text.",
-        example: "{\"mail/compose\": send}",
-        ..KEY
-    },
-];
+        example: "{\"mail/compose\": send}";
+};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CrossServer {
@@ -250,14 +197,10 @@ pub struct CrossServer {
 }
 
 impl Section<McpPolicy> for CrossServer {
-    const KEYS: &'static [Key] = &[Key {
-        name: "cross_server",
-        kind: Kind::Map(CROSS_SERVER),
-        default: "similar names",
-        about: "Checks that look at several servers together.",
-        example: "{enabled: true}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Checks that look at several servers together.
+        "cross_server": Kind::Map(CROSS_SERVER), default: "similar names", example: "{enabled: true}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let here = fields.find("cross_server");

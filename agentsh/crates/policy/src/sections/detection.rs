@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{KEY, Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
@@ -99,60 +99,41 @@ const ACTION: Key = Key {
     about: "What happens to a tool whose definition has a finding of this severity; `hide` and `block` leave it out and refuse its calls.",
     ..KEY
 };
-const PATTERN: &[Key] = &[
-    Key { name: "name", default: "required", about: "Its name.", ..KEY },
-    Key {
-        name: "pattern",
-        default: "required",
-        about: "A regular expression (of the crate `regex`: linear time, without look-around).",
-        ..KEY
-    },
-    Key { name: "category", default: "custom", about: "Its category.", ..KEY },
-    Key { name: "severity", kind: SEVERITY, default: "high", about: "Its severity.", ..KEY },
-    Key { name: "description", default: "none", about: "Shown in refusals and events.", ..KEY },
-];
+const PATTERN: &[Key] = keys! {
+    /// Its name.
+    "name": Kind::Text, default: "required";
+    /// A regular expression (of the crate `regex`: linear time, without look-around).
+    "pattern": Kind::Text, default: "required";
+    /// Its category.
+    "category": Kind::Text, default: "custom";
+    /// Its severity.
+    "severity": SEVERITY, default: "high";
+    /// Shown in refusals and events.
+    "description": Kind::Text, default: "none";
+};
 const LEVEL_KEYS: &[Key] = &[
     Key { name: "low", ..ACTION },
     Key { name: "medium", ..ACTION },
     Key { name: "high", ..ACTION },
     Key { name: "critical", example: "hide", ..ACTION },
 ];
-const DETECTION: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "`true` also searches for the documented pattern set, in definitions and in results; `false` is another way to \
-            write `content: {definitions: off}`.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "actions",
-        kind: Kind::Map(LEVEL_KEYS),
-        default: "none",
-        about: "What happens to a tool, by the severity of its worst finding.",
-        ..KEY
-    },
-    Key {
-        name: "custom_patterns",
-        kind: Kind::Whole(&Kind::Map(PATTERN)),
-        default: "none",
-        about: "Your own patterns, searched for in definitions and in results. A match has the severity of its pattern: \
-            `high` and `critical` count like a finding that would block.",
-        example: "[{name: internal, pattern: \"corp\\\\.example\", severity: low}]",
-        ..KEY
-    },
-];
+const DETECTION: &[Key] = keys! {
+    /// `true` also searches for the documented pattern set, in definitions and in results; `false` is another way to
+    /// write `content: {definitions: off}`.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// What happens to a tool, by the severity of its worst finding.
+    "actions": Kind::Map(LEVEL_KEYS), default: "none";
+    /// Your own patterns, searched for in definitions and in results. A match has the severity of its pattern: `high`
+    /// and `critical` count like a finding that would block.
+    "custom_patterns": Kind::Whole(&Kind::Map(PATTERN)), default: "none",
+        example: "[{name: internal, pattern: \"corp\\\\.example\", severity: low}]";
+};
 
 impl Section<McpPolicy> for Detection {
-    const KEYS: &'static [Key] = &[Key {
-        name: "detection",
-        kind: Kind::Map(DETECTION),
-        default: "none",
-        about: "Findings in definitions of tools, prompts and resources.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Findings in definitions of tools, prompts and resources.
+        "detection": Kind::Map(DETECTION), default: "none";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(fields) = fields.find("detection").and_then(|here| reader.map(&here, DETECTION)) else {
@@ -260,33 +241,19 @@ pub struct OutputInspection {
     written: Option<Ruled<OnFinding>>,
 }
 
-const OUTPUT_INSPECTION: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "`true` also searches for the documented pattern set; `false` is another way to write `content: {results: off}`.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "on_detection",
-        kind: Kind::Word(&["block", "advise", "alert", "allow"]),
-        default: "`content.results`",
-        about: "What happens to a result in which something was found; another way to write `content.results`.",
-        example: "block",
-        ..KEY
-    },
-];
+const OUTPUT_INSPECTION: &[Key] = keys! {
+    /// `true` also searches for the documented pattern set; `false` is another way to write `content: {results: off}`.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// What happens to a result in which something was found; another way to write `content.results`.
+    "on_detection": Kind::Word(&["block", "advise", "alert", "allow"]), default: "`content.results`",
+        example: "block";
+};
 
 impl Section<McpPolicy> for OutputInspection {
-    const KEYS: &'static [Key] = &[Key {
-        name: "output_inspection",
-        kind: Kind::Map(OUTPUT_INSPECTION),
-        default: "none",
-        about: "Findings in results.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Findings in results.
+        "output_inspection": Kind::Map(OUTPUT_INSPECTION), default: "none";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let here = fields.find("output_inspection");
@@ -333,33 +300,18 @@ pub struct Sampling {
 }
 
 const REQUEST: Kind = Kind::Word(&["block", "alert", "allow"]);
-const SAMPLING: &[Key] = &[
-    Key {
-        name: "policy",
-        kind: REQUEST,
-        default: "a scan decides: see `content.requests`",
-        about: "What happens to every request of a server for its client's model or user.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "per_server",
-        kind: Kind::Names(&REQUEST),
-        default: "none",
-        about: "The same for one server.",
-        example: "{search: block}",
-        ..KEY
-    },
-];
+const SAMPLING: &[Key] = keys! {
+    /// What happens to every request of a server for its client's model or user.
+    "policy": REQUEST, default: "a scan decides: see `content.requests`", example: "block";
+    /// The same for one server.
+    "per_server": Kind::Names(&REQUEST), default: "none", example: "{search: block}";
+};
 
 impl Section<McpPolicy> for Sampling {
-    const KEYS: &'static [Key] = &[Key {
-        name: "sampling",
-        kind: Kind::Map(SAMPLING),
-        default: "none",
-        about: "Sampling and elicitation: what servers ask of the client, its model and its user.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Sampling and elicitation: what servers ask of the client, its model and its user.
+        "sampling": Kind::Map(SAMPLING), default: "none";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(fields) = fields.find("sampling").and_then(|here| reader.map(&here, SAMPLING)) else {

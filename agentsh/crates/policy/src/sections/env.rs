@@ -2,7 +2,7 @@
 
 use crate::describe::Lines;
 use crate::glob;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{EnvPolicy, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -18,36 +18,21 @@ pub struct Env {
 }
 
 impl Section<ProcessPolicy> for Env {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "env_allow",
-            also: &["allowed_env"],
-            kind: Kind::List(&Kind::Text),
+    #[expect(clippy::needless_update, reason = "one key differs in every field from the usual")]
+    const KEYS: &'static [Key] = keys! {
+        /// Names and patterns of variables that are passed on. A name that ends like a secret's (`_TOKEN`, `_KEY`) and
+        /// one that decides what programs load (`LD_PRELOAD`, `NODE_OPTIONS`) are passed only if their full name is
+        /// listed.
+        "env_allow": Kind::List(&Kind::Text), also: &["allowed_env"],
             default: "only PATH, HOME, USER, SHELL, TERM, LANG, TMPDIR and XDG_RUNTIME_DIR",
-            about: "Names and patterns of variables that are passed on. A name that ends like a secret's (`_TOKEN`, `_KEY`) \
-                and one that decides what programs load (`LD_PRELOAD`, `NODE_OPTIONS`) are passed only if their full name is listed.",
-            example: "[\"CI_*\", GITHUB_TOKEN]",
-            ..KEY
-        },
-        Key {
-            name: "env_deny",
-            also: &["denied_env"],
-            kind: Kind::List(&Kind::Text),
-            default: "nothing",
-            merge: "adds, and wins over every `env_allow` of the layers below",
-            about: "Names and patterns that are not passed on. If `env_allow` is empty, every other variable is passed; an \
-                `env_allow` in the same place takes precedence.",
-            example: "[\"AWS_*\"]",
-        },
-        Key {
-            name: "env_inherit",
-            kind: Kind::Word(&["all", "none"]),
-            default: "none",
-            about: "`all` passes what no list names, except variables that decide what programs load.",
-            example: "all",
-            ..KEY
-        },
-    ];
+            example: "[\"CI_*\", GITHUB_TOKEN]";
+        /// Names and patterns that are not passed on. If `env_allow` is empty, every other variable is passed; an
+        /// `env_allow` in the same place takes precedence.
+        "env_deny": Kind::List(&Kind::Text), also: &["denied_env"], default: "nothing",
+            merge: "adds, and wins over every `env_allow` of the layers below", example: "[\"AWS_*\"]";
+        /// `all` passes what no list names, except variables that decide what programs load.
+        "env_inherit": Kind::Word(&["all", "none"]), default: "none", example: "all";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self {

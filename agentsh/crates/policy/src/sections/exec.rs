@@ -2,7 +2,7 @@
 
 use crate::describe::Lines;
 use crate::glob;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::narrow::Narrowing;
 use crate::path;
 use crate::reader::{Fields, Here, List, Reader};
@@ -14,18 +14,17 @@ pub struct Exec {
     pub allow: List<String>,
 }
 
-const EXEC: &[Key] = &[Key {
-    name: "allow",
-    kind: Kind::List(&Kind::Text),
-    default: "every program that can be read",
-    about: "The only programs that may be executed, by absolute path or pattern.",
-    example: "[\"/usr/**\", \"**/target/debug/*\"]",
-    ..KEY
-}];
+const EXEC: &[Key] = keys! {
+    /// The only programs that may be executed, by absolute path or pattern.
+    "allow": Kind::List(&Kind::Text), default: "every program that can be read",
+        example: "[\"/usr/**\", \"**/target/debug/*\"]";
+};
 
 impl Section<ProcessPolicy> for Exec {
-    const KEYS: &'static [Key] =
-        &[Key { name: "exec", kind: Kind::Map(EXEC), about: "What may be executed.", ..KEY }];
+    const KEYS: &'static [Key] = keys! {
+        /// What may be executed.
+        "exec": Kind::Map(EXEC);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(exec) = fields.find("exec").and_then(|here| reader.map(&here, EXEC)) else {

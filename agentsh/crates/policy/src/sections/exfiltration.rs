@@ -1,7 +1,7 @@
 //! `sandbox.mcp.exfiltration`, and `flow` of a server.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{
     DataSink, DataSource, ExfiltrationPolicy, FlowPair, FlowRule, HostPattern, MarkerPlace, NetworkRule,
     OnFlow, Ruled,
@@ -28,128 +28,66 @@ pub struct Exfiltration {
     pub allowed_domains: List<NetworkRule>,
 }
 
-const EXFILTRATION: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether arguments and results are searched.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "on_detection",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "block if the section is present, else alert",
-        about: "What happens to a call in which something was found. `ask`: it waits for a person, see docs/approvals.md.",
-        example: "ask",
-        ..KEY
-    },
-    Key {
-        name: "on_private_to_external",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "ask where a person can answer, else alert once for each pair of servers",
-        about: "What happens to a call that sends data off this machine after private data was read from another \
-        server, whether or not the call carries a copy. A call with only a few numbers, yes or no, or words of a public server passes. The limit is 48 bits in one call and 1024 bits to one server in a session, of which 16 bits may be yes, no and numbers that no server offered.",
-        example: "ask",
-        ..KEY
-    },
-    Key {
-        name: "allow",
-        kind: Kind::List(&Kind::Map(PAIR)),
-        default: "empty",
-        about: "Pairs of servers between which data may go: names or patterns.",
-        example: "[{from: git, to: github}]",
-        ..KEY
-    },
-    Key {
-        name: "pairs",
-        kind: Kind::List(&Kind::Map(RULE)),
-        default: "empty",
-        about: "What holds between some servers in place of `on_private_to_external`: the first entry that names both.",
-        example: "[{from: \"*\", to: tickets, on_private_to_external: block, values: [open, closed]}]",
-        ..KEY
-    },
-    Key {
-        name: "close_after",
-        kind: Kind::Number(1, u32::MAX as u64),
-        default: "3",
-        about: "Number of refused flows from one server to another after which nothing from the first may reach \
-        the second in this session, unless a person allows it.",
-        example: "3",
-        ..KEY
-    },
-    Key {
-        name: "on_opaque",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "what `on_detection` says for what is packed, else alert",
-        about: "What happens to a call to a server that sends data off this machine, after private data was \
-        read from another server, when it carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 or more unreadable bytes.",
-        example: "ask",
-        ..KEY
-    },
-    Key {
-        name: "marker",
-        kind: Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
-        default: "suffix if the section is present, else off",
-        about: "Where the invisible marker is put in prose of results; `off` changes no result.",
-        example: "suffix",
-        ..KEY
-    },
-    Key {
-        name: "allowed_domains",
-        kind: Kind::List(&Kind::Text),
-        default: "every host that the server's network rules allow",
-        about: "Hosts that arguments may name. With this list they may name no other host.",
-        example: "[\"*.example.com\"]",
-        ..KEY
-    },
-];
+const EXFILTRATION: &[Key] = keys! {
+    /// Whether arguments and results are searched.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// What happens to a call in which something was found. `ask`: it waits for a person, see docs/approvals.md.
+    "on_detection": Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "block if the section is present, else alert", example: "ask";
+    /// What happens to a call that sends data off this machine after private data was read from another server, whether
+    /// or not the call carries a copy. A call with only a few numbers, yes or no, or words of a public server passes.
+    /// The limit is 48 bits in one call and 1024 bits to one server in a session, of which 16 bits may be yes, no and
+    /// numbers that no server offered.
+    "on_private_to_external": Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "ask where a person can answer, else alert once for each pair of servers", example: "ask";
+    /// Pairs of servers between which data may go: names or patterns.
+    "allow": Kind::List(&Kind::Map(PAIR)), default: "empty", example: "[{from: git, to: github}]";
+    /// What holds between some servers in place of `on_private_to_external`: the first entry that names both.
+    "pairs": Kind::List(&Kind::Map(RULE)), default: "empty",
+        example: "[{from: \"*\", to: tickets, on_private_to_external: block, values: [open, closed]}]";
+    /// Number of refused flows from one server to another after which nothing from the first may reach the second in
+    /// this session, unless a person allows it.
+    "close_after": Kind::Number(1, u32::MAX as u64), default: "3", example: "3";
+    /// What happens to a call to a server that sends data off this machine, after private data was read from another
+    /// server, when it carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 or more
+    /// unreadable bytes.
+    "on_opaque": Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "what `on_detection` says for what is packed, else alert", example: "ask";
+    /// Where the invisible marker is put in prose of results; `off` changes no result.
+    "marker": Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
+        default: "suffix if the section is present, else off", example: "suffix";
+    /// Hosts that arguments may name. With this list they may name no other host.
+    "allowed_domains": Kind::List(&Kind::Text), default: "every host that the server's network rules allow",
+        example: "[\"*.example.com\"]";
+};
 
-const PAIR: &[Key] = &[
-    Key { name: "from", default: "required", about: "Whose results.", ..KEY },
-    Key { name: "to", default: "required", about: "Whose arguments.", ..KEY },
-];
+const PAIR: &[Key] = keys! {
+    /// Whose results.
+    "from": Kind::Text, default: "required";
+    /// Whose arguments.
+    "to": Kind::Text, default: "required";
+};
 
-const RULE: &[Key] = &[
-    Key { name: "from", default: "required", about: "Whose results: a name or a pattern.", ..KEY },
-    Key { name: "to", default: "required", about: "Whose arguments: a name or a pattern.", ..KEY },
-    Key {
-        name: "on_private_to_external",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "that of the section",
-        about: "As the key of the same name in the section. `allow` passes calls that carry no copy.",
-        ..KEY
-    },
-    Key {
-        name: "values",
-        kind: Kind::List(&Kind::Text),
-        default: "none",
-        about: "Texts that may be sent: a call with nothing else in it passes, like a call with only a few numbers.",
-        ..KEY
-    },
-];
+const RULE: &[Key] = keys! {
+    /// Whose results: a name or a pattern.
+    "from": Kind::Text, default: "required";
+    /// Whose arguments: a name or a pattern.
+    "to": Kind::Text, default: "required";
+    /// As the key of the same name in the section. `allow` passes calls that carry no copy.
+    "on_private_to_external": Kind::Word(&["block", "ask", "alert", "allow"]), default: "that of the section";
+    /// Texts that may be sent: a call with nothing else in it passes, like a call with only a few numbers.
+    "values": Kind::List(&Kind::Text), default: "none";
+};
 
 /// `flow` of a server.
-pub const FLOW: &[Key] = &[
-    Key {
-        name: "source",
-        kind: Kind::Word(&["private", "shareable", "public"]),
-        default: "what its profile says, else private",
-        about: "Label of its results. `shareable`: prose and code may go to other servers, secrets and personal data may \
-            not.",
-        example: "public",
-        ..KEY
-    },
-    Key {
-        name: "sink",
-        kind: Kind::Word(&["local", "external"]),
-        default: "what its profile says, else external",
-        about: "Label of data that is sent to it: does it stay on this machine?",
-        example: "local",
-        ..KEY
-    },
-];
+pub const FLOW: &[Key] = keys! {
+    /// Label of its results. `shareable`: prose and code may go to other servers, secrets and personal data may not.
+    "source": Kind::Word(&["private", "shareable", "public"]), default: "what its profile says, else private",
+        example: "public";
+    /// Label of data that is sent to it: does it stay on this machine?
+    "sink": Kind::Word(&["local", "external"]), default: "what its profile says, else external",
+        example: "local";
+};
 
 const PLACES: [(&str, Option<MarkerPlace>); 5] = [
     ("off", None),
@@ -160,12 +98,10 @@ const PLACES: [(&str, Option<MarkerPlace>); 5] = [
 ];
 
 impl Section<McpPolicy> for Exfiltration {
-    const KEYS: &'static [Key] = &[Key {
-        name: "exfiltration",
-        kind: Kind::Map(EXFILTRATION),
-        about: "Data of one server in calls of another one. See docs/exfiltration.md.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Data of one server in calls of another one. See docs/exfiltration.md.
+        "exfiltration": Kind::Map(EXFILTRATION);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let here = fields.find("exfiltration");

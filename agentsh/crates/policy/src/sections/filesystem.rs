@@ -1,7 +1,7 @@
 //! `filesystem`: what can be read, written, and never seen.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::path;
@@ -22,58 +22,30 @@ pub struct Filesystem {
 /// Whether files that only instruct or configure are guarded like those that run automatically.
 const GUARDS: [(&str, bool); 2] = [("all", true), ("programs", false)];
 
-const FILESYSTEM: &[Key] = &[
-    Key {
-        name: "read",
-        kind: Kind::List(&Kind::Text),
+const FILESYSTEM: &[Key] = keys! {
+    /// Paths that can be read, with everything below. `~` is the home, a path that does not start with `/` or `~` is
+    /// relative to the project. `/usr`, `/bin`, `/lib*`, `/opt` and a few files of `/etc` can always be read.
+    "read": Kind::List(&Kind::Text),
         default: "the agent: nothing more than it may write; a server: the project",
-        about: "Paths that can be read, with everything below. `~` is the home, a path that does not start with `/` or `~` is relative to the project. `/usr`, `/bin`, `/lib*`, `/opt` and a few files of `/etc` can always be read.",
-        example: "[~/src/library]",
-        ..KEY
-    },
-    Key {
-        name: "write",
-        kind: Kind::List(&Kind::Text),
-        default: "the agent: the project; a server: nothing",
-        about: "Paths that can be read and written. What runs automatically later, such as `.git/hooks`, stays read-only.",
-        example: "[\".\", ~/notes]",
-        ..KEY
-    },
-    Key {
-        name: "deny",
-        kind: Kind::List(&Kind::Text),
-        default: "nothing",
-        merge: "adds, and wins over every `read` and `write`",
-        about: "Paths and patterns (`*`, `?`, `**`) that are never visible.",
-        example: "[\"**/.env\", \"secrets/**\"]",
-        ..KEY
-    },
-    Key {
-        name: "unmask",
-        kind: Kind::List(&Kind::Text),
-        default: "nothing",
-        about: "Built-in masks (`~/.ssh`) and read-only files (`.envrc`) to lift, by name.",
-        example: "[.envrc]",
-        ..KEY
-    },
-    Key {
-        name: "guard",
-        kind: Kind::Word(&["programs", "all"]),
-        default: "programs",
-        about: "Which files of a writable directory are read-only: those that run automatically outside, or also those \
-            that instruct an agent or configure a tool (`CLAUDE.md`, `.npmrc`).",
-        example: "all",
-        ..KEY
-    },
-];
+        example: "[~/src/library]";
+    /// Paths that can be read and written. What runs automatically later, such as `.git/hooks`, stays read-only.
+    "write": Kind::List(&Kind::Text), default: "the agent: the project; a server: nothing",
+        example: "[\".\", ~/notes]";
+    /// Paths and patterns (`*`, `?`, `**`) that are never visible.
+    "deny": Kind::List(&Kind::Text), default: "nothing",
+        merge: "adds, and wins over every `read` and `write`", example: "[\"**/.env\", \"secrets/**\"]";
+    /// Built-in masks (`~/.ssh`) and read-only files (`.envrc`) to lift, by name.
+    "unmask": Kind::List(&Kind::Text), default: "nothing", example: "[.envrc]";
+    /// Which files of a writable directory are read-only: those that run automatically outside, or also those that
+    /// instruct an agent or configure a tool (`CLAUDE.md`, `.npmrc`).
+    "guard": Kind::Word(&["programs", "all"]), default: "programs", example: "all";
+};
 
 impl Section<ProcessPolicy> for Filesystem {
-    const KEYS: &'static [Key] = &[Key {
-        name: "filesystem",
-        kind: Kind::Map(FILESYSTEM),
-        about: "Which files of this machine are visible. All others are not.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Which files of this machine are visible. All others are not.
+        "filesystem": Kind::Map(FILESYSTEM);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(files) = fields.find("filesystem").and_then(|here| reader.map(&here, FILESYSTEM)) else {

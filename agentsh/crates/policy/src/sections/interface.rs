@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -87,74 +87,34 @@ impl InterfacePolicy {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interface(InterfacePolicy);
 
-const INTERFACE: &[Key] = &[
-    Key {
-        name: "registry",
-        default: "http://127.0.0.1:8000",
-        about: "The registry that is asked: `https:`, or `http:` on this machine; or `fleet`, the registry of the fleet server at which this host is enrolled. No sandbox reaches it.",
-        example: "\"https://registry.example\"",
-        ..KEY
-    },
-    Key {
-        name: "mode",
-        kind: Kind::Word(&["auto", "verify", "register", "approval", "off"]),
-        default: "auto",
-        about: "How the registry is used. `auto`: an unknown interface is registered, a changed one fails. \
-        `verify`: both fail. \
-            `register`: everything is registered. `approval`: a person decides about both. `off`: nothing is asked.",
-        example: "verify",
-        ..KEY
-    },
-    Key {
-        name: "enforce",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether a server whose interface fails is refused. Otherwise it is an alert.",
-        example: "false",
-        ..KEY
-    },
-    Key {
-        name: "on_unreachable",
-        kind: Kind::Word(&["block", "cached", "warn"]),
-        default: "block",
-        about: "What happens when the registry does not answer: the interface fails; it passes if it is the one \
-        that was last verified; or it passes with an alert.",
-        example: "cached",
-        ..KEY
-    },
-    Key {
-        name: "wait",
-        kind: Kind::Duration,
-        default: "30m",
-        about: "How long a person may take in the mode `approval`.",
-        example: "10m",
-        ..KEY
-    },
-    Key {
-        name: "token_env",
-        default: "none: the registry must be open",
-        about: "Variable of the caller's environment with an operator's token, for a registry that requires one.",
-        example: "REGISTRY_TOKEN",
-        ..KEY
-    },
-    Key {
-        name: "names",
-        kind: Kind::Names(&Kind::Text),
+const INTERFACE: &[Key] = keys! {
+    /// The registry that is asked: `https:`, or `http:` on this machine; or `fleet`, the registry of the fleet server
+    /// at which this host is enrolled. No sandbox reaches it.
+    "registry": Kind::Text, default: "http://127.0.0.1:8000", example: "\"https://registry.example\"";
+    /// How the registry is used. `auto`: an unknown interface is registered, a changed one fails. `verify`: both fail.
+    /// `register`: everything is registered. `approval`: a person decides about both. `off`: nothing is asked.
+    "mode": Kind::Word(&["auto", "verify", "register", "approval", "off"]), default: "auto",
+        example: "verify";
+    /// Whether a server whose interface fails is refused. Otherwise it is an alert.
+    "enforce": Kind::Flag, default: "true", example: "false";
+    /// What happens when the registry does not answer: the interface fails; it passes if it is the one that was last
+    /// verified; or it passes with an alert.
+    "on_unreachable": Kind::Word(&["block", "cached", "warn"]), default: "block", example: "cached";
+    /// How long a person may take in the mode `approval`.
+    "wait": Kind::Duration, default: "30m", example: "10m";
+    /// Variable of the caller's environment with an operator's token, for a registry that requires one.
+    "token_env": Kind::Text, default: "none: the registry must be open", example: "REGISTRY_TOKEN";
+    /// Name of a server in the registry. One that calls itself something else fails.
+    "names": Kind::Names(&Kind::Text),
         default: "the name that the server gave itself when it was first verified",
-        about: "Name of a server in the registry. One that calls itself something else fails.",
-        example: "{github: github-mcp-server}",
-        ..KEY
-    },
-];
+        example: "{github: github-mcp-server}";
+};
 
 impl Section<Policy> for Interface {
-    const KEYS: &'static [Key] = &[Key {
-        name: "interface",
-        kind: Kind::Map(INTERFACE),
-        about: "The registry that records what servers offer. See docs/registry.md.",
-        example: "{registry: \"https://registry.example\", mode: verify}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// The registry that records what servers offer. See docs/registry.md.
+        "interface": Kind::Map(INTERFACE), example: "{registry: \"https://registry.example\", mode: verify}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let fields = fields.find("interface").and_then(|here| reader.map(&here, INTERFACE));

@@ -1,7 +1,7 @@
 //! `limits`: resource limits of a process tree.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{self, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
@@ -19,40 +19,17 @@ pub struct Limits {
     pub values: model::Limits,
 }
 
-const LIMITS: &[Key] = &[
-    Key {
-        name: "memory",
-        kind: Kind::Either(&[Kind::Size, Kind::Number(MIN_MEMORY, u64::MAX)]),
-        default: "the agent: half of the machine's; a server: 1GiB",
-        about: "Memory of all its processes together.",
-        example: "4GiB",
-        ..KEY
-    },
-    Key {
-        name: "pids",
-        kind: Kind::Number(1, 4_194_304),
-        default: "the agent: 2048; a server: 256",
-        about: "Processes and threads at a time.",
-        example: "2048",
-        ..KEY
-    },
-    Key {
-        name: "open_files",
-        kind: Kind::Number(16, 1_048_576),
-        default: "the agent: 4096; a server: 1024",
-        about: "Open files of each process.",
-        example: "4096",
-        ..KEY
-    },
-    Key {
-        name: "cpu",
-        kind: Kind::Percent,
-        default: "the agent: 400%; a server: 200%",
-        about: "Processor time; `200%` is two processors.",
-        example: "200%",
-        ..KEY
-    },
-];
+const LIMITS: &[Key] = keys! {
+    /// Memory of all its processes together.
+    "memory": Kind::Either(&[Kind::Size, Kind::Number(MIN_MEMORY, u64::MAX)]),
+        default: "the agent: half of the machine's; a server: 1GiB", example: "4GiB";
+    /// Processes and threads at a time.
+    "pids": Kind::Number(1, 4_194_304), default: "the agent: 2048; a server: 256", example: "2048";
+    /// Open files of each process.
+    "open_files": Kind::Number(16, 1_048_576), default: "the agent: 4096; a server: 1024", example: "4096";
+    /// Processor time; `200%` is two processors.
+    "cpu": Kind::Percent, default: "the agent: 400%; a server: 200%", example: "200%";
+};
 
 type Show<'f> = &'f dyn Fn(u64) -> String;
 
@@ -70,12 +47,10 @@ impl Limits {
 }
 
 impl Section<ProcessPolicy> for Limits {
-    const KEYS: &'static [Key] = &[Key {
-        name: "limits",
-        kind: Kind::Map(LIMITS),
-        about: "What all its processes together may use. A process over its memory is ended.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// What all its processes together may use. A process over its memory is ended.
+        "limits": Kind::Map(LIMITS);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         fields.find("limits").map(|here| Self::read_map(reader, &here)).unwrap_or_default()

@@ -7,7 +7,7 @@ use agentsh_base::dollars;
 
 use crate::describe::Lines;
 use crate::glob;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -182,162 +182,81 @@ const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 /// Tokens of a session.
 const MAX_TOKENS: u64 = 1 << 40;
 
-const BUDGET: &[Key] = &[
-    Key { name: "model", default: "`*`", about: "Pattern for the model's name.", example: "claude-*", ..KEY },
-    Key {
-        name: "max_tokens",
-        kind: Kind::Number(1, MAX_TOKENS),
-        default: "no limit",
-        about: "Input and output tokens of a session.",
-        example: "2000000",
-        ..KEY
-    },
-    Key {
-        name: "max_cost_usd",
-        default: "no limit",
-        about: "Dollars of a session. A model without a line in `prices` is refused then.",
-        example: "\"5.00\"",
-        ..KEY
-    },
-    Key { name: "rpm", kind: COUNT, default: "no limit", about: "Requests a minute.", example: "60", ..KEY },
-    Key {
-        name: "tpm",
-        kind: Kind::Number(1, MAX_TOKENS),
-        default: "no limit",
-        about: "Input and output tokens per minute.",
-        example: "200000",
-        ..KEY
-    },
-];
+const BUDGET: &[Key] = keys! {
+    /// Pattern for the model's name.
+    "model": Kind::Text, default: "`*`", example: "claude-*";
+    /// Input and output tokens of a session.
+    "max_tokens": Kind::Number(1, MAX_TOKENS), default: "no limit", example: "2000000";
+    /// Dollars of a session. A model without a line in `prices` is refused then.
+    "max_cost_usd": Kind::Text, default: "no limit", example: "\"5.00\"";
+    /// Requests a minute.
+    "rpm": COUNT, default: "no limit", example: "60";
+    /// Input and output tokens per minute.
+    "tpm": Kind::Number(1, MAX_TOKENS), default: "no limit", example: "200000";
+};
 
-const PRICE: &[Key] = &[
-    Key { name: "model", default: "`*`", about: "Pattern for the model's name.", example: "claude-*", ..KEY },
-    Key { name: "input", about: "Dollars per million input tokens.", example: "\"3.00\"", ..KEY },
-    Key { name: "output", about: "Dollars per million output tokens.", example: "\"15.00\"", ..KEY },
-];
+const PRICE: &[Key] = keys! {
+    /// Pattern for the model's name.
+    "model": Kind::Text, default: "`*`", example: "claude-*";
+    /// Dollars per million input tokens.
+    "input": Kind::Text, example: "\"3.00\"";
+    /// Dollars per million output tokens.
+    "output": Kind::Text, example: "\"15.00\"";
+};
 
-const LLM: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "for Claude Code and Codex, and for every model without TLS",
-        about: "Whether the tool calls in a model's answers are judged before the agent sees them. For that, TLS of the model's hosts ends at the session's certificate authority, which the agent has to trust: Claude Code and Codex do, other agents are untested and need `true`. `false`: nothing is read.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "canary",
-        kind: Kind::Either(&[Kind::Flag, Kind::Word(&["replace", "hold"])]),
-        default: "false",
-        about: "What happens to an answer that contains the first distinctive sentence (30 to 240 bytes) of the \
-        system prompt. `replace`, also written `true`: text is streamed, and replaced from that sentence on. \
-        `hold`: no text is streamed before the whole answer was searched, so the agent never gets the beginning \
-        of such an answer. `false`: no search.",
-        example: "hold",
-        ..KEY
-    },
-    Key {
-        name: "canary_sentences",
-        kind: Kind::Word(&["first", "every"]),
-        default: "first",
-        about: "Whether only the first distinctive sentence of the system prompt is searched for, or all of \
-        them (at most 64).",
-        example: "every",
-        ..KEY
-    },
-    Key {
-        name: "canary_word",
-        kind: Kind::Flag,
-        default: "false",
-        about: "With `canary`: whether a random word, one for each session, is appended to the system prompt of \
-        every request and searched for as well. It detects copies of a prompt's end, and prompts without a \
-        distinctive sentence.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "canary_decoded",
-        kind: Kind::Flag,
-        default: "false",
-        about: "With `canary`: whether decoded forms of an answer (base64, hexadecimal digits, reversed words \
-        and the like) are searched too. An answer then waits until it is complete.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "replacement",
-        kind: Kind::Text,
+const LLM: &[Key] = keys! {
+    /// Whether the tool calls in a model's answers are judged before the agent sees them. For that, TLS of the model's
+    /// hosts ends at the session's certificate authority, which the agent has to trust: Claude Code and Codex do, other
+    /// agents are untested and need `true`. `false`: nothing is read.
+    "enabled": Kind::Flag, default: "for Claude Code and Codex, and for every model without TLS",
+        example: "true";
+    /// What happens to an answer that contains the first distinctive sentence (30 to 240 bytes) of the system prompt.
+    /// `replace`, also written `true`: text is streamed, and replaced from that sentence on. `hold`: no text is
+    /// streamed before the whole answer was searched, so the agent never gets the beginning of such an answer. `false`:
+    /// no search.
+    "canary": Kind::Either(&[Kind::Flag, Kind::Word(&["replace", "hold"])]), default: "false",
+        example: "hold";
+    /// Whether only the first distinctive sentence of the system prompt is searched for, or all of them (at most 64).
+    "canary_sentences": Kind::Word(&["first", "every"]), default: "first", example: "every";
+    /// With `canary`: whether a random word, one for each session, is appended to the system prompt of every request
+    /// and searched for as well. It detects copies of a prompt's end, and prompts without a distinctive sentence.
+    "canary_word": Kind::Flag, default: "false", example: "true";
+    /// With `canary`: whether decoded forms of an answer (base64, hexadecimal digits, reversed words and the like) are
+    /// searched too. An answer then waits until it is complete.
+    "canary_decoded": Kind::Flag, default: "false", example: "true";
+    /// What the agent gets in place of such an answer.
+    "replacement": Kind::Text,
         default: "`[Response withheld: the model attempted to reveal protected instructions.]`",
-        about: "What the agent gets in place of such an answer.",
-        example: "\"I can't share my system instructions.\"",
-        ..KEY
-    },
-    Key {
-        name: "timeout",
-        kind: Kind::Duration,
-        default: "10m",
-        about: "How long a model may be silent before its answer ends with an error.",
-        example: "2m",
-        ..KEY
-    },
-    Key {
-        name: "allow",
-        kind: Kind::List(&Kind::Text),
-        default: "what the built-in policies of Claude Code and Codex list",
-        about: "Requests to the model's host, as `METHOD /path`, that pass unread although agentsh does not know them. All other unknown requests there are refused.",
-        example: "[\"POST /api/telemetry/**\"]",
-        ..KEY
-    },
-    Key {
-        name: "secrets",
-        kind: Kind::Word(&["off", "log", "redact", "block"]),
-        default: "log",
-        about: "What happens to a request to the model that contains keys, passwords or tokens: their kinds are recorded, they are replaced by `[REDACTED KIND]`, or the request is refused.",
-        example: "redact",
-        ..KEY
-    },
-    Key {
-        name: "secret_kinds",
-        kind: Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
+        example: "\"I can't share my system instructions.\"";
+    /// How long a model may be silent before its answer ends with an error.
+    "timeout": Kind::Duration, default: "10m", example: "2m";
+    /// Requests to the model's host, as `METHOD /path`, that pass unread although agentsh does not know them. All other
+    /// unknown requests there are refused.
+    "allow": Kind::List(&Kind::Text), default: "what the built-in policies of Claude Code and Codex list",
+        example: "[\"POST /api/telemetry/**\"]";
+    /// What happens to a request to the model that contains keys, passwords or tokens: their kinds are recorded, they
+    /// are replaced by `[REDACTED KIND]`, or the request is refused.
+    "secrets": Kind::Word(&["off", "log", "redact", "block"]), default: "log", example: "redact";
+    /// The same for single kinds, by the name in the tag.
+    "secret_kinds": Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
         default: "`EMAIL` and `PHONE` are off, every other kind is as `secrets` says",
-        about: "The same for single kinds, by the name in the tag.",
-        example: "{EMAIL: redact, PASSWORD: block}",
-        ..KEY
-    },
-    Key {
-        name: "credentials",
-        kind: Kind::Word(&["pass", "broker"]),
-        default: "pass",
-        about: "With `broker` the agent has a placeholder for the API key in its environment, and the session adds the key to requests.",
-        example: "broker",
-        ..KEY
-    },
-    Key {
-        name: "budgets",
-        kind: Kind::List(&Kind::Map(BUDGET)),
-        default: "none",
-        about: "Limits of a session. Every budget whose pattern matches the model applies.",
-        example: "[{model: \"*\", max_tokens: 2000000, rpm: 60}]",
-        ..KEY
-    },
-    Key {
-        name: "prices",
-        kind: Kind::List(&Kind::Map(PRICE)),
-        default: "none",
-        about: "Prices of tokens. The first line whose pattern matches the model counts.",
-        example: "[{model: \"claude-*\", input: \"3.00\", output: \"15.00\"}]",
-        ..KEY
-    },
-];
+        example: "{EMAIL: redact, PASSWORD: block}";
+    /// With `broker` the agent has a placeholder for the API key in its environment, and the session adds the key to
+    /// requests.
+    "credentials": Kind::Word(&["pass", "broker"]), default: "pass", example: "broker";
+    /// Limits of a session. Every budget whose pattern matches the model applies.
+    "budgets": Kind::List(&Kind::Map(BUDGET)), default: "none",
+        example: "[{model: \"*\", max_tokens: 2000000, rpm: 60}]";
+    /// Prices of tokens. The first line whose pattern matches the model counts.
+    "prices": Kind::List(&Kind::Map(PRICE)), default: "none",
+        example: "[{model: \"claude-*\", input: \"3.00\", output: \"15.00\"}]";
+};
 
 impl Section<Policy> for Llm {
-    const KEYS: &'static [Key] = &[Key {
-        name: "llm",
-        kind: Kind::Map(LLM),
-        about: "Checks between the agent and its model.",
-        example: "{enabled: true, canary: true}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Checks between the agent and its model.
+        "llm": Kind::Map(LLM), example: "{enabled: true, canary: true}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let fields = fields.find("llm").and_then(|here| reader.map(&here, LLM));

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::describe::Lines;
 use crate::domain::{self, HostError};
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{HostPattern, NetworkPolicy, NetworkRule, ProxyChoice, RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -25,85 +25,47 @@ pub struct Network {
 const PORT: Kind = Kind::Number(1, 65_535);
 
 /// The keys of a rule that is a map.
-const RULE: &[Key] = &[
-    Key { name: "host", default: "required", about: "The name, pattern or block of addresses.", ..KEY },
-    Key { name: "port", kind: PORT, default: "443 and 80", about: "One port.", ..KEY },
-    Key { name: "ports", kind: Kind::Whole(&PORT), default: "443 and 80", about: "Several ports.", ..KEY },
-    Key {
-        name: "protocol",
-        kind: Kind::Word(&["tcp"]),
-        default: "TLS and HTTP, checked by name",
-        about: "`tcp` allows any protocol over TCP, without the name checks. It needs ports.",
-        ..KEY
-    },
-    Key {
-        name: "inspect",
-        kind: Kind::Flag,
-        default: "false",
-        about: "TLS ends at agentsh, so that single requests can be judged.",
-        ..KEY
-    },
-    Key {
-        name: "allow",
-        kind: Kind::Whole(&Kind::Text),
-        default: "every request",
-        about: "The requests that are let through, as `METHOD /path`. Only with `inspect`.",
-        ..KEY
-    },
-    Key {
-        name: "addresses",
-        kind: Kind::Whole(&Kind::Text),
-        default: "none",
-        about: "Blocks of addresses that are not public and that this name may nevertheless resolve to.",
-        ..KEY
-    },
-];
+const RULE: &[Key] = keys! {
+    /// The name, pattern or block of addresses.
+    "host": Kind::Text, default: "required";
+    /// One port.
+    "port": PORT, default: "443 and 80";
+    /// Several ports.
+    "ports": Kind::Whole(&PORT), default: "443 and 80";
+    /// `tcp` allows any protocol over TCP, without the name checks. It needs ports.
+    "protocol": Kind::Word(&["tcp"]), default: "TLS and HTTP, checked by name";
+    /// TLS ends at agentsh, so that single requests can be judged.
+    "inspect": Kind::Flag, default: "false";
+    /// The requests that are let through, as `METHOD /path`. Only with `inspect`.
+    "allow": Kind::Whole(&Kind::Text), default: "every request";
+    /// Blocks of addresses that are not public and that this name may nevertheless resolve to.
+    "addresses": Kind::Whole(&Kind::Text), default: "none";
+};
 
-const NETWORK: &[Key] = &[
-    Key {
-        name: "allow",
-        kind: Kind::List(&Kind::Either(&[Kind::Text, Kind::Map(RULE)])),
+const NETWORK: &[Key] = keys! {
+    /// Hosts that may be reached: `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), an
+    /// address or a block of addresses, each with a port if it is not 443 or 80.
+    "allow": Kind::List(&Kind::Either(&[Kind::Text, Kind::Map(RULE)])),
         default: "the agent: its model's addresses; a server: what its profile lists",
         merge: "adds, unless written as `{replace: [...]}`; of two rules for one host and port the higher layer's decides",
-        about: "Hosts that may be reached: `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), \
-            an address or a block of addresses, each with a port if it is not 443 or 80.",
-        example: "[api.example.com, \"*.githubusercontent.com\", {host: db.example.com, port: 5432, protocol: tcp}]",
-        ..KEY
-    },
-    Key {
-        name: "loopback",
-        kind: Kind::List(&PORT),
-        default: "none",
-        about: "Ports of this machine's own loopback that are open.",
-        example: "[5432]",
-        ..KEY
-    },
-    Key {
-        name: "proxy",
-        default: "environment",
-        about: "The HTTP proxy by which allowed connections leave this machine: `environment` (HTTPS_PROXY and NO_PROXY of the \
-            user), `off`, or its URL. Names are checked as always; the proxy resolves them.",
-        example: "environment",
-        ..KEY
-    },
-    Key {
-        name: "unknown",
-        kind: Kind::Word(&["ask", "deny"]),
+        example: "[api.example.com, \"*.githubusercontent.com\", {host: db.example.com, port: 5432, protocol: tcp}]";
+    /// Ports of this machine's own loopback that are open.
+    "loopback": Kind::List(&PORT), default: "none", example: "[5432]";
+    /// The HTTP proxy by which allowed connections leave this machine: `environment` (HTTPS_PROXY and NO_PROXY of the
+    /// user), `off`, or its URL. Names are checked as always; the proxy resolves them.
+    "proxy": Kind::Text, default: "environment", example: "environment";
+    /// What happens to a connection to a host that no rule names, on port 443 or 80: a person is asked (`agentsh
+    /// approvals`) and it waits at most 30 s, or it is refused. Servers never ask.
+    "unknown": Kind::Word(&["ask", "deny"]),
         default: "ask, for the agent, where a person can answer and the policy does not list what may run",
-        about: "What happens to a connection to a host that no rule names, on port 443 or 80: a person is asked \
-            (`agentsh approvals`) and it waits at most 30 s, or it is refused. Servers never ask.",
-        example: "deny",
-        ..KEY
-    },
-];
+        example: "deny";
+};
 
 impl Section<ProcessPolicy> for Network {
-    const KEYS: &'static [Key] = &[Key {
-        name: "network",
-        kind: Kind::Map(NETWORK),
-        about: "Where connections may go. There is no deny list: what no rule allows is refused.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Where connections may go. There is no deny list: what no rule allows is refused.
+        "network": Kind::Map(NETWORK);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(network) = fields.find("network").and_then(|here| reader.map(&here, NETWORK)) else {

@@ -1,7 +1,7 @@
 //! `version_pinning`: what happens to a server or a tool that changed.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{IgnoredIn, OnChange, Pinning, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -21,101 +21,45 @@ pub struct PinningKeys {
     pub ignore_in: Option<Ruled<Vec<IgnoredIn>>>,
 }
 
-const IGNORED: &[Key] = &[
-    Key { name: "server", default: "required", about: "A server, or a pattern.", example: "clock", ..KEY },
-    Key {
-        name: "name",
-        default: "`*`",
-        about: "A tool, a prompt or a URI, or a pattern; empty for the instructions.",
-        example: "now",
-        ..KEY
-    },
-    Key {
-        name: "members",
-        kind: Kind::Whole(&Kind::Text),
-        default: "required",
-        about: "Members of the definition, as names or JSON pointers.",
-        example: "[description]",
-        ..KEY
-    },
-];
+const IGNORED: &[Key] = keys! {
+    /// A server, or a pattern.
+    "server": Kind::Text, default: "required", example: "clock";
+    /// A tool, a prompt or a URI, or a pattern; empty for the instructions.
+    "name": Kind::Text, default: "`*`", example: "now";
+    /// Members of the definition, as names or JSON pointers.
+    "members": Kind::Whole(&Kind::Text), default: "required", example: "[description]";
+};
 
-const PINNING: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether the bytes of servers and the definitions of tools are compared with what was trusted.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "on_change",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "block",
-        about: "What happens to a server or a tool that differs from its pin. `block` hides the tool, refuses its calls and asks a person whether it may be shown, \
-            `ask` shows it and waits for a person at every call; a program that changed is refused by both.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "posture",
-        kind: Kind::Word(&["quarantine", "review_required", "observe"]),
-        default: "quarantine",
-        about: "Another way to write `on_change`: `quarantine` is `block`, `review_required` is `ask`, `observe` is `alert`.",
-        example: "observe",
-        ..KEY
-    },
-    Key {
-        name: "unlisted",
-        kind: Kind::Word(&["block", "alert", "allow"]),
-        default: "block",
-        about: "What happens to a call of a tool that its server did not list. If a server was trusted before, agentsh lists its tools before the first call.",
-        example: "alert",
-        ..KEY
-    },
-    Key {
-        name: "ignore",
-        kind: Kind::Whole(&Kind::Text),
-        default: "none",
-        about: "Members of definitions that may change, as names or JSON pointers.",
-        example: "[title, /annotations/title]",
-        ..KEY
-    },
-    Key {
-        name: "ignore_in",
-        kind: Kind::Whole(&Kind::Map(IGNORED)),
-        default: "none",
-        about: "The same for single servers, such as one that puts the time or a session into a description. The registry's \
-            comparison leaves them out too.",
-        example: "[{server: clock, name: now, members: [description]}]",
-        ..KEY
-    },
-    Key {
-        name: "auto_trust_first",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether what is seen for the first time is trusted.",
-        example: "false",
-        ..KEY
-    },
-    Key {
-        name: "pin_binary",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether the files of the program are pinned, and not the definitions of its tools alone.",
-        example: "true",
-        ..KEY
-    },
-];
+const PINNING: &[Key] = keys! {
+    /// Whether the bytes of servers and the definitions of tools are compared with what was trusted.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// What happens to a server or a tool that differs from its pin. `block` hides the tool, refuses its calls and asks
+    /// a person whether it may be shown, `ask` shows it and waits for a person at every call; a program that changed is
+    /// refused by both.
+    "on_change": Kind::Word(&["block", "ask", "alert", "allow"]), default: "block", example: "block";
+    /// Another way to write `on_change`: `quarantine` is `block`, `review_required` is `ask`, `observe` is `alert`.
+    "posture": Kind::Word(&["quarantine", "review_required", "observe"]), default: "quarantine",
+        example: "observe";
+    /// What happens to a call of a tool that its server did not list. If a server was trusted before, agentsh lists its
+    /// tools before the first call.
+    "unlisted": Kind::Word(&["block", "alert", "allow"]), default: "block", example: "alert";
+    /// Members of definitions that may change, as names or JSON pointers.
+    "ignore": Kind::Whole(&Kind::Text), default: "none", example: "[title, /annotations/title]";
+    /// The same for single servers, such as one that puts the time or a session into a description. The registry's
+    /// comparison leaves them out too.
+    "ignore_in": Kind::Whole(&Kind::Map(IGNORED)), default: "none",
+        example: "[{server: clock, name: now, members: [description]}]";
+    /// Whether what is seen for the first time is trusted.
+    "auto_trust_first": Kind::Flag, default: "true", example: "false";
+    /// Whether the files of the program are pinned, and not the definitions of its tools alone.
+    "pin_binary": Kind::Flag, default: "true", example: "true";
+};
 
 impl Section<McpPolicy> for PinningKeys {
-    const KEYS: &'static [Key] = &[Key {
-        name: "version_pinning",
-        kind: Kind::Map(PINNING),
-        about: "Servers and tools that change after they were trusted.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Servers and tools that change after they were trusted.
+        "version_pinning": Kind::Map(PINNING);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let here = fields.find("version_pinning");

@@ -1,7 +1,7 @@
 //! `agent.publish`: ports of the sandbox that are reachable from this machine.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, List, Reader};
@@ -14,14 +14,10 @@ pub struct Publish {
 }
 
 impl Section<AgentPolicy> for Publish {
-    const KEYS: &'static [Key] = &[Key {
-        name: "publish",
-        kind: Kind::List(&Kind::Number(1024, 65_535)),
-        default: "none",
-        about: "Ports on which a server of the agent is reachable from this machine, at the same port of 127.0.0.1.",
-        example: "[3000]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Ports on which a server of the agent is reachable from this machine, at the same port of 127.0.0.1.
+        "publish": Kind::List(&Kind::Number(1024, 65_535)), default: "none", example: "[3000]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let ports = reader.adding(fields.find("publish"), |reader, here| {

@@ -2,7 +2,7 @@
 
 use crate::describe::Lines;
 use crate::domain;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{PolicyTest, Question};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
@@ -15,27 +15,33 @@ pub struct Tests {
     pub tests: Vec<PolicyTest>,
 }
 
-const TEST: &[Key] = &[
-    Key { name: "connect", about: "May `host:port` be connected to?", ..KEY },
-    Key { name: "read", about: "May this path be read?", ..KEY },
-    Key { name: "write", about: "May this path be written?", ..KEY },
-    Key { name: "exec", about: "May this program be executed?", ..KEY },
-    Key { name: "env", about: "Is this variable passed on?", ..KEY },
-    Key { name: "tool", about: "May `server/tool` be called?", ..KEY },
-    Key { name: "from", default: "the agent", about: "The server that asks.", ..KEY },
-    Key { name: "expect", kind: Kind::Word(&["allow", "deny"]), about: "The answer that is right.", ..KEY },
-];
+const TEST: &[Key] = keys! {
+    /// May `host:port` be connected to?
+    "connect": Kind::Text;
+    /// May this path be read?
+    "read": Kind::Text;
+    /// May this path be written?
+    "write": Kind::Text;
+    /// May this program be executed?
+    "exec": Kind::Text;
+    /// Is this variable passed on?
+    "env": Kind::Text;
+    /// May `server/tool` be called?
+    "tool": Kind::Text;
+    /// The server that asks.
+    "from": Kind::Text, default: "the agent";
+    /// The answer that is right.
+    "expect": Kind::Word(&["allow", "deny"]);
+};
 
 impl Section<Policy> for Tests {
-    const KEYS: &'static [Key] = &[Key {
-        name: "tests",
-        kind: Kind::Whole(&Kind::Map(TEST)),
-        default: "none",
-        merge: "each file has its own, asked of that file and the layers below it",
-        about: "Questions, and the answers that the author of the file expects. A policy that contradicts them is not loaded.",
-        example: "[{connect: \"example.com:443\", expect: deny}, {read: ~/.ssh/id_ed25519, expect: deny}]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Questions, and the answers that the author of the file expects. A policy that contradicts them is not
+        /// loaded.
+        "tests": Kind::Whole(&Kind::Map(TEST)), default: "none",
+            merge: "of every file, asked of that file and the layers below it",
+            example: "[{connect: \"example.com:443\", expect: deny}, {read: ~/.ssh/id_ed25519, expect: deny}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self { tests: tests(reader, fields.find("tests")) }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{Rate, RateLimits, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -22,53 +22,30 @@ pub struct Rates {
 
 const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 
-const PER_SERVER: &[Key] = &[
-    Key { name: "calls_per_minute", kind: COUNT, default: "100", about: "Calls per minute.", ..KEY },
-    Key { name: "burst", kind: COUNT, default: "10", about: "Maximum number of calls in a burst.", ..KEY },
-];
+const PER_SERVER: &[Key] = keys! {
+    /// Calls a minute.
+    "calls_per_minute": COUNT, default: "100";
+    /// Calls at once.
+    "burst": COUNT, default: "10";
+};
 
-const RATES: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "false",
-        about: "Whether calls are limited.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "default_rpm",
-        kind: COUNT,
-        default: "100",
-        about: "Calls per minute, for each server.",
-        example: "60",
-        ..KEY
-    },
-    Key {
-        name: "default_burst",
-        kind: COUNT,
-        default: "10",
-        about: "Maximum number of calls in a burst, for each server.",
-        example: "10",
-        ..KEY
-    },
-    Key {
-        name: "per_server",
-        kind: Kind::Names(&Kind::Map(PER_SERVER)),
-        default: "none",
-        about: "Other limits for one server.",
-        example: "{search: {calls_per_minute: 6, burst: 1}}",
-        ..KEY
-    },
-];
+const RATES: &[Key] = keys! {
+    /// Whether calls are limited.
+    "enabled": Kind::Flag, default: "false", example: "true";
+    /// Calls a minute, of each server.
+    "default_rpm": COUNT, default: "100", example: "60";
+    /// Calls at once, of each server.
+    "default_burst": COUNT, default: "10", example: "10";
+    /// Other limits for one server.
+    "per_server": Kind::Names(&Kind::Map(PER_SERVER)), default: "none",
+        example: "{search: {calls_per_minute: 6, burst: 1}}";
+};
 
 impl Section<McpPolicy> for Rates {
-    const KEYS: &'static [Key] = &[Key {
-        name: "rate_limits",
-        kind: Kind::Map(RATES),
-        about: "How often the tools of a server may be called. Holds whether or not `enforce_policy` is on.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// How often the tools of a server may be called. Holds whether or not `enforce_policy` is on.
+        "rate_limits": Kind::Map(RATES);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let here = fields.find("rate_limits");

@@ -1,7 +1,7 @@
 //! `risk_names`: how the risk of a tool is read from its name.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -17,14 +17,11 @@ pub struct RiskNames {
 const WORDS: [(&str, Names); 2] = [("words", Names::Words), ("literal", Names::Literal)];
 
 impl Section<McpPolicy> for RiskNames {
-    const KEYS: &'static [Key] = &[Key {
-        name: "risk_names",
-        kind: Kind::Word(&["words", "literal"]),
-        default: "words",
-        about: "How `risk` of a rule reads names of tools: `words` finds a verb only as a whole word, `literal` anywhere in a name, as ThornGuard does: `input_text` has `put`.",
-        example: "literal",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// How `risk` of a rule reads names of tools: `words` finds a verb only as a whole word, `literal` anywhere in
+        /// a name, as ThornGuard does: `input_text` has `put`.
+        "risk_names": Kind::Word(&["words", "literal"]), default: "words", example: "literal";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self { names: reader.word(fields.find("risk_names"), &WORDS) }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
 use crate::risk::Risk;
@@ -94,100 +94,54 @@ const ACTIONS: [(&str, RuleAction); 3] =
     [("audit", RuleAction::Audit), ("ask", RuleAction::Ask), ("block", RuleAction::Block)];
 const RISKS: [(&str, Risk); 3] = [("low", Risk::Low), ("medium", Risk::Medium), ("high", Risk::High)];
 
-const CONDITION: &[Key] = &[
-    Key {
-        name: "path",
-        default: "every string of the arguments",
-        about: "JSON pointer into the arguments, such as `/query`; a step `*` is every item.",
-        ..KEY
-    },
-    Key {
-        name: "header",
-        default: "none",
-        about: "A header of a gateway client's request, instead of a `path`. Credentials (`Authorization`, `X-Api-Key`, `Cookie`) cannot be used.",
-        ..KEY
-    },
-    Key { name: "equals", default: "anything", about: "The value, as text.", ..KEY },
-    Key {
-        name: "matches",
-        default: "anything",
-        about: "A regular expression (of the crate `regex`: linear time, without look-around) that is found in the value.",
-        ..KEY
-    },
-    Key { name: "host", default: "anything", about: "A host, or a pattern, that the value names.", ..KEY },
-    Key {
-        name: "exists",
-        kind: Kind::Flag,
-        default: "does not matter",
-        about: "Whether there is a value.",
-        ..KEY
-    },
-];
+const CONDITION: &[Key] = keys! {
+    /// JSON pointer into the arguments, such as `/query`; a step `*` is every item.
+    "path": Kind::Text, default: "every string of the arguments";
+    /// A header of a gateway client's request, instead of a `path`. Credentials (`Authorization`, `X-Api-Key`,
+    /// `Cookie`) cannot be used.
+    "header": Kind::Text, default: "none";
+    /// The value, as text.
+    "equals": Kind::Text, default: "anything";
+    /// A regular expression (of the crate `regex`: linear time, without look-around) that is found in the value.
+    "matches": Kind::Text, default: "anything";
+    /// A host, or a pattern, that the value names.
+    "host": Kind::Text, default: "anything";
+    /// Whether there is a value.
+    "exists": Kind::Flag, default: "does not matter";
+};
 
-const RULE: &[Key] = &[
-    Key { name: "name", default: "none", about: "For messages and the record.", ..KEY },
-    Key { name: "server", default: "`*`", about: "A server, or a pattern.", ..KEY },
-    Key { name: "tool", default: "`*`", about: "A tool, or a pattern.", ..KEY },
-    Key {
-        name: "method",
-        default: "`tools/call`",
-        about: "A method of the protocol, or a pattern. Except for `tools/call`, `path` starts at `params`.",
-        ..KEY
-    },
-    Key {
-        name: "risk",
-        kind: Kind::Word(&["low", "medium", "high"]),
-        default: "any",
-        about: "At least this: `high` for names like delete, exec or write and for destructiveHint, `medium` for create, update, \
-            send.",
-        ..KEY
-    },
-    Key {
-        name: "from",
-        kind: Kind::Whole(&Kind::Text),
-        default: "everywhere",
-        about: "Networks (`10.0.0.0/8`) of clients of the gateway. The rule does not apply to clients that are started here, because they have no address.",
-        ..KEY
-    },
-    Key {
-        name: "not_from",
-        kind: Kind::Whole(&Kind::Text),
-        default: "nowhere",
-        about: "The same for all other networks.",
-        ..KEY
-    },
-    Key {
-        name: "when",
-        kind: Kind::Whole(&Kind::Map(CONDITION)),
-        default: "always",
-        about: "Conditions on arguments and headers; all of them must hold.",
-        ..KEY
-    },
-    Key {
-        name: "action",
-        kind: Kind::Word(&["audit", "ask", "block"]),
-        default: "required",
-        about: "`audit` records an alert, `ask` waits for a person (see `approvals`), `block` refuses.",
-        ..KEY
-    },
-    Key {
-        name: "reason",
-        default: "none",
-        about: "Told to the agent and to the person who is asked.",
-        ..KEY
-    },
-];
+const RULE: &[Key] = keys! {
+    /// For messages and the record.
+    "name": Kind::Text, default: "none";
+    /// A server, or a pattern.
+    "server": Kind::Text, default: "`*`";
+    /// A tool, or a pattern.
+    "tool": Kind::Text, default: "`*`";
+    /// A method of the protocol, or a pattern. Except for `tools/call`, `path` starts at `params`.
+    "method": Kind::Text, default: "`tools/call`";
+    /// At least this: `high` for names like delete, exec or write and for destructiveHint, `medium` for create, update,
+    /// send.
+    "risk": Kind::Word(&["low", "medium", "high"]), default: "any";
+    /// Networks (`10.0.0.0/8`) of clients of the gateway. The rule does not apply to clients that are started here,
+    /// because they have no address.
+    "from": Kind::Whole(&Kind::Text), default: "everywhere";
+    /// The same for all other networks.
+    "not_from": Kind::Whole(&Kind::Text), default: "nowhere";
+    /// Conditions on arguments and headers; all of them must hold.
+    "when": Kind::Whole(&Kind::Map(CONDITION)), default: "always";
+    /// `audit` records an alert, `ask` waits for a person (see `approvals`), `block` refuses.
+    "action": Kind::Word(&["audit", "ask", "block"]), default: "required";
+    /// Told to the agent and to the person who is asked.
+    "reason": Kind::Text, default: "none";
+};
 
 impl Section<McpPolicy> for Rules {
-    const KEYS: &'static [Key] = &[Key {
-        name: "rules",
-        kind: Kind::List(&Kind::Map(RULE)),
-        default: "empty",
-        about: "Rules about the content of calls: a call that matches is recorded, asked about or refused. The \
-        strictest matching rule decides; no rule allows what another check refuses.",
-        example: "[{server: \"db*\", when: [{path: /sql, matches: \"(?i)\\\\bdrop\\\\b\"}], action: ask}]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Rules about the content of calls: a call that matches is recorded, asked about or refused. The strictest
+        /// matching rule decides; no rule allows what another check refuses.
+        "rules": Kind::List(&Kind::Map(RULE)), default: "empty",
+            example: "[{server: \"db*\", when: [{path: /sql, matches: \"(?i)\\\\bdrop\\\\b\"}], action: ask}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self { written: reader.adding(fields.find("rules"), rule) }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::describe::Lines;
 use crate::diagnostic::one_of;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
@@ -115,65 +115,35 @@ pub struct Secrets {
     custom: crate::reader::List<CustomSecret>,
 }
 
-const CUSTOM: &[Key] = &[
-    Key {
-        name: "name",
-        default: "required",
-        about: "Its name in the tag: letters, digits, spaces and hyphens.",
-        ..KEY
-    },
-    Key {
-        name: "pattern",
-        default: "required",
-        about: "A regular expression (of the crate `regex`: linear time, without look-around).",
-        ..KEY
-    },
-    Key { name: "action", kind: WORD, default: "redact", about: "What happens to a match.", ..KEY },
-    Key { name: "replacement", default: "`[REDACTED NAME]`", about: "What `redact` writes instead.", ..KEY },
-];
+const CUSTOM: &[Key] = keys! {
+    /// Its name in the tag: letters, digits, spaces and hyphens.
+    "name": Kind::Text, default: "required";
+    /// A regular expression (of the crate `regex`: linear time, without look-around).
+    "pattern": Kind::Text, default: "required";
+    /// What happens to a match.
+    "action": WORD, default: "redact";
+    /// What `redact` writes instead.
+    "replacement": Kind::Text, default: "`[REDACTED NAME]`";
+};
 
-const SECRETS: &[Key] = &[
-    Key {
-        name: "arguments",
-        kind: WORD,
-        default: "audit",
-        about: "What happens to a secret in what an agent sends to a server.",
-        example: "redact",
-        ..KEY
-    },
-    Key {
-        name: "results",
-        kind: WORD,
-        default: "audit",
-        about: "What happens to a secret in what a server sends; `redact` puts `[REDACTED KIND]` in its place.",
-        example: "redact",
-        ..KEY
-    },
-    Key {
-        name: "kinds",
-        kind: Kind::Names(&WORD),
-        default: "none",
-        about: "The same for one kind in both directions, such as `email`, `credit-card` or `private-key`.",
-        example: "{private-key: block}",
-        ..KEY
-    },
-    Key {
-        name: "custom",
-        kind: Kind::List(&Kind::Map(CUSTOM)),
-        default: "empty",
-        about: "Your own kinds.",
-        example: "[{name: ticket, pattern: \"TICKET-[0-9]{6}\", action: redact}]",
-        ..KEY
-    },
-];
+const SECRETS: &[Key] = keys! {
+    /// What happens to a secret in what an agent sends to a server.
+    "arguments": WORD, default: "audit", example: "redact";
+    /// What happens to a secret in what a server sends; `redact` puts `[REDACTED KIND]` in its place.
+    "results": WORD, default: "audit", example: "redact";
+    /// The same for one kind in both directions, such as `email`, `credit-card` or `private-key`.
+    "kinds": Kind::Names(&WORD), default: "none", example: "{private-key: block}";
+    /// Your own kinds.
+    "custom": Kind::List(&Kind::Map(CUSTOM)), default: "empty",
+        example: "[{name: ticket, pattern: \"TICKET-[0-9]{6}\", action: redact}]";
+};
 
 impl Section<McpPolicy> for Secrets {
-    const KEYS: &'static [Key] = &[Key {
-        name: "secrets",
-        kind: Kind::Map(SECRETS),
-        about: "Secrets and personal data, in both directions. The journal has kind, place and a keyed hash of a value, never the value. Identifiers of the protocol are never changed.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Secrets and personal data, in both directions. The journal has kind, place and a keyed hash of a value,
+        /// never the value. Identifiers of the protocol are never changed.
+        "secrets": Kind::Map(SECRETS);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(fields) = fields.find("secrets").and_then(|here| reader.map(&here, SECRETS)) else {

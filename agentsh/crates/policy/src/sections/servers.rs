@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::limits::limits_for_server;
 use crate::model::{DataSink, DataSource, Ruled, ServerPolicy};
 use crate::narrow::{self, Narrowing};
@@ -39,71 +39,39 @@ pub struct Server {
 /// `install_scripts`: whether what a package wants to run at its installation may run.
 pub const SCRIPTS: [(&str, bool); 2] = [("allow", true), ("deny", false)];
 
-const SERVER: &[Key] = &[
-    Key { name: "id", default: "required", about: "The name under which the server is configured.", ..KEY },
-    Key {
-        name: "type",
-        kind: Kind::Word(&["stdio", "http", "sse"]),
-        default: "stdio",
-        about: "How it is reached.",
-        ..KEY
-    },
-    Key {
-        name: "command",
-        default: "what the client's configuration says",
-        merge: "the highest layer that writes it decides, with its `args`",
-        about: "The program; without it the entry only adds to what the client declares.",
-        ..KEY
-    },
-    Key { name: "args", kind: Kind::Whole(&Kind::Text), default: "none", about: "Its arguments.", ..KEY },
-    Key {
-        name: "url",
-        default: "none",
-        merge: "the highest layer that writes it, or a `command`, decides",
-        about: "Its URL, instead of a `command`: `https:`, or `http:` on this machine. The session connects to it, not a sandbox.",
-        ..KEY
-    },
-    Key {
-        name: "headers",
-        kind: Kind::Names(&Kind::Text),
-        default: "none",
-        merge: "merged key by key; a layer that sets a `url` starts from nothing",
-        about: "Sent to its `url` with every request. `${NAME}` is a variable of your environment, which the session fills in: no sandbox sees it.",
-        ..KEY
-    },
-    Key {
-        name: "tls_fingerprint",
-        default: "none",
-        about: "Fingerprint of its certificate. This version does not enforce it.",
-        ..KEY
-    },
-    Key {
-        name: "env",
-        kind: Kind::Names(&Kind::Either(&[Kind::Text, Kind::Number(0, u64::MAX), Kind::Flag])),
-        default: "none",
-        about: "Variables that are set for it.",
-        ..KEY
-    },
-    Key {
-        name: "install_scripts",
-        kind: Kind::Word(&["allow", "deny"]),
-        default: "what its profile says, else deny",
-        about: "Whether scripts of its packages may run when they are fetched.",
-        ..KEY
-    },
-    Key { name: "flow", kind: Kind::Map(FLOW), about: "Labels for its data.", ..KEY },
-];
+const SERVER: &[Key] = keys! {
+    /// The name under which the server is configured.
+    "id": Kind::Text, default: "required";
+    /// How it is reached.
+    "type": Kind::Word(&["stdio", "http", "sse"]), default: "stdio";
+    /// The program; without it the entry only adds to what the client declares.
+    "command": Kind::Text, default: "what the client's configuration says",
+        merge: "the highest layer that writes it decides, with its `args`";
+    /// Its arguments.
+    "args": Kind::Whole(&Kind::Text), default: "none";
+    /// Its URL, instead of a `command`: `https:`, or `http:` on this machine. The session connects to it, not a
+    /// sandbox.
+    "url": Kind::Text, default: "none", merge: "the highest layer that writes it, or a `command`, decides";
+    /// Sent to its `url` with every request. `${NAME}` is a variable of your environment, which the session fills in:
+    /// no sandbox sees it.
+    "headers": Kind::Names(&Kind::Text), default: "none",
+        merge: "key by key; a layer that sets a `url` starts from nothing";
+    /// Fingerprint of its certificate. This version does not enforce it.
+    "tls_fingerprint": Kind::Text, default: "none";
+    /// Variables that are set for it.
+    "env": Kind::Names(&Kind::Either(&[Kind::Text, Kind::Number(0, u64::MAX), Kind::Flag])), default: "none";
+    /// Whether scripts of its packages may run when they are fetched.
+    "install_scripts": Kind::Word(&["allow", "deny"]), default: "what its profile says, else deny";
+    /// Labels for its data.
+    "flow": Kind::Map(FLOW);
+};
 
 impl Section<McpPolicy> for Servers {
-    const KEYS: &'static [Key] = &[Key {
-        name: "servers",
-        kind: Kind::Whole(&Kind::Process(SERVER)),
-        default: "none",
-        merge: "by `id`, key by key",
-        about: "Your own servers, and settings for servers that the client declares.",
-        example: "[{id: github, env_allow: [GITHUB_TOKEN], network: {allow: [uploads.github.com]}}]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Your own servers, and settings for servers that the client declares.
+        "servers": Kind::Whole(&Kind::Process(SERVER)), default: "none", merge: "by `id`, key by key",
+            example: "[{id: github, env_allow: [GITHUB_TOKEN], network: {allow: [uploads.github.com]}}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let mut entries: Vec<(ServerId, Server)> = Vec::new();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::describe::Lines;
 use crate::domain::{self, Host};
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{NetworkRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::network::{HostRule, Precedence};
@@ -81,42 +81,26 @@ pub struct Ssh {
     entries: List<SshAccess>,
 }
 
-const SSH: &[Key] = &[
-    Key {
-        name: "keys",
-        kind: Kind::Whole(&Kind::Text),
-        default: "required",
-        about: "The keys: files (`~/.ssh/id_ed25519`, with its public half next to it) or fingerprints (`SHA256:...`) of keys in \
-            the user's own ssh agent.",
-        ..KEY
-    },
-    Key {
-        name: "hosts",
-        kind: Kind::Whole(&Kind::Text),
-        default: "none",
-        about: "Servers that these keys log in to, each a name with a port if that is not 22. The user's known_hosts must contain their host keys. The entry also allows them in the network.",
-        ..KEY
-    },
-    Key {
-        name: "sign",
-        kind: Kind::Whole(&Kind::Text),
-        default: "none",
-        about: "What else these keys sign, as namespaces of `ssh-keygen -Y sign`: `git` for commits and tags.",
-        ..KEY
-    },
-];
+const SSH: &[Key] = keys! {
+    /// The keys: files (`~/.ssh/id_ed25519`, with its public half next to it) or fingerprints (`SHA256:...`) of keys in
+    /// the user's own ssh agent.
+    "keys": Kind::Whole(&Kind::Text), default: "required";
+    /// Servers that these keys log in to, each a name with a port if that is not 22. The user's known_hosts must
+    /// contain their host keys. The entry also allows them in the network.
+    "hosts": Kind::Whole(&Kind::Text), default: "none";
+    /// What else these keys sign, as namespaces of `ssh-keygen -Y sign`: `git` for commits and tags.
+    "sign": Kind::Whole(&Kind::Text), default: "none";
+};
 
 impl Section<AgentPolicy> for Ssh {
-    const KEYS: &'static [Key] = &[Key {
-        name: "ssh",
-        kind: Kind::Either(&[Kind::Map(SSH), Kind::List(&Kind::Map(SSH))]),
-        default: "none: there is no ssh agent inside",
-        merge: "adds, unless written as `{replace: [...]}`",
-        about: "An ssh agent inside that signs only with these keys and for these servers; each use is recorded. See \
-            docs/credentials.md.",
-        example: "{keys: [~/.ssh/id_ed25519], hosts: [git.example.com], sign: [git]}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// An ssh agent inside that signs only with these keys and for these servers; each use is recorded. See
+        /// docs/credentials.md.
+        "ssh": Kind::Either(&[Kind::Map(SSH), Kind::List(&Kind::Map(SSH))]),
+            default: "none: there is no ssh agent inside",
+            merge: "adds, unless written as `{replace: [...]}`",
+            example: "{keys: [~/.ssh/id_ed25519], hosts: [git.example.com], sign: [git]}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let here = fields.find("ssh");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -88,97 +88,48 @@ pub struct Telemetry {
     webhooks: List<EventWebhook>,
 }
 
-const OTLP: &[Key] = &[
-    Key {
-        name: "endpoint",
+const OTLP: &[Key] = keys! {
+    /// Base URL of an OTLP receiver: `https:`, or `http:` on this machine. `/v1/traces`, `/v1/logs` and `/v1/metrics`
+    /// are added to its path; over gRPC its path is not used.
+    "endpoint": Kind::Text,
         default: "`OTEL_EXPORTER_OTLP_ENDPOINT` of the caller's environment, else nothing is sent",
-        about: "Base URL of an OTLP receiver: `https:`, or `http:` on this machine. `/v1/traces`, `/v1/logs` and \
-            `/v1/metrics` are added to its path; over gRPC its path is not used.",
-        example: "\"https://otel.example:4318\"",
-        ..KEY
-    },
-    Key {
-        name: "protocol",
-        kind: Kind::Word(&["grpc", "http/protobuf", "http/json"]),
+        example: "\"https://otel.example:4318\"";
+    /// Protocol of the receiver.
+    "protocol": Kind::Word(&["grpc", "http/protobuf", "http/json"]),
         default: "`http/protobuf`; `OTEL_EXPORTER_OTLP_PROTOCOL` where the endpoint is the environment's",
-        about: "Protocol of the receiver.",
-        example: "grpc",
-        ..KEY
-    },
-    Key {
-        name: "headers",
-        kind: Kind::Names(&Kind::Text),
+        example: "grpc";
+    /// Headers of the requests. `${NAME}` is a variable of the caller's environment.
+    "headers": Kind::Names(&Kind::Text),
         default: "`OTEL_EXPORTER_OTLP_HEADERS` where the endpoint is the environment's",
-        about: "Headers of the requests. `${NAME}` is a variable of the caller's environment.",
-        example: "{Authorization: \"Bearer ${OTEL_TOKEN}\"}",
-        ..KEY
-    },
-];
+        example: "{Authorization: \"Bearer ${OTEL_TOKEN}\"}";
+};
 
-const WEBHOOK: &[Key] = &[
-    Key {
-        name: "url",
-        about: "Gets a POST for each event: `https:`, or `http:` on this machine.",
-        example: "\"https://hooks.example/in\"",
-        ..KEY
-    },
-    Key {
-        name: "secret_env",
-        default: "requests are not signed",
-        about: "Variable of the caller's environment whose value signs the requests (HMAC-SHA256).",
-        example: "HOOK_SECRET",
-        ..KEY
-    },
-    Key {
-        name: "events",
-        kind: Kind::List(&Kind::Text),
-        about: "Patterns for event types.",
-        example: "[mcp_tool_call_intercepted, \"net_*\"]",
-        ..KEY
-    },
-];
+const WEBHOOK: &[Key] = keys! {
+    /// Gets a POST for each event: `https:`, or `http:` on this machine.
+    "url": Kind::Text, example: "\"https://hooks.example/in\"";
+    /// Variable of the caller's environment whose value signs the requests (HMAC-SHA256).
+    "secret_env": Kind::Text, default: "requests are not signed", example: "HOOK_SECRET";
+    /// Patterns for event types.
+    "events": Kind::List(&Kind::Text), example: "[mcp_tool_call_intercepted, \"net_*\"]";
+};
 
-const TELEMETRY: &[Key] = &[
-    Key {
-        name: "otlp",
-        kind: Kind::Map(OTLP),
-        about: "An OpenTelemetry receiver of traces, logs and metrics.",
-        example: "{endpoint: \"https://otel.example:4318\"}",
-        ..KEY
-    },
-    Key {
-        name: "file",
-        default: "none",
-        about: "Gets every event as a line of JSON. It is created with mode 0600 and appended to.",
-        example: "\"~/agentsh-events.jsonl\"",
-        ..KEY
-    },
-    Key {
-        name: "syslog",
-        kind: Kind::Either(&[Kind::Flag, Kind::Text]),
-        default: "false",
-        about: "Every event goes to the syslog of this machine (`/dev/log`), or to the datagram socket of this path.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "webhooks",
-        kind: Kind::List(&Kind::Map(WEBHOOK)),
-        default: "none",
-        about: "Addresses that get single events.",
-        example: "[{url: \"https://hooks.example/in\", secret_env: HOOK_SECRET, events: [\"net_*\"]}]",
-        ..KEY
-    },
-];
+const TELEMETRY: &[Key] = keys! {
+    /// An OpenTelemetry receiver of traces, logs and metrics.
+    "otlp": Kind::Map(OTLP), example: "{endpoint: \"https://otel.example:4318\"}";
+    /// Gets every event as a line of JSON. It is created with mode 0600 and appended to.
+    "file": Kind::Text, default: "none", example: "\"~/agentsh-events.jsonl\"";
+    /// Every event goes to the syslog of this machine (`/dev/log`), or to the datagram socket of this path.
+    "syslog": Kind::Either(&[Kind::Flag, Kind::Text]), default: "false", example: "true";
+    /// Addresses that get single events.
+    "webhooks": Kind::List(&Kind::Map(WEBHOOK)), default: "none",
+        example: "[{url: \"https://hooks.example/in\", secret_env: HOOK_SECRET, events: [\"net_*\"]}]";
+};
 
 impl Section<Policy> for Telemetry {
-    const KEYS: &'static [Key] = &[Key {
-        name: "telemetry",
-        kind: Kind::Map(TELEMETRY),
-        about: "Who receives a session's events while it runs, in addition to the journal.",
-        example: "{file: \"~/agentsh-events.jsonl\"}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Who receives a session's events while it runs, in addition to the journal.
+        "telemetry": Kind::Map(TELEMETRY), example: "{file: \"~/agentsh-events.jsonl\"}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let fields = fields.find("telemetry").and_then(|here| reader.map(&here, TELEMETRY));
