@@ -141,8 +141,7 @@ impl Manifest {
             let name = reader.text(&here)?;
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
             if name.len() > 64 || !name.bytes().all(is_plain) {
-                reader.problem(&here, "a name has at most 64 letters, digits, `-` and `_`", None);
-                return None;
+                return reader.fault(&here, "a name has at most 64 letters, digits, `-` and `_`", None);
             }
             Some(name)
         });
@@ -161,8 +160,7 @@ impl Manifest {
         let path = |reader: &mut Reader<'_>, here: &Here<'_>| {
             let path = reader.text(here)?;
             if !is_section(&path) {
-                reader.problem(here, format!("`{path}` is not a section of a policy"), None);
-                return None;
+                return reader.fault(here, format!("`{path}` is not a section of a policy"), None);
             }
             Some(path)
         };

@@ -90,8 +90,8 @@ impl Organisation {
             reader.problem(&root, "an organisation has a `name` and a `source`", None);
         }
         if keys.is_empty() {
-            let help = "write `keys: [RW...]`: the second line of a minisign public key".to_owned();
-            reader.problem(&root, "without `keys` no bundle can be trusted", Some(help));
+            let help = "write `keys: [RW...]`: the second line of a minisign public key";
+            reader.problem(&root, "without `keys` no bundle can be trusted", help);
         }
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         if name.as_ref().is_some_and(|name| !name.bytes().all(is_plain)) {

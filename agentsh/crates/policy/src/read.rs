@@ -127,8 +127,7 @@ pub fn version(reader: &mut Reader<'_>, here: Option<Here<'_>>) {
     match &here.node.value {
         Value::Integer(1) => {}
         Value::Integer(other) => {
-            let help = "this agentsh reads `version: 1`".to_owned();
-            reader.problem(&here, format!("version {other} is not known"), Some(help));
+            reader.problem(&here, format!("version {other} is not known"), "this agentsh reads `version: 1`");
         }
         other => reader.wrong_type(&here, "the number 1", other),
     }
@@ -150,7 +149,7 @@ fn extends(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Extends {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("write {}", one_of(&words)),
     };
-    reader.problem(&here, "this is not a built-in policy", Some(help));
+    reader.problem(&here, "this is not a built-in policy", help);
     Extends::Below
 }
 
@@ -169,7 +168,7 @@ fn contradictions(reader: &mut Reader<'_>, first: &Here<'_>, second: &Here<'_>) 
                 format!("`{}` on line {} has a different value; keep one of them", there.path, there.line);
             let message = format!("`{}` contradicts an earlier key", here.path);
             let rule = reader.rule(&here);
-            reader.problem_of_rule(&rule, message, Some(help));
+            reader.problem_of_rule(&rule, message, help);
         }
     }
 }

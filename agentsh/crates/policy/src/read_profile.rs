@@ -84,10 +84,8 @@ fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfi
             let name = reader.text(here)?;
             let plain = |letter: char| letter.is_ascii_alphanumeric() || "@/-_.".contains(letter);
             if !name.chars().all(plain) || name.get(1..).is_some_and(|rest| rest.contains('@')) {
-                let help = "write the package's name without a version; a profile applies to all versions"
-                    .to_owned();
-                reader.problem(here, "this is not the name of a package", Some(help));
-                return None;
+                let help = "write the name alone; a profile is for every version";
+                return reader.fault(here, "this is not the name of a package", help);
             }
             Some(Package::new(registry, &name))
         };
@@ -99,8 +97,8 @@ fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfi
         }
     }
     if profile.packages.is_empty() {
-        let help = "write `package: {npm: NAME}` or `package: {pypi: NAME}`".to_owned();
-        reader.problem(&here, "this profile is for no package", Some(help));
+        let help = "write `package: {npm: NAME}` or `package: {pypi: NAME}`";
+        reader.problem(&here, "this profile is for no package", help);
     }
 }
 
@@ -169,8 +167,8 @@ fn state(
         for (name, entry) in names.all() {
             let Some(file) = reader.any_text(&entry) else { continue };
             if file.contains('/') || file == ".." || file == "." {
-                let help = "write `memory.json`, or `\"\"` for the directory itself".to_owned();
-                reader.problem(&entry, "this is not the name of a file in the state directory", Some(help));
+                let help = "write `memory.json`, or `\"\"` for the directory itself";
+                reader.problem(&entry, "this is not the name of a file in the state directory", help);
             }
             state.env.insert(name.to_owned(), file);
         }
@@ -194,9 +192,8 @@ fn opened(
         }
     }
     let Some(from) = places.pop().filter(|_| places.is_empty()) else {
-        let help = "write one of `option`, `env` and `url`".to_owned();
-        reader.problem(here, "this entry does not say where the value is", Some(help));
-        return None;
+        let help = "write one of `option`, `env` and `url`";
+        return reader.fault(here, "this entry does not say where the value is", help);
     };
     required(reader, &fields, "opens", here)?;
     let words = [
@@ -211,14 +208,11 @@ fn opened(
     let what = match (words.get(kind).map(|(_, what)| what.clone())?, port) {
         (What::Host { .. }, Some(port)) => What::Host { port, any_tcp },
         (What::Host { .. }, None) => {
-            let help = "add `port:`, for values that name none".to_owned();
-            reader.problem(here, "a host needs a port", Some(help));
-            return None;
+            return reader.fault(here, "a host needs a port", "add `port:`, for values that name none");
         }
         (what, None) if !any_tcp => what,
         _ => {
-            reader.problem(here, "only a host has a port and a protocol", None);
-            return None;
+            return reader.fault(here, "only a host has a port and a protocol", None);
         }
     };
     Some(ProfileGrant { from, what })
@@ -251,10 +245,10 @@ fn keep_reason(
 fn reason(reader: &mut Reader<'_>, fields: &Fields<'_>, here: &Here<'_>) -> Option<String> {
     match fields.find("why") {
         Some(why) => reader.text(&why),
-        None => {
-            let help = "add `why:` with the reason, for readers of this profile".to_owned();
-            reader.problem(here, "the reason is missing", Some(help));
-            None
-        }
+        None => reader.fault(
+            here,
+            "the reason is missing",
+            "add `why:` with the reason, for readers of this profile",
+        ),
     }
 }

@@ -45,6 +45,29 @@ pub(crate) struct Here<'n> {
     pub line: u64,
 }
 
+/// What a person can do about a mistake, if something can be said.
+pub(crate) trait Help {
+    fn text(self) -> Option<String>;
+}
+
+impl Help for &str {
+    fn text(self) -> Option<String> {
+        Some(self.to_owned())
+    }
+}
+
+impl Help for String {
+    fn text(self) -> Option<String> {
+        Some(self)
+    }
+}
+
+impl Help for Option<String> {
+    fn text(self) -> Option<String> {
+        self
+    }
+}
+
 /// The entries of a map whose keys are known.
 pub(crate) struct Fields<'n> {
     entries: &'n [Entry],
@@ -103,12 +126,18 @@ impl<'t> Reader<'t> {
         self.warnings.push(Ruled { value: text.into(), rule });
     }
 
-    pub fn problem(&mut self, here: &Here<'_>, message: impl Into<String>, help: Option<String>) {
+    pub fn problem(&mut self, here: &Here<'_>, message: impl Into<String>, help: impl Help) {
         self.problem_at(here.node.place, message, "", help);
     }
 
-    pub fn problem_of_rule(&mut self, rule: &RuleRef, message: impl Into<String>, help: Option<String>) {
-        let diagnostic = self.source.diagnostic_for_rule(rule, message, help);
+    /// A mistake that leaves nothing to read.
+    pub fn fault<T>(&mut self, here: &Here<'_>, message: impl Into<String>, help: impl Help) -> Option<T> {
+        self.problem(here, message, help);
+        None
+    }
+
+    pub fn problem_of_rule(&mut self, rule: &RuleRef, message: impl Into<String>, help: impl Help) {
+        let diagnostic = self.source.diagnostic_for_rule(rule, message, help.text());
         self.push(diagnostic);
     }
 
@@ -136,7 +165,7 @@ impl<'t> Reader<'t> {
                 };
                 let key: String = entry.key.chars().take(64).collect();
                 let message = format!("unknown key `{key}`");
-                self.problem_at(entry.key_place, message, format!("not a key of {place}"), Some(help));
+                self.problem_at(entry.key_place, message, format!("not a key of {place}"), help);
             }
         }
         Some(fields)
@@ -165,9 +194,7 @@ impl<'t> Reader<'t> {
         }
         let fields = self.fields(&here, &["replace"])?;
         let Some(replacing) = fields.find("replace") else {
-            let help = "write a list, or `{replace: [...]}`".to_owned();
-            self.problem(&here, "this map is empty", Some(help));
-            return None;
+            return self.fault(&here, "this map is empty", "write a list, or `{replace: [...]}`");
         };
         self.list(Some(replacing), item).map(|list| Listed { replaces: true, ..list })
     }
@@ -195,10 +222,7 @@ impl<'t> Reader<'t> {
     /// Text that is not empty and not absurdly long.
     pub fn text(&mut self, here: &Here<'_>) -> Option<String> {
         match &here.node.value {
-            Value::Text(text) if text.is_empty() => {
-                self.problem(here, "this must not be empty", None);
-                None
-            }
+            Value::Text(text) if text.is_empty() => self.fault(here, "this must not be empty", None),
             Value::Text(_) => self.any_text(here),
             other => {
                 self.wrong_type(here, "text", other);
@@ -211,12 +235,10 @@ impl<'t> Reader<'t> {
     pub fn any_text(&mut self, here: &Here<'_>) -> Option<String> {
         match &here.node.value {
             Value::Text(text) if text.len() > MAX_TEXT => {
-                self.problem(here, format!("this is longer than {MAX_TEXT} bytes"), None);
-                None
+                self.fault(here, format!("this is longer than {MAX_TEXT} bytes"), None)
             }
             Value::Text(text) if text.contains('\0') => {
-                self.problem(here, "this contains a NUL character", None);
-                None
+                self.fault(here, "this contains a NUL character", None)
             }
             Value::Text(text) => Some(text.clone()),
             other => {
@@ -245,10 +267,7 @@ impl<'t> Reader<'t> {
         };
         match u64::try_from(*value) {
             Ok(number) if (low..=high).contains(&number) => Some(self.ruled(&here, number)),
-            _ => {
-                self.problem(&here, format!("{value} is not between {low} and {high}"), None);
-                None
-            }
+            _ => self.fault(&here, format!("{value} is not between {low} and {high}"), None),
         }
     }
 
@@ -265,8 +284,7 @@ impl<'t> Reader<'t> {
             None => format!("write {}", one_of(&known)),
         };
         let shown: String = written.chars().take(64).collect();
-        self.problem(&here, format!("unknown value `{shown}` for `{}`", here.path), Some(help));
-        None
+        self.fault(&here, format!("unknown value `{shown}` for `{}`", here.path), help)
     }
 
     /// A span of time such as `30s`, in milliseconds.
@@ -275,11 +293,11 @@ impl<'t> Reader<'t> {
         let written = self.text(&here)?;
         match units::milliseconds(&written) {
             Some(value) => Some(self.ruled(&here, value)),
-            None => {
-                let help = "write a number and a unit, such as `30s`, `10m` or `1h30m`".to_owned();
-                self.problem(&here, "this is not a duration", Some(help));
-                None
-            }
+            None => self.fault(
+                &here,
+                "this is not a duration",
+                "write a number and a unit, such as `30s`, `10m` or `1h30m`",
+            ),
         }
     }
 
@@ -294,8 +312,7 @@ impl<'t> Reader<'t> {
             Value::Integer(0) => Some(self.ruled(&here, 0)),
             Value::Integer(1) => Some(self.ruled(&here, 1000)),
             Value::Float(_) | Value::Integer(_) => {
-                self.problem(&here, format!("`{}` is between 0.0 and 1.0", here.path), None);
-                None
+                self.fault(&here, format!("`{}` is between 0.0 and 1.0", here.path), None)
             }
             ref other => {
                 self.wrong_type(&here, "a number between 0.0 and 1.0", other);
@@ -326,9 +343,9 @@ impl<'t> Reader<'t> {
         place: Place,
         message: impl Into<String>,
         label: impl Into<String>,
-        help: Option<String>,
+        help: impl Help,
     ) {
-        let diagnostic = self.source.diagnostic(place, message, label, help);
+        let diagnostic = self.source.diagnostic(place, message, label, help.text());
         self.push(diagnostic);
     }
 

@@ -295,8 +295,7 @@ fn signer(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let is_base64 = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
     if key.len() != 56 || !key.starts_with("RW") || !is_base64 {
         let help = "write the second line of a minisign public key: 56 characters that begin with `RW`";
-        reader.problem(here, "this is not a public key of minisign", Some(help.to_owned()));
-        return None;
+        return reader.fault(here, "this is not a public key of minisign", help);
     }
     Some(key)
 }
@@ -307,12 +306,10 @@ fn status(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<StatusFeed> {
     let servers: Vec<String> =
         servers.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect();
     let Some(source) = fields.find("source").and_then(|here| reader.text(&here)) else {
-        reader.problem(here, "a status page has a `source`", None);
-        return None;
+        return reader.fault(here, "a status page has a `source`", None);
     };
     if servers.is_empty() {
-        reader.problem(here, "this status page is about no server", Some("add `servers: [ID]`".to_owned()));
-        return None;
+        return reader.fault(here, "this status page is about no server", "add `servers: [ID]`");
     }
     Some(StatusFeed { source, servers })
 }

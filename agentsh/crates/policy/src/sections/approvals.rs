@@ -131,9 +131,8 @@ impl Section<McpPolicy> for Approvals {
             webhook_secret_env: fields.find("webhook_secret_env").and_then(|here| {
                 let name = reader.text(&here)?;
                 if !is_variable(&name) {
-                    let help = "write `webhook_secret_env: NAME`".to_owned();
-                    reader.problem(&here, "this is not a variable name", Some(help));
-                    return None;
+                    let help = "write `webhook_secret_env: NAME`";
+                    return reader.fault(&here, "this is not a variable name", help);
                 }
                 Some(reader.ruled(&here, name))
             }),
@@ -211,8 +210,7 @@ fn approved(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Approved> {
     let (server, tool, from) = (text("server"), text("tool"), text("from"));
     let (arguments, interface) = (text("arguments"), text("interface"));
     let (Some(server), Some(tool)) = (server, tool) else {
-        reader.problem(here, "this entry needs a `server` and a `tool`", None);
-        return None;
+        return reader.fault(here, "this entry needs a `server` and a `tool`", None);
     };
     Some(Approved { server, tool, from, arguments, interface })
 }

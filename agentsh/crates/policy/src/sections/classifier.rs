@@ -185,8 +185,8 @@ impl Section<McpPolicy> for Classifier {
             && !url.value.starts_with("http://")
             && !url.value.starts_with("https://")
         {
-            let help = "write `http://127.0.0.1:PORT/PATH`, or `https://HOST/PATH`".to_owned();
-            reader.problem(&here, "this is not an http or https URL", Some(help));
+            let help = "write `http://127.0.0.1:PORT/PATH`, or `https://HOST/PATH`";
+            reader.problem(&here, "this is not an http or https URL", help);
         }
         if let (Some(limit), Some(here)) = (&written.timeout, fields.find("timeout"))
             && !(10..=60_000).contains(&limit.value)

@@ -192,16 +192,13 @@ pub fn is_github(host: &str) -> bool {
 fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
     let fields = reader.map(here, CREDENTIAL)?;
     let (Some(host), Some(from)) = (fields.find("host"), fields.find("from")) else {
-        let help = "write `{host: HOST, from: gh}`".to_owned();
-        reader.problem(here, "this entry needs a `host` and `from`", Some(help));
-        return None;
+        return reader.fault(here, "this entry needs a `host` and `from`", "write `{host: HOST, from: gh}`");
     };
     let (text, source) = (reader.text(&host)?, reader.text(&from)?);
     let source = match Source::parse(&source) {
         Ok(source) => source,
         Err(help) => {
-            reader.problem(&from, "secrets do not come from there", Some(help));
-            return None;
+            return reader.fault(&from, "secrets do not come from there", help);
         }
     };
     let parsed = domain::parse_rule(&text);
@@ -209,16 +206,14 @@ fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
         Ok((HostPattern::Exact(name), [])) => (name.clone(), 443),
         Ok((HostPattern::Exact(name), [port])) => (name.clone(), *port),
         _ => {
-            let help = "write one name, such as `git.example.com` or `git.example.com:8443`".to_owned();
-            reader.problem(&host, "a credential belongs to one host", Some(help));
-            return None;
+            let help = "write one name, such as `git.example.com` or `git.example.com:8443`";
+            return reader.fault(&host, "a credential belongs to one host", help);
         }
     };
     let variables = reader.list(fields.find("as"), |reader, here| {
         let name = reader.text(here)?;
         if !is_variable(&name) {
-            reader.problem(here, format!("`{name}` is not a variable name"), None);
-            return None;
+            return reader.fault(here, format!("`{name}` is not a variable name"), None);
         }
         Some(name)
     });
@@ -230,12 +225,7 @@ fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
     };
     let requests = match reader.list(fields.find("allow"), network::request) {
         Some(list) if list.value.is_empty() => {
-            reader.problem(
-                here,
-                "an empty `allow` uses the secret for nothing",
-                Some("remove the entry".to_owned()),
-            );
-            return None;
+            return reader.fault(here, "an empty `allow` uses the secret for nothing", "remove the entry");
         }
         Some(list) => list.value,
         None => {

@@ -126,7 +126,7 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
     let found: Vec<Here<'_>> = spellings.iter().filter_map(|key| fields.find(key)).collect();
     if let [_, second, ..] = found.as_slice() {
         let help = format!("`{}` means the same; keep one of them", spellings.first().unwrap_or(&""));
-        reader.problem(second, "this list is given twice", Some(help));
+        reader.problem(second, "this list is given twice", help);
     }
     reader.adding(found.into_iter().next(), variable)
 }
@@ -134,9 +134,8 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
 pub fn variable(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let name = reader.text(here)?;
     if name.contains('=') || name.contains(char::is_whitespace) {
-        let help = "write only the name; values belong in a server's `env:` map".to_owned();
-        reader.problem(here, "this is not the name of a variable", Some(help));
-        return None;
+        let help = "write the name alone; values belong in a server's `env:` map";
+        return reader.fault(here, "this is not the name of a variable", help);
     }
     Some(name)
 }

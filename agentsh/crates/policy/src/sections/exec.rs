@@ -32,9 +32,8 @@ impl Section<ProcessPolicy> for Exec {
         };
         let allow = reader.adding(exec.find("allow"), exec_pattern);
         if let Some(list) = allow.as_ref().filter(|list| list.value.is_empty()) {
-            let help =
-                "name the programs, or remove the key to allow every program that can be seen".to_owned();
-            reader.problem_of_rule(&list.rule, "an empty list would let nothing run", Some(help));
+            let help = "name the programs, or remove the key to allow every program that can be seen";
+            reader.problem_of_rule(&list.rule, "an empty list would let nothing run", help);
         }
         Self { allow }
     }
@@ -73,6 +72,5 @@ fn exec_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
         return Some(text);
     }
     let help = format!("write `/usr/bin/{text}`, or `**/{text}` for that name anywhere");
-    reader.problem(here, "a program is named by its absolute path", Some(help));
-    None
+    reader.fault(here, "a program is named by its absolute path", help)
 }

@@ -205,8 +205,7 @@ fn pair(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowPair> {
     let fields = reader.map(here, PAIR)?;
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
     let (Some(from), Some(to)) = (text("from"), text("to")) else {
-        reader.problem(here, "a pair needs `from` and `to`", None);
-        return None;
+        return reader.fault(here, "a pair needs `from` and `to`", None);
     };
     Some(FlowPair { from, to })
 }
@@ -221,13 +220,10 @@ fn flow_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowRule> {
     let values = reader.list(fields.find("values"), |reader, here| reader.text(here)).map(|list| list.value);
     let values: Vec<String> = values.unwrap_or_default().into_iter().map(|value| value.value).collect();
     let (Some(from), Some(to)) = (from, to) else {
-        reader.problem(here, "a pair needs `from` and `to`", None);
-        return None;
+        return reader.fault(here, "a pair needs `from` and `to`", None);
     };
     if action.is_none() && values.is_empty() {
-        let help = "write `on_private_to_external` or `values`".to_owned();
-        reader.problem(here, "this pair has no effect", Some(help));
-        return None;
+        return reader.fault(here, "this pair has no effect", "write `on_private_to_external` or `values`");
     }
     Some(FlowRule { pair: FlowPair { from, to }, action, values })
 }
@@ -244,14 +240,7 @@ pub fn allowed_domain(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Networ
             });
             Some(NetworkRule::plain(host, Vec::new()))
         }
-        Err(error) => {
-            reader.problem(
-                here,
-                error.to_string(),
-                Some("write `example.com` or `*.example.com`".to_owned()),
-            );
-            None
-        }
+        Err(error) => reader.fault(here, error.to_string(), "write `example.com` or `*.example.com`"),
     }
 }
 

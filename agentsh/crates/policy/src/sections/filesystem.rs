@@ -157,10 +157,7 @@ pub fn path_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> 
     let text = reader.text(here)?;
     match path::check(&text) {
         Ok(()) => Some(text),
-        Err(why) => {
-            reader.problem(here, why, None);
-            None
-        }
+        Err(why) => reader.fault(here, why, None),
     }
 }
 
@@ -171,13 +168,8 @@ pub fn writable_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Stri
     if !path::is_whole_home(&text) {
         return Some(text);
     }
-    let help = "name the directories in it that may change, such as `~/notes`".to_owned();
-    reader.problem(
-        here,
-        format!("`{text}` contains the whole home directory, which is never writable"),
-        Some(help),
-    );
-    None
+    let help = "name the directories in it that may change, such as `~/notes`";
+    reader.fault(here, format!("`{text}` contains the whole home directory, which is never writable"), help)
 }
 
 /// A pattern that means less than it looks like would deny nothing.
@@ -186,12 +178,9 @@ pub fn denied_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String
     let Some(sign) = text.chars().find(|sign| matches!(sign, '[' | ']' | '{' | '}')) else {
         return Some(text);
     };
-    let help =
-        "write one line for each, with `*`, `?` and `**`; a `?` in a name also matches itself".to_owned();
-    reader.problem(
+    reader.fault(
         here,
         format!("`{sign}` is not a wildcard here, so that this would deny next to nothing"),
-        Some(help),
-    );
-    None
+        "write one line for each, with `*`, `?` and `**`; a `?` in a name also matches itself",
+    )
 }

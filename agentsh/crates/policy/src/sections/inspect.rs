@@ -186,16 +186,15 @@ pub fn resolve(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Node> {
             };
             if let Some(told) = told.filter(|told| words.iter().all(|(word, _)| *word != told.as_str())) {
                 let possible: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                let message = format!("`{told}` is not possible for `{}`", here.path);
-                reader.problem(&here, message, Some(format!("write {}", one_of(&possible))));
+                let message = format!("nothing can `{told}` for `{}`", here.path);
+                reader.problem(&here, message, format!("write {}", one_of(&possible)));
                 continue;
             }
             let Some(word) = reader.word(Some(here.clone()), &words) else { continue };
             let place = Place { line: word.rule.line, ..here.node.place };
             if let Some(other) = cell.write(word.value, place, Some(here.path.clone()), &mut lines) {
                 let message = format!("`{}` contradicts `{other}`", here.path);
-                let help = format!("both are {}: write the same word", cell.key.default);
-                reader.problem(&here, message, Some(help));
+                reader.problem(&here, message, format!("both are {}: write the same word", cell.key.default));
             }
         }
     }

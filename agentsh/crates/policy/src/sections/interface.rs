@@ -127,9 +127,7 @@ impl Section<Policy> for Interface {
         let token_env = fields.find("token_env").and_then(|here| {
             let name = reader.text(&here)?;
             if !is_variable(&name) {
-                let help = "write `token_env: NAME`".to_owned();
-                reader.problem(&here, "this is not a variable name", Some(help));
-                return None;
+                return reader.fault(&here, "this is not a variable name", "write `token_env: NAME`");
             }
             Some(reader.ruled(&here, name))
         });

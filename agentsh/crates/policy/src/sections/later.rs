@@ -60,7 +60,7 @@ fn allowed_transports(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
     let list = reader.list(Some(here.clone()), |reader, here| {
         let word = reader.text(here)?;
         if !words.contains(&word.as_str()) {
-            reader.problem(here, "unknown transport", Some(format!("write {}", one_of(&words))));
+            reader.problem(here, "unknown transport", format!("write {}", one_of(&words)));
         }
         Some(word)
     });

@@ -117,15 +117,8 @@ fn memory(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>>
     };
     match value {
         Some(value) if value >= MIN_MEMORY => Some(reader.ruled(&here, value)),
-        Some(value) => {
-            reader.problem(&here, format!("{value} bytes are too little to start a program"), None);
-            None
-        }
-        None => {
-            let help = "write `4GiB`, `512MiB`, `1g` or plain bytes".to_owned();
-            reader.problem(&here, "this is not a size", Some(help));
-            None
-        }
+        Some(value) => reader.fault(&here, format!("{value} bytes are too little to start a program"), None),
+        None => reader.fault(&here, "this is not a size", "write `4GiB`, `512MiB`, `1g` or plain bytes"),
     }
 }
 
@@ -137,10 +130,10 @@ fn cpu(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
     };
     match value {
         Some(value) if (1..=102_400).contains(&value) => Some(reader.ruled(&here, value)),
-        _ => {
-            let help = "write a share of one processor: `200%` is two processors".to_owned();
-            reader.problem(&here, "this is not a share of a processor", Some(help));
-            None
-        }
+        _ => reader.fault(
+            &here,
+            "this is not a share of a processor",
+            "write a share of one processor: `200%` is two processors",
+        ),
     }
 }

@@ -217,19 +217,15 @@ fn server_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let fields = reader.fields(here, &["id"])?;
     match fields.find("id") {
         Some(id) => reader.text(&id),
-        None => {
-            reader.problem(here, "this entry names no server", Some("write `- id: NAME`".to_owned()));
-            None
-        }
+        None => reader.fault(here, "this entry names no server", "write `- id: NAME`"),
     }
 }
 
 fn tool_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ToolRule> {
     let fields = reader.fields(here, &["server", "tool", "content_hash"])?;
     let (Some(server), Some(tool)) = (fields.find("server"), fields.find("tool")) else {
-        let help = "write both `server` and `tool`; `\"*\"` means every one".to_owned();
-        reader.problem(here, "this rule needs a server and a tool", Some(help));
-        return None;
+        let help = "write both `server` and `tool`; `\"*\"` means every one";
+        return reader.fault(here, "this rule needs a server and a tool", help);
     };
     let server = reader.text(&server);
     let tool = reader.text(&tool);
@@ -256,7 +252,6 @@ fn content_hash(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Option<Strin
         reader.warn(rule, "this hash is not 64 hexadecimal digits long: the rule can never match");
         return Some(Some(text));
     }
-    let help = "write `sha256:` and 64 hexadecimal digits, as `agentsh mcp pins list` shows them".to_owned();
-    reader.problem(here, "this is not a hash", Some(help));
-    None
+    let help = "write `sha256:` and 64 hexadecimal digits, as `agentsh mcp pins list` shows them";
+    reader.fault(here, "this is not a hash", help)
 }

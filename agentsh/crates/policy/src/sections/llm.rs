@@ -440,8 +440,7 @@ fn budget(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Budget> {
     let max_cost = amount(reader, &fields, "max_cost_usd")?;
     let model = pattern(reader, &fields)?;
     if max_tokens.or(requests).or(tokens).or(max_cost).is_none() {
-        reader.problem(here, "this budget limits nothing", Some("add `max_tokens: 1000000`".to_owned()));
-        return None;
+        return reader.fault(here, "this budget limits nothing", "add `max_tokens: 1000000`");
     }
     Some(Budget { model, max_tokens, max_cost, requests_per_minute: requests, tokens_per_minute: tokens })
 }
@@ -451,8 +450,7 @@ fn price(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Price> {
     let model = pattern(reader, &fields)?;
     let (input, output) = (amount(reader, &fields, "input")?, amount(reader, &fields, "output")?);
     let (Some(input), Some(output)) = (input, output) else {
-        reader.problem(here, "a price has `input` and `output`", None);
-        return None;
+        return reader.fault(here, "a price has `input` and `output`", None);
     };
     Some(Price { model, input, output })
 }
@@ -482,9 +480,8 @@ fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<Op
         .then(|| format!("{whole}{fraction:0<6}").parse::<u64>().ok())
         .flatten();
     if micros.is_none() {
-        let help = "write dollars in quotes, such as `\"3.00\"`".to_owned();
-        reader.problem(&here, format!("`{text}` is not an amount of dollars"), Some(help));
-        return None;
+        let help = "write dollars in quotes, such as `\"3.00\"`";
+        return reader.fault(&here, format!("`{text}` is not an amount of dollars"), help);
     }
     Some(micros)
 }

@@ -151,9 +151,8 @@ fn proxy(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<ProxyChoice>>
         "environment" => ProxyChoice::Environment,
         url if url.starts_with("http://") && url.len() > 7 => ProxyChoice::Url(text),
         _ => {
-            let help = "write `environment`, `off`, or `http://HOST:PORT`".to_owned();
-            reader.problem(here, "this is not a proxy that can be used", Some(help));
-            return None;
+            let help = "write `environment`, `off`, or `http://HOST:PORT`";
+            return reader.fault(here, "this is not a proxy that can be used", help);
         }
     };
     Some(reader.ruled(here, value))
@@ -189,17 +188,14 @@ pub fn network_map(reader: &mut Reader<'_>, here: &Here<'_>, keys: &[&str]) -> O
         ports.extend(many.value.iter().map(|port| port.value));
     }
     let Some(host) = fields.find("host") else {
-        reader.problem(here, "this rule names no host", Some("add `host: example.com`".to_owned()));
-        return None;
+        return reader.fault(here, "this rule names no host", "add `host: example.com`");
     };
     let text = reader.text(&host)?;
     let parsed = domain::parse_pattern(&text);
     let pattern = host_result(reader, &host, parsed)?;
     if any_tcp && ports.is_empty() {
-        let help =
-            "without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`".to_owned();
-        reader.problem(here, "this rule opens any TCP on no particular port", Some(help));
-        return None;
+        let help = "without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`";
+        return reader.fault(here, "this rule opens any TCP on no particular port", help);
     }
     ports.sort_unstable();
     ports.dedup();
@@ -221,8 +217,7 @@ fn host_result<T>(reader: &mut Reader<'_>, here: &Here<'_>, parsed: Result<T, Ho
                         or an address block; a port may follow as `:443`";
             let is_unclear =
                 matches!(error, HostError::Invalid(_) | HostError::Wildcard(_) | HostError::TooWide(_));
-            reader.problem(here, error.to_string(), is_unclear.then(|| help.to_owned()));
-            None
+            reader.fault(here, error.to_string(), is_unclear.then(|| help.to_owned()))
         }
     }
 }
@@ -231,10 +226,7 @@ pub fn port(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u16> {
     match &here.node.value {
         Value::Integer(value) => match u16::try_from(*value) {
             Ok(port) if port > 0 => Some(port),
-            _ => {
-                reader.problem(here, format!("{value} is not a port; ports are 1 to 65535"), None);
-                None
-            }
+            _ => reader.fault(here, format!("{value} is not a port; ports are 1 to 65535"), None),
         },
         other => {
             reader.wrong_type(here, "a port number", other);
@@ -247,10 +239,7 @@ pub fn request(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<RequestRule> 
     let text = reader.text(here)?;
     match RequestRule::parse(&text) {
         Ok(rule) => Some(rule),
-        Err(why) => {
-            reader.problem(here, why, None);
-            None
-        }
+        Err(why) => reader.fault(here, why, None),
     }
 }
 
@@ -258,14 +247,12 @@ pub(super) fn block(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IpNet> {
     let text = reader.text(here)?;
     let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let Some(block) = text.parse::<IpNet>().ok().or_else(address) else {
-        let help = "write `10.0.0.0/8`, `fd00::/8` or one address".to_owned();
-        reader.problem(here, "this is not an address block", Some(help));
-        return None;
+        let help = "write `10.0.0.0/8`, `fd00::/8` or one address";
+        return reader.fault(here, "this is not an address block", help);
     };
     if block.trunc() != block {
         let help = format!("did you mean `{}`?", block.trunc());
-        reader.problem(here, "this block has bits set behind its prefix length", Some(help));
-        return None;
+        return reader.fault(here, "this block has bits set behind its prefix length", help);
     }
     Some(block)
 }
@@ -275,7 +262,7 @@ fn conditions_fit(reader: &mut Reader<'_>, fields: &Fields<'_>, rule: &NetworkRu
     let mut fits = true;
     let mut odd = |key: &str, message: &str, help: &str| {
         if let Some(here) = fields.find(key) {
-            reader.problem(&here, message, Some(help.to_owned()));
+            reader.problem(&here, message, help);
             fits = false;
         }
     };
@@ -308,7 +295,7 @@ fn contradictions(reader: &mut Reader<'_>, rules: &[Ruled<NetworkRule>]) {
         if let Some(earlier) = rules.iter().take(at).find(is_same) {
             let message = format!("`{}` is given twice, with different conditions", later.value.host);
             let help = format!("the rule in line {} decides; make one rule of the two", earlier.rule.line);
-            reader.problem_of_rule(&later.rule, message, Some(help));
+            reader.problem_of_rule(&later.rule, message, help);
         }
     }
 }

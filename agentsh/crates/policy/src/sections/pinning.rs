@@ -81,11 +81,7 @@ impl Section<McpPolicy> for PinningKeys {
         let unlisted = [words[0], words[2], words[3]];
         let posture = reader.word(fields.find("posture"), &postures);
         if let Some(here) = fields.find("posture").filter(|_| fields.find("on_change").is_some()) {
-            reader.problem(
-                &here,
-                "`posture` and `on_change` set the same thing",
-                Some("remove one of them".to_owned()),
-            );
+            reader.problem(&here, "`on_change` means the same", "write one of them");
         }
         Self {
             rule: Some(reader.rule(&here)),
@@ -207,9 +203,8 @@ fn ignored_in(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IgnoredIn> {
     let name = fields.find("name").and_then(|here| reader.text(&here));
     let members = ignored(reader, fields.find("members"));
     let (Some(server), Some(members)) = (server, members) else {
-        let help = "write `{server: ID, members: [NAME]}`".to_owned();
-        reader.problem(here, "this names no server and no members", Some(help));
-        return None;
+        let help = "write `{server: ID, members: [NAME]}`";
+        return reader.fault(here, "this names no server and no members", help);
     };
     Some(IgnoredIn { server, name: name.unwrap_or_else(|| "*".to_owned()), members: members.value })
 }

@@ -23,8 +23,7 @@ impl Section<AgentPolicy> for Publish {
         let ports = reader.adding(fields.find("publish"), |reader, here| {
             let found = port(reader, here)?;
             if found < 1024 {
-                reader.problem(here, "no program inside can listen on a port below 1024", None);
-                return None;
+                return reader.fault(here, "no program inside can listen on a port below 1024", None);
             }
             Some(found)
         });

@@ -85,11 +85,7 @@ fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
     let words = [("allow", true), ("deny", false)];
     let expect = reader.word(fields.find("expect"), &words);
     if fields.find("expect").is_none() {
-        reader.problem(
-            here,
-            "this test expects nothing",
-            Some("add `expect: allow` or `expect: deny`".into()),
-        );
+        reader.problem(here, "this test expects nothing", "add `expect: allow` or `expect: deny`");
     }
     let mut from = match fields.find("from") {
         Some(here) => Some(ServerId(reader.text(&here)?)),
@@ -99,16 +95,14 @@ fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
         QUESTIONS.iter().filter_map(|key| Some((*key, fields.find(key)?))).collect();
     let [(key, here_asked)] = asked.as_slice() else {
         let help = format!("write one of {} per test", crate::diagnostic::one_of(&QUESTIONS));
-        reader.problem(here, "a test asks exactly one question", Some(help));
-        return None;
+        return reader.fault(here, "a test asks exactly one question", help);
     };
     let text = reader.text(here_asked)?;
     let question = match *key {
         "connect" => match connect(&text) {
             Ok(question) => question,
             Err(why) => {
-                reader.problem(here_asked, why, None);
-                return None;
+                return reader.fault(here_asked, why, None);
             }
         },
         "read" => Question::Read(text),
@@ -120,17 +114,11 @@ fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
                 (Some(named), _) => named,
                 (None, Some(from)) => (from.clone(), Question::Tool(text)),
                 (None, None) => {
-                    reader.problem(
-                        here_asked,
-                        "which server's tool?",
-                        Some("write `server/tool`".to_owned()),
-                    );
-                    return None;
+                    return reader.fault(here_asked, "which server's tool?", "write `server/tool`");
                 }
             };
             if from.as_ref().is_some_and(|from| *from != server) {
-                reader.problem(here_asked, "`from` names a different server than the tool", None);
-                return None;
+                return reader.fault(here_asked, "`from` names a different server than the tool", None);
             }
             from = Some(server);
             question

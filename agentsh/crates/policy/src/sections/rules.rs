@@ -221,8 +221,7 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
         (text("name"), text("server"), text("tool"), text("method"), text("reason"));
     let Some(action) = reader.word(fields.find("action"), &ACTIONS) else {
         if fields.find("action").is_none() {
-            let help = "write `action: audit`, `ask` or `block`".to_owned();
-            reader.problem(here, "this rule has no action", Some(help));
+            reader.problem(here, "this rule has no action", "write `action: audit`, `ask` or `block`");
         }
         return None;
     };
@@ -252,22 +251,19 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
     let path = fields.find("path").and_then(|here| {
         let path = reader.text(&here)?;
         if !path.starts_with('/') {
-            reader.problem(&here, "a path begins with a slash, such as `/query`", None);
-            return None;
+            return reader.fault(&here, "a path begins with a slash, such as `/query`", None);
         }
         Some(Place::Path(path))
     });
     let header = fields.find("header").and_then(|here| {
         let name = reader.text(&here)?.to_ascii_lowercase();
         if CREDENTIAL_HEADERS.contains(&name.as_str()) {
-            reader.problem(&here, "no rule sees the credentials of a client", None);
-            return None;
+            return reader.fault(&here, "no rule sees the credentials of a client", None);
         }
         Some(Place::Header(name))
     });
     if fields.find("header").is_some() && fields.find("path").is_some() {
-        reader.problem(here, "a condition has a `path` or a `header`, and not both", None);
-        return None;
+        return reader.fault(here, "a condition has a `path` or a `header`, and not both", None);
     }
     let place = path.or(header);
     let equals = fields.find("equals").and_then(|here| reader.any_text(&here)).map(Test::Equals);
@@ -277,9 +273,8 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
     let count =
         ["equals", "matches", "host", "exists"].iter().filter(|name| fields.find(name).is_some()).count();
     if count != 1 {
-        let message = "a condition needs exactly one of `equals`, `matches`, `host` and `exists`";
-        reader.problem(here, message, None);
-        return None;
+        let help = "write one of `equals`, `matches`, `host` and `exists`";
+        return reader.fault(here, "this condition does not say one thing about the value", help);
     }
     let is_placed = ["path", "header"].iter().any(|name| fields.find(name).is_some());
     if place.is_none() && (fields.find("exists").is_some() || is_placed) {
@@ -302,8 +297,7 @@ pub(crate) fn pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Patter
             let error = error.to_string();
             let why =
                 error.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned();
-            reader.problem(here, format!("this is not a regular expression: {why}"), None);
-            None
+            reader.fault(here, format!("this is not a regular expression: {why}"), None)
         }
     }
 }

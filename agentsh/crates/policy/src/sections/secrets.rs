@@ -159,7 +159,7 @@ impl Section<McpPolicy> for Secrets {
                     let words: Vec<String> = known().map(kind_word).collect();
                     let words: Vec<&str> = words.iter().map(String::as_str).collect();
                     let help = format!("write {}", one_of(&words));
-                    reader.problem(&here, format!("'{name}' is not a kind of secret"), Some(help));
+                    reader.problem(&here, format!("'{name}' is not a kind of secret"), help);
                 }
                 if let Some(action) = reader.word(Some(here), &WORDS) {
                     kinds.insert(kind, action);
@@ -249,16 +249,14 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomSecret> {
         let is_tag = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, ' ' | '-' | '_');
         if name.len() > MAX_LENGTH || !name.chars().all(is_tag) {
             let what = format!("a name is at most {MAX_LENGTH} letters, digits, spaces and hyphens long");
-            reader.problem(&here, what, None);
-            return None;
+            return reader.fault(&here, what, None);
         }
         Some(name.to_uppercase().replace('_', " "))
     });
     let pattern = fields.find("pattern").and_then(|here| {
         let pattern = pattern(reader, &here)?;
         if pattern.0.is_match("") {
-            reader.problem(&here, "this pattern matches an empty text", None);
-            return None;
+            return reader.fault(&here, "this pattern matches an empty text", None);
         }
         Some(pattern)
     });

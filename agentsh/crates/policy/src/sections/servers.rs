@@ -79,7 +79,7 @@ impl Section<McpPolicy> for Servers {
         for Ruled { value: (id, server), rule } in read {
             if let Some((_, first)) = entries.iter().find(|(known, _)| *known == id) {
                 let help = format!("the first one is in line {}", first.rule.line);
-                reader.problem_of_rule(&rule, format!("there are two servers `{id}`"), Some(help));
+                reader.problem_of_rule(&rule, format!("there are two servers `{id}`"), help);
                 continue;
             }
             entries.push((id, server));
@@ -265,15 +265,14 @@ impl RawProcess {
 fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)> {
     let fields = reader.known(here, &Kind::Process(SERVER).keys())?;
     let Some(id) = fields.find("id") else {
-        reader.problem(here, "this server has no id", Some("add `id: NAME`".to_owned()));
-        return None;
+        return reader.fault(here, "this server has no id", "add `id: NAME`");
     };
     let id_text = reader.text(&id);
     if let Some(text) = &id_text
         && text.contains(['*', '?', '/'])
     {
-        let help = "patterns belong in `allowed_servers` and `denied_servers`".to_owned();
-        reader.problem(&id, "a server has one plain name", Some(help));
+        let help = "patterns belong in `allowed_servers` and `denied_servers`";
+        reader.problem(&id, "a server has one plain name", help);
     }
     let single = |reader: &mut Reader<'_>, key: &str| {
         let here = fields.find(key)?;
@@ -287,9 +286,8 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
     }
     let headers = fields.find("headers").and_then(|here| headers(reader, &here));
     if let (Some(headers), Some(_)) = (&headers, &command) {
-        let message = "`headers` is for a server with a `url`, and this server has a `command`";
-        let help = "variables of a command belong in `env`".to_owned();
-        reader.problem_of_rule(&headers.rule, message, Some(help));
+        let help = "variables of a command belong in `env`";
+        reader.problem_of_rule(&headers.rule, "a command is sent no headers", help);
     }
     let args = reader.list(fields.find("args"), |reader, here| reader.any_text(here));
     let transport = reader.word(fields.find("type"), &[("stdio", false), ("http", true), ("sse", true)]);
@@ -300,16 +298,16 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
         && transport.value
     {
         let message = "the transport of a server with a command is `stdio`";
-        reader.problem_of_rule(&command.rule, message, Some("remove `type`".to_owned()));
+        reader.problem_of_rule(&command.rule, message, "remove `type`");
     }
     if let (Some(transport), Some(url)) = (&transport, &url)
         && !transport.value
     {
         let message = "the transport of a server with a url is not `stdio`";
-        reader.problem_of_rule(&url.rule, message, Some("remove `type`".to_owned()));
+        reader.problem_of_rule(&url.rule, message, "remove `type`");
     }
     if let (None, Some(args)) = (&command, &args) {
-        reader.problem_of_rule(&args.rule, "arguments without a command", Some("add `command:`".to_owned()));
+        reader.problem_of_rule(&args.rule, "arguments without a command", "add `command:`");
     }
     let env = fields.find("env").and_then(|here| environment(reader, &here));
     let mut later = Vec::new();
@@ -333,9 +331,8 @@ pub fn judge_url(reader: &mut Reader<'_>, url: &Ruled<String>) {
     if host.is_none_or(|host| host.is_empty() || host.contains('@'))
         || url.value.contains(char::is_whitespace)
     {
-        let help =
-            "write `https://mcp.example.com/mcp`; a secret belongs in `headers`, as `${NAME}`".to_owned();
-        reader.problem_of_rule(&url.rule, "this is not the address of a server", Some(help));
+        let help = "write `https://mcp.example.com/mcp`; a secret belongs in `headers`, as `${NAME}`";
+        reader.problem_of_rule(&url.rule, "this is not the address of a server", help);
     }
 }
 

@@ -145,15 +145,13 @@ fn access(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<SshAccess> {
     let (keys, hosts, sign) = (texts("keys"), texts("hosts"), texts("sign"));
     let keys = keys.unwrap_or_default();
     if keys.is_empty() {
-        let help = "write `{keys: [~/.ssh/id_ed25519], hosts: [git.example.com]}`".to_owned();
-        reader.problem(here, "this entry names no key", Some(help));
-        return None;
+        let help = "write `{keys: [~/.ssh/id_ed25519], hosts: [git.example.com]}`";
+        return reader.fault(here, "this entry names no key", help);
     }
     for (key, here) in &keys {
         if !key.starts_with(['/', '~']) && !key.starts_with("SHA256:") {
-            let help = "write the path of a key, or its fingerprint as `ssh-add -l` shows it".to_owned();
-            reader.problem(here, "this is not a key", Some(help));
-            return None;
+            let help = "write the path of a key, or its fingerprint as `ssh-add -l` shows it";
+            return reader.fault(here, "this is not a key", help);
         }
     }
     let mut found = Vec::new();
@@ -161,9 +159,8 @@ fn access(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<SshAccess> {
         let parsed = domain::split_port(&text).ok();
         let host = parsed.and_then(|(host, port)| Some((domain::normalise(host).ok()?, port)));
         let Some((host, port)) = host.filter(|_| !text.contains(['*', '/', '@'])) else {
-            let help = "write one name, such as `git.example.com` or `git.example.com:2222`".to_owned();
-            reader.problem(&here, "this is not a server", Some(help));
-            return None;
+            let help = "write one name, such as `git.example.com` or `git.example.com:2222`";
+            return reader.fault(&here, "this is not a server", help);
         };
         let host = match host {
             Host::Name(name) => name,
@@ -173,9 +170,8 @@ fn access(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<SshAccess> {
     }
     let sign: Vec<String> = sign.unwrap_or_default().into_iter().map(|(name, _)| name).collect();
     if found.is_empty() && sign.is_empty() {
-        let help = "add `hosts: [git.example.com]`, or `sign: [git]`".to_owned();
-        reader.problem(here, "these keys are used for nothing", Some(help));
-        return None;
+        let help = "add `hosts: [git.example.com]`, or `sign: [git]`";
+        return reader.fault(here, "these keys are used for nothing", help);
     }
     Some(SshAccess { keys: keys.into_iter().map(|(key, _)| key).collect(), hosts: found, sign })
 }

@@ -205,9 +205,8 @@ pub(crate) fn address(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String
     let url = reader.text(here)?;
     let is_web = url.starts_with("https://") || url.starts_with("http://");
     if !is_web || url.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
-        let help = "write `https://HOST/PATH`, or `http://127.0.0.1:PORT/PATH`".to_owned();
-        reader.problem(here, "this is not an http or https URL", Some(help));
-        return None;
+        let help = "write `https://HOST/PATH`, or `http://127.0.0.1:PORT/PATH`";
+        return reader.fault(here, "this is not an http or https URL", help);
     }
     Some(url)
 }
@@ -215,9 +214,8 @@ pub(crate) fn address(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String
 fn absolute(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let path = reader.text(here)?;
     if !path.starts_with('/') && !path.starts_with("~/") {
-        let help = "write a path that starts with `/` or `~/`".to_owned();
-        reader.problem(here, "this is not an absolute path", Some(help));
-        return None;
+        let help = "write a path that starts with `/` or `~/`";
+        return reader.fault(here, "this is not an absolute path", help);
     }
     Some(path)
 }
@@ -241,8 +239,7 @@ fn syslog(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<Option<Strin
     if let crate::yaml::Value::Text(_) = &here.node.value {
         let path = absolute(reader, here)?;
         if path.len() > MAX_SOCKET {
-            reader.problem(here, format!("the path of a socket has at most {MAX_SOCKET} bytes"), None);
-            return None;
+            return reader.fault(here, format!("the path of a socket has at most {MAX_SOCKET} bytes"), None);
         }
         return Some(reader.ruled(here, Some(path)));
     }
@@ -260,18 +257,15 @@ fn webhook(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<EventWebhook> {
     if let (Some(here), Some(name)) = (&secret, &secret_env)
         && !is_variable(name)
     {
-        reader.problem(here, "this is not a variable name", Some("write `secret_env: NAME`".to_owned()));
-        return None;
+        return reader.fault(here, "this is not a variable name", "write `secret_env: NAME`");
     }
     let Some(url) = fields.find("url") else {
-        reader.problem(here, "a webhook has a `url`", None);
-        return None;
+        return reader.fault(here, "a webhook has a `url`", None);
     };
     let url = address(reader, &url)?;
     if events.is_empty() {
-        let help = "add `events: [\"*\"]`, or the types that are wanted".to_owned();
-        reader.problem(here, "this webhook gets no event", Some(help));
-        return None;
+        let help = "add `events: [\"*\"]`, or the types that are wanted";
+        return reader.fault(here, "this webhook gets no event", help);
     }
     Some(EventWebhook { url, secret_env, events })
 }
