@@ -20,6 +20,7 @@ pub mod task;
 pub mod types;
 pub mod url_path;
 pub mod users_files;
+mod words;
 pub mod wsl;
 
 pub use shown_time::shown_time;

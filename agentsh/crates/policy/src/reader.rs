@@ -1,8 +1,11 @@
 //! Reads typed values from the tree. It collects all mistakes, so that one run shows them all.
 
+use std::collections::BTreeMap;
+
 use super::diagnostic::{Diagnostic, Place, Source, closest, one_of};
 use super::keys::Key;
 use super::model::Ruled;
+use super::sections::credentials::is_variable;
 use super::units;
 use super::yaml::{Entry, Node, Value};
 use crate::types::RuleRef;
@@ -182,6 +185,46 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// The map under a key of another one.
+    pub fn within<'n>(&mut self, fields: &Fields<'n>, key: &str, keys: &'static [Key]) -> Option<Fields<'n>> {
+        fields.find(key).and_then(|here| self.map(&here, keys))
+    }
+
+    /// A value that `read` makes of what is there.
+    pub fn one<'n, T>(
+        &mut self,
+        here: Option<Here<'n>>,
+        read: impl FnOnce(&mut Self, &Here<'n>) -> Option<T>,
+    ) -> Option<Ruled<T>> {
+        let here = here?;
+        read(self, &here).map(|value| self.ruled(&here, value))
+    }
+
+    /// What `read` makes of each entry of a map whose keys are names.
+    pub fn named<'n, T>(
+        &mut self,
+        here: Option<Here<'n>>,
+        mut read: impl FnMut(&mut Self, Here<'n>) -> Option<T>,
+    ) -> BTreeMap<String, T> {
+        let names = here.and_then(|here| self.names(&here));
+        let entries = names.iter().flat_map(Fields::all);
+        entries.filter_map(|(name, here)| Some((name.to_owned(), read(self, here)?))).collect()
+    }
+
+    /// The name of a variable.
+    pub fn variable(&mut self, here: &Here<'_>, help: &str) -> Option<String> {
+        let name = self.text(here)?;
+        if !is_variable(&name) {
+            return self.fault(here, "this is not a variable name", help);
+        }
+        Some(name)
+    }
+
+    /// The texts of a list, which is one value.
+    pub fn texts(&mut self, here: Option<Here<'_>>) -> Vec<String> {
+        values(self.list(here, Self::text))
+    }
+
     /// A list that layers add to: as it is, or as `{replace: [...]}`.
     pub fn adding<'n, T>(
         &mut self,
@@ -354,6 +397,11 @@ impl<'t> Reader<'t> {
             self.problems.push(diagnostic);
         }
     }
+}
+
+/// The values of a list; none if it is not there.
+pub(crate) fn values<T>(list: List<T>) -> Vec<T> {
+    list.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect()
 }
 
 fn join(path: &str, key: &str) -> String {

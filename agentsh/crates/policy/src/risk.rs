@@ -1,24 +1,29 @@
 //! The risk of a tool, by its name and its server's annotations. Annotations only raise the risk.
 
 use agentsh_base::json::Json;
+use agentsh_base::words;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Risk {
-    Low,
-    Medium,
-    High,
+words! {
+    #[derive(PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Risk {
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+    }
 }
 
-/// How a verb is found in a name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Names {
-    /// As a whole word.
-    #[default]
-    Words,
-    /// Anywhere.
-    Literal,
+words! {
+    /// How a verb is found in a name.
+    #[derive(Default)]
+    pub enum Names {
+        /// As a whole word.
+        #[default]
+        Words = "words",
+        /// Anywhere.
+        Literal = "literal",
+    }
 }
 
 const HIGH: [&str; 10] =

@@ -1,62 +1,47 @@
 //! `sandbox.mcp.advisories`: what happens to a server with an advisory.
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
 use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_keys, merge_list, rules_of};
 use crate::sections::McpPolicy;
-use crate::sections::detection::{SEVERITIES, Severity};
+use crate::sections::detection::Severity;
 use crate::types::RuleRef;
 
-/// The outcome for a server with an advisory. From the mildest to the strictest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnAdvisory {
-    /// Not compared.
-    Off,
-    /// It runs, with a warning.
-    Warn,
-    /// The server is not started.
-    Block,
-}
-
-impl OnAdvisory {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Warn => "warn",
-            Self::Block => "block",
-        }
+words! {
+    /// The outcome for a server with an advisory. From the mildest to the strictest.
+    #[derive(PartialOrd, Ord)]
+    pub enum OnAdvisory {
+        /// Not compared.
+        Off = "off",
+        /// It runs, with a warning.
+        Warn = "warn",
+        /// The server is not started.
+        Block = "block",
     }
 }
 
-/// The kind of an advisory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AdvisoryKind {
-    /// A record about the version of a package that runs.
-    Dependency,
-    /// A list of what is known to be attacked.
-    Vendor,
-    /// Lists that several people signed.
-    Community,
-    /// A server that often fails, or whose operator says that it does.
-    Availability,
+words! {
+    /// The kind of an advisory.
+    #[derive(PartialOrd, Ord)]
+    pub enum AdvisoryKind {
+        /// A record about the version of a package that runs.
+        Dependency = "dependency",
+        /// A list of what is known to be attacked.
+        Vendor = "vendor",
+        /// Lists that several people signed.
+        Community = "community",
+        /// A server that often fails, or whose operator says that it does.
+        Availability = "availability",
+    }
 }
 
 impl AdvisoryKind {
     pub const ALL: [Self; 4] = [Self::Dependency, Self::Vendor, Self::Community, Self::Availability];
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Dependency => "dependency",
-            Self::Vendor => "vendor",
-            Self::Community => "community",
-            Self::Availability => "availability",
-        }
-    }
 }
 
 /// A page that says how a service is.
@@ -149,9 +134,6 @@ pub struct Advisories {
     status: List<StatusFeed>,
 }
 
-const WORDS: [(&str, OnAdvisory); 3] =
-    [("off", OnAdvisory::Off), ("warn", OnAdvisory::Warn), ("block", OnAdvisory::Block)];
-
 const ACTION: Kind = Kind::Word(&["block", "warn", "off"]);
 const STATUS: &[Key] = keys! {
     /// A URL, or a path.
@@ -197,16 +179,14 @@ impl Section<McpPolicy> for Advisories {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("advisories").and_then(|here| reader.map(&here, ADVISORIES)) else {
-            return Self::default();
-        };
-        let action = |reader: &mut Reader<'_>, key: &str| reader.word(fields.find(key), &WORDS);
+        let Some(fields) = reader.within(fields, "advisories", ADVISORIES) else { return Self::default() };
+        let action = |reader: &mut Reader<'_>, key: &str| reader.word(fields.find(key), OnAdvisory::WORDS);
         let written = AdvisoryPolicy {
             dependency: action(reader, "dependency"),
             vendor: action(reader, "vendor"),
             community: action(reader, "community"),
             availability: action(reader, "availability"),
-            block_from: reader.word(fields.find("block_from"), &SEVERITIES),
+            block_from: reader.word(fields.find("block_from"), Severity::WORDS),
             quorum: reader.number(fields.find("quorum"), 1, 100),
             max_error_rate: reader.share(fields.find("max_error_rate")),
             ..AdvisoryPolicy::default()
@@ -222,13 +202,7 @@ impl Section<McpPolicy> for Advisories {
 
     fn merge(&self, below: &mut McpPolicy) {
         let (own, below) = (&self.written, &mut below.advisories);
-        merge_key(&own.dependency, &mut below.dependency);
-        merge_key(&own.vendor, &mut below.vendor);
-        merge_key(&own.community, &mut below.community);
-        merge_key(&own.availability, &mut below.availability);
-        merge_key(&own.block_from, &mut below.block_from);
-        merge_key(&own.quorum, &mut below.quorum);
-        merge_key(&own.max_error_rate, &mut below.max_error_rate);
+        merge_keys!(own => below; dependency, vendor, community, availability, block_from, quorum, max_error_rate);
         merge_list(&self.ignore, &mut below.ignore);
         merge_list(&self.signers, &mut below.signers);
         merge_list(&self.sources, &mut below.sources);
@@ -237,55 +211,35 @@ impl Section<McpPolicy> for Advisories {
 
     /// Stricter words count; whom to believe is the user's choice.
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let (own, before) = (&self.written, base.advisories.clone());
+        let message = "fewer advisories apply with this file than without it";
         for kind in AdvisoryKind::ALL {
-            if let Some(written) = self.written.slot(kind)
-                && written.value < base.advisories.on(kind).value
-            {
-                narrowing.refuse(&written.rule, "fewer advisories apply with this file than without it");
-            }
+            narrowing.refuse_if(own.slot(kind), |value| *value < before.on(kind).value, message);
         }
-        let later = self.written.block_from.as_ref().filter(|own| own.value > base.advisories.block_from());
-        let more = self.written.quorum.as_ref().filter(|own| own.value > base.advisories.quorum());
-        let worse =
-            self.written.max_error_rate.as_ref().filter(|own| own.value > base.advisories.max_error_rate());
-        let laxer = [later.map(|own| &own.rule), more.map(|own| &own.rule), worse.map(|own| &own.rule)];
-        for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(rule, "fewer advisories apply with this file than without it");
-        }
-        let lists = [
-            self.ignore.as_ref().map(|list| &list.rule),
-            self.signers.as_ref().map(|list| &list.rule),
-            self.sources.as_ref().map(|list| &list.rule),
-            self.status.as_ref().map(|list| &list.rule),
-        ];
-        for rule in lists.into_iter().flatten() {
-            narrowing.refuse(rule, "only the user decides whose advisories apply");
-        }
+        narrowing.refuse_if(&own.block_from, |value| *value > before.block_from(), message);
+        narrowing.refuse_if(&own.quorum, |value| *value > before.quorum(), message);
+        narrowing.refuse_if(&own.max_error_rate, |value| *value > before.max_error_rate(), message);
+        let lists = rules_of!(self; ignore, signers, sources, status);
+        narrowing.refuse_all(lists, "only the user decides whose advisories apply");
         let own = Self { written: self.written.clone(), ..Self::default() };
         own.merge(base);
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let own = &policy.advisories;
+        let key = |key: &str| format!("{name}.advisories.{key}");
         for kind in AdvisoryKind::ALL {
             let on = own.on(kind);
-            lines.add(&format!("{name}.advisories.{}", kind.as_str()), on.value.as_str(), &on.rule);
+            lines.add(&key(kind.as_str()), on.value.as_str(), &on.rule);
         }
-        if let Some(level) = &own.block_from {
-            let word = level.value.as_str();
-            lines.add(&format!("{name}.advisories.block_from"), word, &level.rule);
-        }
-        if let Some(quorum) = &own.quorum {
-            lines.add(&format!("{name}.advisories.quorum"), quorum.value.to_string(), &quorum.rule);
-        }
-        if let Some(rate) = &own.max_error_rate {
-            let shown = format!("{}.{:03}", rate.value / 1000, rate.value % 1000);
-            lines.add(&format!("{name}.advisories.max_error_rate"), shown, &rate.rule);
-        }
-        lines.list(&format!("{name}.advisories.ignore"), &own.ignore, Clone::clone);
-        lines.list(&format!("{name}.advisories.signers"), &own.signers, Clone::clone);
-        lines.list(&format!("{name}.advisories.sources"), &own.sources, Clone::clone);
-        lines.list(&format!("{name}.advisories.status"), &own.status, ToString::to_string);
+        lines.list(&key("block_from"), &own.block_from, |level| level.as_str());
+        lines.list(&key("quorum"), &own.quorum, ToString::to_string);
+        let thousandths = |rate: &u64| format!("{}.{:03}", rate / 1000, rate % 1000);
+        lines.list(&key("max_error_rate"), &own.max_error_rate, thousandths);
+        lines.list(&key("ignore"), &own.ignore, Clone::clone);
+        lines.list(&key("signers"), &own.signers, Clone::clone);
+        lines.list(&key("sources"), &own.sources, Clone::clone);
+        lines.list(&key("status"), &own.status, ToString::to_string);
     }
 }
 
@@ -302,9 +256,7 @@ fn signer(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
 
 fn status(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<StatusFeed> {
     let fields = reader.map(here, STATUS)?;
-    let servers = reader.list(fields.find("servers"), |reader, here| reader.text(here));
-    let servers: Vec<String> =
-        servers.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect();
+    let servers = reader.texts(fields.find("servers"));
     let Some(source) = fields.find("source").and_then(|here| reader.text(&here)) else {
         return reader.fault(here, "a status page has a `source`", None);
     };

@@ -1,26 +1,25 @@
 //! `anomaly`: which calls are unusual, and what happens to them.
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
 use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnAnomaly {
-    /// Nothing is searched for, but tools are still remembered.
-    Off,
-    Alert,
-    /// A person is asked about what is very unusual, and what is extremely so is refused.
-    Graded,
-}
-
-impl OnAnomaly {
-    const WORDS: [(&'static str, Self); 3] =
-        [("off", Self::Off), ("alert", Self::Alert), ("graded", Self::Graded)];
+words! {
+    #[derive(PartialOrd, Ord)]
+    pub enum OnAnomaly {
+        /// Nothing is searched for, but tools are still remembered.
+        Off = "off",
+        Alert = "alert",
+        /// A person is asked about what is very unusual, and what is extremely so is refused.
+        Graded = "graded",
+    }
 }
 
 /// How long a server is only learned unless a policy says otherwise, in milliseconds: 24 hours, as the page of ThornGuard has it.
@@ -127,15 +126,13 @@ impl Section<McpPolicy> for Anomaly {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("anomaly").and_then(|here| reader.map(&here, ANOMALY)) else {
-            return Self::default();
-        };
+        let Some(fields) = reader.within(fields, "anomaly", ANOMALY) else { return Self::default() };
         let mode = fields.find("mode");
         if let Some(here) = mode.as_ref().filter(|_| fields.find("on_detection").is_some()) {
             reader.problem(here, "`mode` is an alias of `on_detection`, which is also set here", None);
         }
         let written = AnomalyPolicy {
-            on_detection: reader.word(fields.find("on_detection").or(mode), &OnAnomaly::WORDS),
+            on_detection: reader.word(fields.find("on_detection").or(mode), OnAnomaly::WORDS),
             alpha: reader.share(fields.find("alpha")),
             sigma: reader.number(fields.find("sigma"), 1, 100),
             drift: reader.number(fields.find("drift"), 1, 1000),
@@ -153,13 +150,7 @@ impl Section<McpPolicy> for Anomaly {
 
     fn merge(&self, below: &mut McpPolicy) {
         let (own, below) = (&self.written, &mut below.anomaly);
-        merge_key(&own.on_detection, &mut below.on_detection);
-        merge_key(&own.alpha, &mut below.alpha);
-        merge_key(&own.sigma, &mut below.sigma);
-        merge_key(&own.drift, &mut below.drift);
-        merge_key(&own.learning, &mut below.learning);
-        merge_key(&own.ask_from, &mut below.ask_from);
-        merge_key(&own.block_from, &mut below.block_from);
+        merge_keys!(own => below; on_detection, alpha, sigma, drift, learning, ask_from, block_from);
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
@@ -188,10 +179,7 @@ impl Section<McpPolicy> for Anomaly {
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let own = &policy.anomaly;
         let key = |key: &str| format!("{name}.anomaly.{key}");
-        if let Some(on) = &own.on_detection {
-            let word = OnAnomaly::WORDS.iter().find(|(_, value)| *value == on.value);
-            lines.add(&key("on_detection"), word.map_or("", |(word, _)| word), &on.rule);
-        }
+        lines.list(&key("on_detection"), &own.on_detection, |on| on.as_str());
         for (word, written, shown) in [
             ("learning", &own.learning, format!("{} s", own.learning_s())),
             ("ask_from", &own.ask_from, own.ask_from().to_string()),
@@ -200,9 +188,7 @@ impl Section<McpPolicy> for Anomaly {
             ("sigma", &own.sigma, own.sigma().to_string()),
             ("drift", &own.drift, own.drift().to_string()),
         ] {
-            if let Some(written) = written {
-                lines.add(&key(word), shown, &written.rule);
-            }
+            lines.list(&key(word), written, |_| shown.clone());
         }
     }
 }

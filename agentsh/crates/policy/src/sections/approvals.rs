@@ -7,9 +7,8 @@ use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_keys, merge_list, rules_of};
 use crate::sections::McpPolicy;
-use crate::sections::credentials::is_variable;
 use crate::sections::telemetry::address;
 
 /// How long a call waits unless a policy says otherwise.
@@ -118,23 +117,15 @@ impl Section<McpPolicy> for Approvals {
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let approved = reader.adding(fields.find("approved"), approved);
-        let Some(fields) = fields.find("approvals").and_then(|here| reader.map(&here, APPROVALS)) else {
+        let Some(fields) = reader.within(fields, "approvals", APPROVALS) else {
             return Self { approved, ..Self::default() };
         };
         Self {
             wait_ms: reader.duration(fields.find("wait")),
             headless: reader.word(fields.find("headless"), &[("deny", false), ("wait", true)]),
-            webhook: fields.find("webhook").and_then(|here| {
-                let url = address(reader, &here)?;
-                Some(reader.ruled(&here, url))
-            }),
-            webhook_secret_env: fields.find("webhook_secret_env").and_then(|here| {
-                let name = reader.text(&here)?;
-                if !is_variable(&name) {
-                    let help = "write `webhook_secret_env: NAME`";
-                    return reader.fault(&here, "this is not a variable name", help);
-                }
-                Some(reader.ruled(&here, name))
+            webhook: reader.one(fields.find("webhook"), address),
+            webhook_secret_env: reader.one(fields.find("webhook_secret_env"), |reader, here| {
+                reader.variable(here, "write `webhook_secret_env: NAME`")
             }),
             fleet: reader.boolean(fields.find("fleet")),
             approved,
@@ -142,25 +133,14 @@ impl Section<McpPolicy> for Approvals {
     }
 
     fn merge(&self, below: &mut McpPolicy) {
-        merge_key(&self.wait_ms, &mut below.approvals.wait_ms);
-        merge_key(&self.headless, &mut below.approvals.headless);
-        merge_key(&self.webhook, &mut below.approvals.webhook);
-        merge_key(&self.webhook_secret_env, &mut below.approvals.webhook_secret_env);
-        merge_key(&self.fleet, &mut below.approvals.fleet);
-        merge_list(&self.approved, &mut below.approvals.approved);
+        let below = &mut below.approvals;
+        merge_keys!(self => below; wait_ms, headless, webhook, webhook_secret_env, fleet);
+        merge_list(&self.approved, &mut below.approved);
     }
 
     fn narrow(&self, _: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let rules = [
-            self.wait_ms.as_ref().map(|wait| &wait.rule),
-            self.headless.as_ref().map(|flag| &flag.rule),
-            self.webhook.as_ref().map(|url| &url.rule),
-            self.webhook_secret_env.as_ref().map(|name| &name.rule),
-            self.fleet.as_ref().map(|flag| &flag.rule),
-        ];
-        for rule in rules.into_iter().flatten() {
-            narrowing.refuse(rule, "only the user decides how questions are asked");
-        }
+        let rules = rules_of!(self; wait_ms, headless, webhook, webhook_secret_env, fleet);
+        narrowing.refuse_all(rules, "only the user decides how questions are asked");
         if let Some(list) = &self.approved {
             narrowing.refuse(&list.rule, "a project cannot answer for the user");
         }
@@ -169,21 +149,12 @@ impl Section<McpPolicy> for Approvals {
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let ApprovalPolicy { wait_ms, headless, webhook, webhook_secret_env, fleet, approved } =
             &policy.approvals;
-        if let Some(wait) = wait_ms {
-            lines.add(&format!("{name}.approvals.wait"), format!("{} ms", wait.value), &wait.rule);
-        }
-        if let Some(flag) = headless {
-            let word = if flag.value { "wait" } else { "deny" };
-            lines.add(&format!("{name}.approvals.headless"), word, &flag.rule);
-        }
-        for (key, value) in [("webhook", webhook), ("webhook_secret_env", webhook_secret_env)] {
-            if let Some(value) = value {
-                lines.add(&format!("{name}.approvals.{key}"), value.value.clone(), &value.rule);
-            }
-        }
-        if let Some(flag) = fleet {
-            lines.add(&format!("{name}.approvals.fleet"), flag.value.to_string(), &flag.rule);
-        }
+        let key = |key: &str| format!("{name}.approvals.{key}");
+        lines.list(&key("wait"), wait_ms, |wait| format!("{wait} ms"));
+        lines.list(&key("headless"), headless, |waits| if *waits { "wait" } else { "deny" });
+        lines.list(&key("webhook"), webhook, Clone::clone);
+        lines.list(&key("webhook_secret_env"), webhook_secret_env, Clone::clone);
+        lines.list(&key("fleet"), fleet, ToString::to_string);
         lines.list(&format!("{name}.approved"), approved, ToString::to_string);
     }
 }

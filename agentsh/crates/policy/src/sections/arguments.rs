@@ -44,8 +44,7 @@ impl Section<McpPolicy> for Arguments {
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        if let Some(most) = &policy.max_argument_bytes {
-            lines.add(&format!("{name}.max_argument_bytes"), units::show_bytes(most.value), &most.rule);
-        }
+        let key = format!("{name}.max_argument_bytes");
+        lines.list(&key, &policy.max_argument_bytes, |most| units::show_bytes(*most));
     }
 }

@@ -34,8 +34,6 @@ impl Section<AgentPolicy> for Briefing {
     }
 
     fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
-        if let Some(tell) = &policy.tell_sandbox {
-            lines.add(&format!("{name}.tell_sandbox"), tell.value.to_string(), &tell.rule);
-        }
+        lines.list(&format!("{name}.tell_sandbox"), &policy.tell_sandbox, ToString::to_string);
     }
 }

@@ -3,32 +3,29 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
 use crate::glob;
 use crate::keys::{Key, Kind, keys};
 use crate::model::{OnFlow, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
-/// The kind of a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToolKind {
-    Read,
-    Write,
-    Send,
-    Compute,
+words! {
+    /// The kind of a tool.
+    pub enum ToolKind {
+        Read = "read",
+        Write = "write",
+        Send = "send",
+        Compute = "compute",
+    }
 }
 
-const KINDS: [(&str, ToolKind); 4] = [
-    ("read", ToolKind::Read),
-    ("write", ToolKind::Write),
-    ("send", ToolKind::Send),
-    ("compute", ToolKind::Compute),
-];
-
+/// The words for calls that only a written section judges.
 const FLOWS: [(&str, OnFlow); 3] = [("alert", OnFlow::Alert), ("ask", OnFlow::Ask), ("block", OnFlow::Block)];
 
 /// The policy in force. `None` is the default, which the methods return.
@@ -203,48 +200,35 @@ impl Section<McpPolicy> for CrossServer {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("cross_server");
-        let Some((here, fields)) =
-            here.and_then(|here| Some((here.clone(), reader.map(&here, CROSS_SERVER)?)))
-        else {
-            return Self::default();
-        };
+        let Some(here) = fields.find("cross_server") else { return Self::default() };
+        let Some(fields) = reader.map(&here, CROSS_SERVER) else { return Self::default() };
         let mut written = CrossServerPolicy {
             rule: Some(reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
             ..CrossServerPolicy::default()
         };
-        if let Some(part) = fields.find("shadow_tool").and_then(|here| reader.map(&here, SHADOW_TOOL)) {
+        if let Some(part) = reader.within(&fields, "shadow_tool", SHADOW_TOOL) {
             written.shadow = reader.boolean(part.find("enabled"));
             written.similarity = reader.boolean(part.find("similarity_check"));
             written.threshold = reader.share(part.find("similarity_threshold"));
         }
-        if let Some(part) = fields.find("read_then_send").and_then(|here| reader.map(&here, READ_THEN_SEND)) {
+        if let Some(part) = reader.within(&fields, "read_then_send", READ_THEN_SEND) {
             written.read_then_send = reader.boolean(part.find("enabled"));
             written.send_window_ms = reader.duration(part.find("window"));
         }
-        if let Some(part) = fields.find("burst").and_then(|here| reader.map(&here, BURST)) {
+        if let Some(part) = reader.within(&fields, "burst", BURST) {
             written.burst = reader.boolean(part.find("enabled"));
             written.burst_calls = reader.number(part.find("max_calls"), 1, u64::from(u32::MAX));
             written.burst_window_ms = reader.duration(part.find("window"));
         }
-        if let Some(part) =
-            fields.find("cross_server_flow").and_then(|here| reader.map(&here, CROSS_SERVER_FLOW))
-        {
+        if let Some(part) = reader.within(&fields, "cross_server_flow", CROSS_SERVER_FLOW) {
             written.flow = reader.boolean(part.find("enabled"));
             written.same_turn_only = reader.boolean(part.find("same_turn_only"));
             written.flow_window_ms = reader.duration(part.find("window"));
         }
         written.on_flow = reader.word(fields.find("on_flow"), &FLOWS);
-        if let Some(here) = fields.find("kinds")
-            && let Some(names) = reader.names(&here)
-        {
-            for (name, here) in names.all() {
-                if let Some(kind) = reader.word(Some(here), &KINDS) {
-                    written.kinds.insert(name.to_owned(), kind);
-                }
-            }
-        }
+        written.kinds =
+            reader.named(fields.find("kinds"), |reader, here| reader.word(Some(here), ToolKind::WORDS));
         Self { written }
     }
 
@@ -253,19 +237,8 @@ impl Section<McpPolicy> for CrossServer {
         if own.rule.is_some() {
             below.rule.clone_from(&own.rule);
         }
-        merge_key(&own.enabled, &mut below.enabled);
-        merge_key(&own.shadow, &mut below.shadow);
-        merge_key(&own.similarity, &mut below.similarity);
-        merge_key(&own.threshold, &mut below.threshold);
-        merge_key(&own.read_then_send, &mut below.read_then_send);
-        merge_key(&own.send_window_ms, &mut below.send_window_ms);
-        merge_key(&own.burst, &mut below.burst);
-        merge_key(&own.burst_calls, &mut below.burst_calls);
-        merge_key(&own.burst_window_ms, &mut below.burst_window_ms);
-        merge_key(&own.flow, &mut below.flow);
-        merge_key(&own.same_turn_only, &mut below.same_turn_only);
-        merge_key(&own.flow_window_ms, &mut below.flow_window_ms);
-        merge_key(&own.on_flow, &mut below.on_flow);
+        merge_keys!(own => below; enabled, shadow, similarity, threshold, read_then_send, send_window_ms, burst);
+        merge_keys!(own => below; burst_calls, burst_window_ms, flow, same_turn_only, flow_window_ms, on_flow);
         below.kinds.extend(own.kinds.clone());
     }
 
@@ -294,11 +267,8 @@ impl Section<McpPolicy> for CrossServer {
             policy.similarity().map(|share| format!("servers whose names are alike ({share})")),
             policy.send_window().map(|time| format!("sends within {} of a read", seconds(time))),
             policy.flow_window().map(|time| format!("writes within {} of a read", seconds(time))),
-            (policy.on_flow() != OnFlow::Block).then(|| {
-                let word = FLOWS.iter().find(|(_, known)| *known == policy.on_flow());
-                format!("these {}", word.map_or("", |(word, _)| *word))
-            }),
-            (!policy.kinds.is_empty()).then(|| format!("{} entries in `kinds`", policy.kinds.len())),
+            (policy.on_flow() != OnFlow::Block).then(|| format!("these {}", policy.on_flow().as_str())),
+            (!policy.kinds.is_empty()).then(|| format!("{} kinds of tools as written", policy.kinds.len())),
             policy.burst().map(|(calls, time)| format!("more than {calls} calls in {}", seconds(time))),
         ];
         lines.add(&name, parts.into_iter().flatten().collect::<Vec<_>>().join(", "), rule);

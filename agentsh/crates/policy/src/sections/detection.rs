@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
 use serde::{Deserialize, Serialize};
 
 use crate::describe::Lines;
@@ -16,29 +17,17 @@ use crate::sections::content::OnFinding;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::{RuleRef, ServerId};
 
-/// The severity of a finding or an advisory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Severity {
-    Low,
-    Medium,
-    High,
-    Critical,
-}
-
-impl Severity {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        SEVERITIES.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| *word)
+words! {
+    /// The severity of a finding or an advisory.
+    #[derive(PartialOrd, Ord, Deserialize, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Severity {
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+        Critical = "critical",
     }
 }
-
-pub(super) const SEVERITIES: [(&str, Severity); 4] = [
-    ("low", Severity::Low),
-    ("medium", Severity::Medium),
-    ("high", Severity::High),
-    ("critical", Severity::Critical),
-];
 
 /// A pattern of the policy's own.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,14 +40,16 @@ pub struct CustomPattern {
     pub description: Option<String>,
 }
 
-/// The outcome of a server's request to the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnRequest {
-    /// The text passes without being searched.
-    Allow,
-    /// It goes through, and is recorded.
-    Alert,
-    Block,
+words! {
+    /// The outcome of a server's request to the client.
+    #[derive(PartialOrd, Ord)]
+    pub enum OnRequest {
+        /// The text passes without being searched.
+        Allow = "allow",
+        /// It goes through, and is recorded.
+        Alert = "alert",
+        Block = "block",
+    }
 }
 
 const REQUESTS: [(&str, OnRequest); 3] =
@@ -136,9 +127,7 @@ impl Section<McpPolicy> for Detection {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("detection").and_then(|here| reader.map(&here, DETECTION)) else {
-            return Self::default();
-        };
+        let Some(fields) = reader.within(fields, "detection", DETECTION) else { return Self::default() };
         let mut actions = BTreeMap::new();
         if let Some(here) = fields.find("actions")
             && let Some(names) = reader.map(&here, LEVEL_KEYS)
@@ -149,9 +138,9 @@ impl Section<McpPolicy> for Detection {
                 ("hide", OnFinding::Block),
                 ("block", OnFinding::Block),
             ];
-            for (name, level) in SEVERITIES {
+            for (name, level) in Severity::WORDS {
                 if let Some(action) = reader.word(names.find(name), &words) {
-                    actions.insert(level, action);
+                    actions.insert(*level, action);
                 }
             }
         }
@@ -181,10 +170,8 @@ impl Section<McpPolicy> for Detection {
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let off = self.enabled.as_ref().filter(|enabled| !enabled.value);
-        if let Some(enabled) = off.filter(|_| base.content.definitions != OnFinding::Off) {
-            narrowing.refuse(&enabled.rule, LAXER);
-        }
+        let is_on = base.content.definitions != OnFinding::Off;
+        narrowing.refuse_if(&self.enabled, |enabled| !enabled && is_on, LAXER);
         for (level, action) in &self.actions {
             let in_force =
                 base.detection.actions.get(level).map_or(base.content.definitions, |rule| rule.value);
@@ -224,7 +211,7 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomPattern> {
     }
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
     let (name, category, description) = (text("name"), text("category"), text("description"));
-    let severity = reader.word(fields.find("severity"), &SEVERITIES);
+    let severity = reader.word(fields.find("severity"), Severity::WORDS);
     let pattern = fields.find("pattern").and_then(|here| pattern(reader, &here));
     Some(CustomPattern {
         name: name?,
@@ -283,9 +270,7 @@ impl Section<McpPolicy> for OutputInspection {
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        if let Some(written) = self.written.as_ref().filter(|written| written.value < base.content.results) {
-            narrowing.refuse(&written.rule, LAXER);
-        }
+        narrowing.refuse_if(&self.written, |written| *written < base.content.results, LAXER);
         self.merge(base);
     }
 
@@ -314,19 +299,10 @@ impl Section<McpPolicy> for Sampling {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("sampling").and_then(|here| reader.map(&here, SAMPLING)) else {
-            return Self::default();
-        };
-        let mut per_server = BTreeMap::new();
-        if let Some(here) = fields.find("per_server")
-            && let Some(names) = reader.names(&here)
-        {
-            for (name, here) in names.all() {
-                if let Some(word) = reader.word(Some(here), &REQUESTS) {
-                    per_server.insert(ServerId(name.to_owned()), word);
-                }
-            }
-        }
+        let Some(fields) = reader.within(fields, "sampling", SAMPLING) else { return Self::default() };
+        let per_server =
+            reader.named(fields.find("per_server"), |reader, here| reader.word(Some(here), &REQUESTS));
+        let per_server = per_server.into_iter().map(|(name, word)| (ServerId(name), word)).collect();
         Self { policy: reader.word(fields.find("policy"), &REQUESTS), per_server }
     }
 
@@ -355,12 +331,9 @@ impl Section<McpPolicy> for Sampling {
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        let word = |value| REQUESTS.iter().find(|(_, known)| *known == value).map_or("", |(word, _)| *word);
-        if let Some(all) = &policy.detection.requests {
-            lines.add(&format!("{name}.sampling.policy"), word(all.value), &all.rule);
-        }
+        lines.list(&format!("{name}.sampling.policy"), &policy.detection.requests, |all| all.as_str());
         for (server, own) in &policy.detection.requests_of {
-            lines.add(&format!("{name}.sampling.per_server.{server}"), word(own.value), &own.rule);
+            lines.add(&format!("{name}.sampling.per_server.{server}"), own.value.as_str(), &own.rule);
         }
     }
 }

@@ -27,9 +27,7 @@ impl Section<ProcessPolicy> for Exec {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(exec) = fields.find("exec").and_then(|here| reader.map(&here, EXEC)) else {
-            return Self::default();
-        };
+        let Some(exec) = reader.within(fields, "exec", EXEC) else { return Self::default() };
         let allow = reader.adding(exec.find("allow"), exec_pattern);
         if let Some(list) = allow.as_ref().filter(|list| list.value.is_empty()) {
             let help = "name the programs, or remove the key to allow every program that can be seen";

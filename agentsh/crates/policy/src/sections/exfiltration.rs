@@ -8,7 +8,7 @@ use crate::model::{
 };
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_key, merge_keys, merge_list, set_key};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 use crate::{domain, domain::HostError};
@@ -89,6 +89,8 @@ pub const FLOW: &[Key] = keys! {
         example: "local";
 };
 
+const ACTIONS: [(&str, OnFlow); 4] =
+    [("block", OnFlow::Block), ("ask", OnFlow::Ask), ("alert", OnFlow::Alert), ("allow", OnFlow::Allow)];
 const PLACES: [(&str, Option<MarkerPlace>); 5] = [
     ("off", None),
     ("suffix", Some(MarkerPlace::Suffix)),
@@ -104,23 +106,17 @@ impl Section<McpPolicy> for Exfiltration {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("exfiltration");
-        let Some((here, fields)) =
-            here.and_then(|here| Some((here.clone(), reader.map(&here, EXFILTRATION)?)))
-        else {
-            return Self::default();
-        };
-        let actions = [OnFlow::Block, OnFlow::Ask, OnFlow::Alert, OnFlow::Allow]
-            .map(|action| (action.as_str(), action));
+        let Some(here) = fields.find("exfiltration") else { return Self::default() };
+        let Some(fields) = reader.map(&here, EXFILTRATION) else { return Self::default() };
         Self {
             // A line of `inspect` about destinations says nothing about copies.
             rule: (!reader.is_front || fields.find("on_detection").is_some()).then(|| reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
-            on_detection: reader.word(fields.find("on_detection"), &actions),
-            on_private_to_external: reader.word(fields.find("on_private_to_external"), &actions),
+            on_detection: reader.word(fields.find("on_detection"), &ACTIONS),
+            on_private_to_external: reader.word(fields.find("on_private_to_external"), &ACTIONS),
             allow: reader.adding(fields.find("allow"), pair),
             pairs: reader.adding(fields.find("pairs"), flow_rule),
-            on_opaque: reader.word(fields.find("on_opaque"), &actions),
+            on_opaque: reader.word(fields.find("on_opaque"), &ACTIONS),
             close_after: reader.number(fields.find("close_after"), 1, u64::from(u32::MAX)),
             marker: reader.word(fields.find("marker"), &PLACES),
             allowed_domains: reader.adding(fields.find("allowed_domains"), allowed_domain),
@@ -134,22 +130,13 @@ impl Section<McpPolicy> for Exfiltration {
         let Some(section) = &self.rule else { return };
         in_force.rule.clone_from(section);
         in_force.enabled |= !in_force.written.contains_key("enabled");
-        if let Some(enabled) = &self.enabled {
-            in_force.enabled = enabled.value;
-            in_force.written.insert("enabled", enabled.rule.clone());
-        }
-        if let Some(action) = &self.on_detection {
-            in_force.on_detection = action.value;
-            in_force.written.insert("on_detection", action.rule.clone());
-        }
+        let written = &mut in_force.written;
+        set_key("enabled", &self.enabled, &mut in_force.enabled, written);
+        set_key("on_detection", &self.on_detection, &mut in_force.on_detection, written);
+        set_key("marker", &self.marker, &mut in_force.marker, written);
         merge_list(&self.allow, &mut in_force.allow);
         merge_list(&self.pairs, &mut in_force.pairs);
-        merge_key(&self.close_after, &mut in_force.close_after);
-        merge_key(&self.on_opaque, &mut in_force.on_opaque);
-        if let Some(marker) = &self.marker {
-            in_force.marker = marker.value;
-            in_force.written.insert("marker", marker.rule.clone());
-        }
+        merge_keys!(self => in_force; close_after, on_opaque);
         if let Some(list) = &self.allowed_domains {
             let rule = list.rule.clone();
             let lower = in_force.allowed_domains.take().filter(|_| !list.replaces);
@@ -168,10 +155,8 @@ impl Section<McpPolicy> for Exfiltration {
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let in_force: &ExfiltrationPolicy = &policy.exfiltration;
-        let marker = PLACES
-            .iter()
-            .find(|(_, place)| *place == in_force.marker_in_run())
-            .map_or("off", |(word, _)| word);
+        let marker = PLACES.iter().find(|(_, place)| *place == in_force.marker_in_run());
+        let marker = marker.map_or("off", |(word, _)| word);
         for (key, value) in [
             ("enabled", in_force.enabled.to_string()),
             ("on_detection", in_force.in_run().as_str().to_owned()),
@@ -180,24 +165,15 @@ impl Section<McpPolicy> for Exfiltration {
             let rule = in_force.written.get(key).unwrap_or(&in_force.rule);
             lines.add(&format!("{name}.exfiltration.{key}"), value, rule);
         }
-        if let Some(action) = &in_force.on_private_to_external {
-            lines.add(
-                &format!("{name}.exfiltration.on_private_to_external"),
-                action.value.as_str(),
-                &action.rule,
-            );
-        }
-        lines.list(&format!("{name}.exfiltration.allow"), &in_force.allow, ToString::to_string);
-        lines.list(&format!("{name}.exfiltration.pairs"), &in_force.pairs, ToString::to_string);
-        if let Some(count) = &in_force.close_after {
-            lines.add(&format!("{name}.exfiltration.close_after"), count.value.to_string(), &count.rule);
-        }
-        if let Some(action) = &in_force.on_opaque {
-            lines.add(&format!("{name}.exfiltration.on_opaque"), action.value.as_str(), &action.rule);
-        }
-        if let Some(domains) = &in_force.allowed_domains {
-            lines.list(&format!("{name}.exfiltration.allowed_domains"), &domains.value, ToString::to_string);
-        }
+        let key = |key: &str| format!("{name}.exfiltration.{key}");
+        let section = &in_force.on_private_to_external;
+        lines.list(&key("on_private_to_external"), section, |action| action.as_str());
+        lines.list(&key("allow"), &in_force.allow, ToString::to_string);
+        lines.list(&key("pairs"), &in_force.pairs, ToString::to_string);
+        lines.list(&key("close_after"), &in_force.close_after, ToString::to_string);
+        lines.list(&key("on_opaque"), &in_force.on_opaque, |action| action.as_str());
+        let domains = in_force.allowed_domains.iter().flat_map(|domains| &domains.value);
+        lines.list(&key("allowed_domains"), domains, ToString::to_string);
     }
 }
 
@@ -211,14 +187,11 @@ fn pair(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowPair> {
 }
 
 fn flow_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowRule> {
-    let actions =
-        [OnFlow::Block, OnFlow::Ask, OnFlow::Alert, OnFlow::Allow].map(|action| (action.as_str(), action));
     let fields = reader.map(here, RULE)?;
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
     let (from, to) = (text("from"), text("to"));
-    let action = reader.word(fields.find("on_private_to_external"), &actions).map(|action| action.value);
-    let values = reader.list(fields.find("values"), |reader, here| reader.text(here)).map(|list| list.value);
-    let values: Vec<String> = values.unwrap_or_default().into_iter().map(|value| value.value).collect();
+    let action = reader.word(fields.find("on_private_to_external"), &ACTIONS).map(|action| action.value);
+    let values = reader.texts(fields.find("values"));
     let (Some(from), Some(to)) = (from, to) else {
         return reader.fault(here, "a pair needs `from` and `to`", None);
     };
@@ -251,12 +224,7 @@ pub fn flow(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Flow {
     let Some(flow) = here.and_then(|here| reader.map(&here, FLOW)) else {
         return (None, None);
     };
-    let sources = [
-        ("private", DataSource::Private),
-        ("shareable", DataSource::Shareable),
-        ("public", DataSource::Public),
-    ];
     let sinks = [("local", DataSink::Local), ("external", DataSink::External)];
-    let source = reader.word(flow.find("source"), &sources);
+    let source = reader.word(flow.find("source"), DataSource::WORDS);
     (source, reader.word(flow.find("sink"), &sinks))
 }

@@ -48,9 +48,7 @@ impl Section<ProcessPolicy> for Filesystem {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(files) = fields.find("filesystem").and_then(|here| reader.map(&here, FILESYSTEM)) else {
-            return Self::default();
-        };
+        let Some(files) = reader.within(fields, "filesystem", FILESYSTEM) else { return Self::default() };
         Self {
             read: reader.adding(files.find("read"), path_pattern),
             write: reader.adding(files.find("write"), writable_pattern),
@@ -116,10 +114,8 @@ impl Section<ProcessPolicy> for Filesystem {
         lines.list(&format!("{name}.filesystem.write"), &files.write, Clone::clone);
         lines.list(&format!("{name}.filesystem.deny"), &files.deny, Clone::clone);
         lines.list(&format!("{name}.filesystem.unmask"), &files.unmask, Clone::clone);
-        if let Some(guard) = &files.guard_all {
-            let word = if guard.value { "all" } else { "programs" };
-            lines.add(&format!("{name}.filesystem.guard"), word, &guard.rule);
-        }
+        let word = |guard: &bool| if *guard { "all" } else { "programs" };
+        lines.list(&format!("{name}.filesystem.guard"), &files.guard_all, word);
     }
 
     /// An `unmask` that names nothing built in is most likely misspelt.

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
 use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys, rules_of};
 use crate::sections::Policy;
-use crate::sections::credentials::is_variable;
 use crate::sections::telemetry::address;
 
 /// The word for the registry of the fleet server that this host is enrolled at.
@@ -17,48 +18,30 @@ pub const FLEET: &str = "fleet";
 /// The longest wait for a person that may be written, in milliseconds.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 
-/// The verification by a registry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RegistryMode {
-    /// Unknown interfaces are registered, changed ones fail.
-    Auto,
-    /// Unknown and changed interfaces fail.
-    Verify,
-    /// Everything is registered.
-    Register,
-    /// A person is asked about what is unknown or changed.
-    Approval,
-    Off,
-}
-
-impl RegistryMode {
-    pub const WORDS: [(&'static str, Self); 5] = [
-        ("auto", Self::Auto),
-        ("verify", Self::Verify),
-        ("register", Self::Register),
-        ("approval", Self::Approval),
-        ("off", Self::Off),
-    ];
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, mode)| *mode == self).map_or("", |(word, _)| word)
+words! {
+    /// The verification by a registry.
+    pub enum RegistryMode {
+        /// Unknown interfaces are registered, changed ones fail.
+        Auto = "auto",
+        /// Unknown and changed interfaces fail.
+        Verify = "verify",
+        /// Everything is registered.
+        Register = "register",
+        /// A person is asked about what is unknown or changed.
+        Approval = "approval",
+        Off = "off",
     }
 }
 
-/// The outcome if a registry does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnUnreachable {
-    Block,
-    /// Its last answer counts.
-    Cached,
-    /// It passes, with an alert.
-    Warn,
-}
-
-impl OnUnreachable {
-    const WORDS: [(&'static str, Self); 3] =
-        [("block", Self::Block), ("cached", Self::Cached), ("warn", Self::Warn)];
+words! {
+    /// The outcome if a registry does not answer.
+    pub enum OnUnreachable {
+        Block = "block",
+        /// Its last answer counts.
+        Cached = "cached",
+        /// It passes, with an alert.
+        Warn = "warn",
+    }
 }
 
 /// The policy in force, each key with its place if it was written.
@@ -117,20 +100,13 @@ impl Section<Policy> for Interface {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let fields = fields.find("interface").and_then(|here| reader.map(&here, INTERFACE));
-        let Some(fields) = fields else { return Self::default() };
-        let registry = fields.find("registry").and_then(|here| {
+        let Some(fields) = reader.within(fields, "interface", INTERFACE) else { return Self::default() };
+        let registry = reader.one(fields.find("registry"), |reader, here| {
             let is_fleet = matches!(&here.node.value, crate::yaml::Value::Text(text) if text == FLEET);
-            let url = if is_fleet { FLEET.to_owned() } else { address(reader, &here)? };
-            Some(reader.ruled(&here, url))
+            if is_fleet { Some(FLEET.to_owned()) } else { address(reader, here) }
         });
-        let token_env = fields.find("token_env").and_then(|here| {
-            let name = reader.text(&here)?;
-            if !is_variable(&name) {
-                return reader.fault(&here, "this is not a variable name", "write `token_env: NAME`");
-            }
-            Some(reader.ruled(&here, name))
-        });
+        let token_env = reader
+            .one(fields.find("token_env"), |reader, here| reader.variable(here, "write `token_env: NAME`"));
         let wait = fields.find("wait");
         let wait_ms = reader.duration(fields.find("wait"));
         if let (Some(here), Some(ms)) = (&wait, &wait_ms)
@@ -138,72 +114,39 @@ impl Section<Policy> for Interface {
         {
             reader.problem(here, "a person has between 1 ms and 24 h", None);
         }
-        let names = fields.find("names").and_then(|here| reader.names(&here));
-        let mut named = BTreeMap::new();
-        for (id, here) in names.iter().flat_map(Fields::all) {
-            if let Some(name) = reader.text(&here) {
-                named.insert(id.to_owned(), reader.ruled(&here, name));
-            }
-        }
+        let names = reader.named(fields.find("names"), |reader, here| reader.one(Some(here), Reader::text));
         Self(InterfacePolicy {
             registry,
-            mode: reader.word(fields.find("mode"), &RegistryMode::WORDS),
+            mode: reader.word(fields.find("mode"), RegistryMode::WORDS),
             enforce: reader.boolean(fields.find("enforce")),
-            on_unreachable: reader.word(fields.find("on_unreachable"), &OnUnreachable::WORDS),
+            on_unreachable: reader.word(fields.find("on_unreachable"), OnUnreachable::WORDS),
             wait_ms,
             token_env,
-            names: named,
+            names,
         })
     }
 
     fn merge(&self, below: &mut Policy) {
         let below = &mut below.interface;
-        merge_key(&self.0.registry, &mut below.registry);
-        merge_key(&self.0.mode, &mut below.mode);
-        merge_key(&self.0.enforce, &mut below.enforce);
-        merge_key(&self.0.on_unreachable, &mut below.on_unreachable);
-        merge_key(&self.0.wait_ms, &mut below.wait_ms);
-        merge_key(&self.0.token_env, &mut below.token_env);
+        merge_keys!(self.0 => below; registry, mode, enforce, on_unreachable, wait_ms, token_env);
         below.names.extend(self.0.names.iter().map(|(id, name)| (id.clone(), name.clone())));
     }
 
     /// A project that declares servers may not choose their registry.
     fn narrow(&self, _: &mut Policy, narrowing: &mut Narrowing<'_>) {
-        let InterfacePolicy { registry, mode, enforce, on_unreachable, wait_ms, token_env, names } = &self.0;
-        let written = [
-            registry.as_ref().map(|value| &value.rule),
-            mode.as_ref().map(|value| &value.rule),
-            enforce.as_ref().map(|value| &value.rule),
-            on_unreachable.as_ref().map(|value| &value.rule),
-            wait_ms.as_ref().map(|value| &value.rule),
-            token_env.as_ref().map(|value| &value.rule),
-        ];
-        for rule in written.into_iter().flatten().chain(names.values().map(|name| &name.rule)) {
-            narrowing.refuse(rule, "only the user chooses the registry");
-        }
+        let written = rules_of!(self.0; registry, mode, enforce, on_unreachable, wait_ms, token_env);
+        let names = self.0.names.values().map(|name| Some(&name.rule));
+        narrowing.refuse_all(written.into_iter().chain(names), "only the user chooses the registry");
     }
 
     fn describe(policy: &Policy, _: &str, lines: &mut Lines) {
         let interface = &policy.interface;
-        if let Some(url) = &interface.registry {
-            lines.add("interface.registry", url.value.clone(), &url.rule);
-        }
-        if let Some(mode) = &interface.mode {
-            lines.add("interface.mode", mode.value.as_str(), &mode.rule);
-        }
-        if let Some(flag) = &interface.enforce {
-            lines.add("interface.enforce", flag.value.to_string(), &flag.rule);
-        }
-        if let Some(word) = &interface.on_unreachable {
-            let shown = OnUnreachable::WORDS.iter().find(|(_, value)| *value == word.value);
-            lines.add("interface.on_unreachable", shown.map_or("", |(word, _)| word), &word.rule);
-        }
-        if let Some(wait) = &interface.wait_ms {
-            lines.add("interface.wait", format!("{} ms", wait.value), &wait.rule);
-        }
-        if let Some(name) = &interface.token_env {
-            lines.add("interface.token_env", name.value.clone(), &name.rule);
-        }
+        lines.list("interface.registry", &interface.registry, Clone::clone);
+        lines.list("interface.mode", &interface.mode, |mode| mode.as_str());
+        lines.list("interface.enforce", &interface.enforce, ToString::to_string);
+        lines.list("interface.on_unreachable", &interface.on_unreachable, |word| word.as_str());
+        lines.list("interface.wait", &interface.wait_ms, |wait| format!("{wait} ms"));
+        lines.list("interface.token_env", &interface.token_env, Clone::clone);
         for (id, name) in &interface.names {
             lines.add(&format!("interface.names.{id}"), name.value.clone(), &name.rule);
         }

@@ -5,7 +5,7 @@ use crate::keys::{Key, Kind, keys};
 use crate::model::{self, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys};
 use crate::sections::ProcessPolicy;
 use crate::types::RuleRef;
 use crate::units;
@@ -58,10 +58,7 @@ impl Section<ProcessPolicy> for Limits {
 
     fn merge(&self, below: &mut ProcessPolicy) {
         let limits = &mut below.limits;
-        merge_key(&self.values.memory, &mut limits.memory);
-        merge_key(&self.values.pids, &mut limits.pids);
-        merge_key(&self.values.open_files, &mut limits.open_files);
-        merge_key(&self.values.cpu_percent, &mut limits.cpu_percent);
+        merge_keys!(self.values => limits; memory, pids, open_files, cpu_percent);
     }
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
@@ -95,12 +92,11 @@ impl Section<ProcessPolicy> for Limits {
             ("cpu", &limits.cpu_percent, &percent),
         ];
         for (part, limit, show) in shown {
-            if let Some(limit) = limit {
-                // The same on every machine, like all shown values.
-                let half = limit.rule == RuleRef::default_rule("agent.limits.memory");
-                let text = if half { "50% RAM".to_owned() } else { show(limit.value) };
-                lines.add(&format!("{name}.limits.{part}"), text, &limit.rule);
-            }
+            let Some(limit) = limit else { continue };
+            // The same on every machine, like all shown values.
+            let half = limit.rule == RuleRef::default_rule("agent.limits.memory");
+            let text = if half { "50% RAM".to_owned() } else { show(limit.value) };
+            lines.add(&format!("{name}.limits.{part}"), text, &limit.rule);
         }
     }
 }

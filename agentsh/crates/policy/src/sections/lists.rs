@@ -193,16 +193,6 @@ fn show(mcp: &McpPolicy, name: &str, lines: &mut Lines) {
     lines.list(&format!("{name}.denied_tools"), &mcp.denied_tools, ToString::to_string);
 }
 
-impl ListMode {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Allowlist => "allowlist",
-            Self::Denylist => "denylist",
-        }
-    }
-}
-
 impl std::fmt::Display for ToolRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.server, self.tool)?;

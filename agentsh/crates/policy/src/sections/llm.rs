@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentsh_base::dollars;
+use agentsh_base::{dollars, words};
 
 use crate::describe::Lines;
 use crate::glob;
@@ -11,7 +11,7 @@ use crate::keys::{Key, Kind, keys};
 use crate::model::{RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_keys, merge_list, rules_of};
 use crate::sections::{Policy, network};
 use crate::types::RuleRef;
 use crate::yaml::Value;
@@ -41,45 +41,53 @@ pub struct LlmPolicy {
     pub prices: Vec<Ruled<Price>>,
 }
 
-/// The outcome for an answer that reveals the system prompt. Strictest last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnLeak {
-    /// Not searched.
-    Pass,
-    /// The text from that sentence on is replaced; the agent keeps what was streamed before.
-    Replace,
-    /// All of it is replaced: no text is forwarded before the whole was searched.
-    Hold,
+words! {
+    /// The outcome for an answer that reveals the system prompt. Strictest last.
+    #[derive(PartialOrd, Ord)]
+    pub enum OnLeak {
+        /// Not searched.
+        Pass = "false",
+        /// The text from that sentence on is replaced; the agent keeps what was streamed before.
+        Replace = "replace",
+        /// All of it is replaced: no text is forwarded before the whole was searched.
+        Hold = "hold",
+    }
 }
 
-/// The sentences of the system prompt that the canary searches for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sentences {
-    /// The first distinctive sentence.
-    #[default]
-    First,
-    /// Every distinctive sentence.
-    Every,
+words! {
+    /// The sentences of the system prompt that the canary searches for.
+    #[derive(Default)]
+    pub enum Sentences {
+        /// The first distinctive sentence.
+        #[default]
+        First = "first",
+        /// Every distinctive sentence.
+        Every = "every",
+    }
 }
 
-/// The outcome for secrets in a request to the model. Strictest last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnSecret {
-    Off,
-    #[default]
-    Log,
-    Redact,
-    Block,
+words! {
+    /// The outcome for secrets in a request to the model. Strictest last.
+    #[derive(Default, PartialOrd, Ord)]
+    pub enum OnSecret {
+        Off = "off",
+        #[default]
+        Log = "log",
+        Redact = "redact",
+        Block = "block",
+    }
 }
 
-/// Who has the key to the model's API.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Credentials {
-    /// In the agent's environment.
-    #[default]
-    Pass,
-    /// With the session, which puts it on the wire. The agent has a placeholder.
-    Broker,
+words! {
+    /// Who has the key to the model's API.
+    #[derive(Default)]
+    pub enum Credentials {
+        /// In the agent's environment.
+        #[default]
+        Pass = "pass",
+        /// With the session, which puts it on the wire. The agent has a placeholder.
+        Broker = "broker",
+    }
 }
 
 /// The budget of a session for the models that match a pattern.
@@ -169,14 +177,6 @@ pub struct Llm {
 }
 
 const ON_LEAK: [(&str, OnLeak); 2] = [("replace", OnLeak::Replace), ("hold", OnLeak::Hold)];
-const SENTENCES: [(&str, Sentences); 2] = [("first", Sentences::First), ("every", Sentences::Every)];
-const ON_SECRET: [(&str, OnSecret); 4] = [
-    ("off", OnSecret::Off),
-    ("log", OnSecret::Log),
-    ("redact", OnSecret::Redact),
-    ("block", OnSecret::Block),
-];
-const CREDENTIALS: [(&str, Credentials); 2] = [("pass", Credentials::Pass), ("broker", Credentials::Broker)];
 
 const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 /// Tokens of a session.
@@ -259,8 +259,7 @@ impl Section<Policy> for Llm {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let fields = fields.find("llm").and_then(|here| reader.map(&here, LLM));
-        let Some(fields) = fields else { return Self::default() };
+        let Some(fields) = reader.within(fields, "llm", LLM) else { return Self::default() };
         Self {
             enabled: reader.boolean(fields.find("enabled")),
             canary: fields.find("canary").and_then(|here| match here.node.value {
@@ -268,18 +267,16 @@ impl Section<Policy> for Llm {
                 Value::Bool(false) => Some(reader.ruled(&here, OnLeak::Pass)),
                 _ => reader.word(Some(here), &ON_LEAK),
             }),
-            canary_sentences: reader.word(fields.find("canary_sentences"), &SENTENCES),
+            canary_sentences: reader.word(fields.find("canary_sentences"), Sentences::WORDS),
             canary_word: reader.boolean(fields.find("canary_word")),
             canary_decoded: reader.boolean(fields.find("canary_decoded")),
-            replacement: fields.find("replacement").and_then(|here| {
-                let text = reader.text(&here)?;
-                Some(reader.ruled(&here, text))
-            }),
+            replacement: reader.one(fields.find("replacement"), Reader::text),
             timeout_ms: reader.duration(fields.find("timeout")),
             allow: reader.adding(fields.find("allow"), network::request),
-            secrets: reader.word(fields.find("secrets"), &ON_SECRET),
-            secret_kinds: kinds(reader, &fields),
-            credentials: reader.word(fields.find("credentials"), &CREDENTIALS),
+            secrets: reader.word(fields.find("secrets"), OnSecret::WORDS),
+            secret_kinds: reader
+                .named(fields.find("secret_kinds"), |reader, here| reader.word(Some(here), OnSecret::WORDS)),
+            credentials: reader.word(fields.find("credentials"), Credentials::WORDS),
             budgets: reader.adding(fields.find("budgets"), budget),
             prices: reader.adding(fields.find("prices"), price),
         }
@@ -287,17 +284,10 @@ impl Section<Policy> for Llm {
 
     fn merge(&self, below: &mut Policy) {
         let below = &mut below.llm;
-        merge_key(&self.enabled, &mut below.enabled);
-        merge_key(&self.canary, &mut below.canary);
-        merge_key(&self.canary_sentences, &mut below.canary_sentences);
-        merge_key(&self.canary_word, &mut below.canary_word);
-        merge_key(&self.canary_decoded, &mut below.canary_decoded);
-        merge_key(&self.replacement, &mut below.replacement);
-        merge_key(&self.timeout_ms, &mut below.timeout_ms);
+        merge_keys!(self => below; enabled, canary, canary_sentences, canary_word, canary_decoded, replacement);
+        merge_keys!(self => below; timeout_ms, secrets, credentials);
         merge_list(&self.allow, &mut below.allow);
-        merge_key(&self.secrets, &mut below.secrets);
-        below.secret_kinds.extend(self.secret_kinds.iter().map(|(kind, word)| (kind.clone(), word.clone())));
-        merge_key(&self.credentials, &mut below.credentials);
+        below.secret_kinds.extend(self.secret_kinds.clone());
         merge_list(&self.budgets, &mut below.budgets);
         // A higher layer's price for a model takes precedence.
         let mut below_prices = std::mem::take(&mut below.prices);
@@ -350,15 +340,8 @@ impl Section<Policy> for Llm {
         }
         // A further budget restricts.
         llm.budgets.extend(self.budgets.iter().flat_map(|list| list.value.iter().cloned()));
-        let belongs = [
-            self.replacement.as_ref().map(|text| &text.rule),
-            self.timeout_ms.as_ref().map(|time| &time.rule),
-            self.credentials.as_ref().map(|word| &word.rule),
-            self.prices.as_ref().map(|list| &list.rule),
-        ];
-        for rule in belongs.into_iter().flatten() {
-            narrowing.refuse(rule, "only the user can set this");
-        }
+        let belongs = rules_of!(self; replacement, timeout_ms, credentials, prices);
+        narrowing.refuse_all(belongs, "only the user can set this");
         let Some(list) = &self.allow else { return };
         for entry in &list.value {
             if !llm.allow.iter().any(|outer| outer.value.covers(&entry.value)) {
@@ -370,51 +353,23 @@ impl Section<Policy> for Llm {
 
     fn describe(policy: &Policy, _: &str, lines: &mut Lines) {
         let llm = &policy.llm;
-        for (name, flag) in [
-            ("llm.enabled", &llm.enabled),
-            ("llm.canary_word", &llm.canary_word),
-            ("llm.canary_decoded", &llm.canary_decoded),
-        ] {
-            if let Some(flag) = flag {
-                lines.add(name, flag.value.to_string(), &flag.rule);
-            }
-        }
-        add_word(
-            lines,
-            "llm.canary",
-            llm.canary.as_ref(),
-            &[("false", OnLeak::Pass), ON_LEAK[0], ON_LEAK[1]],
-        );
-        add_word(lines, "llm.canary_sentences", llm.canary_sentences.as_ref(), &SENTENCES);
-        if let Some(replacement) = &llm.replacement {
-            lines.add("llm.replacement", format!("{:?}", replacement.value), &replacement.rule);
-        }
-        if let Some(timeout) = &llm.timeout_ms {
-            lines.add("llm.timeout", format!("{} ms", timeout.value), &timeout.rule);
-        }
+        lines.list("llm.enabled", &llm.enabled, ToString::to_string);
+        lines.list("llm.canary_word", &llm.canary_word, ToString::to_string);
+        lines.list("llm.canary_decoded", &llm.canary_decoded, ToString::to_string);
+        lines.list("llm.canary", &llm.canary, |word| word.as_str());
+        lines.list("llm.canary_sentences", &llm.canary_sentences, |word| word.as_str());
+        lines.list("llm.replacement", &llm.replacement, |text| format!("{text:?}"));
+        lines.list("llm.timeout", &llm.timeout_ms, |timeout| format!("{timeout} ms"));
         lines.list("llm.allow", &llm.allow, ToString::to_string);
-        add_word(lines, "llm.secrets", llm.secrets.as_ref(), &ON_SECRET);
+        lines.list("llm.secrets", &llm.secrets, |word| word.as_str());
         for (kind, word) in &llm.secret_kinds {
-            add_word(lines, &format!("llm.secret_kinds.{kind}"), Some(word), &ON_SECRET);
+            lines.add(&format!("llm.secret_kinds.{kind}"), word.value.as_str(), &word.rule);
         }
-        add_word(lines, "llm.credentials", llm.credentials.as_ref(), &CREDENTIALS);
+        lines.list("llm.credentials", &llm.credentials, |word| word.as_str());
         lines.list("llm.budgets", &llm.budgets, ToString::to_string);
         lines.list("llm.prices", &llm.prices, |price| {
             format!("{}: {} in, {} out", price.model, dollars(price.input), dollars(price.output))
         });
-    }
-}
-
-fn add_word<T: PartialEq + Copy>(
-    lines: &mut Lines,
-    name: &str,
-    word: Option<&Ruled<T>>,
-    words: &[(&str, T)],
-) {
-    if let Some(word) = word
-        && let Some((text, _)) = words.iter().find(|(_, value)| *value == word.value)
-    {
-        lines.add(name, *text, &word.rule);
     }
 }
 
@@ -453,17 +408,6 @@ fn price(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Price> {
         return reader.fault(here, "a price has `input` and `output`", None);
     };
     Some(Price { model, input, output })
-}
-
-fn kinds(reader: &mut Reader<'_>, fields: &Fields<'_>) -> BTreeMap<String, Ruled<OnSecret>> {
-    let names = fields.find("secret_kinds").and_then(|here| reader.names(&here));
-    let mut found = BTreeMap::new();
-    for (kind, here) in names.iter().flat_map(Fields::all) {
-        if let Some(word) = reader.word(Some(here), &ON_SECRET) {
-            found.insert(kind.to_owned(), word);
-        }
-    }
-    found
 }
 
 fn pattern(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {

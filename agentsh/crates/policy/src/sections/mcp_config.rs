@@ -40,8 +40,6 @@ impl Section<AgentPolicy> for McpConfig {
     }
 
     fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
-        if let Some(file) = &policy.mcp_config {
-            lines.add(&format!("{name}.mcp_config"), &file.value, &file.rule);
-        }
+        lines.list(&format!("{name}.mcp_config"), &policy.mcp_config, Clone::clone);
     }
 }

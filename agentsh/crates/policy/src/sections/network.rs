@@ -10,7 +10,7 @@ use crate::keys::{Key, Kind, keys};
 use crate::model::{HostPattern, NetworkPolicy, NetworkRule, ProxyChoice, RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_key, merge_list, rules_of};
 use crate::sections::ProcessPolicy;
 use crate::yaml::Value;
 
@@ -68,9 +68,7 @@ impl Section<ProcessPolicy> for Network {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(network) = fields.find("network").and_then(|here| reader.map(&here, NETWORK)) else {
-            return Self::default();
-        };
+        let Some(network) = reader.within(fields, "network", NETWORK) else { return Self::default() };
         let allow = reader.adding(network.find("allow"), network_rule);
         let loopback = reader.adding(network.find("loopback"), |reader, here| port(reader, here));
         if let Some(list) = &allow {
@@ -95,9 +93,8 @@ impl Section<ProcessPolicy> for Network {
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
         let base = &mut base.network;
-        if let Some(proxy) = &self.proxy {
-            narrowing.refuse(&proxy.rule, "only the user decides how connections leave this machine");
-        }
+        let message = "only the user decides how connections leave this machine";
+        narrowing.refuse_all(rules_of!(self; proxy), message);
         match &self.unknown {
             Some(asks) if asks.value => {
                 narrowing.refuse(&asks.rule, "only the user decides when questions are asked");
@@ -134,13 +131,9 @@ impl Section<ProcessPolicy> for Network {
     fn describe(policy: &ProcessPolicy, name: &str, lines: &mut Lines) {
         lines.list(&format!("{name}.network.allow"), &policy.network.allow, ToString::to_string);
         lines.list(&format!("{name}.network.loopback"), &policy.network.loopback, ToString::to_string);
-        if let Some(proxy) = &policy.network.proxy {
-            lines.add(&format!("{name}.network.proxy"), proxy.value.to_string(), &proxy.rule);
-        }
-        if let Some(asks) = &policy.network.unknown {
-            let word = if asks.value { "ask" } else { "deny" };
-            lines.add(&format!("{name}.network.unknown"), word, &asks.rule);
-        }
+        lines.list(&format!("{name}.network.proxy"), &policy.network.proxy, ToString::to_string);
+        let word = |asks: &bool| if *asks { "ask" } else { "deny" };
+        lines.list(&format!("{name}.network.unknown"), &policy.network.unknown, word);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use crate::describe::Lines;
 use crate::keys::{Key, Kind, keys};
-use crate::model::{IgnoredIn, OnChange, Pinning, Ruled};
+use crate::model::{IgnoredIn, OnChange, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::Section;
+use crate::section::{Section, set_key};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
@@ -62,23 +62,14 @@ impl Section<McpPolicy> for PinningKeys {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("version_pinning");
-        let Some((here, fields)) = here.and_then(|here| Some((here.clone(), reader.map(&here, PINNING)?)))
-        else {
-            return Self::default();
-        };
-        let words = [
-            ("block", OnChange::Block),
-            ("ask", OnChange::Ask),
-            ("alert", OnChange::Alert),
-            ("allow", OnChange::Allow),
-        ];
+        let Some(here) = fields.find("version_pinning") else { return Self::default() };
+        let Some(fields) = reader.map(&here, PINNING) else { return Self::default() };
         let postures = [
             ("quarantine", OnChange::Block),
             ("review_required", OnChange::Ask),
             ("observe", OnChange::Alert),
         ];
-        let unlisted = [words[0], words[2], words[3]];
+        let unlisted = [OnChange::Block, OnChange::Alert, OnChange::Allow].map(|word| (word.as_str(), word));
         let posture = reader.word(fields.find("posture"), &postures);
         if let Some(here) = fields.find("posture").filter(|_| fields.find("on_change").is_some()) {
             reader.problem(&here, "`on_change` means the same", "write one of them");
@@ -86,7 +77,7 @@ impl Section<McpPolicy> for PinningKeys {
         Self {
             rule: Some(reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
-            on_change: reader.word(fields.find("on_change"), &words).or(posture),
+            on_change: reader.word(fields.find("on_change"), OnChange::WORDS).or(posture),
             unlisted: reader.word(fields.find("unlisted"), &unlisted),
             ignore: ignored(reader, fields.find("ignore")),
             ignore_in: whole(reader.list(fields.find("ignore_in"), ignored_in)),
@@ -97,77 +88,29 @@ impl Section<McpPolicy> for PinningKeys {
 
     /// A key that a section omits keeps the value of the layers below, or the strict default.
     fn merge(&self, below: &mut McpPolicy) {
-        let Pinning {
-            enabled,
-            on_change,
-            auto_trust_first,
-            pin_binary,
-            unlisted,
-            ignore,
-            ignore_in,
-            rule,
-            written,
-        } = &mut below.pinning;
-        for (key, value, slot) in [
-            ("enabled", &self.enabled, enabled),
-            ("auto_trust_first", &self.auto_trust_first, auto_trust_first),
-            ("pin_binary", &self.pin_binary, pin_binary),
-        ] {
-            if let Some(value) = value {
-                *slot = value.value;
-                written.insert(key, value.rule.clone());
-            }
-        }
-        for (key, value, slot) in
-            [("on_change", &self.on_change, on_change), ("unlisted", &self.unlisted, unlisted)]
-        {
-            if let Some(value) = value {
-                *slot = value.value;
-                written.insert(key, value.rule.clone());
-            }
-        }
-        if let Some(value) = &self.ignore {
-            ignore.clone_from(&value.value);
-            written.insert("ignore", value.rule.clone());
-        }
-        if let Some(value) = &self.ignore_in {
-            ignore_in.clone_from(&value.value);
-            written.insert("ignore_in", value.rule.clone());
-        }
+        let pinning = &mut below.pinning;
+        let written = &mut pinning.written;
+        set_key("enabled", &self.enabled, &mut pinning.enabled, written);
+        set_key("auto_trust_first", &self.auto_trust_first, &mut pinning.auto_trust_first, written);
+        set_key("pin_binary", &self.pin_binary, &mut pinning.pin_binary, written);
+        set_key("on_change", &self.on_change, &mut pinning.on_change, written);
+        set_key("unlisted", &self.unlisted, &mut pinning.unlisted, written);
+        set_key("ignore", &self.ignore, &mut pinning.ignore, written);
+        set_key("ignore_in", &self.ignore_in, &mut pinning.ignore_in, written);
         if let Some(own) = &self.rule {
-            rule.clone_from(own);
+            pinning.rule.clone_from(own);
         }
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let strictness = |on_change: OnChange| match on_change {
-            OnChange::Allow => 0,
-            OnChange::Alert => 1,
-            OnChange::Ask => 2,
-            OnChange::Block => 3,
-        };
-        let in_force = &base.pinning;
-        let laxer = [
-            self.enabled.as_ref().filter(|own| in_force.enabled && !own.value).map(|own| &own.rule),
-            self.on_change
-                .as_ref()
-                .filter(|own| strictness(own.value) < strictness(in_force.on_change))
-                .map(|own| &own.rule),
-            self.unlisted
-                .as_ref()
-                .filter(|own| strictness(own.value) < strictness(in_force.unlisted))
-                .map(|own| &own.rule),
-            self.ignore.as_ref().filter(|own| own.value != in_force.ignore).map(|own| &own.rule),
-            self.ignore_in.as_ref().filter(|own| own.value != in_force.ignore_in).map(|own| &own.rule),
-            self.auto_trust_first
-                .as_ref()
-                .filter(|own| own.value && !in_force.auto_trust_first)
-                .map(|own| &own.rule),
-            self.pin_binary.as_ref().filter(|own| in_force.pin_binary && !own.value).map(|own| &own.rule),
-        ];
-        for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(rule, "this file would loosen `version_pinning`");
-        }
+        let (before, message) = (&base.pinning, "pinning is stricter without this file");
+        narrowing.refuse_if(&self.enabled, |own| before.enabled && !own, message);
+        narrowing.refuse_if(&self.on_change, |own| *own > before.on_change, message);
+        narrowing.refuse_if(&self.unlisted, |own| *own > before.unlisted, message);
+        narrowing.refuse_if(&self.ignore, |own| *own != before.ignore, message);
+        narrowing.refuse_if(&self.ignore_in, |own| *own != before.ignore_in, message);
+        narrowing.refuse_if(&self.auto_trust_first, |own| *own && !before.auto_trust_first, message);
+        narrowing.refuse_if(&self.pin_binary, |own| before.pin_binary && !own, message);
         self.merge(base);
     }
 
@@ -225,15 +168,4 @@ fn ignored(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<Vec<
         })
     })?;
     whole(Some(list))
-}
-
-impl OnChange {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Ask => "ask",
-            Self::Alert => "alert",
-            Self::Allow => "allow",
-        }
-    }
 }

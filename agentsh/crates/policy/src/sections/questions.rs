@@ -5,7 +5,7 @@ use crate::domain;
 use crate::keys::{Key, Kind, keys};
 use crate::model::{PolicyTest, Question};
 use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader};
+use crate::reader::{Fields, Here, Reader, values};
 use crate::section::Section;
 use crate::sections::Policy;
 use crate::types::ServerId;
@@ -61,8 +61,7 @@ impl Section<Policy> for Tests {
 const QUESTIONS: [&str; 6] = ["connect", "read", "write", "exec", "env", "tool"];
 
 pub fn tests(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Vec<PolicyTest> {
-    let list = reader.list(here, test);
-    list.map(|list| list.value).unwrap_or_default().into_iter().map(|entry| entry.value).collect()
+    values(reader.list(here, test))
 }
 
 /// `host:port` of a question; without a port 443, as in `agentsh policy allow`.

@@ -48,24 +48,16 @@ impl Section<McpPolicy> for Rates {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("rate_limits");
-        let Some((here, fields)) = here.and_then(|here| Some((here.clone(), reader.map(&here, RATES)?)))
-        else {
-            return Self::default();
-        };
+        let Some(here) = fields.find("rate_limits") else { return Self::default() };
+        let Some(fields) = reader.map(&here, RATES) else { return Self::default() };
         let most = u64::from(u32::MAX);
-        let mut per_server = BTreeMap::new();
-        if let Some(here) = fields.find("per_server")
-            && let Some(names) = reader.names(&here)
-        {
-            for (id, here) in names.all() {
-                let Some(entry) = reader.map(&here, PER_SERVER) else { continue };
-                let calls = reader.number(entry.find("calls_per_minute"), 1, most);
-                let burst = reader.number(entry.find("burst"), 1, most);
-                let rate = rate(calls.as_ref(), burst.as_ref());
-                per_server.insert(ServerId(id.to_owned()), reader.ruled(&here, rate));
-            }
-        }
+        let per_server = reader.named(fields.find("per_server"), |reader, here| {
+            let entry = reader.map(&here, PER_SERVER)?;
+            let calls = reader.number(entry.find("calls_per_minute"), 1, most);
+            let burst = reader.number(entry.find("burst"), 1, most);
+            Some(reader.ruled(&here, rate(calls.as_ref(), burst.as_ref())))
+        });
+        let per_server = per_server.into_iter().map(|(id, rate)| (ServerId(id), rate)).collect();
         Self {
             rule: Some(reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
@@ -146,9 +138,7 @@ impl Section<McpPolicy> for Rates {
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let show = |rate: &Rate| format!("{} calls a minute, burst {}", rate.calls_per_minute, rate.burst);
-        if let Some(default) = &policy.rate_limits.default {
-            lines.add(&format!("{name}.rate_limits"), show(&default.value), &default.rule);
-        }
+        lines.list(&format!("{name}.rate_limits"), &policy.rate_limits.default, show);
         for (id, limit) in &policy.rate_limits.per_server {
             lines.add(&format!("{name}.rate_limits.{id}"), show(&limit.value), &limit.rule);
         }

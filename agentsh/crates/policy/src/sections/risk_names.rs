@@ -14,8 +14,6 @@ pub struct RiskNames {
     pub names: Option<Ruled<Names>>,
 }
 
-const WORDS: [(&str, Names); 2] = [("words", Names::Words), ("literal", Names::Literal)];
-
 impl Section<McpPolicy> for RiskNames {
     const KEYS: &'static [Key] = keys! {
         /// How `risk` of a rule reads names of tools: `words` finds a verb only as a whole word, `literal` anywhere in
@@ -24,7 +22,7 @@ impl Section<McpPolicy> for RiskNames {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        Self { names: reader.word(fields.find("risk_names"), &WORDS) }
+        Self { names: reader.word(fields.find("risk_names"), Names::WORDS) }
     }
 
     fn merge(&self, below: &mut McpPolicy) {
@@ -44,9 +42,6 @@ impl Section<McpPolicy> for RiskNames {
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        if let Some(names) = &policy.risk_names {
-            let word = WORDS.iter().find(|(_, value)| *value == names.value).map_or("", |(word, _)| word);
-            lines.add(&format!("{name}.risk_names"), word.to_owned(), &names.rule);
-        }
+        lines.list(&format!("{name}.risk_names"), &policy.risk_names, |names| names.as_str());
     }
 }

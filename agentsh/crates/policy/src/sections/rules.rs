@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
+use agentsh_base::words;
 use ipnet::IpNet;
 
 use crate::describe::Lines;
 use crate::keys::{Key, Kind, keys};
 use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader};
+use crate::reader::{Fields, Here, List, Reader, values};
 use crate::risk::Risk;
 use crate::section::{Section, merge_list};
 use crate::sections::McpPolicy;
@@ -19,13 +20,14 @@ pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-aut
 /// Largest compiled pattern, in bytes.
 const MAX_PATTERN: usize = 1 << 20;
 
-/// The outcome of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuleAction {
-    /// Goes on, and is recorded as an alert.
-    Audit,
-    Ask,
-    Block,
+words! {
+    /// The outcome of a rule.
+    pub enum RuleAction {
+        /// Goes on, and is recorded as an alert.
+        Audit = "audit",
+        Ask = "ask",
+        Block = "block",
+    }
 }
 
 /// One rule. All of its conditions must match.
@@ -89,10 +91,6 @@ impl PartialEq for Pattern {
 pub struct Rules {
     written: List<CallRule>,
 }
-
-const ACTIONS: [(&str, RuleAction); 3] =
-    [("audit", RuleAction::Audit), ("ask", RuleAction::Ask), ("block", RuleAction::Block)];
-const RISKS: [(&str, Risk); 3] = [("low", Risk::Low), ("medium", Risk::Medium), ("high", Risk::High)];
 
 const CONDITION: &[Key] = keys! {
     /// JSON pointer into the arguments, such as `/query`; a step `*` is every item.
@@ -177,16 +175,12 @@ impl CallRule {
 
     /// On one line.
     fn shown(&self) -> String {
-        let word = |words: &[(&'static str, RuleAction)]| {
-            words.iter().find(|(_, action)| *action == self.action).map_or("", |(word, _)| *word)
-        };
-        let mut text = format!("{} {}/{}", word(&ACTIONS), self.server, self.tool);
+        let mut text = format!("{} {}/{}", self.action.as_str(), self.server, self.tool);
         if self.method != CALL {
             text.push_str(&format!(" ({})", self.method));
         }
         if let Some(risk) = self.risk {
-            let word = RISKS.iter().find(|(_, level)| *level == risk).map_or("", |(word, _)| *word);
-            text.push_str(&format!(" of risk {word}"));
+            text.push_str(&format!(" of risk {}", risk.as_str()));
         }
         for (word, networks) in [("from", &self.from), ("not from", &self.not_from)] {
             if !networks.is_empty() {
@@ -219,16 +213,15 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
     let (name, server, tool, method, reason) =
         (text("name"), text("server"), text("tool"), text("method"), text("reason"));
-    let Some(action) = reader.word(fields.find("action"), &ACTIONS) else {
+    let Some(action) = reader.word(fields.find("action"), RuleAction::WORDS) else {
         if fields.find("action").is_none() {
             reader.problem(here, "this rule has no action", "write `action: audit`, `ask` or `block`");
         }
         return None;
     };
-    let risk = reader.word(fields.find("risk"), &RISKS).map(|risk| risk.value);
+    let risk = reader.word(fields.find("risk"), Risk::WORDS).map(|risk| risk.value);
     let mut networks = |name: &str| -> Vec<IpNet> {
-        let list = reader.list(fields.find(name), block);
-        list.map(|list| list.value.into_iter().map(|entry| entry.value.trunc()).collect()).unwrap_or_default()
+        values(reader.list(fields.find(name), block)).iter().map(IpNet::trunc).collect()
     };
     let (from, not_from) = (networks("from"), networks("not_from"));
     let when = reader.list(fields.find("when"), condition);
@@ -240,7 +233,7 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
         risk,
         from,
         not_from,
-        when: when.map(|list| list.value.into_iter().map(|entry| entry.value).collect()).unwrap_or_default(),
+        when: values(when),
         action: action.value,
         reason,
     })

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
 use crate::diagnostic::one_of;
 use crate::keys::{Key, Kind, keys};
@@ -13,26 +15,22 @@ use crate::sections::McpPolicy;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::RuleRef;
 
-/// The outcome for a value. From the mildest to the strictest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnSecret {
-    /// Not searched.
-    Off,
-    /// The value passes, and this is recorded.
-    #[default]
-    Audit,
-    /// A tag replaces it.
-    Redact,
-    /// The call or the result is refused.
-    Block,
+words! {
+    /// The outcome for a value. From the mildest to the strictest.
+    #[derive(Default, PartialOrd, Ord)]
+    pub enum OnSecret {
+        /// Not searched.
+        Off = "off",
+        /// The value passes, and this is recorded.
+        #[default]
+        Audit = "audit",
+        /// A tag replaces it.
+        Redact = "redact",
+        /// The call or the result is refused.
+        Block = "block",
+    }
 }
 
-const WORDS: [(&str, OnSecret); 4] = [
-    ("off", OnSecret::Off),
-    ("audit", OnSecret::Audit),
-    ("redact", OnSecret::Redact),
-    ("block", OnSecret::Block),
-];
 const WORD: Kind = Kind::Word(&["off", "audit", "redact", "block"]);
 
 /// Kinds that identify a person.
@@ -146,9 +144,7 @@ impl Section<McpPolicy> for Secrets {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("secrets").and_then(|here| reader.map(&here, SECRETS)) else {
-            return Self::default();
-        };
+        let Some(fields) = reader.within(fields, "secrets", SECRETS) else { return Self::default() };
         let mut kinds = BTreeMap::new();
         if let Some(here) = fields.find("kinds")
             && let Some(names) = reader.names(&here)
@@ -161,14 +157,14 @@ impl Section<McpPolicy> for Secrets {
                     let help = format!("write {}", one_of(&words));
                     reader.problem(&here, format!("'{name}' is not a kind of secret"), help);
                 }
-                if let Some(action) = reader.word(Some(here), &WORDS) {
+                if let Some(action) = reader.word(Some(here), OnSecret::WORDS) {
                     kinds.insert(kind, action);
                 }
             }
         }
         Self {
-            arguments: reader.word(fields.find("arguments"), &WORDS),
-            results: reader.word(fields.find("results"), &WORDS),
+            arguments: reader.word(fields.find("arguments"), OnSecret::WORDS),
+            results: reader.word(fields.find("results"), OnSecret::WORDS),
             kinds,
             custom: reader.adding(fields.find("custom"), custom),
         }
@@ -260,16 +256,10 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomSecret> {
         }
         Some(pattern)
     });
-    let action = reader.word(fields.find("action"), &WORDS).map_or(OnSecret::Redact, |action| action.value);
+    let action =
+        reader.word(fields.find("action"), OnSecret::WORDS).map_or(OnSecret::Redact, |action| action.value);
     let replacement = fields.find("replacement").and_then(|here| reader.text(&here));
     let kind = name?;
     let replacement = replacement.unwrap_or_else(|| format!("[REDACTED {kind}]"));
     Some(CustomSecret { kind, pattern: pattern?, action, replacement })
-}
-
-impl OnSecret {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| *word)
-    }
 }

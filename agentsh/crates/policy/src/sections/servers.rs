@@ -8,7 +8,7 @@ use crate::limits::limits_for_server;
 use crate::model::{DataSink, DataSource, Ruled, ServerPolicy};
 use crate::narrow::{self, Narrowing};
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys, rules_of};
 use crate::sections::exfiltration::FLOW;
 use crate::sections::{McpPolicy, ProcessPolicy, RawProcess, flow};
 use crate::types::{RuleRef, ServerId};
@@ -106,9 +106,7 @@ impl Section<McpPolicy> for Servers {
                 slot.rule = own.rule.clone();
             }
             slot.env.extend(own.env.iter().flat_map(|env| env.value.clone()));
-            merge_key(&own.install_scripts, &mut slot.install_scripts);
-            merge_key(&own.source, &mut slot.source);
-            merge_key(&own.sink, &mut slot.sink);
+            merge_keys!(own => slot; install_scripts, source, sink);
             own.process.merge(&mut slot.process);
             slot.own.push(own.process.clone());
             below.not_enforced.extend(own.later.iter().cloned());
@@ -124,9 +122,7 @@ impl Section<McpPolicy> for Servers {
             let slot = base.servers.entry(id.clone()).or_insert_with(|| ServerPolicy::new(&own.rule));
             narrowing.possible = narrowing.profiles.iter().map(|profile| slot.over(profile)).collect();
             narrowing.limits = limits_for_server();
-            merge_key(&own.install_scripts, &mut slot.install_scripts);
-            merge_key(&own.source, &mut slot.source);
-            merge_key(&own.sink, &mut slot.sink);
+            merge_keys!(own => slot; install_scripts, source, sink);
             slot.narrowing.push(own.process.clone());
             own.process.narrow(&mut slot.process, narrowing);
             narrowing.possible.clear();
@@ -141,31 +137,18 @@ impl Section<McpPolicy> for Servers {
                 let whole = [std::slice::from_ref(command), &server.args].concat().join(" ");
                 lines.add(&format!("{name}.command"), whole, &server.rule);
             }
-            if let Some(url) = &server.url {
-                lines.add(&format!("{name}.url"), &url.value, &url.rule);
-            }
+            lines.list(&format!("{name}.url"), &server.url, Clone::clone);
             for header in server.headers.keys() {
                 lines.add(&format!("{name}.headers"), header, &server.rule);
             }
             for variable in server.env.keys() {
                 lines.add(&format!("{name}.env"), variable, &server.rule);
             }
-            if let Some(scripts) = &server.install_scripts {
-                let word = if scripts.value { "allow" } else { "deny" };
-                lines.add(&format!("{name}.install_scripts"), word, &scripts.rule);
-            }
-            if let Some(source) = &server.source {
-                let word = match source.value {
-                    DataSource::Private => "private",
-                    DataSource::Shareable => "shareable",
-                    DataSource::Public => "public",
-                };
-                lines.add(&format!("{name}.flow.source"), word, &source.rule);
-            }
-            if let Some(sink) = &server.sink {
-                let word = if sink.value == DataSink::Local { "local" } else { "external" };
-                lines.add(&format!("{name}.flow.sink"), word, &sink.rule);
-            }
+            let word = |allowed: &bool| if *allowed { "allow" } else { "deny" };
+            lines.list(&format!("{name}.install_scripts"), &server.install_scripts, word);
+            lines.list(&format!("{name}.flow.source"), &server.source, |source| source.as_str());
+            let word = |sink: &DataSink| if *sink == DataSink::Local { "local" } else { "external" };
+            lines.list(&format!("{name}.flow.sink"), &server.sink, word);
             lines.limits = limits_for_server();
             server.process.describe(&name, lines);
         }
@@ -184,33 +167,19 @@ impl Section<McpPolicy> for Servers {
 
 /// Keys of a server that a project cannot set.
 fn refuse_gifts(id: &ServerId, own: &Server, narrowing: &mut Narrowing<'_>) {
-    let starts = [
-        own.command.as_ref().map(|command| &command.rule),
-        own.args.as_ref().map(|args| &args.rule),
-        own.url.as_ref().map(|url| &url.rule),
-    ];
-    if let Some(rule) = starts.into_iter().flatten().next() {
-        narrowing
-            .refuse(rule, format!("a policy inside the project cannot say how server `{id}` is started"));
+    if let Some(rule) = rules_of!(own; command, args, url).into_iter().flatten().next() {
+        let message = format!("a policy inside the project cannot say how server `{id}` is started");
+        narrowing.refuse(rule, message);
     }
-    if let Some(headers) = &own.headers {
-        let message = format!("a policy inside the project cannot say what server `{id}` is sent");
-        narrowing.refuse(&headers.rule, message);
-    }
-    if let Some(env) = &own.env {
-        let message = format!("a policy inside the project cannot set variables of server `{id}`");
-        narrowing.refuse(&env.rule, message);
-    }
-    if let Some(scripts) = own.install_scripts.as_ref().filter(|scripts| scripts.value) {
-        narrowing.refuse(&scripts.rule, "a policy inside the project cannot let a package run its scripts");
-    }
-    let lax = [
-        own.source.as_ref().filter(|source| source.value != DataSource::Private).map(|source| &source.rule),
-        own.sink.as_ref().filter(|sink| sink.value == DataSink::Local).map(|sink| &sink.rule),
-    ];
-    for rule in lax.into_iter().flatten() {
-        narrowing.refuse(rule, "a policy inside the project cannot vouch for a server");
-    }
+    let message = format!("a policy inside the project cannot say what server `{id}` is sent");
+    narrowing.refuse_all(rules_of!(own; headers), &message);
+    let message = format!("a policy inside the project cannot set variables of server `{id}`");
+    narrowing.refuse_all(rules_of!(own; env), &message);
+    let message = "a policy inside the project cannot let a package run its scripts";
+    narrowing.refuse_if(&own.install_scripts, |allowed| *allowed, message);
+    let message = "a policy inside the project cannot vouch for a server";
+    narrowing.refuse_if(&own.source, |source| *source != DataSource::Private, message);
+    narrowing.refuse_if(&own.sink, |sink| *sink == DataSink::Local, message);
 }
 
 impl ServerPolicy {
@@ -274,13 +243,8 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
         let help = "patterns belong in `allowed_servers` and `denied_servers`";
         reader.problem(&id, "a server has one plain name", help);
     }
-    let single = |reader: &mut Reader<'_>, key: &str| {
-        let here = fields.find(key)?;
-        let text = reader.text(&here)?;
-        Some(reader.ruled(&here, text))
-    };
-    let command = single(reader, "command");
-    let url = single(reader, "url");
+    let command = reader.one(fields.find("command"), Reader::text);
+    let url = reader.one(fields.find("url"), Reader::text);
     if let Some(url) = &url {
         judge_url(reader, url);
     }

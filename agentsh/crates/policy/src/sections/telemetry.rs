@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
 use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_keys, merge_list, rules_of};
 use crate::sections::Policy;
 use crate::sections::credentials::is_variable;
 
@@ -34,32 +36,22 @@ pub struct TelemetryPolicy {
     pub webhooks: Vec<Ruled<EventWebhook>>,
 }
 
-/// How an OTLP receiver is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtlpProtocol {
-    Grpc,
-    HttpProtobuf,
-    HttpJson,
+words! {
+    /// How an OTLP receiver is spoken to.
+    pub enum OtlpProtocol {
+        Grpc = "grpc",
+        HttpProtobuf = "http/protobuf",
+        HttpJson = "http/json",
+    }
 }
 
 impl OtlpProtocol {
     /// The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
     #[must_use]
     pub fn named(text: &str) -> Option<Self> {
-        PROTOCOLS.iter().find(|(name, _)| *name == text).map(|(_, protocol)| *protocol)
-    }
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        PROTOCOLS.iter().find(|(_, protocol)| *protocol == self).map_or("", |(name, _)| name)
+        Self::WORDS.iter().find(|(name, _)| *name == text).map(|(_, protocol)| *protocol)
     }
 }
-
-const PROTOCOLS: &[(&str, OtlpProtocol)] = &[
-    ("grpc", OtlpProtocol::Grpc),
-    ("http/protobuf", OtlpProtocol::HttpProtobuf),
-    ("http/json", OtlpProtocol::HttpJson),
-];
 
 /// An address that gets events, one request each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,23 +124,15 @@ impl Section<Policy> for Telemetry {
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let fields = fields.find("telemetry").and_then(|here| reader.map(&here, TELEMETRY));
-        let Some(fields) = fields else { return Self::default() };
-        let otlp = fields.find("otlp").and_then(|here| reader.map(&here, OTLP));
-        let endpoint = otlp.as_ref().and_then(|otlp| otlp.find("endpoint")).and_then(|here| {
-            let url = address(reader, &here)?;
-            Some(reader.ruled(&here, url))
-        });
-        let protocol = otlp.as_ref().and_then(|otlp| reader.word(otlp.find("protocol"), PROTOCOLS));
-        let file = fields.find("file").and_then(|here| {
-            let path = absolute(reader, &here)?;
-            Some(reader.ruled(&here, path))
-        });
+        let Some(fields) = reader.within(fields, "telemetry", TELEMETRY) else { return Self::default() };
+        let otlp = reader.within(&fields, "otlp", OTLP);
+        let endpoint = reader.one(otlp.as_ref().and_then(|otlp| otlp.find("endpoint")), address);
+        let protocol = otlp.as_ref().and_then(|otlp| reader.word(otlp.find("protocol"), OtlpProtocol::WORDS));
         Self {
             endpoint,
             protocol,
             headers: otlp.map(|otlp| headers(reader, &otlp)).unwrap_or_default(),
-            file,
+            file: reader.one(fields.find("file"), absolute),
             syslog: fields.find("syslog").and_then(|here| syslog(reader, &here)),
             webhooks: reader.adding(fields.find("webhooks"), webhook),
         }
@@ -156,46 +140,31 @@ impl Section<Policy> for Telemetry {
 
     fn merge(&self, below: &mut Policy) {
         let below = &mut below.telemetry;
-        merge_key(&self.endpoint, &mut below.endpoint);
-        merge_key(&self.protocol, &mut below.protocol);
         below.headers.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-        merge_key(&self.file, &mut below.file);
-        merge_key(&self.syslog, &mut below.syslog);
+        merge_keys!(self => below; endpoint, protocol, file, syslog);
         merge_list(&self.webhooks, &mut below.webhooks);
     }
 
     /// A repository can neither receive telemetry of its user nor turn it off.
     fn narrow(&self, _: &mut Policy, narrowing: &mut Narrowing<'_>) {
-        let written = [
-            self.endpoint.as_ref().map(|value| &value.rule),
-            self.protocol.as_ref().map(|value| &value.rule),
-            self.file.as_ref().map(|value| &value.rule),
-            self.syslog.as_ref().map(|value| &value.rule),
-            self.webhooks.as_ref().map(|list| &list.rule),
-        ];
-        for rule in written.into_iter().flatten().chain(self.headers.values().map(|value| &value.rule)) {
-            narrowing.refuse(rule, "only the user decides who receives a session's events");
-        }
+        let written = rules_of!(self; endpoint, protocol, file, syslog, webhooks);
+        let headers = self.headers.values().map(|value| Some(&value.rule));
+        let message = "only the user decides who receives a session's events";
+        narrowing.refuse_all(written.into_iter().chain(headers), message);
     }
 
     fn describe(policy: &Policy, _: &str, lines: &mut Lines) {
         let telemetry = &policy.telemetry;
-        if let Some(endpoint) = &telemetry.endpoint {
-            lines.add("telemetry.otlp.endpoint", endpoint.value.clone(), &endpoint.rule);
-        }
-        if let Some(protocol) = &telemetry.protocol {
-            lines.add("telemetry.otlp.protocol", protocol.value.as_str(), &protocol.rule);
-        }
+        lines.list("telemetry.otlp.endpoint", &telemetry.endpoint, Clone::clone);
+        lines.list("telemetry.otlp.protocol", &telemetry.protocol, |protocol| protocol.as_str());
         for (name, value) in &telemetry.headers {
             let shown = if value.value.contains("${") { value.value.as_str() } else { "(a text)" };
             lines.add(&format!("telemetry.otlp.headers.{name}"), shown, &value.rule);
         }
-        if let Some(file) = &telemetry.file {
-            lines.add("telemetry.file", file.value.clone(), &file.rule);
-        }
-        if let Some(syslog) = &telemetry.syslog {
-            lines.add("telemetry.syslog", syslog.value.as_deref().unwrap_or("false"), &syslog.rule);
-        }
+        lines.list("telemetry.file", &telemetry.file, Clone::clone);
+        lines.list("telemetry.syslog", &telemetry.syslog, |path| {
+            path.as_deref().unwrap_or("false").to_owned()
+        });
         lines.list("telemetry.webhooks", &telemetry.webhooks, ToString::to_string);
     }
 }
@@ -249,9 +218,7 @@ fn syslog(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<Option<Strin
 
 fn webhook(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<EventWebhook> {
     let fields = reader.map(here, WEBHOOK)?;
-    let events = reader.list(fields.find("events"), |reader, here| reader.text(here));
-    let events: Vec<String> =
-        events.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect();
+    let events = reader.texts(fields.find("events"));
     let secret = fields.find("secret_env");
     let secret_env = secret.as_ref().and_then(|here| reader.text(here));
     if let (Some(here), Some(name)) = (&secret, &secret_env)
