@@ -17,6 +17,8 @@ type Text = (usize, String);
 const ATTRIBUTES_WITHOUT_MESSAGES: [&str; 5] = ["expect(", "allow(", "cfg_attr(", "doc", "deprecated"];
 /// Derives by which doc comments become help texts.
 const HELP_DERIVES: [&str; 4] = ["Args", "Parser", "Subcommand", "ValueEnum"];
+/// Where a table begins whose texts are doc comments.
+const TABLES: [&str; 2] = [" = keys! {", " = rules! {"];
 /// Words with which a string begins that is a statement for a database.
 const SQL: [&str; 8] = ["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE ", "ALTER ", "WITH ", "PRAGMA "];
 
@@ -138,7 +140,7 @@ fn one_line(text: &str) -> String {
     pieces.map(str::trim_end).collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
-/// Doc comments of what clap reads a command line into, and of tables of policy keys, which the reference prints.
+/// Doc comments of what clap reads a command line into, and of tables.
 fn help(source: &str) -> Vec<Text> {
     let (mut found, mut block): (Vec<Text>, Option<Text>) = (Vec::new(), None);
     let mut is_inside = false;
@@ -153,7 +155,7 @@ fn help(source: &str) -> Vec<Text> {
             && HELP_DERIVES
                 .iter()
                 .any(|name| trimmed.split(['(', ',', ')', ' ', ':']).any(|word| word == *name));
-        let is_table = trimmed.ends_with(" = keys! {");
+        let is_table = TABLES.iter().any(|start| trimmed.ends_with(start));
         is_inside = is_derive || is_table || is_inside && !line.starts_with('}') && trimmed != "};";
         if let Some((at, text)) = block.take_if(|_| is_inside) {
             found.push((at, text.trim().to_owned()));

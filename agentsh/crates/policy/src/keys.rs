@@ -60,21 +60,13 @@ macro_rules! keys {
         &[$($crate::keys::Key {
             name: $name,
             kind: $kind,
-            about: $crate::keys::without_margin(concat!($($about),*)),
+            about: agentsh_base::without_margin(concat!($($about),*)),
             $($field: $value,)*
             ..$crate::keys::KEY
         }),*]
     };
 }
 pub(crate) use keys;
-
-/// The text of a doc comment, whose lines begin with a space.
-pub(crate) const fn without_margin(comment: &'static str) -> &'static str {
-    match comment.split_at_checked(1) {
-        Some((_, text)) => text,
-        None => "",
-    }
-}
 
 impl Key {
     /// The ways to write it.
